@@ -1,0 +1,80 @@
+//! The web server `weft`: arguments → server → run.
+
+mod args;
+mod log;
+mod signals;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weft::{Directory, Hooks, Running, Server};
+
+use args::{Args, Command};
+
+/// How long a stop waits for responses under way.
+const GRACE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os()) {
+        Ok(Command::Help) => print!("{}", args::HELP),
+        Ok(Command::Version) => println!("weft {}", env!("CARGO_PKG_VERSION")),
+        Ok(Command::Serve(args)) => {
+            if let Err(problem) = serve(&args) {
+                eprintln!("weft: {problem}");
+                return ExitCode::FAILURE;
+            }
+        }
+        Err(problem) => {
+            eprintln!("weft: {problem}; try --help");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn serve(args: &Args) -> Result<(), String> {
+    let directory = Directory::open(&args.directory)
+        .map_err(|error| format!("cannot serve {}: {error}", args.directory.display()))?;
+    // Before the first thread, so that no signal is lost.
+    let signals = signals::Signals::catch().map_err(|error| error.to_string())?;
+    let mut server = Server::new(directory);
+    if let Some(workers) = args.workers {
+        server = server.workers(workers);
+    }
+    for address in &args.listen {
+        server = server.listen(address).map_err(|error| error.to_string())?;
+    }
+    let workers = server.worker_count();
+    let sink = log::Sink::stdout();
+    let server = match args.log {
+        true => start(server, {
+            let sink = sink.clone();
+            move || log::AccessLog::new(sink.clone())
+        }),
+        false => server.start(),
+    };
+    let running = server.map_err(|error| error.to_string())?;
+    announce(&running, args, workers);
+    signals.wait();
+    running.shutdown(GRACE);
+    sink.close();
+    Ok(())
+}
+
+fn start<H: Hooks + 'static>(
+    server: Server<Directory>,
+    hooks: impl Fn() -> H + Send + Sync + 'static,
+) -> weft::Result<Running> {
+    server.hooks(hooks).start()
+}
+
+/// Says what is served where; on stderr, which the log does not use.
+fn announce(running: &Running, args: &Args, workers: usize) {
+    let addresses: Vec<String> = running.addresses().iter().map(ToString::to_string).collect();
+    let plural = if workers == 1 { "" } else { "s" };
+    eprintln!(
+        "weft: serving {} on {} with {workers} worker{plural}",
+        args.directory.display(),
+        addresses.join(" "),
+    );
+}

@@ -1,0 +1,30 @@
+//! Routing is a `match`: `cargo run --release --example routes -- [ADDRESS]`.
+
+use weft::{Body, Request, Response, StatusCode};
+
+async fn routes(request: Request) -> weft::Result<Response> {
+    let (head, body) = request.into_parts();
+    Ok(match (head.method().as_str(), &*head.segments()) {
+        ("GET" | "HEAD", []) => Response::html("<!doctype html><title>Routes</title><p>Hello!\n"),
+        ("GET" | "HEAD", ["hello", name]) => Response::text(format!("Hello, {name}!\n")),
+        ("GET" | "HEAD", ["add", a, b]) => match (a.parse::<i64>(), b.parse::<i64>()) {
+            (Ok(a), Ok(b)) => Response::text(format!("{}\n", i128::from(a) + i128::from(b))),
+            _ => Response::text("two whole numbers, please\n").with_status(StatusCode::BAD_REQUEST),
+        },
+        ("POST", ["length"]) => length(body).await?,
+        (_, [] | ["hello", _] | ["add", _, _] | ["length"]) => {
+            Response::new(StatusCode::METHOD_NOT_ALLOWED)
+        }
+        _ => Response::not_found(),
+    })
+}
+
+async fn length(body: Body) -> weft::Result<Response> {
+    let body = body.collect(1 << 20).await?;
+    Ok(Response::text(format!("{} bytes\n", body.len())))
+}
+
+fn main() -> weft::Result<()> {
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
+    weft::serve(address, routes)
+}

@@ -1,0 +1,307 @@
+//! A body: nothing, bytes, or a stream that is pulled.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::h1::incoming::Incoming;
+use crate::headers::Headers;
+
+/// The body of a request or of a response.
+///
+/// A request's body is *pulled*: it reads from the connection when it is asked for
+/// the next chunk, and not before, so a slow application slows its client down and
+/// memory stays flat. It may be moved to another task or thread. Dropping it gives
+/// the connection its input back.
+///
+/// ```
+/// use weft::{Request, Response};
+///
+/// async fn count(mut request: Request) -> weft::Result<usize> {
+///     let mut bytes = 0;
+///     while let Some(chunk) = request.body().chunk().await? {
+///         bytes += chunk.len();
+///     }
+///     Ok(bytes)
+/// }
+/// # let _ = count;
+/// ```
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Bytes(Bytes),
+    Incoming(Box<Incoming>),
+    Stream(BoxBody),
+}
+
+type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>;
+
+impl Body {
+    /// No body.
+    pub fn empty() -> Body {
+        Body(Kind::Empty)
+    }
+
+    /// A body made of the chunks of a stream. Its length is not known, so it goes
+    /// out chunked, or until the connection closes to a client of HTTP/1.0.
+    pub fn stream<S, B, E>(stream: S) -> Body
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Body(Kind::Stream(Box::pin(Chunks(Box::pin(stream)))))
+    }
+
+    /// Any [`http_body::Body`] as a body, with its size hint and its trailers.
+    pub fn from_http_body<B>(body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Body(Kind::Stream(Box::pin(Foreign(Box::pin(body)))))
+    }
+
+    pub(crate) fn incoming(incoming: Incoming) -> Body {
+        Body(Kind::Incoming(Box::new(incoming)))
+    }
+
+    /// The bytes, if they are all here and the body is not a stream.
+    pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
+        match self.0 {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Bytes(bytes) => Ok(bytes),
+            Kind::Incoming(_) | Kind::Stream(_) => Err(self),
+        }
+    }
+
+    /// The next chunk, as it comes from the connection; `None` at the end.
+    ///
+    /// # Errors
+    /// [`BodyIncomplete`](ErrorKind::BodyIncomplete) if the peer closes before the
+    /// end, [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit,
+    /// [`Malformed`](ErrorKind::Malformed) for bad chunked coding,
+    /// [`TooSlow`](ErrorKind::TooSlow) below the minimum rate. After an error there
+    /// is no more to read.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// [`chunk`](Body::chunk) as a poll. The trailers of a stream are passed over.
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        loop {
+            return match &mut self.0 {
+                Kind::Empty => Poll::Ready(Ok(None)),
+                Kind::Bytes(bytes) => {
+                    let bytes = std::mem::take(bytes);
+                    self.0 = Kind::Empty;
+                    Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
+                }
+                Kind::Incoming(incoming) => incoming.poll_chunk(cx),
+                Kind::Stream(stream) => match ready!(stream.as_mut().poll_frame(cx)) {
+                    None => Poll::Ready(Ok(None)),
+                    Some(Err(error)) => Poll::Ready(Err(error)),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => Poll::Ready(Ok(Some(data))),
+                        Err(_trailers) => continue,
+                    },
+                },
+            };
+        }
+    }
+
+    /// The whole body, if it has at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit, and those of
+    /// [`chunk`](Body::chunk).
+    pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
+        let too_large = || Error::new(ErrorKind::BodyTooLarge, "the body is too large");
+        if self.length().is_some_and(|length| length > limit as u64) {
+            return Err(too_large());
+        }
+        let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
+        let mut whole = None;
+        while let Some(chunk) = self.chunk().await? {
+            let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
+            if whole.len() + chunk.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        match whole {
+            Some(whole) => Ok(whole.freeze()),
+            None if first.len() > limit => Err(too_large()),
+            None => Ok(first),
+        }
+    }
+
+    /// How many bytes are still to come, if that is known beforehand.
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Empty => Some(0),
+            Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Incoming(incoming) => incoming.length(),
+            Kind::Stream(stream) => stream.size_hint().exact(),
+        }
+    }
+
+    /// Sets how many bytes the rest of a request's body may have, in place of
+    /// [`Settings::max_body_bytes`](crate::Settings).
+    pub fn set_limit(&mut self, bytes: u64) {
+        if let Kind::Incoming(incoming) = &mut self.0 {
+            incoming.set_limit(bytes);
+        }
+    }
+
+    /// The trailer fields of a chunked request body, once it was read to its end.
+    pub fn trailers(&self) -> Option<&Headers> {
+        match &self.0 {
+            Kind::Incoming(incoming) => incoming.trailers(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body(if bytes.is_empty() { Kind::Empty } else { Kind::Bytes(bytes) })
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if let Kind::Stream(stream) = &mut self.0 {
+            return stream.as_mut().poll_frame(cx);
+        }
+        if let Some(chunk) = ready!(self.poll_chunk(cx)?) {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        let trailers = match &mut self.0 {
+            Kind::Incoming(incoming) => incoming.take_trailers(),
+            _ => None,
+        };
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(header_map(&trailers)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Stream(stream) => stream.is_end_stream(),
+            _ => self.length() == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Stream(stream) => stream.size_hint(),
+            _ => self.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}
+
+fn header_map(headers: &Headers) -> HeaderMap {
+    let parsed =
+        headers.iter().map(|(name, value)| Some((name.parse().ok()?, value.try_into().ok()?)));
+    parsed.flatten().collect()
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Empty => f.write_str("Body(empty)"),
+            Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Kind::Incoming(_) => f.write_str("Body(incoming)"),
+            Kind::Stream(_) => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+/// A stream of chunks as a body.
+struct Chunks<S>(Pin<Box<S>>);
+
+impl<S, B, E> http_body::Body for Chunks<S>
+where
+    S: Stream<Item = Result<B, E>>,
+    B: Into<Bytes>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let next = ready!(self.0.as_mut().poll_next(cx));
+        Poll::Ready(next.map(|chunk| match chunk {
+            Ok(chunk) => Ok(Frame::data(chunk.into())),
+            Err(error) => Err(failed(error)),
+        }))
+    }
+}
+
+/// A body whose errors are not ours.
+struct Foreign<B>(Pin<Box<B>>);
+
+impl<B> http_body::Body for Foreign<B>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        self.0.as_mut().poll_frame(cx).map_err(failed)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::BodyFailed, "the application's body failed").because(error)
+}

@@ -1,0 +1,114 @@
+//! One connection: the transport, what was read of it, its deadline.
+//!
+//! The two directions are separate values, because they part ways: the reader is lent
+//! to the body of a request while the writer stays. Only this file reads.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+use crate::buffers::INPUT_BYTES;
+use crate::deadline::Deadline;
+use crate::request::Peer;
+use crate::send::{WriteHalf, Writer};
+
+/// A connection, between requests or within one.
+pub(crate) struct Connection {
+    /// `None` while the body of a request has it.
+    pub(crate) reader: Option<Reader>,
+    pub(crate) writer: Writer,
+    pub(crate) deadline: Deadline,
+    pub(crate) peer: Arc<Peer>,
+    /// How many requests it brought.
+    pub(crate) requests: u64,
+}
+
+/// What bytes come from and go to.
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// Anything else, such as a pipe in memory.
+    Other(Box<dyn Stream>),
+}
+
+/// Any bidirectional stream of bytes, for
+/// [`serve_connection`](crate::Server::serve_connection).
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+impl Connection {
+    pub(crate) fn new(transport: Transport, peer: Peer, deadline: Deadline) -> Connection {
+        let (read, write) = match transport {
+            Transport::Tcp(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
+            }
+            Transport::Unix(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Unix(read), WriteHalf::Unix(write))
+            }
+            Transport::Other(stream) => {
+                let (read, write) = tokio::io::split(stream);
+                (ReadHalf::Other(read), WriteHalf::Other(write))
+            }
+        };
+        Connection {
+            reader: Some(Reader { half: read, buffer: BytesMut::new() }),
+            writer: Writer::new(write),
+            deadline,
+            peer: Arc::new(peer),
+            requests: 0,
+        }
+    }
+}
+
+/// The receiving direction.
+pub(crate) struct Reader {
+    half: ReadHalf,
+    /// What was read and not yet used.
+    pub(crate) buffer: BytesMut,
+}
+
+enum ReadHalf {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+    Other(tokio::io::ReadHalf<Box<dyn Stream>>),
+}
+
+impl Reader {
+    /// Ready when there is something to read. Needs no buffer: this is how an idle
+    /// connection waits.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.half {
+            ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Other(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads once, into at least `room` bytes of space behind what is there. 0 is the end.
+    ///
+    /// It goes through `poll_read`, which notes that a short read has emptied the
+    /// socket: the next wait then waits, and no read is tried that must fail.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.buffer.capacity() - self.buffer.len() < room {
+            self.buffer.reserve(room.max(INPUT_BYTES));
+        }
+        match &mut self.half {
+            ReadHalf::Tcp(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
+            ReadHalf::Unix(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
+            ReadHalf::Other(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! All timeouts: one sweeper per worker over a list of small shared cells.
+//!
+//! To set, move or clear a deadline is one store to memory. No timer exists per
+//! connection or per request; whoever waits looks at its cell when it is woken, and the
+//! sweeper wakes those whose time has come.
+//!
+//! The clock is coarse: it moves when the sweeper runs. A deadline is set one tick
+//! further, so that it never comes early.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::settings::Settings;
+
+/// A worker's deadlines.
+pub(crate) struct Deadlines {
+    clock: Arc<Clock>,
+    cells: RefCell<Vec<Arc<Cell>>>,
+}
+
+struct Clock {
+    start: Instant,
+    /// Milliseconds since the start, as of the last sweep.
+    now: AtomicU64,
+    tick: Duration,
+}
+
+/// One deadline, of a connection or of a body that is being read.
+pub(crate) struct Deadline(Arc<Cell>);
+
+struct Cell {
+    /// When, on the worker's clock.
+    due: AtomicU64,
+    /// Who waits. It may be a task of another thread that reads a body.
+    waiting: Mutex<Option<Waker>>,
+    clock: Arc<Clock>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Deadlines {
+    pub(crate) fn new(settings: &Settings) -> Deadlines {
+        let shortest = [
+            settings.head_timeout,
+            settings.idle_timeout,
+            settings.stall_timeout,
+            settings.linger_timeout,
+        ];
+        let tick = shortest.into_iter().min().expect("four timeouts") / 4;
+        let tick = tick.clamp(Duration::from_millis(10), Duration::from_millis(500));
+        let clock = Clock { start: Instant::now(), now: AtomicU64::new(0), tick };
+        Deadlines { clock: Arc::new(clock), cells: RefCell::default() }
+    }
+
+    /// How often [`sweep`](Deadlines::sweep) wants to be called.
+    pub(crate) fn tick(&self) -> Duration {
+        self.clock.tick
+    }
+
+    /// A new deadline, not set.
+    pub(crate) fn deadline(&self) -> Deadline {
+        let cell = Arc::new(Cell {
+            due: AtomicU64::new(NEVER),
+            waiting: Mutex::new(None),
+            clock: self.clock.clone(),
+        });
+        self.cells.borrow_mut().push(cell.clone());
+        Deadline(cell)
+    }
+
+    /// Moves the clock on.
+    pub(crate) fn refresh(&self) {
+        self.clock.now.store(self.clock.start.elapsed().as_millis() as u64, Relaxed);
+    }
+
+    /// Moves the clock on, wakes those whose time has come, forgets those who left.
+    pub(crate) fn sweep(&self) {
+        self.refresh();
+        let now = self.clock.now();
+        self.cells.borrow_mut().retain(|cell| {
+            let in_use = Arc::strong_count(cell) > 1;
+            if in_use && cell.due.load(Relaxed) <= now {
+                cell.wake();
+            }
+            in_use
+        });
+    }
+
+    /// Wakes everybody, to look at something else than the time.
+    pub(crate) fn wake_all(&self) {
+        self.cells.borrow().iter().for_each(|cell| cell.wake());
+    }
+
+    /// Whether nobody has a deadline, as of the last sweep.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells.borrow().is_empty()
+    }
+}
+
+impl Clock {
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+}
+
+impl Cell {
+    fn wake(&self) {
+        let waker = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Deadline {
+    /// Sets the deadline to so much time from now, in place of any before.
+    pub(crate) fn set(&self, after: Duration) {
+        let Clock { tick, .. } = *self.0.clock;
+        self.0.due.store(self.0.clock.now() + (after + tick).as_millis() as u64, Relaxed);
+    }
+
+    /// There is no deadline any more.
+    pub(crate) fn clear(&self) {
+        self.0.due.store(NEVER, Relaxed);
+    }
+
+    /// Ready once the time has come. To be called last, when all else is pending.
+    pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.0.due.load(Relaxed) <= self.0.clock.now() {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waiting = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// The minimum rate at which bytes must move: Warp's rule against slow clients, as
+/// a credit of time that waiting uses up and moved bytes earn back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    credit: Duration,
+    most: Duration,
+    bytes_per_second: u32,
+    /// Since when we wait, on the worker's clock in milliseconds.
+    waiting_since: Option<u64>,
+}
+
+impl Pace {
+    pub(crate) fn new(settings: &Settings) -> Pace {
+        Pace {
+            credit: settings.stall_timeout,
+            most: settings.stall_timeout,
+            bytes_per_second: settings.min_bytes_per_second.max(1),
+            waiting_since: None,
+        }
+    }
+
+    /// The peer is waited for; ready when it has used up its credit.
+    pub(crate) fn poll_over(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
+        if self.waiting_since.is_none() {
+            self.waiting_since = Some(deadline.0.clock.now());
+            deadline.set(self.credit);
+        }
+        deadline.poll_over(cx)
+    }
+
+    /// So many bytes have moved.
+    pub(crate) fn moved(&mut self, bytes: usize, deadline: &Deadline) {
+        let Some(since) = self.waiting_since.take() else { return };
+        deadline.clear();
+        let waited = Duration::from_millis(deadline.0.clock.now().saturating_sub(since));
+        self.credit = self.credit_after(waited, bytes);
+    }
+
+    fn credit_after(&self, waited: Duration, bytes: usize) -> Duration {
+        let earned = Duration::from_secs_f64(bytes as f64 / f64::from(self.bytes_per_second));
+        (self.credit.saturating_sub(waited) + earned).min(self.most)
+    }
+}
+
+/// Measures how long an exchange takes, for the hooks.
+#[derive(Clone, Copy)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_minimum_rate_is_a_credit_of_time() {
+        let settings = Settings {
+            stall_timeout: Duration::from_secs(20),
+            min_bytes_per_second: 500,
+            ..Settings::default()
+        };
+        let pace = Pace::new(&settings);
+        for (waited, bytes, left) in [
+            (0, 0, 20_000),
+            (5_000, 0, 15_000),
+            (5_000, 500, 16_000),
+            (5_000, 1 << 30, 20_000),
+            (30_000, 1, 2),
+        ] {
+            let credit = pace.credit_after(Duration::from_millis(waited), bytes);
+            assert_eq!(credit, Duration::from_millis(left), "{waited} ms, {bytes} bytes");
+        }
+    }
+}

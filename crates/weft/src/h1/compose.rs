@@ -1,0 +1,197 @@
+//! Response head → bytes. Pure.
+//!
+//! The exact length is made room for first; then every part is copied once. There
+//! is no formatting machinery.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+
+use super::framing::Outgoing;
+
+/// What there is to say in the head of a response.
+pub(crate) struct Head<'a> {
+    pub(crate) version: Version,
+    pub(crate) status: StatusCode,
+    pub(crate) fields: &'a [(HeaderName, HeaderValue)],
+    pub(crate) framing: Outgoing,
+    pub(crate) keep_alive: bool,
+    /// The lines `date` and `server`, each with its CRLF.
+    pub(crate) date: &'a [u8],
+    pub(crate) server: &'a [u8],
+}
+
+/// Appends the head.
+///
+/// Fields that say where the message ends are ours alone: what the application set
+/// was compared with its body before, and is written anew from there.
+pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
+    let mut date = head.date;
+    let mut server = head.server;
+    let mut length = STATUS_LINE.len() + REASON_ROOM + FRAMING_ROOM + CLOSE.len();
+    for (name, value) in head.fields {
+        if *name == DATE {
+            date = b"";
+        } else if *name == SERVER {
+            server = b"";
+        }
+        length += name.as_str().len() + value.len() + 4;
+    }
+    out.reserve(length + date.len() + server.len());
+
+    status_line(out, head.status);
+    out.extend_from_slice(date);
+    out.extend_from_slice(server);
+    framing(out, head.framing);
+    match (head.version, head.keep_alive) {
+        (_, false) => out.extend_from_slice(CLOSE),
+        (Version::HTTP_10, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (_, true) => {}
+    }
+    for (name, value) in head.fields {
+        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && *name != CONNECTION {
+            field(out, name, value);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
+const CLOSE: &[u8] = b"connection: close\r\n";
+/// The longest registered reason phrase has 31 bytes.
+const REASON_ROOM: usize = 32;
+const FRAMING_ROOM: usize = b"content-length: 18446744073709551615\r\n".len();
+
+/// The version is our own, whatever the request's (RFC 9110 §6.2).
+fn status_line(out: &mut Vec<u8>, status: StatusCode) {
+    if status == StatusCode::OK {
+        return out.extend_from_slice(STATUS_LINE);
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or("").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn framing(out: &mut Vec<u8>, framing: Outgoing) {
+    match framing {
+        Outgoing::Bodiless | Outgoing::UntilClose => {}
+        Outgoing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        Outgoing::Sized(length) => {
+            out.extend_from_slice(b"content-length: ");
+            decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// Appends a number in decimal.
+pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return out.extend_from_slice(&digits[at..]);
+        }
+    }
+}
+
+/// Appends a chunk's size line (RFC 9112 §7.1).
+pub(crate) fn chunk_size(out: &mut Vec<u8>, size: usize) {
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    for place in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[size >> (4 * place) & 15]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2).
+pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        field(out, name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header::{CONTENT_TYPE, LOCATION};
+
+    #[test]
+    fn heads() {
+        let field = |name, value| (name, HeaderValue::from_static(value));
+        let cases = [
+            (
+                (Version::HTTP_11, 200, Outgoing::Sized(5), true),
+                vec![field(CONTENT_TYPE, "text/plain")],
+                "HTTP/1.1 200 OK\r\ndate: D\r\nserver: S\r\ncontent-length: 5\r\n\
+                 content-type: text/plain\r\n\r\n",
+            ),
+            (
+                (Version::HTTP_11, 404, Outgoing::Chunked, false),
+                vec![],
+                "HTTP/1.1 404 Not Found\r\ndate: D\r\nserver: S\r\n\
+                 transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+            ),
+            (
+                (Version::HTTP_10, 301, Outgoing::Sized(0), true),
+                vec![field(LOCATION, "/a")],
+                "HTTP/1.1 301 Moved Permanently\r\ndate: D\r\nserver: S\r\n\
+                 content-length: 0\r\nconnection: keep-alive\r\nlocation: /a\r\n\r\n",
+            ),
+            (
+                (Version::HTTP_10, 200, Outgoing::UntilClose, false),
+                vec![field(SERVER, "mine"), field(DATE, "then")],
+                "HTTP/1.1 200 OK\r\nconnection: close\r\nserver: mine\r\ndate: then\r\n\r\n",
+            ),
+            (
+                (Version::HTTP_11, 204, Outgoing::Bodiless, true),
+                vec![field(CONTENT_LENGTH, "9"), field(TRANSFER_ENCODING, "chunked")],
+                "HTTP/1.1 204 No Content\r\ndate: D\r\nserver: S\r\n\r\n",
+            ),
+            (
+                (Version::HTTP_11, 799, Outgoing::Sized(u64::MAX), true),
+                vec![],
+                "HTTP/1.1 799 \r\ndate: D\r\nserver: S\r\n\
+                 content-length: 18446744073709551615\r\n\r\n",
+            ),
+        ];
+        for ((version, status, framing, keep_alive), fields, expected) in cases {
+            let mut out = Vec::new();
+            head(
+                &mut out,
+                &Head {
+                    version,
+                    status: StatusCode::from_u16(status).unwrap(),
+                    fields: &fields,
+                    framing,
+                    keep_alive,
+                    date: b"date: D\r\n",
+                    server: b"server: S\r\n",
+                },
+            );
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn chunk_sizes() {
+        for size in [0, 1, 9, 10, 15, 16, 255, 256, 0xfff, 0x1000, 65_536, usize::MAX] {
+            let mut out = Vec::new();
+            chunk_size(&mut out, size);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("{size:x}\r\n"));
+        }
+    }
+}

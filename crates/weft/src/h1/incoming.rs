@@ -1,0 +1,256 @@
+//! The body of a request, which holds the connection's reader while it is read.
+//!
+//! The connection lends its reader to the body. The body reads and decodes on its own,
+//! in whichever task or thread it is polled, and gives the reader back when it ends or is
+//! dropped. No task and no channel stands between the application and the socket: the
+//! application's pace is the client's pace.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+
+use super::body::{Decoder, Step};
+use super::parse::Limits;
+use crate::conn::Reader;
+use crate::deadline::{Deadline, Pace};
+use crate::error::{Error, ErrorKind, Result};
+use crate::headers::Headers;
+
+/// How much is asked for at once when a body is read.
+const READ_BYTES: u64 = 64 << 10;
+const LEAST_READ_BYTES: u64 = 1 << 10;
+
+/// A request's body that is not all here yet.
+pub(crate) struct Incoming {
+    state: State,
+    decoder: Decoder,
+    trailer_limits: Limits,
+    /// How many bytes may still come.
+    allowed: u64,
+    /// The client waits for a 100 before it sends.
+    expects_continue: bool,
+    deadline: Deadline,
+    pace: Pace,
+    loan: Arc<Loan>,
+    trailers: Option<Headers>,
+}
+
+enum State {
+    Reading(Reader),
+    Ended,
+    Failed(ErrorKind),
+}
+
+/// What the connection and a body on loan know of each other.
+pub(crate) struct Loan(Mutex<Ledger>);
+
+#[derive(Default)]
+struct Ledger {
+    returned: Option<Returned>,
+    wants_continue: bool,
+    /// The connection is gone: the body has nothing to read from.
+    revoked: bool,
+    connection: Option<Waker>,
+}
+
+/// The reader, and how far the body was read.
+pub(crate) struct Returned {
+    pub(crate) reader: Reader,
+    pub(crate) decoder: Decoder,
+    /// The input makes no sense any more: no request can follow.
+    pub(crate) failed: bool,
+    /// The client was not told to send what is left.
+    pub(crate) awaits_continue: bool,
+}
+
+/// What the connection hears of a body on loan.
+pub(crate) enum News {
+    WantsContinue,
+    Returned(Returned),
+}
+
+impl Loan {
+    pub(crate) fn new() -> Arc<Loan> {
+        Arc::new(Loan(Mutex::default()))
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is new; the connection is woken when there is more.
+    pub(crate) fn poll_news(&self, cx: &Context<'_>) -> Poll<News> {
+        let mut ledger = self.ledger();
+        if std::mem::take(&mut ledger.wants_continue) {
+            return Poll::Ready(News::WantsContinue);
+        }
+        if let Some(returned) = ledger.returned.take() {
+            return Poll::Ready(News::Returned(returned));
+        }
+        ledger.connection = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The reader, if it is back.
+    pub(crate) fn returned(&self) -> Option<Returned> {
+        self.ledger().returned.take()
+    }
+
+    /// The connection is gone.
+    pub(crate) fn revoke(&self) {
+        self.ledger().revoked = true;
+    }
+}
+
+/// How a body is to be read.
+pub(crate) struct Terms {
+    pub(crate) decoder: Decoder,
+    pub(crate) trailer_limits: Limits,
+    pub(crate) max_bytes: u64,
+    pub(crate) expects_continue: bool,
+    pub(crate) deadline: Deadline,
+    pub(crate) pace: Pace,
+}
+
+impl Incoming {
+    pub(crate) fn new(reader: Reader, loan: Arc<Loan>, terms: Terms) -> Incoming {
+        Incoming {
+            state: State::Reading(reader),
+            decoder: terms.decoder,
+            trailer_limits: terms.trailer_limits,
+            allowed: terms.max_bytes,
+            expects_continue: terms.expects_continue,
+            deadline: terms.deadline,
+            pace: terms.pace,
+            loan,
+            trailers: None,
+        }
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.decoder.length()
+    }
+
+    pub(crate) fn set_limit(&mut self, bytes: u64) {
+        self.allowed = bytes;
+    }
+
+    pub(crate) fn trailers(&self) -> Option<&Headers> {
+        self.trailers.as_ref()
+    }
+
+    pub(crate) fn take_trailers(&mut self) -> Option<Headers> {
+        self.trailers.take()
+    }
+
+    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        let chunk = match self.poll_next(cx) {
+            Poll::Ready(chunk) => chunk,
+            Poll::Pending => return Poll::Pending,
+        };
+        match &chunk {
+            Err(error) => self.end(State::Failed(error.kind())),
+            Ok(_) if self.decoder == Decoder::Done => self.end(State::Ended),
+            Ok(_) => {}
+        }
+        Poll::Ready(chunk)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        let reader = match &mut self.state {
+            State::Reading(reader) => reader,
+            State::Ended => return Poll::Ready(Ok(None)),
+            State::Failed(kind) => {
+                return Poll::Ready(Err(Error::new(*kind, "the body has failed before")));
+            }
+        };
+        if self.decoder.length().is_some_and(|length| length > self.allowed) {
+            return Poll::Ready(Err(too_large()));
+        }
+        loop {
+            match self.decoder.step(&reader.buffer, &self.trailer_limits)? {
+                Step::Skip(bytes) => reader.buffer.advance(bytes),
+                Step::Data(bytes) => {
+                    let chunk = reader.buffer.split_to(bytes).freeze();
+                    let Some(allowed) = self.allowed.checked_sub(bytes as u64) else {
+                        return Poll::Ready(Err(too_large()));
+                    };
+                    self.allowed = allowed;
+                    return Poll::Ready(Ok(Some(chunk)));
+                }
+                Step::Trailers(fields, bytes) => {
+                    let text = reader.buffer.split_to(bytes).freeze();
+                    self.trailers = Some(Headers::new(text, fields));
+                }
+                Step::End => return Poll::Ready(Ok(None)),
+                Step::Wait => {
+                    if std::mem::take(&mut self.expects_continue) {
+                        self.loan.tell(|ledger| ledger.wants_continue = true);
+                    }
+                    let left = self.decoder.length().unwrap_or(READ_BYTES);
+                    let room = left.clamp(LEAST_READ_BYTES, READ_BYTES) as usize;
+                    match reader.poll_fill(cx, room) {
+                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(incomplete())),
+                        Poll::Ready(Ok(bytes)) => self.pace.moved(bytes, &self.deadline),
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                        Poll::Pending if self.loan.ledger().revoked => {
+                            return Poll::Ready(Err(Error::disconnected()));
+                        }
+                        Poll::Pending => {
+                            return self
+                                .pace
+                                .poll_over(&self.deadline, cx)
+                                .map(|()| Err(too_slow()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the reader back, once.
+    fn end(&mut self, state: State) {
+        let failed = matches!(state, State::Failed(_));
+        if let State::Reading(reader) = std::mem::replace(&mut self.state, state) {
+            self.deadline.clear();
+            let returned = Returned {
+                reader,
+                decoder: self.decoder,
+                failed,
+                awaits_continue: self.expects_continue,
+            };
+            self.loan.tell(|ledger| ledger.returned = Some(returned));
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.end(State::Ended);
+    }
+}
+
+impl Loan {
+    fn tell(&self, change: impl FnOnce(&mut Ledger)) {
+        let mut ledger = self.ledger();
+        change(&mut ledger);
+        let connection = ledger.connection.take();
+        drop(ledger);
+        if let Some(connection) = connection {
+            connection.wake();
+        }
+    }
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
+}
+
+fn incomplete() -> Error {
+    Error::new(ErrorKind::BodyIncomplete, "the connection ended in the middle of the body")
+}
+
+fn too_slow() -> Error {
+    Error::new(ErrorKind::TooSlow, "the body came too slowly")
+}

@@ -1,0 +1,652 @@
+//! The HTTP/1 loop: read → application → write. Start reading here.
+//!
+//! # The life of a request
+//!
+//! 1. An idle connection waits in `worker.rs` for something to read; it owns no buffer.
+//!    When there is something, [`serve`] takes over.
+//! 2. `next_head` reads until the head is whole, and `parse` finds its parts.
+//! 3. `answer` lets `framing` decide what follows the head. A body that is not all here
+//!    yet is put on loan: it takes the connection's reader with it (`incoming`).
+//! 4. The application is called. While it thinks, `poll_attend` looks after the connection:
+//!    earlier answers are sent, a 100 too, and a client that goes away is noticed.
+//! 5. `respond` composes the head and gathers it with the payload.
+//! 6. Only when no further request is at hand is everything sent, in one write.
+//!    What the application left of the body is read away, and it begins anew.
+
+pub(crate) mod body;
+pub(crate) mod compose;
+pub(crate) mod framing;
+pub(crate) mod incoming;
+pub(crate) mod parse;
+mod scan;
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Method, StatusCode, Version};
+use http_body::Body as _;
+
+use self::body::{Decoder, Step};
+use self::framing::{Length, Outgoing};
+use self::incoming::{Incoming, Loan, News, Returned, Terms};
+use self::parse::{Limits, Parser};
+use crate::app::Application;
+use crate::body::Body;
+use crate::buffers::INPUT_BYTES;
+use crate::conn::{Connection, Reader};
+use crate::deadline::{Pace, Stopwatch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::headers::Headers;
+use crate::hooks::Record;
+use crate::request::{Head, Request};
+use crate::response::{Payload, Response};
+use crate::settings::Disconnect;
+use crate::worker::Worker;
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Everything is answered; it rests until there is more to read.
+    Rest,
+    /// It closes.
+    Close,
+    /// It closes, but reads on for a while: the peer may still be sending, and would lose
+    /// our last response to a reset (RFC 9112 §9.6).
+    Linger,
+}
+
+/// How many requests of one connection are answered before others get their turn.
+const TURN: u32 = 64;
+
+/// Serves a connection that has something to read, until it is drained.
+pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Next {
+    let mut h1 = Busy {
+        pace: Pace::new(&worker.settings),
+        input: Input::Clear,
+        response: Stage::Awaited,
+        body_bytes: 0,
+        conn,
+        worker,
+    };
+    h1.take_buffers();
+    let mut next = h1.burst().await;
+    if next != Next::Rest && h1.flush().await.is_err() {
+        next = Next::Close;
+    }
+    if next == Next::Linger {
+        h1.linger().await;
+    }
+    h1.give_buffers();
+    next
+}
+
+/// A connection while it is busy.
+struct Busy<'a, A> {
+    conn: &'a mut Connection,
+    worker: &'a Worker<A>,
+    /// The rate at which the peer takes what we send.
+    pace: Pace,
+    input: Input,
+    response: Stage,
+    /// How much of the current response's body was gathered.
+    body_bytes: u64,
+}
+
+/// How far the current response is.
+#[derive(Clone, Copy)]
+enum Stage {
+    Awaited,
+    /// It begins at this place of what is gathered, of which nothing is sent: its mind
+    /// can still be changed.
+    Gathered(usize),
+    Begun,
+}
+
+/// What stands in the input before the next request.
+enum Input {
+    /// Nothing.
+    Clear,
+    /// A body that has the reader.
+    Lent(Arc<Loan>),
+    /// What the application left unread of a body.
+    Unread(Decoder),
+    /// Bytes that make no sense, or a body that will not come: no request can follow.
+    Spoiled,
+}
+
+/// What has to be known of a request when its response is sent.
+struct Exchange {
+    version: Version,
+    head_only: bool,
+    keep_alive: bool,
+    /// For the hooks, if there are any.
+    record: Option<(Head, Stopwatch)>,
+}
+
+impl<A: Application> Busy<'_, A> {
+    /// Answers what the connection brings, until it has nothing more.
+    async fn burst(&mut self) -> Next {
+        match self.fill().await {
+            Ok(0) | Err(_) => return Next::Close,
+            Ok(_) => {}
+        }
+        for turn in 1.. {
+            let next = match self.next_head().await {
+                Ok(Some(head)) => self.answer(head).await,
+                Ok(None) => return Next::Rest,
+                Err(error) => Err(error),
+            };
+            match next {
+                Ok(Next::Rest) => {}
+                Ok(close) => return close,
+                Err(error) => return self.refuse(&error),
+            }
+            if turn % TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// The next head, read as far as needed; `None` when the input is drained and
+    /// all that was gathered is sent.
+    async fn next_head(&mut self) -> Result<Option<parse::Head>> {
+        let mut parser = Parser::default();
+        // The clock of the first head has run since the connection was accepted.
+        let mut timed = self.conn.requests == 0;
+        loop {
+            let worker = self.worker;
+            let input = &self.reader().buffer;
+            let drained = input.is_empty();
+            if !drained && let Some(head) = parser.parse(input, &worker.limits)? {
+                self.conn.deadline.clear();
+                return Ok(Some(head));
+            }
+            self.flush().await?;
+            if drained {
+                return Ok(None);
+            }
+            if !std::mem::replace(&mut timed, true) {
+                self.conn.deadline.set(self.worker.settings.head_timeout);
+            }
+            if self.fill().await? == 0 {
+                return Err(Error::disconnected());
+            }
+        }
+    }
+
+    /// Answers one request: calls the application and sends its response.
+    async fn answer(&mut self, parsed: parse::Head) -> Result<Next> {
+        let text = self.reader().buffer.split_to(parsed.length).freeze();
+        let framed = framing::request(&parsed, &text)?;
+        if parsed.method == Method::CONNECT {
+            return Err(Error::new(ErrorKind::NotImplemented, "no tunnels are made here"));
+        }
+        self.conn.requests += 1;
+        let worker = self.worker;
+        let parse::Head { method, target, version, fields, .. } = parsed;
+        let last = worker.settings.max_requests;
+        let mut exchange = Exchange {
+            version,
+            head_only: method == Method::HEAD,
+            keep_alive: framed.keep_alive && self.conn.requests != last && !worker.draining(),
+            record: None,
+        };
+        let names = (framed.authority, framed.local);
+        let head = Head::new(method, version, target, names, Headers::new(text, fields));
+        if worker.hooks.is_some() {
+            exchange.record = Some((head.clone(), Stopwatch::start()));
+        }
+        let body = self.request_body(&framed);
+        let request = Request::new(head, body, self.conn.peer.clone());
+        let response = match self.call(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                worker.report(&self.conn.peer, &error);
+                if error.kind() == ErrorKind::Disconnected {
+                    return Ok(Next::Close);
+                }
+                exchange.keep_alive = false;
+                error.into()
+            }
+        };
+        Ok(self.respond(exchange, response).await)
+    }
+
+    /// The body of a request: its bytes if they are here, otherwise the means to read them.
+    fn request_body(&mut self, framed: &framing::Incoming) -> Body {
+        let settings = &self.worker.settings;
+        let input = &mut self.reader().buffer;
+        match framed.length {
+            Length::Sized(0) => return Body::empty(),
+            Length::Sized(n) if n <= settings.max_body_bytes && n <= input.len() as u64 => {
+                return Body::from(input.split_to(n as usize).freeze());
+            }
+            _ => {}
+        }
+        let loan = Loan::new();
+        self.input = Input::Lent(loan.clone());
+        let terms = Terms {
+            decoder: Decoder::new(framed.length),
+            trailer_limits: Limits { head: settings.max_trailer_bytes, ..self.worker.limits },
+            max_bytes: settings.max_body_bytes,
+            expects_continue: framed.expects_continue,
+            deadline: self.worker.deadlines.deadline(),
+            pace: Pace::new(settings),
+        };
+        let reader = self.conn.reader.take().expect("the reader is lent once at a time");
+        Body::incoming(Incoming::new(reader, loan, terms))
+    }
+
+    /// Calls the application, and looks after the connection while it thinks.
+    async fn call(&mut self, request: Request) -> Result<Response> {
+        let app = &self.worker.app;
+        let mut future = pin!(async move { app.call(request).await });
+        poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+            Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
+            Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        })
+        .await
+    }
+
+    /// What the connection needs while it waits for the application; ready with the
+    /// reason why there is no more to wait for.
+    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        while let Input::Lent(loan) = &self.input {
+            match loan.poll_news(cx) {
+                Poll::Ready(News::WantsContinue) => self.send_continue(),
+                Poll::Ready(News::Returned(returned)) => self.take_back(returned),
+                Poll::Pending => break,
+            }
+        }
+        if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
+            return Poll::Ready(error);
+        }
+        match &self.worker.settings.disconnect {
+            Disconnect::Cancel => self.poll_gone(cx),
+            Disconnect::Detach => Poll::Pending,
+        }
+    }
+
+    /// Ready when the client has gone. There is only one way to know: to read ahead.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let Some(reader) = &mut self.conn.reader else { return Poll::Pending };
+        while reader.buffer.len() < INPUT_BYTES {
+            if let Err(error) = ready!(reader.poll_readable(cx)) {
+                return Poll::Ready(error.into());
+            }
+            match ready!(reader.poll_fill(cx, LEAST_ROOM)) {
+                Ok(0) => return Poll::Ready(Error::disconnected()),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(error.into()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Tells the client to go on with its body, unless the response has begun.
+    fn send_continue(&mut self) {
+        let writer = &mut self.conn.writer;
+        let place = match self.response {
+            Stage::Awaited => writer.out.len(),
+            Stage::Gathered(head) => head,
+            Stage::Begun => return,
+        };
+        writer.out.splice(place..place, *b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    /// The body has given the reader back.
+    fn take_back(&mut self, returned: Returned) {
+        self.conn.reader = Some(returned.reader);
+        self.input = match returned {
+            Returned { failed: true, .. } => Input::Spoiled,
+            Returned { decoder: Decoder::Done, .. } => Input::Clear,
+            // RFC 9110 §10.1.1: without a 100 the client may or may not send its body.
+            Returned { awaits_continue: true, .. } => Input::Spoiled,
+            Returned { decoder, .. } => Input::Unread(decoder),
+        };
+    }
+
+    /// Sends a response, or what takes its place, and prepares the input for the next.
+    async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
+        let worker = self.worker;
+        let mut status = response.status;
+        let mut sent = self.send_response(&exchange, response).await;
+        if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
+            worker.report(&self.conn.peer, error);
+            self.conn.writer.out.truncate(head);
+            exchange.keep_alive = false;
+            let replacement = Response::from(error);
+            status = replacement.status;
+            sent = self.send_response(&exchange, replacement).await;
+        }
+        self.response = Stage::Awaited;
+        if let Some((head, watch)) = &exchange.record {
+            self.record(Some(head), status, watch.elapsed());
+        }
+        match sent {
+            Ok(true) => self.clear_input().await,
+            Ok(false) => self.closing(),
+            Err(error) => {
+                worker.report(&self.conn.peer, &error);
+                self.conn.writer.abandon();
+                Next::Close
+            }
+        }
+    }
+
+    /// Gathers a response, and sends as much of it as must be sent now. Says whether the
+    /// connection may go on.
+    ///
+    /// # Errors
+    /// As long as the response is only [`Stage::Gathered`], another may take its place.
+    async fn send_response(&mut self, exchange: &Exchange, response: Response) -> Result<bool> {
+        if let Input::Lent(loan) = &self.input
+            && let Some(returned) = loan.returned()
+        {
+            self.take_back(returned);
+        }
+        let writer = &mut self.conn.writer;
+        self.response = Stage::Gathered(writer.out.len());
+        self.body_bytes = 0;
+        let length = sound_length(&response, exchange.head_only)?;
+        let Response { status, headers, payload } = response;
+        let framing = framing::response(exchange.version, status, length);
+        let keep_alive =
+            exchange.keep_alive && framing != Outgoing::UntilClose && self.input_is_bounded();
+        let writer = &mut self.conn.writer;
+        compose::head(
+            &mut writer.out,
+            &compose::Head {
+                version: exchange.version,
+                status,
+                fields: &headers,
+                framing,
+                keep_alive,
+                date: &self.worker.date.line(),
+                server: &self.worker.server_line,
+            },
+        );
+        if exchange.head_only || framing == Outgoing::Bodiless {
+            return Ok(keep_alive);
+        }
+        match payload {
+            Payload::Body(body) => match body.into_bytes() {
+                Ok(bytes) => self.gather(bytes).await?,
+                Err(stream) => self.send_stream(stream, framing).await?,
+            },
+            Payload::File(file) => {
+                self.response = Stage::Begun;
+                self.body_bytes = file.length;
+                writer.send_file(&file, &self.conn.deadline, &mut self.pace).await?;
+            }
+        }
+        Ok(keep_alive)
+    }
+
+    /// Sends the body that a stream makes, flushing when the stream is pending.
+    async fn send_stream(&mut self, mut body: Body, framing: Outgoing) -> Result<()> {
+        let chunked = framing == Outgoing::Chunked;
+        let mut left = match framing {
+            Outgoing::Sized(length) => length,
+            _ => u64::MAX,
+        };
+        let mut trailers = HeaderMap::new();
+        loop {
+            let next = poll_fn(|cx| match guarded(|| Pin::new(&mut body).poll_frame(cx)) {
+                Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
+                Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
+                Err(panicked) => Poll::Ready(Err(panicked)),
+            });
+            let Some(frame) = next.await? else { break };
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => {
+                    left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
+                    if chunked {
+                        compose::chunk_size(&mut self.conn.writer.out, data.len());
+                    }
+                    self.gather(data).await?;
+                    if chunked {
+                        self.conn.writer.out.extend_from_slice(b"\r\n");
+                    }
+                }
+                Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+            }
+        }
+        match framing {
+            Outgoing::Sized(_) if left > 0 => return Err(wrong_length()),
+            Outgoing::Chunked => compose::last_chunk(&mut self.conn.writer.out, &trailers),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gathers a part of a body, and sends it when that makes enough.
+    async fn gather(&mut self, bytes: Bytes) -> Result<()> {
+        self.body_bytes += bytes.len() as u64;
+        self.conn.writer.push(bytes);
+        if self.conn.writer.must_flush() {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is left in the input of this request can be got out of the way.
+    fn input_is_bounded(&self) -> bool {
+        match &self.input {
+            Input::Clear | Input::Lent(_) => true,
+            Input::Unread(body) => {
+                body.length().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
+            }
+            Input::Spoiled => false,
+        }
+    }
+
+    /// Gets what is left in the input of this request out of the way.
+    async fn clear_input(&mut self) -> Next {
+        if let Input::Clear = self.input {
+            return Next::Rest;
+        }
+        // The client may wait for the response before it sends the rest.
+        if self.flush().await.is_err() {
+            return Next::Close;
+        }
+        self.conn.deadline.set(self.worker.settings.stall_timeout);
+        if let Input::Lent(loan) = &self.input {
+            let loan = loan.clone();
+            let returned = poll_fn(|cx| match loan.poll_news(cx) {
+                Poll::Ready(News::Returned(returned)) => Poll::Ready(Some(returned)),
+                // The response is out: it is too late for a 100.
+                Poll::Ready(News::WantsContinue) => Poll::Ready(None),
+                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| None),
+            });
+            match returned.await {
+                Some(returned) => self.take_back(returned),
+                None => return Next::Close,
+            }
+        }
+        if let Input::Unread(body) = self.input
+            && self.drain(body).await.is_err()
+        {
+            self.input = Input::Spoiled;
+        }
+        self.conn.deadline.clear();
+        if let Input::Clear = self.input { Next::Rest } else { Next::Linger }
+    }
+
+    /// Reads the rest of a body and throws it away.
+    async fn drain(&mut self, mut body: Decoder) -> Result<()> {
+        let limits = Limits { head: self.worker.settings.max_trailer_bytes, ..self.worker.limits };
+        let mut allowed = self.worker.settings.max_drain_bytes as usize;
+        loop {
+            let used = match body.step(&self.reader().buffer, &limits)? {
+                Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,
+                Step::Wait if self.fill().await? == 0 => return Err(Error::disconnected()),
+                Step::Wait => continue,
+                Step::End => break,
+            };
+            self.reader().buffer.advance(used);
+            allowed = allowed.checked_sub(used).ok_or_else(Error::disconnected)?;
+        }
+        self.input = Input::Clear;
+        Ok(())
+    }
+
+    /// Answers what cannot be understood, and closes.
+    fn refuse(&mut self, error: &Error) -> Next {
+        self.worker.report(&self.conn.peer, error);
+        if error.kind().status().is_none() || self.conn.writer.is_closed() {
+            return Next::Close;
+        }
+        let response = Response::from(error);
+        let Payload::Body(body) = response.payload else { unreachable!("it is a text") };
+        let bytes = body.into_bytes().unwrap_or_default();
+        let out = &mut self.conn.writer.out;
+        compose::head(
+            out,
+            &compose::Head {
+                version: Version::HTTP_11,
+                status: response.status,
+                fields: &response.headers,
+                framing: Outgoing::Sized(bytes.len() as u64),
+                keep_alive: false,
+                date: &self.worker.date.line(),
+                server: &self.worker.server_line,
+            },
+        );
+        out.extend_from_slice(&bytes);
+        self.body_bytes = bytes.len() as u64;
+        self.record(None, response.status, Duration::ZERO);
+        Next::Linger
+    }
+
+    /// How to close after a response: at once, if the peer has nothing under way.
+    fn closing(&mut self) -> Next {
+        let clear = matches!(self.input, Input::Clear) && self.reader().buffer.is_empty();
+        if clear { Next::Close } else { Next::Linger }
+    }
+
+    /// Reads on for a while after the last response, and throws it away.
+    async fn linger(&mut self) {
+        if self.conn.reader.is_none() || self.conn.writer.shutdown().await.is_err() {
+            return;
+        }
+        self.conn.deadline.set(self.worker.settings.linger_timeout);
+        loop {
+            self.reader().buffer.clear();
+            match self.fill().await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
+        if let Some(hooks) = &self.worker.hooks {
+            let (peer, body_bytes) = (&*self.conn.peer, self.body_bytes);
+            hooks.answered(&Record { peer, head, status, body_bytes, duration });
+        }
+    }
+
+    fn reader(&mut self) -> &mut Reader {
+        self.conn.reader.as_mut().expect("no body has the reader between requests")
+    }
+
+    /// Reads once; 0 is the end.
+    async fn fill(&mut self) -> Result<usize> {
+        poll_fn(|cx| match self.reader().poll_fill(cx, LEAST_ROOM) {
+            Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
+            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+        })
+        .await
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.conn.writer.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Stage::Gathered(_) = self.response {
+            self.response = Stage::Begun;
+        }
+        self.conn.writer.poll_flush(cx, &self.conn.deadline, &mut self.pace)
+    }
+
+    fn take_buffers(&mut self) {
+        let buffers = &self.worker.buffers;
+        self.conn.writer.out = buffers.take_output();
+        self.reader().buffer = buffers.take_input();
+    }
+
+    fn give_buffers(&mut self) {
+        let buffers = &self.worker.buffers;
+        let mut out = std::mem::take(&mut self.conn.writer.out);
+        out.clear();
+        buffers.give_output(out);
+        if let Some(reader) = &mut self.conn.reader {
+            let mut input = std::mem::take(&mut reader.buffer);
+            input.clear();
+            buffers.give_input(input);
+        }
+    }
+}
+
+/// A body that outlives its connection has nothing to read from.
+impl<A> Drop for Busy<'_, A> {
+    fn drop(&mut self) {
+        if let Input::Lent(loan) = &self.input {
+            loan.revoke();
+        }
+    }
+}
+
+/// A read of a head has at least so much room.
+const LEAST_ROOM: usize = 1 << 10;
+
+/// The length of a response's body, if it is known: what the application declared must
+/// be true.
+fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
+    if response.status.is_informational() {
+        return Err(Error::new(ErrorKind::InvalidResponse, "an interim status ends no exchange"));
+    }
+    let length = response.length();
+    match (response.declared_length(), length) {
+        (None, length) => Ok(length),
+        (Some(Err(())), _) => Err(wrong_length()),
+        (Some(Ok(declared)), None) => Ok(Some(declared)),
+        (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
+        (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
+        // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
+        (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
+        (Some(Ok(_)), Some(_)) => Err(wrong_length()),
+    }
+}
+
+fn wrong_length() -> Error {
+    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
+}
+
+fn too_slow() -> Error {
+    Error::new(ErrorKind::TooSlow, "the request came too slowly")
+}
+
+/// Runs code of the application; its panic is an error, not ours.
+fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
+        let text = match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(panic) => panic.downcast_ref::<&str>().map_or("?", |text| text).to_owned(),
+        };
+        Error::new(ErrorKind::Panicked, "the application panicked").because(text)
+    })
+}

@@ -1,0 +1,96 @@
+//! The header list of a request: slices of one buffer, looked up without hashing.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::h1::parse::{Field, Fields};
+
+/// The fields of a request's head, or of its trailers, in the order in which they came.
+///
+/// A head has a dozen fields or so: comparing lengths, then bytes, finds one
+/// faster than hashing its name would. Names compare without regard to case.
+///
+/// ```
+/// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
+/// assert_eq!(request.headers().get("accept"), Some("text/html"));
+/// assert_eq!(request.headers().get("cookie"), None);
+/// ```
+#[derive(Clone, Default)]
+pub struct Headers {
+    text: Bytes,
+    fields: Fields,
+}
+
+impl Headers {
+    pub(crate) fn new(text: Bytes, fields: Fields) -> Headers {
+        Headers { text, fields }
+    }
+
+    pub(crate) fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// The value of the first field of that name, if it is UTF-8.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.get_bytes(name)?).ok()
+    }
+
+    /// The value of the first field of that name, as it was sent but for the white
+    /// space around it.
+    pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
+        let found = self.fields.iter().find(|field| self.is_named(field, name))?;
+        Some(found.value.of(&self.text))
+    }
+
+    /// The values of all fields of that name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields
+            .iter()
+            .filter(move |field| self.is_named(field, name))
+            .map(|field| field.value.of(&self.text))
+    }
+
+    fn is_named(&self, field: &Field, name: &str) -> bool {
+        field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// The members of all fields of that name, taken as comma-separated lists
+    /// (RFC 9110 §5.6.1); empty members are left out.
+    pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.get_all(name).flat_map(members)
+    }
+
+    /// Name and value of each field, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|field| {
+            let name = field.name.of(&self.text);
+            let name = std::str::from_utf8(name).expect("a field name is a token, thus ASCII");
+            (name, field.value.of(&self.text))
+        })
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// The members of one comma-separated list, without empty ones. Quoted strings are
+/// not understood: the lists read with this have none.
+pub(crate) fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
+            .finish()
+    }
+}

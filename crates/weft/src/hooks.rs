@@ -1,0 +1,45 @@
+//! What a server tells of its life: connections, errors, responses.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::error::Error;
+use crate::request::{Head, Peer};
+
+/// Is told what happens in one worker. All methods do nothing unless they are written.
+///
+/// Each worker makes its own with the function given to
+/// [`Server::hooks`](crate::Server::hooks), so nothing has to be shared or locked.
+#[allow(unused_variables)]
+pub trait Hooks {
+    /// A connection was accepted. `false` closes it at once.
+    fn opened(&self, peer: &Peer) -> bool {
+        true
+    }
+
+    /// A connection was closed.
+    fn closed(&self, peer: &Peer) {}
+
+    /// Something went wrong; [`ErrorKind::fault`](crate::ErrorKind::fault) says on
+    /// whose side.
+    fn error(&self, peer: &Peer, error: &Error) {}
+
+    /// A response was handed to the kernel, or was cut short.
+    fn answered(&self, record: &Record<'_>) {}
+}
+
+/// One request and its response, as a log wants them.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// Who asked.
+    pub peer: &'a Peer,
+    /// What was asked; `None` if the request could not be parsed.
+    pub head: Option<&'a Head>,
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The bytes of the response's body that were gathered to be sent.
+    pub body_bytes: u64,
+    /// From the end of the request's head to the end of the response.
+    pub duration: Duration,
+}

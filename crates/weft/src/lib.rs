@@ -1,0 +1,54 @@
+//! An HTTP engine: bytes in, an application in the middle, bytes out.
+//!
+//! ```no_run
+//! use weft::{Request, Response};
+//!
+//! async fn hello(_: Request) -> Response { Response::text("Hello, world!\n") }
+//!
+//! fn main() -> weft::Result<()> { weft::serve("127.0.0.1:8080", hello) }
+//! ```
+//!
+//! An [`Application`] is a function from [`Request`] to [`Response`]. A [`Server`] runs it on
+//! one event loop per core, within the limits of its [`Settings`]. ARCHITECTURE.md in the
+//! repository has the map.
+
+// What users see.
+mod app; // Application, and how plain functions become one
+mod body; // Body: nothing, bytes, or a stream that is pulled
+mod directory; // Directory: the application that serves files
+mod error; // Error { kind }; whose fault it is
+mod headers; // the header list: slices of one buffer
+mod hooks; // what a server tells of its life
+pub mod path; // percent-decoding, and a path as its segments
+mod request; // Request, Head, Peer
+mod response; // Response and its payloads
+mod settings; // every limit and timeout
+pub mod testing; // call an application without a socket
+
+// The flow, in order.
+mod conn; // one connection: transport, input, deadline
+mod h1; // the HTTP/1 loop: start reading here
+mod listen; // sockets that listen, and what is accepted
+mod send;
+mod server; // Server: bind, start, run, shut down
+mod worker; // one core: clock, buffers, connections // payload → socket
+
+// What the flow leans on.
+mod buffers; // per-worker buffer pool
+pub mod date; // the Date field, formatted once a second
+mod deadline;
+mod mime; // file name → media type // one sweeper per worker for all timeouts
+
+pub use app::Application;
+pub use body::Body;
+pub use conn::Stream;
+pub use directory::Directory;
+pub use error::{Error, ErrorKind, Fault, Result};
+pub use headers::Headers;
+pub use hooks::{Hooks, Record};
+pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use listen::{Address, Bound};
+pub use request::{Head, Peer, Request};
+pub use response::{File, Response};
+pub use server::{Running, Server, serve};
+pub use settings::{Disconnect, Settings};

@@ -1,0 +1,353 @@
+//! Sockets that listen, and connections accepted from them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::Peer;
+use crate::settings::Settings;
+use crate::worker::{Accepted, AcceptedSocket};
+
+/// Where a server listens: `host:port`, `:port` (every address of the machine),
+/// `[v6]:port` or `unix:PATH`. Port 0 lets the system choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Every address of the machine, IPv4 and IPv6.
+    Any(u16),
+    /// A host, by name or by address, and a port.
+    Host(String),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Address> {
+        let wrong = || {
+            let reason = format!(
+                "`{text}` is no address to listen on; expected host:port, :port, [v6]:port or unix:PATH"
+            );
+            Error::new(ErrorKind::Listen, reason)
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(path.into())) };
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        match host {
+            "" => Ok(Address::Any(port)),
+            host if host.contains(':') && !host.starts_with('[') => Err(wrong()),
+            _ => Ok(Address::Host(text.to_owned())),
+        }
+    }
+}
+
+/// An address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// A TCP socket.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::Tcp(address) => write!(f, "http://{address}"),
+            Bound::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A socket that listens.
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    pub(crate) bound: Bound,
+    _file: Option<SocketFile>,
+}
+
+/// The file of a Unix socket, which goes with it.
+struct SocketFile(PathBuf);
+
+impl Listener {
+    /// Listens on all that an address stands for.
+    pub(crate) fn bind(address: &Address, backlog: u16) -> Result<Vec<Listener>> {
+        let failed = |bound: &dyn fmt::Display, error: io::Error| {
+            Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).because(error)
+        };
+        match address {
+            Address::Any(port) => {
+                let six = SocketAddr::from(([0u16; 8], *port));
+                let four = SocketAddr::from(([0u8; 4], *port));
+                let listener = match tcp(six, backlog) {
+                    // Some machines have no IPv6 at all.
+                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(four, backlog),
+                    other => other,
+                };
+                Ok(vec![listener.map_err(|error| failed(&format!(":{port}"), error.into()))?])
+            }
+            Address::Host(host) => {
+                let addresses = host.to_socket_addrs().map_err(|error| failed(host, error))?;
+                let listen =
+                    |address| tcp(address, backlog).map_err(|error| failed(&address, error.into()));
+                addresses.map(listen).collect()
+            }
+            Address::Unix(path) => {
+                let listener = unix(path, backlog);
+                Ok(vec![listener.map_err(|error| failed(&path.display(), error))?])
+            }
+        }
+    }
+}
+
+fn tcp(address: SocketAddr, backlog: u16) -> rustix::io::Result<Listener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Accepted sockets inherit this; our packets are never to wait for the peer's ACK.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if address.ip().is_unspecified() && address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog.into())?;
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
+    Ok(Listener { socket, bound: Bound::Tcp(bound), _file: None })
+}
+
+fn unix(path: &PathBuf, backlog: u16) -> io::Result<Listener> {
+    // A socket file that nobody listens on was left by a process that is gone.
+    if let Err(error) = std::os::unix::net::UnixStream::connect(path)
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
+        std::fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, backlog.into())?;
+    let file = SocketFile(path.clone());
+    Ok(Listener { socket, bound: Bound::Unix(path.clone()), _file: Some(file) })
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it already, which is as well.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Accepts from one socket until `stopped`, and then what the kernel has completed.
+pub(crate) async fn accept(
+    listener: Listener,
+    gate: Arc<Gate>,
+    mut deliver: impl FnMut(Accepted),
+    stopped: impl Future<Output = ()>,
+) {
+    let Listener { socket, bound, _file } = listener;
+    #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
+    let socket = AsyncFd::with_interest(socket, Interest::READABLE)
+        .expect("an event loop takes a socket that listens");
+    let mut stopped = std::pin::pin!(stopped);
+    loop {
+        let next = async {
+            gate.has_room().await;
+            socket.async_io(Interest::READABLE, |socket| accept_one(socket, &bound)).await
+        };
+        let accepted = tokio::select! {
+            accepted = next => accepted,
+            () = &mut stopped => break,
+        };
+        match accepted {
+            Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
+            // The sleep, and not the next closed connection, ends the pause: a process's
+            // descriptors may be taken by others than us.
+            Err(error) if is_exhaustion(&error) => tokio::time::sleep(PAUSE).await,
+            // The peer left between connecting and being accepted.
+            Err(_) => {}
+        }
+    }
+    while let Ok((socket, peer)) = accept_one(socket.get_ref(), &bound) {
+        admit(&gate, socket, peer, &mut deliver);
+    }
+}
+
+/// How long to wait when the system has no descriptor or no memory for a connection.
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn is_exhaustion(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let exhaustions = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    exhaustions.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, Peer)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (accepted, address) = rustix::net::acceptfrom_with(socket, flags)?;
+    let address = address.and_then(|address: SocketAddrAny| SocketAddr::try_from(address).ok());
+    let canonical = |a: SocketAddr| SocketAddr::new(a.ip().to_canonical(), a.port());
+    let socket = match bound {
+        Bound::Tcp(_) => AcceptedSocket::Tcp(accepted.into()),
+        Bound::Unix(_) => AcceptedSocket::Unix(accepted.into()),
+    };
+    Ok((socket, Peer { address: address.map(canonical) }))
+}
+
+fn admit(gate: &Arc<Gate>, socket: AcceptedSocket, peer: Peer, deliver: &mut impl FnMut(Accepted)) {
+    match gate.enter(peer.address().map(|address| address.ip())) {
+        Some(place) => deliver(Accepted { transport: socket, peer, place }),
+        None => turn_away(&socket),
+    }
+}
+
+/// Says why a connection is not served. It does not wait for the request: that may
+/// never come.
+fn turn_away(socket: &AcceptedSocket) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\n\
+        content-length: 37\r\nretry-after: 10\r\nconnection: close\r\n\r\n\
+        Too many connections from one client\n";
+    let fd = match socket {
+        AcceptedSocket::Tcp(socket) => socket.as_fd(),
+        AcceptedSocket::Unix(socket) => socket.as_fd(),
+    };
+    // If even that cannot be sent, the close says enough.
+    let _ = rustix::net::send(fd, ANSWER, rustix::net::SendFlags::NOSIGNAL);
+}
+
+/// Counts connections, over all workers.
+pub(crate) struct Gate {
+    max: usize,
+    max_per_peer: usize,
+    open: AtomicUsize,
+    peers: Mutex<HashMap<IpAddr, usize>>,
+    left: Notify,
+}
+
+/// A connection's place among all; it is free again when this value goes.
+pub(crate) struct Place {
+    gate: Arc<Gate>,
+    peer: Option<IpAddr>,
+    load: Option<Arc<AtomicUsize>>,
+}
+
+impl Gate {
+    pub(crate) fn new(settings: &Settings) -> Arc<Gate> {
+        Arc::new(Gate {
+            max: settings.max_connections,
+            max_per_peer: settings.max_connections_per_peer,
+            open: AtomicUsize::new(0),
+            peers: Mutex::default(),
+            left: Notify::new(),
+        })
+    }
+
+    /// Waits until there is room for another connection.
+    async fn has_room(&self) {
+        while self.open.load(Relaxed) >= self.max {
+            self.left.notified().await;
+        }
+    }
+
+    /// A place, unless the peer has too many already.
+    fn enter(self: &Arc<Gate>, peer: Option<IpAddr>) -> Option<Place> {
+        if let Some(peer) = peer {
+            let mut peers = self.peers();
+            let of_peer = peers.entry(peer).or_default();
+            if *of_peer >= self.max_per_peer {
+                return None;
+            }
+            *of_peer += 1;
+        }
+        self.open.fetch_add(1, Relaxed);
+        Some(Place { gate: self.clone(), peer, load: None })
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Counts the connection among those of a worker.
+    pub(crate) fn count(&mut self, load: &Arc<AtomicUsize>) {
+        load.fetch_add(1, Relaxed);
+        self.load = Some(load.clone());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(load) = &self.load {
+            load.fetch_sub(1, Relaxed);
+        }
+        if let Some(peer) = self.peer {
+            let mut peers = self.gate.peers();
+            if let Some(open) = peers.get_mut(&peer) {
+                *open -= 1;
+                if *open == 0 {
+                    peers.remove(&peer);
+                }
+            }
+        }
+        self.gate.open.fetch_sub(1, Relaxed);
+        self.gate.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, address) in [
+            (":80", Some(Address::Any(80))),
+            ("localhost:0", Some(Address::Host("localhost:0".into()))),
+            ("127.0.0.1:8080", Some(Address::Host("127.0.0.1:8080".into()))),
+            ("[::1]:8080", Some(Address::Host("[::1]:8080".into()))),
+            ("unix:/run/weft", Some(Address::Unix("/run/weft".into()))),
+            ("unix:", None),
+            ("8080", None),
+            ("localhost", None),
+            ("localhost:http", None),
+            ("localhost:65536", None),
+            ("::1:8080", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse::<Address>().ok(), address, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_gate_counts_in_all_and_by_peer() {
+        let settings =
+            Settings { max_connections: 3, max_connections_per_peer: 2, ..Settings::default() };
+        let gate = Gate::new(&settings);
+        let (a, b) = (Some(IpAddr::from([127, 0, 0, 1])), Some(IpAddr::from([127, 0, 0, 2])));
+        let first = gate.enter(a).expect("the first of a");
+        let _second = gate.enter(a).expect("the second of a");
+        assert!(gate.enter(a).is_none(), "the third of a");
+        let _other = gate.enter(b).expect("the first of b");
+        assert_eq!(gate.open.load(Relaxed), 3);
+        drop(first);
+        assert_eq!(gate.open.load(Relaxed), 2);
+        gate.enter(a).expect("a place of a is free again");
+    }
+}

@@ -1,0 +1,133 @@
+//! File name → media type. Pure.
+
+/// The `Content-Type` of a file by the last part of its name; text is said to be UTF-8.
+pub(crate) fn of(name: &[u8]) -> &'static str {
+    let extension = match name.iter().rposition(|&b| b == b'.') {
+        Some(dot) if name.len() - dot <= 12 => &name[dot + 1..],
+        _ => return UNKNOWN,
+    };
+    let lower = extension.to_ascii_lowercase();
+    let found = TYPES.binary_search_by_key(&&lower[..], |(extension, _)| extension.as_bytes());
+    found.map_or(UNKNOWN, |at| TYPES[at].1)
+}
+
+const UNKNOWN: &str = "application/octet-stream";
+
+/// In the order of the extensions.
+const TYPES: &[(&str, &str)] = &[
+    ("7z", "application/x-7z-compressed"),
+    ("aac", "audio/aac"),
+    ("apng", "image/apng"),
+    ("atom", "application/atom+xml"),
+    ("avi", "video/x-msvideo"),
+    ("avif", "image/avif"),
+    ("bmp", "image/bmp"),
+    ("bz2", "application/x-bzip2"),
+    ("c", "text/plain; charset=utf-8"),
+    ("cjs", "text/javascript; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("csv", "text/csv; charset=utf-8"),
+    ("deb", "application/vnd.debian.binary-package"),
+    ("doc", "application/msword"),
+    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    ("eot", "application/vnd.ms-fontobject"),
+    ("epub", "application/epub+zip"),
+    ("flac", "audio/flac"),
+    ("geojson", "application/geo+json"),
+    ("gif", "image/gif"),
+    ("gz", "application/gzip"),
+    ("h", "text/plain; charset=utf-8"),
+    ("htm", "text/html; charset=utf-8"),
+    ("html", "text/html; charset=utf-8"),
+    ("ico", "image/vnd.microsoft.icon"),
+    ("ics", "text/calendar; charset=utf-8"),
+    ("jar", "application/java-archive"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("json", "application/json"),
+    ("jsonld", "application/ld+json"),
+    ("jxl", "image/jxl"),
+    ("log", "text/plain; charset=utf-8"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("m4a", "audio/mp4"),
+    ("m4v", "video/mp4"),
+    ("map", "application/json"),
+    ("md", "text/markdown; charset=utf-8"),
+    ("mid", "audio/midi"),
+    ("mjs", "text/javascript; charset=utf-8"),
+    ("mkv", "video/matroska"),
+    ("mov", "video/quicktime"),
+    ("mp3", "audio/mpeg"),
+    ("mp4", "video/mp4"),
+    ("mpeg", "video/mpeg"),
+    ("mpg", "video/mpeg"),
+    ("odp", "application/vnd.oasis.opendocument.presentation"),
+    ("ods", "application/vnd.oasis.opendocument.spreadsheet"),
+    ("odt", "application/vnd.oasis.opendocument.text"),
+    ("oga", "audio/ogg"),
+    ("ogg", "audio/ogg"),
+    ("ogv", "video/ogg"),
+    ("opus", "audio/ogg"),
+    ("otf", "font/otf"),
+    ("pdf", "application/pdf"),
+    ("png", "image/png"),
+    ("ppt", "application/vnd.ms-powerpoint"),
+    ("pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+    ("rs", "text/plain; charset=utf-8"),
+    ("rss", "application/rss+xml"),
+    ("rtf", "application/rtf"),
+    ("svg", "image/svg+xml"),
+    ("tar", "application/x-tar"),
+    ("tif", "image/tiff"),
+    ("tiff", "image/tiff"),
+    ("toml", "application/toml"),
+    ("ts", "video/mp2t"),
+    ("tsv", "text/tab-separated-values; charset=utf-8"),
+    ("ttf", "font/ttf"),
+    ("txt", "text/plain; charset=utf-8"),
+    ("vtt", "text/vtt; charset=utf-8"),
+    ("wasm", "application/wasm"),
+    ("wav", "audio/wav"),
+    ("weba", "audio/webm"),
+    ("webm", "video/webm"),
+    ("webmanifest", "application/manifest+json"),
+    ("webp", "image/webp"),
+    ("woff", "font/woff"),
+    ("woff2", "font/woff2"),
+    ("xhtml", "application/xhtml+xml"),
+    ("xls", "application/vnd.ms-excel"),
+    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ("xml", "application/xml"),
+    ("xz", "application/x-xz"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("zip", "application/zip"),
+    ("zst", "application/zstd"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(TYPES.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn types() {
+        for (name, media_type) in [
+            ("index.html", "text/html; charset=utf-8"),
+            ("A.JPG", "image/jpeg"),
+            ("a.tar.gz", "application/gzip"),
+            ("app.webmanifest", "application/manifest+json"),
+            ("días.css", "text/css; charset=utf-8"),
+            ("README", UNKNOWN),
+            ("a.", UNKNOWN),
+            ("a.unheard-of", UNKNOWN),
+        ] {
+            assert_eq!(of(name.as_bytes()), media_type, "{name}");
+        }
+    }
+}

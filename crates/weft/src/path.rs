@@ -1,0 +1,138 @@
+//! Percent-decoding, and a path as its segments. Pure.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+/// The bytes that a percent-encoded text stands for (RFC 3986 §2.1). A `%` that
+/// two hexadecimal digits do not follow stands for itself.
+///
+/// ```
+/// assert_eq!(&*weft::path::decode(b"d%C3%ADas"), "días".as_bytes());
+/// assert_eq!(&*weft::path::decode(b"100%"), b"100%");
+/// ```
+pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
+    let Some(first) = text.iter().position(|&b| b == b'%') else { return Cow::Borrowed(text) };
+    let mut decoded = Vec::with_capacity(text.len());
+    decoded.extend_from_slice(&text[..first]);
+    let mut rest = &text[first..];
+    while let Some((&b, behind)) = rest.split_first() {
+        let value = match *rest {
+            [b'%', high, low, ..] => hex_value(high).zip(hex_value(low)),
+            _ => None,
+        };
+        match value {
+            Some((high, low)) => {
+                decoded.push(high << 4 | low);
+                rest = &rest[3..];
+            }
+            None => {
+                decoded.push(b);
+                rest = behind;
+            }
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+/// The value of a hexadecimal digit.
+#[inline]
+pub(crate) fn hex_value(digit: u8) -> Option<u8> {
+    match HEX[digit as usize] {
+        NOT_HEX => None,
+        value => Some(value),
+    }
+}
+
+const NOT_HEX: u8 = 0xff;
+
+static HEX: [u8; 256] = {
+    let mut table = [NOT_HEX; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value] as usize] = value as u8;
+        table[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    table
+};
+
+/// A path cut at its slashes, each segment decoded afterwards, so that an encoded
+/// slash stays within its segment. See [`Request::segments`](crate::Request::segments).
+///
+/// Bytes that are no UTF-8 are shown as U+FFFD; `%00` is the character U+0000.
+pub struct Segments<'a>(SmallVec<[&'a str; 8]>);
+
+impl<'a> Segments<'a> {
+    /// Cuts a path. The texts of segments that had to be decoded are kept in `decoded`.
+    pub(crate) fn new(path: &'a str, decoded: impl FnOnce() -> &'a [String]) -> Segments<'a> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        match path {
+            "" => Segments(SmallVec::new()),
+            path if path.contains('%') => Segments(decoded().iter().map(String::as_str).collect()),
+            path => Segments(path.split('/').collect()),
+        }
+    }
+}
+
+/// Each segment of the path as text.
+pub(crate) fn decode_segments(path: &str) -> Vec<String> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.split('/')
+        .map(|segment| String::from_utf8_lossy(&decode(segment.as_bytes())).into_owned())
+        .collect()
+}
+
+impl<'a> Deref for Segments<'a> {
+    type Target = [&'a str];
+
+    fn deref(&self) -> &[&'a str] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoding_touches_only_whole_triplets() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("plain", b"plain"),
+            ("%41%62", b"Ab"),
+            ("%2f%2F", b"//"),
+            ("%", b"%"),
+            ("%4", b"%4"),
+            ("%zz%4g%g4", b"%zz%4g%g4"),
+            ("%%41", b"%A"),
+            ("%2541", b"%41"),
+            ("%00", b"\0"),
+            ("%ff%C3", b"\xff\xc3"),
+            ("+", b"+"),
+        ] {
+            assert_eq!(&*decode(text.as_bytes()), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_cut_before_it_is_decoded() {
+        for (path, expected) in [
+            ("/", &[][..]),
+            ("", &[]),
+            ("/a", &["a"]),
+            ("/a/", &["a", ""]),
+            ("/a/b", &["a", "b"]),
+            ("//a", &["", "a"]),
+            ("/a%2Fb/c", &["a/b", "c"]),
+            ("/buenos/d%C3%ADas", &["buenos", "días"]),
+            ("/%ff", &["\u{fffd}"]),
+            ("/%00", &["\0"]),
+            ("/%2e%2e/x", &["..", "x"]),
+        ] {
+            let decoded = decode_segments(path);
+            assert_eq!(&*Segments::new(path, || &decoded), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A request as an application sees it.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use http::{Extensions, Method, Version};
+
+use crate::body::Body;
+use crate::h1::parse::Span;
+use crate::headers::Headers;
+use crate::path::{Segments, decode_segments};
+
+/// A request: its [`Head`], which it derefs to, its body, and who sent it.
+///
+/// ```
+/// use weft::{Request, Response};
+///
+/// async fn greet(request: Request) -> Response {
+///     match (request.method().as_str(), &*request.segments()) {
+///         ("GET", ["hello", name]) => Response::text(format!("Hello, {name}!\n")),
+///         _ => Response::not_found(),
+///     }
+/// }
+/// # weft::testing::get(greet, "/hello/d%C3%ADas").assert_text("Hello, días!\n");
+/// ```
+#[derive(Debug)]
+pub struct Request {
+    head: Head,
+    body: Body,
+    peer: Arc<Peer>,
+    extensions: Extensions,
+}
+
+/// The request line and the fields.
+#[derive(Clone, Debug)]
+pub struct Head {
+    method: Method,
+    target: Span,
+    /// The part of the target that names something on this server: path and query.
+    local: Span,
+    authority: Option<Span>,
+    version: Version,
+    headers: Headers,
+    decoded: OnceLock<Vec<String>>,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Default)]
+pub struct Peer {
+    pub(crate) address: Option<SocketAddr>,
+}
+
+impl Peer {
+    /// The address of the peer; a Unix socket has none.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl Request {
+    pub(crate) fn new(head: Head, body: Body, peer: Arc<Peer>) -> Request {
+        Request { head, body, peer, extensions: Extensions::new() }
+    }
+
+    /// The head, which can be cloned and kept when the request is handed on.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The other end of the connection.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The body, to be read in place.
+    pub fn body(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The head and the body, each on its own: so a `match` on the head's segments can
+    /// hand the body on.
+    pub fn into_parts(self) -> (Head, Body) {
+        (self.head, self.body)
+    }
+
+    /// The body alone.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// What middleware has to say about the request, by type.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// The same, to be added to.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}
+
+impl Deref for Request {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl Head {
+    pub(crate) fn new(
+        method: Method,
+        version: Version,
+        target: Span,
+        (authority, local): (Option<Span>, Span),
+        headers: Headers,
+    ) -> Head {
+        let decoded = OnceLock::new();
+        Head { method, target, local, authority, version, headers, decoded }
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The version of the protocol that the request came in.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The fields of the head.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The request target as it was sent, in whichever of its forms (RFC 9112 §3.2).
+    pub fn target(&self) -> &str {
+        self.text(self.target)
+    }
+
+    /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
+    /// the authority form.
+    pub fn path(&self) -> &str {
+        let local = self.text(self.local);
+        local.split_once('?').map_or(local, |(path, _)| path)
+    }
+
+    /// What follows the `?` of the target, not decoded.
+    pub fn query(&self) -> Option<&str> {
+        self.text(self.local).split_once('?').map(|(_, query)| query)
+    }
+
+    /// The segments of the path, each percent-decoded, so that routing can be a
+    /// `match` on a slice: `/` is `[]`, `/a/` is `["a", ""]`, and
+    /// `/buenos/d%C3%ADas` is `["buenos", "días"]`.
+    pub fn segments(&self) -> Segments<'_> {
+        let path = self.path();
+        Segments::new(path, || self.decoded.get_or_init(|| decode_segments(path)))
+    }
+
+    /// The authority that the request is for: the target's if it has one
+    /// (RFC 9112 §3.2.2), otherwise the `Host` field's. `None` if neither is there.
+    pub fn authority(&self) -> Option<&str> {
+        match self.authority {
+            Some(authority) => Some(self.text(authority)),
+            None => self.headers.get("host"),
+        }
+    }
+
+    fn text(&self, span: Span) -> &str {
+        let bytes = span.of(self.headers.text());
+        std::str::from_utf8(bytes).expect("framing refuses a target that is no UTF-8")
+    }
+}

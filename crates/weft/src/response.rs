@@ -1,0 +1,185 @@
+//! A response as an application makes it.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::body::Body;
+use crate::error::{Error, Fault};
+
+/// A response: a status, a short header list and a payload.
+///
+/// The engine adds `Date`, `Server`, and what frames the body (`Content-Length` or
+/// `Transfer-Encoding`); a field that the application set itself is left alone.
+///
+/// ```
+/// use weft::{Response, StatusCode, header};
+///
+/// let response = Response::text("Teapots only.\n")
+///     .with_status(StatusCode::IM_A_TEAPOT)
+///     .with_header(header::CACHE_CONTROL, "max-age=60");
+/// assert_eq!(response.header("cache-control").unwrap(), "max-age=60");
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) payload: Payload,
+}
+
+/// What follows the head.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Body(Body),
+    File(File),
+}
+
+/// An open file, or a part of it, as a payload. It leaves the process without
+/// passing through it (`sendfile(2)`).
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) file: Arc<fs::File>,
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+impl File {
+    /// The `length` bytes of an open file that begin at `start`. If there are fewer
+    /// when they are sent, the connection closes: the client sees the response as cut.
+    pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
+        File { file: file.into(), start, length }
+    }
+
+    /// The bytes, read into memory.
+    pub(crate) fn read(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.length as usize];
+        self.file.read_exact_at(&mut bytes, self.start)?;
+        Ok(bytes)
+    }
+}
+
+impl Response {
+    /// A response with no body.
+    pub fn new(status: StatusCode) -> Response {
+        Response { status, headers: Vec::new(), payload: Payload::Body(Body::empty()) }
+    }
+
+    /// 200 with a plain text.
+    pub fn text(text: impl Into<Body>) -> Response {
+        Response::typed(HeaderValue::from_static("text/plain; charset=utf-8"), text.into())
+    }
+
+    /// 200 with an HTML page.
+    pub fn html(page: impl Into<Body>) -> Response {
+        Response::typed(HeaderValue::from_static("text/html; charset=utf-8"), page.into())
+    }
+
+    /// 200 with bytes or a stream, and no `Content-Type`.
+    pub fn body(body: impl Into<Body>) -> Response {
+        Response { payload: Payload::Body(body.into()), ..Response::new(StatusCode::OK) }
+    }
+
+    /// 200 with a file.
+    pub fn file(file: File) -> Response {
+        Response { payload: Payload::File(file), ..Response::new(StatusCode::OK) }
+    }
+
+    /// 404 with a line of text.
+    pub fn not_found() -> Response {
+        Response::text("404 Not Found\n").with_status(StatusCode::NOT_FOUND)
+    }
+
+    /// A redirect (3xx) to a URI reference.
+    pub fn redirect(status: StatusCode, location: &str) -> Response {
+        Response::new(status).with_header(LOCATION, location)
+    }
+
+    fn typed(content_type: HeaderValue, body: Body) -> Response {
+        Response {
+            status: StatusCode::OK,
+            headers: vec![(CONTENT_TYPE, content_type)],
+            payload: Payload::Body(body),
+        }
+    }
+
+    /// The same response with this status.
+    pub fn with_status(mut self, status: StatusCode) -> Response {
+        self.status = status;
+        self
+    }
+
+    /// The same response with this field added.
+    ///
+    /// A byte that no field value may have (CR, LF, NUL and the other controls) becomes
+    /// a space: text from elsewhere cannot end the field and start another.
+    pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
+        self.headers.push((name, field_value(value.as_ref())));
+        self
+    }
+
+    /// Sets a field in place of any of that name.
+    pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
+        self.headers.retain(|(n, _)| *n != name);
+        self.headers.push((name, field_value(value.as_ref())));
+    }
+
+    /// The value of the first field of that name.
+    pub fn header(&self, name: &str) -> Option<&HeaderValue> {
+        let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value)
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The length of the payload, if it is known before it is sent.
+    pub fn length(&self) -> Option<u64> {
+        match &self.payload {
+            Payload::Body(body) => body.length(),
+            Payload::File(file) => Some(file.length),
+        }
+    }
+
+    /// The `Content-Length` that the application set itself; `Err` if it is none.
+    pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
+        let (_, value) = self.headers.iter().find(|(name, _)| *name == CONTENT_LENGTH)?;
+        Some(value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(()))
+    }
+}
+
+/// What the peer is told of an error: the reason, if it is the peer's own fault.
+impl From<&Error> for Response {
+    fn from(error: &Error) -> Response {
+        let status = error.kind().status().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let text = match error.kind().fault() {
+            Fault::Peer => format!("{status}: {}\n", error.reason()),
+            Fault::Application | Fault::System => format!("{status}\n"),
+        };
+        Response::text(text).with_status(status)
+    }
+}
+
+impl From<Error> for Response {
+    fn from(error: Error) -> Response {
+        Response::from(&error)
+    }
+}
+
+impl<E: Into<Response>> From<Result<Response, E>> for Response {
+    fn from(result: Result<Response, E>) -> Response {
+        result.unwrap_or_else(E::into)
+    }
+}
+
+fn field_value(bytes: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(bytes).unwrap_or_else(|_| {
+        let clean = |&b: &u8| if b.is_ascii_control() && b != b'\t' { b' ' } else { b };
+        let bytes: Vec<u8> = bytes.iter().map(clean).collect();
+        HeaderValue::from_bytes(&bytes).expect("no control byte is left")
+    })
+}

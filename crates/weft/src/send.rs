@@ -1,0 +1,322 @@
+//! Bytes → socket. Only this file writes.
+//!
+//! What is to be sent is gathered first: the answers to all requests that one read
+//! brought in, a head together with the first bytes of its body. Then it goes out in
+//! one system call. A file goes from the page cache to the socket (`sendfile(2)`), its
+//! head held back by `MSG_MORE` so that both share a packet.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use rustix::net::SendFlags;
+use tokio::io::{AsyncWrite, Interest};
+use tokio::net::{tcp, unix};
+
+use crate::conn::Stream;
+use crate::deadline::{Deadline, Pace};
+use crate::error::{Error, ErrorKind, Result};
+use crate::response::File;
+
+/// The sending direction of a connection.
+pub(crate) struct Writer {
+    half: WriteHalf,
+    /// What is gathered, and how much of it is gone.
+    pub(crate) out: Vec<u8>,
+    gone: usize,
+    /// A part of a body too large to be copied, to go out behind `out`.
+    large: Bytes,
+}
+
+pub(crate) enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+    Other(tokio::io::WriteHalf<Box<dyn Stream>>),
+    Closed,
+}
+
+/// From this size on, bytes are sent from where they are and not copied first.
+const LARGE_BYTES: usize = 16 << 10;
+
+/// When so much is gathered, it is sent before more is made.
+pub(crate) const FULL_BYTES: usize = 32 << 10;
+
+/// How much of a file is sent before others get their turn.
+const FILE_TURN_BYTES: u64 = 2 << 20;
+
+impl Writer {
+    pub(crate) fn new(half: WriteHalf) -> Writer {
+        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new() }
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.out.len() == self.gone && self.large.is_empty()
+    }
+
+    /// Whether what waits has to be sent before more is gathered.
+    pub(crate) fn must_flush(&self) -> bool {
+        !self.large.is_empty() || self.out.len() - self.gone >= FULL_BYTES
+    }
+
+    /// Gathers bytes of a body. What is large must be flushed before anything follows.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        debug_assert!(self.large.is_empty());
+        if bytes.len() < LARGE_BYTES {
+            self.out.extend_from_slice(&bytes);
+        } else {
+            self.large = bytes;
+        }
+    }
+
+    async fn flush(&mut self, deadline: &Deadline, pace: &mut Pace) -> Result<()> {
+        poll_fn(|cx| self.poll_flush(cx, deadline, pace)).await
+    }
+
+    /// Sends what is gathered. After an error nothing can be sent any more.
+    pub(crate) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Poll<Result<()>> {
+        while !self.is_empty() {
+            let error = match self.poll_write(cx) {
+                Poll::Ready(Ok(sent)) => {
+                    pace.moved(sent, deadline);
+                    continue;
+                }
+                Poll::Ready(Err(error)) => error.into(),
+                Poll::Pending => {
+                    ready!(pace.poll_over(deadline, cx));
+                    too_slow()
+                }
+            };
+            self.abandon();
+            return Poll::Ready(Err(error));
+        }
+        self.out.clear();
+        self.gone = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let rest = &self.out[self.gone..];
+        let sent = if self.large.is_empty() {
+            ready!(self.half.poll_write(cx, rest))?
+        } else {
+            let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
+            let both = if rest.is_empty() { &both[1..] } else { &both[..] };
+            ready!(self.half.poll_write_vectored(cx, both))?
+        };
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        let of_out = sent.min(rest.len());
+        self.gone += of_out;
+        self.large.advance(sent - of_out);
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Sends what is gathered and, in the same packet as far as it goes, a file.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
+    pub(crate) async fn send_file(
+        &mut self,
+        file: &File,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        let end = file.start + file.length;
+        let mut at = file.start;
+        let Some(socket) = self.half.socket() else {
+            return self.copy_file(file, deadline, pace).await;
+        };
+        while self.gone < self.out.len() && at < end {
+            let rest = &self.out[self.gone..];
+            let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+            let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, rest, flags));
+            let sent = sent.await?;
+            self.gone += sent;
+        }
+        let mut turn = 0;
+        while at < end {
+            let ask = (end - at).min(FILE_TURN_BYTES) as usize;
+            let sent = progress(socket, deadline, pace, |fd| {
+                rustix::fs::sendfile(fd, &*file.file, Some(&mut at), ask)
+            })
+            .await?;
+            if sent == 0 {
+                return Err(shorter());
+            }
+            turn += sent as u64;
+            if turn >= FILE_TURN_BYTES {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        self.flush(deadline, pace).await
+    }
+
+    /// The same for a transport that the kernel cannot send files to.
+    async fn copy_file(&mut self, file: &File, deadline: &Deadline, pace: &mut Pace) -> Result<()> {
+        let end = file.start + file.length;
+        let mut at = file.start;
+        while at < end {
+            let filled = self.out.len();
+            let ask = (end - at).min(FULL_BYTES as u64) as usize;
+            self.out.resize(filled + ask, 0);
+            let read = file.file.read_at(&mut self.out[filled..], at)?;
+            self.out.truncate(filled + read);
+            if read == 0 {
+                return Err(shorter());
+            }
+            at += read as u64;
+            self.flush(deadline, pace).await?;
+        }
+        self.flush(deadline, pace).await
+    }
+
+    /// Gives a connection up whose response cannot be completed. It is reset: where only
+    /// the end of the connection ends a response, a cut one must not look whole.
+    pub(crate) fn abandon(&mut self) {
+        if let WriteHalf::Tcp(half) = &self.half {
+            // If the socket is gone already, nobody is deceived.
+            let _ = half.as_ref().set_zero_linger();
+        }
+        self.half.close();
+    }
+
+    /// Whether nothing can be sent any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.half, WriteHalf::Closed)
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
+        poll_fn(|cx| match &mut self.half {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Closed => Poll::Ready(Ok(())),
+        })
+        .await
+    }
+}
+
+fn too_slow() -> Error {
+    Error::new(ErrorKind::TooSlow, "the peer took the response too slowly")
+}
+
+fn shorter() -> Error {
+    Error::new(ErrorKind::LengthMismatch, "the file became shorter while it was sent")
+}
+
+/// Makes one system call that sends, as soon as the socket takes something.
+async fn progress(
+    socket: Socket<'_>,
+    deadline: &Deadline,
+    pace: &mut Pace,
+    mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+) -> Result<usize> {
+    poll_fn(|cx| {
+        loop {
+            if socket.poll_write_ready(cx)?.is_pending() {
+                return pace.poll_over(deadline, cx).map(|()| Err(too_slow()));
+            }
+            match socket.try_send(&mut call) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Poll::Ready(Err(error.into())),
+                Ok(sent) => {
+                    pace.moved(sent, deadline);
+                    return Poll::Ready(Ok(sent));
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A socket of the kernel's.
+#[derive(Clone, Copy)]
+enum Socket<'a> {
+    Tcp(&'a tokio::net::TcpStream),
+    Unix(&'a tokio::net::UnixStream),
+}
+
+impl Socket<'_> {
+    fn poll_write_ready(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(socket) => socket.poll_write_ready(cx),
+            Socket::Unix(socket) => socket.poll_write_ready(cx),
+        }
+    }
+
+    fn try_send(
+        self,
+        call: &mut impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_io(Interest::WRITABLE, || Ok(call(socket.as_fd())?)),
+            Socket::Unix(socket) => socket.try_io(Interest::WRITABLE, || Ok(call(socket.as_fd())?)),
+        }
+    }
+}
+
+impl WriteHalf {
+    /// Lets go of the socket. tokio's halves would shut it down; closing it does that
+    /// too, in one system call less.
+    fn close(&mut self) {
+        match std::mem::replace(self, WriteHalf::Closed) {
+            WriteHalf::Tcp(half) => half.forget(),
+            WriteHalf::Unix(half) => half.forget(),
+            WriteHalf::Other(_) | WriteHalf::Closed => {}
+        }
+    }
+
+    fn socket(&self) -> Option<Socket<'_>> {
+        match self {
+            WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
+            WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
+            WriteHalf::Other(_) | WriteHalf::Closed => None,
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Unix(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Other(half) => {
+                let sent = ready!(Pin::new(&mut *half).poll_write(cx, bytes))?;
+                // A stream that buffers must not keep it; one that is busy will not.
+                let _ = Pin::new(half).poll_flush(cx)?;
+                Poll::Ready(Ok(sent))
+            }
+            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            WriteHalf::Unix(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            WriteHalf::Other(_) | WriteHalf::Closed => self.poll_write(cx, &slices[0]),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.half.close();
+    }
+}

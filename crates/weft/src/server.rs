@@ -1,0 +1,270 @@
+//! Server: bind, start, run, shut down.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::sync::{mpsc, watch};
+
+use crate::app::Application;
+use crate::conn::{Stream, Transport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hooks::Hooks;
+use crate::listen::{self, Address, Bound, Gate, Listener};
+use crate::request::Peer;
+use crate::settings::Settings;
+use crate::worker::{Accepted, Worker};
+
+/// Serves an application on an address, with the default [`Settings`] and a worker for
+/// each CPU. It returns only if that cannot be begun.
+///
+/// # Errors
+/// [`Listen`](ErrorKind::Listen) if the address cannot be listened on.
+///
+/// ```no_run
+/// use weft::{Request, Response};
+///
+/// async fn hello(_: Request) -> Response { Response::text("Hello, world!\n") }
+///
+/// fn main() -> weft::Result<()> { weft::serve("127.0.0.1:8080", hello) }
+/// ```
+pub fn serve<A>(address: impl ToString, app: A) -> Result<()>
+where
+    A: Application + Clone + Send + 'static,
+{
+    Server::new(app).listen(address)?.run()
+}
+
+/// A server that is being set up.
+///
+/// ```
+/// use std::time::Duration;
+/// use weft::{Request, Response, Server};
+///
+/// # fn main() -> weft::Result<()> {
+/// let server = Server::new(async |_: Request| Response::text("Hello\n"))
+///     .workers(2)
+///     .listen("127.0.0.1:0")?
+///     .start()?;
+/// println!("listening on {}", server.addresses()[0]);
+/// server.shutdown(Duration::from_secs(5));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server<A> {
+    app: A,
+    settings: Settings,
+    workers: usize,
+    listeners: Vec<Listener>,
+    hooks: Option<Arc<MakeHooks>>,
+}
+
+type MakeHooks = dyn Fn() -> Box<dyn Hooks> + Send + Sync;
+
+impl<A> Server<A> {
+    /// A server of this application, with the default settings, a worker for each CPU
+    /// that the process may run on, and no address yet.
+    pub fn new(app: A) -> Server<A> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        Server { app, settings: Settings::default(), workers, listeners: Vec::new(), hooks: None }
+    }
+
+    /// Sets the limits and clocks. To be called before [`listen`](Server::listen), which
+    /// needs the backlog.
+    pub fn settings(mut self, settings: Settings) -> Server<A> {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets how many workers there are; each is a thread with its own event loop.
+    pub fn workers(mut self, workers: usize) -> Server<A> {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Listens on another address: `host:port`, `:port`, `[v6]:port` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    pub fn listen(mut self, address: impl ToString) -> Result<Server<A>> {
+        let address: Address = address.to_string().parse()?;
+        self.listeners.extend(Listener::bind(&address, self.settings.backlog)?);
+        Ok(self)
+    }
+
+    /// Sets who is told what happens; the function is called once in each worker.
+    pub fn hooks<H: Hooks + 'static>(
+        mut self,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Server<A> {
+        self.hooks = Some(Arc::new(move || Box::new(make())));
+        self
+    }
+
+    /// How many workers there will be.
+    pub fn worker_count(&self) -> usize {
+        self.workers
+    }
+}
+
+impl<A: Application + Clone + Send + 'static> Server<A> {
+    /// Starts the server in threads of its own.
+    ///
+    /// # Errors
+    /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop.
+    pub fn start(self) -> Result<Running> {
+        if self.listeners.is_empty() {
+            return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
+        }
+        let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
+        let (stop, stopped) = watch::channel(None);
+        let gate = Gate::new(&self.settings);
+        let mut threads = Vec::new();
+        let mut desks = Vec::new();
+        let mut acceptor = Some(Acceptor { listeners: self.listeners, gate, stopped });
+        for number in 0..self.workers {
+            let (sender, accepted) = mpsc::unbounded_channel();
+            desks.push(Desk { sender, load: Arc::default() });
+            // A single worker accepts its connections itself.
+            let own = if self.workers == 1 { acceptor.take() } else { None };
+            let own = own.map(|acceptor| (acceptor, std::mem::take(&mut desks)));
+            let (app, settings, hooks) =
+                (self.app.clone(), self.settings.clone(), self.hooks.clone());
+            let grace = stop.subscribe();
+            threads.push(spawn(format!("weft-{number}"), move |runtime| {
+                let hooks = hooks.map(|make| make());
+                let worker = Rc::new(Worker::new(app, settings, hooks));
+                runtime.block_on(async move {
+                    if let Some((acceptor, desks)) = own {
+                        acceptor.spawn(desks);
+                    }
+                    worker.run(accepted, grace).await;
+                });
+            })?);
+        }
+        if let Some(acceptor) = acceptor {
+            threads.push(spawn("weft-accept".to_owned(), move |runtime| {
+                let tasks = runtime.block_on(async move { acceptor.spawn(desks) });
+                runtime.block_on(async move {
+                    for task in tasks {
+                        // A task that panicked has nothing more to accept.
+                        let _ = task.await;
+                    }
+                });
+            })?);
+        }
+        Ok(Running { addresses, stop, threads })
+    }
+
+    /// Starts the server and waits for it.
+    ///
+    /// # Errors
+    /// As [`start`](Server::start).
+    pub fn run(self) -> Result<()> {
+        self.start()?.wait();
+        Ok(())
+    }
+
+    /// Serves one connection over any stream, on the caller's task. Its runtime must
+    /// have its timers enabled.
+    pub async fn serve_connection(&self, stream: impl Stream) {
+        let hooks = self.hooks.as_ref().map(|make| make());
+        let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks);
+        let transport = Transport::Other(Box::new(stream));
+        worker.with_clock(worker.connection(transport, Peer::default())).await;
+    }
+}
+
+/// A server that runs. Dropping it does not stop it.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Vec<Bound>,
+    stop: watch::Sender<Option<Duration>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// The addresses that it listens on, with the ports that the system chose.
+    pub fn addresses(&self) -> &[Bound] {
+        &self.addresses
+    }
+
+    /// Stops the server and waits until it has: no connection is accepted any more, those
+    /// at rest are closed, those that are busy get their response with `Connection: close`,
+    /// and what is not done after `grace` is cut.
+    pub fn shutdown(self, grace: Duration) {
+        self.stop.send_replace(Some(grace));
+        self.wait();
+    }
+
+    /// Waits for the server's end, which is never if nobody stops it.
+    pub fn wait(self) {
+        for thread in self.threads {
+            // A thread that panicked has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where the acceptor leaves connections for a worker, and how many that one has.
+struct Desk {
+    sender: mpsc::UnboundedSender<Accepted>,
+    load: Arc<AtomicUsize>,
+}
+
+struct Acceptor {
+    listeners: Vec<Listener>,
+    gate: Arc<Gate>,
+    stopped: watch::Receiver<Option<Duration>>,
+}
+
+impl Acceptor {
+    /// Accepts from each socket in a task, for the worker that has least to do.
+    fn spawn(self, desks: Vec<Desk>) -> Vec<tokio::task::JoinHandle<()>> {
+        let desks = Rc::new(desks);
+        let tasks = self.listeners.into_iter().map(|listener| {
+            let (desks, gate, mut stopped) =
+                (desks.clone(), self.gate.clone(), self.stopped.clone());
+            tokio::task::spawn_local(async move {
+                let deliver = |mut accepted: Accepted| {
+                    let desk = desks.iter().min_by_key(|desk| desk.load.load(Relaxed));
+                    let desk = desk.expect("there is at least one worker");
+                    accepted.place.count(&desk.load);
+                    // A worker that is gone has panicked; the connection closes.
+                    let _ = desk.sender.send(accepted);
+                };
+                let stopped = async move {
+                    // An error means that nobody can stop us any more.
+                    if stopped.wait_for(Option::is_some).await.is_err() {
+                        std::future::pending().await
+                    }
+                };
+                listen::accept(listener, gate, deliver, stopped).await;
+            })
+        });
+        tasks.collect()
+    }
+}
+
+/// Starts a thread with an event loop of its own.
+fn spawn(name: String, run: impl FnOnce(&LocalRuntime) + Send + 'static) -> Result<JoinHandle<()>> {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+            Ok(runtime) => {
+                // The starter waits for this word.
+                let _ = ready.send(Ok(()));
+                run(&runtime);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    })?;
+    match is_ready.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::new(ErrorKind::Io, "a thread ended before it began")),
+    }
+}

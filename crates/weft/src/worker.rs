@@ -1,0 +1,229 @@
+//! One core: its clock, its buffers, its clone of the application, its connections.
+//!
+//! A worker shares nothing with the others while it serves requests.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::app::Application;
+use crate::buffers::Buffers;
+use crate::conn::{Connection, Transport};
+use crate::date::Date;
+use crate::deadline::Deadlines;
+use crate::error::Error;
+use crate::h1::parse::Limits;
+use crate::h1::{self, Next};
+use crate::hooks::Hooks;
+use crate::listen::Place;
+use crate::request::Peer;
+use crate::settings::Settings;
+
+pub(crate) struct Worker<A> {
+    pub(crate) app: A,
+    pub(crate) settings: Settings,
+    pub(crate) limits: Limits,
+    /// The head line with the server's name.
+    pub(crate) server_line: Vec<u8>,
+    pub(crate) date: Date,
+    pub(crate) buffers: Buffers,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) hooks: Option<Box<dyn Hooks>>,
+    draining: Cell<bool>,
+    open: Cell<usize>,
+    /// The sweeper may start, or the last connection has closed.
+    changed: Notify,
+}
+
+/// Positions in a head take 16 bits.
+const MOST_HEAD_BYTES: usize = 65_000;
+
+/// A connection that was accepted for a worker.
+pub(crate) struct Accepted {
+    pub(crate) transport: AcceptedSocket,
+    pub(crate) peer: Peer,
+    pub(crate) place: Place,
+}
+
+/// A socket that no event loop knows yet.
+pub(crate) enum AcceptedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl AcceptedSocket {
+    /// Makes the socket known to this worker's event loop.
+    fn register(self) -> std::io::Result<Transport> {
+        Ok(match self {
+            AcceptedSocket::Tcp(socket) => Transport::Tcp(tokio::net::TcpStream::from_std(socket)?),
+            AcceptedSocket::Unix(socket) => {
+                Transport::Unix(tokio::net::UnixStream::from_std(socket)?)
+            }
+        })
+    }
+}
+
+impl<A: Application> Worker<A> {
+    pub(crate) fn new(app: A, settings: Settings, hooks: Option<Box<dyn Hooks>>) -> Worker<A> {
+        let limits = Limits {
+            request_line: settings.max_request_line_bytes.min(MOST_HEAD_BYTES),
+            head: settings.max_head_bytes.min(MOST_HEAD_BYTES),
+            fields: settings.max_fields,
+        };
+        let server_line = match HeaderValue::from_str(&settings.server_name) {
+            Ok(name) if !name.is_empty() => [b"server: ", name.as_bytes(), b"\r\n"].concat(),
+            _ => Vec::new(),
+        };
+        Worker {
+            limits,
+            server_line,
+            date: Date::new(),
+            buffers: Buffers::default(),
+            deadlines: Deadlines::new(&settings),
+            draining: Cell::new(false),
+            open: Cell::new(0),
+            changed: Notify::new(),
+            app,
+            settings,
+            hooks,
+        }
+    }
+
+    /// Serves what is accepted, until no more can come and `grace` is over.
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        mut accepted: mpsc::UnboundedReceiver<Accepted>,
+        grace: watch::Receiver<Option<Duration>>,
+    ) where
+        A: 'static,
+    {
+        let sweeper = self.clone();
+        tokio::task::spawn_local(async move { sweeper.sweep().await });
+        while let Some(Accepted { transport, peer, place }) = accepted.recv().await {
+            let worker = self.clone();
+            tokio::task::spawn_local(async move {
+                let _place = place;
+                match transport.register() {
+                    Ok(transport) => worker.connection(transport, peer).await,
+                    Err(error) => worker.report(&peer, &error.into()),
+                }
+            });
+        }
+        self.draining.set(true);
+        self.deadlines.wake_all();
+        let grace = (*grace.borrow()).unwrap_or_default();
+        // What is still open after that goes with the runtime.
+        let _ = tokio::time::timeout(grace, self.all_closed()).await;
+    }
+
+    async fn all_closed(&self) {
+        while self.open.get() > 0 {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Serves one connection to its end.
+    pub(crate) async fn connection(&self, transport: Transport, peer: Peer) {
+        let _open = self.open();
+        if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&peer)) {
+            return;
+        }
+        let deadline = self.deadlines.deadline();
+        deadline.set(self.settings.head_timeout);
+        let mut conn = Connection::new(transport, peer, deadline);
+        while self.has_input(&mut conn).await {
+            // A connection at rest is only this loop: the state of a busy one is boxed.
+            match Box::pin(h1::serve(&mut conn, self)).await {
+                Next::Rest => conn.deadline.set(self.settings.idle_timeout),
+                Next::Close | Next::Linger => break,
+            }
+        }
+        if let Some(hooks) = &self.hooks {
+            hooks.closed(&conn.peer);
+        }
+    }
+
+    /// Waits, without a buffer, for something to read. `false` when the wait is in vain.
+    async fn has_input(&self, conn: &mut Connection) -> bool {
+        poll_fn(|cx| {
+            let Some(reader) = &mut conn.reader else { return Poll::Ready(false) };
+            if let Poll::Ready(ready) = reader.poll_readable(cx) {
+                return Poll::Ready(ready.is_ok());
+            }
+            // A client that has just connected is about to ask: it is not turned away.
+            if self.draining() && conn.requests > 0 {
+                return Poll::Ready(false);
+            }
+            conn.deadline.poll_over(cx).map(|()| false)
+        })
+        .await
+    }
+
+    /// Keeps the clock: wakes whom it is time for, and dates the second. Rests while
+    /// there is no connection.
+    async fn sweep(&self) {
+        let mut tick = tokio::time::interval(self.deadlines.tick());
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.date.refresh();
+            self.deadlines.sweep();
+            while self.deadlines.is_empty() {
+                self.changed.notified().await;
+            }
+        }
+    }
+
+    /// Runs a future of this worker's, and the clock beside it.
+    pub(crate) async fn with_clock<F: Future>(&self, future: F) -> F::Output {
+        let (mut future, mut clock) = (pin!(future), pin!(self.sweep()));
+        poll_fn(|cx| {
+            let _: Poll<()> = clock.as_mut().poll(cx);
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Counts a connection as long as the value lives.
+    fn open(&self) -> Open<'_> {
+        if self.open.replace(self.open.get() + 1) == 0 {
+            // The clock may have rested.
+            self.date.refresh();
+            self.deadlines.refresh();
+            self.changed.notify_waiters();
+        }
+        Open { open: &self.open, changed: &self.changed }
+    }
+
+    /// Whether the server is to stop: then each response is its connection's last.
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Tells the hooks of an error.
+    pub(crate) fn report(&self, peer: &Peer, error: &Error) {
+        if let Some(hooks) = &self.hooks {
+            hooks.error(peer, error);
+        }
+    }
+}
+
+struct Open<'a> {
+    open: &'a Cell<usize>,
+    changed: &'a Notify,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.open.set(self.open.get() - 1);
+        if self.open.get() == 0 {
+            self.changed.notify_waiters();
+        }
+    }
+}
