@@ -37,7 +37,8 @@ pub(crate) enum Decoder {
     Done,
 }
 
-/// The longest line with a chunk's size and its extensions, which nobody uses.
+/// The longest line with a chunk's size and its extensions, which nobody uses; without
+/// its CRLF.
 const MAX_SIZE_LINE: usize = 256;
 
 impl Decoder {
@@ -101,7 +102,7 @@ impl Decoder {
 /// A chunk's size and the length of its line (RFC 9112 §7.1). Extensions are passed
 /// over, as long as they are text.
 fn size_line(input: &[u8]) -> Result<Option<(u64, usize)>> {
-    let window = &input[..input.len().min(MAX_SIZE_LINE)];
+    let window = &input[..input.len().min(MAX_SIZE_LINE + 2)];
     let digits = window.iter().take_while(|&&b| hex_value(b).is_some()).count();
     if digits > 16 {
         return Err(Error::malformed("a chunk size of more than 16 digits"));
@@ -118,7 +119,7 @@ fn size_line(input: &[u8]) -> Result<Option<(u64, usize)>> {
     };
     match window[digits + extensions..] {
         [b'\r', b'\n', ..] => Ok(Some((size, digits + extensions + 2))),
-        [] | [b'\r'] if window.len() < MAX_SIZE_LINE => Ok(None),
+        [] | [b'\r'] if window.len() < MAX_SIZE_LINE + 2 => Ok(None),
         [] | [b'\r'] => Err(Error::malformed("a line with a chunk's size is too long")),
         _ => Err(Error::malformed("a line with a chunk's size does not end in CRLF")),
     }
@@ -153,8 +154,8 @@ mod tests {
 
     #[test]
     fn bodies_whole_in_pieces_and_with_a_tail() {
-        let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(252));
-        let too_long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(253));
+        let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(254));
+        let too_long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(255));
         let chunked = [
             ("0\r\n\r\n", Some("")),
             ("5\r\nhello\r\n0\r\n\r\n", Some("hello")),

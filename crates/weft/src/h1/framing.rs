@@ -114,7 +114,8 @@ fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
     }
     if head.method == Method::CONNECT {
         check_authority(target)?;
-        if target.is_empty() || !target.contains(&b':') {
+        // RFC 9110 §9.3.6: there is no default port.
+        if !target.last().is_some_and(u8::is_ascii_digit) || !target.contains(&b':') {
             return Err(Error::malformed("CONNECT wants host:port"));
         }
         return Ok((Some(whole), whole.part(0, 0)));
@@ -167,12 +168,20 @@ fn check_authority(authority: &[u8]) -> Result<()> {
         }
         _ => false,
     };
-    if port_fits && host.iter().all(|&b| is_reg_name(b)) { Ok(()) } else { refused }
+    if port_fits && is_reg_name(host) { Ok(()) } else { refused }
 }
 
-/// unreserved / sub-delims / "%" (RFC 3986 §3.2.2).
-fn is_reg_name(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&b)
+/// unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
+fn is_reg_name(mut host: &[u8]) -> bool {
+    loop {
+        host = match host {
+            [] => return true,
+            [b'%', a, b, rest @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => rest,
+            [b, rest @ ..] if b.is_ascii_alphanumeric() => rest,
+            [b, rest @ ..] if b"-._~!$&'()*+,;=".contains(b) => rest,
+            _ => return false,
+        }
+    }
 }
 
 /// How a response's end is shown (RFC 9112 §6).
@@ -230,12 +239,15 @@ mod tests {
 
     #[test]
     fn authorities() {
-        for good in ["", "a", "a.b", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::1]:65535", "a_b"] {
+        for good in
+            ["", "a", "a.b", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::1]:65535", "a_b", "a%20b"]
+        {
             assert!(check_authority(good.as_bytes()).is_ok(), "{good:?}");
         }
-        for bad in
-            ["a b", "a/b", "u@a", ":80", "a:b", "a:65536", "a:1:2", "[::1", "::1", "[x]", "[::1]x"]
-        {
+        for bad in [
+            "a b", "a/b", "u@a", ":80", "a:b", "a:65536", "a:1:2", "[::1", "::1", "[x]", "[::1]x",
+            "a%2", "%zz",
+        ] {
             assert!(check_authority(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

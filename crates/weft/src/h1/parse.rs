@@ -126,8 +126,11 @@ impl Parser {
             }
         }
         if self.request_line.is_none() {
-            if input.starts_with(b"\r\n") && self.line == 0 {
-                self.line = 2; // RFC 9112 §2.2: one empty line before is forgiven
+            // RFC 9112 §2.2: one empty line before is forgiven.
+            match input {
+                [b'\r'] => return self.wait(input, limits),
+                [b'\r', b'\n', ..] => self.line = 2,
+                _ => {}
             }
             match request_line(input, self.line, limits)? {
                 Some((line, next)) => {
