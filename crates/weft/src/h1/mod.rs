@@ -194,7 +194,7 @@ impl<A: Application> Busy<'_, A> {
         let mut exchange = Exchange {
             version,
             head_only: method == Method::HEAD,
-            keep_alive: framed.keep_alive && self.conn.requests != last && !worker.draining(),
+            keep_alive: framed.keep_alive && self.conn.requests != last,
             record: None,
         };
         let names = (framed.authority, framed.local);
@@ -358,8 +358,10 @@ impl<A: Application> Busy<'_, A> {
         let length = sound_length(&response, exchange.head_only)?;
         let Response { status, headers, payload } = response;
         let framing = framing::response(exchange.version, status, length);
-        let keep_alive =
-            exchange.keep_alive && framing != Outgoing::UntilClose && self.input_is_bounded();
+        let keep_alive = exchange.keep_alive
+            && framing != Outgoing::UntilClose
+            && self.input_is_bounded()
+            && !self.worker.draining();
         let writer = &mut self.conn.writer;
         compose::head(
             &mut writer.out,

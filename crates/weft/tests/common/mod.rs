@@ -1,7 +1,9 @@
 //! What the tests share: a server's address, and responses read as data.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use weft::{Bound, Running};
 
@@ -67,8 +69,138 @@ impl Response {
         Some(response)
     }
 
+    /// Whether it says itself where it ends.
+    fn is_framed(&self) -> bool {
+        self.status < 200
+            || matches!(self.status, 204 | 304)
+            || self.header("content-length").is_some()
+            || self.header("transfer-encoding").is_some()
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("a text")
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
+}
+
+/// A client that says exactly what it is told to.
+pub struct Client {
+    socket: TcpStream,
+    came: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(server: &Running) -> Client {
+        let socket = TcpStream::connect(address(server)).expect("a connection");
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { socket, came: Vec::new() }
+    }
+
+    /// A client that has sent this.
+    pub fn with(server: &Running, bytes: impl AsRef<[u8]>) -> Client {
+        let mut client = Client::connect(server);
+        client.send(bytes);
+        client
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.socket.write_all(bytes.as_ref()).expect("the server takes it");
+    }
+
+    /// Sends a request line and `Host`.
+    pub fn get(&mut self, target: &str) {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub fn half_close(&self) {
+        self.socket.shutdown(Shutdown::Write).expect("the connection is there");
+    }
+
+    /// The next response, interim ones included.
+    #[track_caller]
+    pub fn response(&mut self) -> Response {
+        self.next(false)
+    }
+
+    /// The next response, to a HEAD.
+    #[track_caller]
+    pub fn head(&mut self) -> Response {
+        self.next(true)
+    }
+
+    #[track_caller]
+    fn next(&mut self, head_only: bool) -> Response {
+        loop {
+            let whole = Response::parse(&self.came, head_only);
+            if let Some(response) = whole.filter(|r| r.is_framed() || head_only) {
+                self.came.drain(..response.length);
+                return response;
+            }
+            if self.read() == 0 {
+                let came = std::mem::take(&mut self.came);
+                let whole = Response::parse(&came, head_only);
+                return whole.unwrap_or_else(|| panic!("cut: {}", came.escape_ascii()));
+            }
+        }
+    }
+
+    /// Reads once more; 0 is the end.
+    #[track_caller]
+    pub fn read(&mut self) -> usize {
+        let mut buffer = [0; 65536];
+        match self.socket.read(&mut buffer) {
+            Ok(n) => {
+                self.came.extend_from_slice(&buffer[..n]);
+                n
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => panic!("{error}, after {}", self.came.escape_ascii()),
+        }
+    }
+
+    /// What came and was not looked at.
+    pub fn came(&self) -> &[u8] {
+        &self.came
+    }
+
+    /// Reads to the end; nothing more must come.
+    #[track_caller]
+    pub fn assert_closed(&mut self) {
+        while self.read() > 0 {}
+        assert_eq!(self.came.escape_ascii().to_string(), "", "something came before the end");
+    }
+
+    /// Asks once more and is answered: the connection is alive.
+    #[track_caller]
+    pub fn assert_open(&mut self, target: &str) {
+        self.get(target);
+        assert_eq!(self.response().status, 200);
+    }
+}
+
+/// How long a test waits for what must come: not to be met, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until it is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Stops a server that has nothing important to do.
+pub fn stop(server: Running) {
+    server.shutdown(Duration::from_millis(100));
 }

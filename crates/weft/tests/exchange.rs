@@ -1,0 +1,782 @@
+//! How the engine treats applications and clients, over real sockets.
+
+mod common;
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Client, stop, until};
+use weft::{
+    Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
+    Response, Running, Server, Settings, StatusCode, header,
+};
+
+fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+    start_with(Settings::default(), app)
+}
+
+fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> Running {
+    let server = Server::new(app).settings(settings).workers(1);
+    server.listen("127.0.0.1:0").unwrap().start().unwrap()
+}
+
+fn post(length: usize) -> String {
+    format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+}
+
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+async fn echo(request: Request) -> Response {
+    match *request.method() {
+        Method::GET => Response::text("ok"),
+        _ => Response::body(request.into_body()),
+    }
+}
+
+/// Counts how many values of its clones are alive.
+#[derive(Clone)]
+struct Alive(Arc<()>);
+
+impl Alive {
+    fn new() -> Alive {
+        Alive(Arc::new(()))
+    }
+
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+/// A stream of chunks that a function makes.
+struct Chunks<F>(F);
+
+impl<F> futures_core::Stream for Chunks<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Unpin,
+{
+    type Item = Result<Bytes, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        (self.0)(cx).map(|chunk| chunk.map(Ok))
+    }
+}
+
+// -- bodies on loan
+
+#[test]
+fn a_body_is_echoed_while_it_comes() {
+    let server = start(echo);
+    let mut client = Client::with(&server, CHUNKED);
+    let mut seen = Vec::new();
+    for part in ["one", "two", "three"] {
+        client.send(format!("{:x}\r\n{part}\r\n", part.len()));
+        // Each part is back before the next one is sent.
+        let end = format!("{part}\r\n");
+        until("the part comes back", || {
+            client.read();
+            client.came().ends_with(end.as_bytes())
+        });
+        seen.push(part);
+    }
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().text(), seen.concat());
+    client.assert_open("/");
+    stop(server);
+}
+
+#[test]
+fn a_body_may_be_read_in_another_thread() {
+    async fn elsewhere(request: Request) -> weft::Result<Response> {
+        let body = request.into_body();
+        let (sender, answer) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let _ = sender.send(runtime.block_on(body.collect(1 << 20)));
+        });
+        let body = answer.await.expect("the thread answers")?;
+        Ok(Response::text(format!("{}", body.len())))
+    }
+    let server = start(elsewhere);
+    let mut client = Client::with(&server, post(100_000));
+    for _ in 0..100 {
+        client.send([b'x'; 1000]);
+    }
+    assert_eq!(client.response().text(), "100000");
+    client.send(post(3));
+    client.send("abc");
+    assert_eq!(client.response().text(), "3");
+    stop(server);
+}
+
+#[test]
+fn a_body_dropped_early_gives_the_connection_its_input_back() {
+    async fn first_chunk(mut request: Request) -> weft::Result<Response> {
+        let chunk = request.body().chunk().await?.unwrap_or_default();
+        Ok(Response::text(format!("{}", chunk.len())))
+    }
+    let server = start(first_chunk);
+    let mut client = Client::with(&server, post(20_000));
+    client.send([b'x'; 10]);
+    assert_eq!(client.response().text(), "10");
+    client.send([b'x'; 19_990]);
+    client.assert_open("/");
+    stop(server);
+}
+
+#[test]
+fn an_unread_body_is_drained_up_to_the_limit() {
+    let settings = Settings { max_drain_bytes: 1000, ..Settings::default() };
+    let server = start_with(settings, async |_: Request| Response::text("ok"));
+    let mut client = Client::with(&server, post(1000));
+    assert_eq!(client.response().header("connection"), None);
+    client.send([b'x'; 1000]);
+    client.assert_open("/");
+
+    client.send(post(1001));
+    assert_eq!(client.response().header("connection"), Some("close"), "it is known to be too much");
+    client.assert_closed();
+
+    // Without a length it turns out only on the way, and the response is out.
+    let mut client = Client::with(&server, CHUNKED);
+    assert_eq!(client.response().header("connection"), None);
+    client.send(format!("800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)));
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_slow_application_slows_its_client_down() {
+    // The application takes one chunk, and then waits for a word.
+    let taken = Arc::new(AtomicUsize::new(0));
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let (count, word) = (taken.clone(), go_on.clone());
+    let app = move |mut request: Request| {
+        let (count, word) = (count.clone(), word.clone());
+        async move {
+            while let Some(chunk) = request.body().chunk().await? {
+                if count.fetch_add(chunk.len(), SeqCst) == 0 {
+                    word.notified().await;
+                }
+            }
+            Ok::<_, Error>(Response::text(format!("{}", count.load(SeqCst))))
+        }
+    };
+    let server = start_with(Settings { max_body_bytes: 1 << 30, ..Settings::default() }, app);
+    let length = 64 << 20;
+    let mut client = Client::with(&server, post(length));
+    client.socket().set_nonblocking(true).unwrap();
+    // The kernel's buffers take some, then nothing goes any more.
+    let mut sent = 0;
+    let block = vec![b'x'; 1 << 20];
+    until("the client is held back", || {
+        use std::io::Write;
+        match client.socket().write(&block[..block.len().min(length - sent)]) {
+            Ok(n) => {
+                sent += n;
+                false
+            }
+            Err(_) => taken.load(SeqCst) > 0,
+        }
+    });
+    assert!(sent < length, "all was taken, though nobody read it");
+    let before = taken.load(SeqCst);
+    assert!(before <= 128 << 10, "{before} bytes were read for one chunk");
+    go_on.notify_one();
+    client.socket().set_nonblocking(false).unwrap();
+    while sent < length {
+        let part = block.len().min(length - sent);
+        client.send(&block[..part]);
+        sent += part;
+    }
+    assert_eq!(client.response().text(), length.to_string());
+    stop(server);
+}
+
+#[test]
+fn a_body_kept_beyond_its_response_holds_up_only_its_own_connection() {
+    let kept: Arc<Mutex<Vec<Body>>> = Arc::default();
+    let keep = kept.clone();
+    let app = move |request: Request| {
+        let keep = keep.clone();
+        async move {
+            if *request.method() == Method::POST {
+                keep.lock().unwrap().push(request.into_body());
+            }
+            Response::text("ok")
+        }
+    };
+    let server = start(app);
+    let mut client = Client::with(&server, post(5));
+    assert_eq!(client.response().text(), "ok");
+    Client::connect(&server).assert_open("/");
+    client.send("hello");
+    client.get("/");
+    // Only when the body is let go the next request gets its turn.
+    kept.lock().unwrap().clear();
+    assert_eq!(client.response().text(), "ok");
+    stop(server);
+}
+
+#[test]
+fn continue_is_said_when_the_application_reads_and_not_before() {
+    let server = start(async |request: Request| match request.path() {
+        "/unread" => Response::text("no, thanks"),
+        _ => match request.into_body().collect(100).await {
+            Ok(body) => Response::body(body),
+            Err(error) => error.into(),
+        },
+    });
+    let ask = |path: &str| {
+        format!(
+            "PUT {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n"
+        )
+    };
+    let mut client = Client::with(&server, ask("/read"));
+    assert_eq!(client.response().status, 100);
+    client.send("hello");
+    assert_eq!(client.response().text(), "hello");
+    // A body that comes unasked needs no word.
+    client.send(ask("/read") + "hello");
+    assert_eq!(client.response().status, 200);
+
+    client.send(ask("/unread"));
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn continue_comes_before_the_head_of_an_echo() {
+    let server = start(echo);
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    let mut client = Client::with(&server, head);
+    assert_eq!(client.response().status, 100);
+    client.send("hello");
+    assert_eq!(client.response().text(), "hello");
+    client.assert_open("/");
+    stop(server);
+}
+
+#[test]
+fn a_body_too_large_is_refused_wherever_that_is_noticed() {
+    let settings = Settings { max_body_bytes: 10, ..Settings::default() };
+    let server = start_with(settings, echo);
+    for request in [post(11), format!("{CHUNKED}b\r\nhello world\r\n0\r\n\r\n")] {
+        let mut client = Client::with(&server, request);
+        let response = client.response();
+        assert_eq!((response.status, response.header("connection")), (413, Some("close")));
+        client.assert_closed();
+    }
+    let mut client = Client::with(&server, post(10) + "0123456789");
+    assert_eq!(client.response().text(), "0123456789");
+    stop(server);
+}
+
+// -- responses
+
+#[test]
+fn responses_are_framed_for_each_version() {
+    let server = start(async |request: Request| {
+        let mut parts = ["ab", "", "cde"].into_iter();
+        let stream = Chunks(move |_: &mut Context<'_>| {
+            Poll::Ready(parts.next().map(|part| Bytes::from_static(part.as_bytes())))
+        });
+        match request.path() {
+            "/stream" => Response::body(Body::stream(stream)),
+            "/sized" => {
+                Response::body(Body::stream(stream)).with_header(header::CONTENT_LENGTH, "5")
+            }
+            "/none" => Response::new(StatusCode::NO_CONTENT),
+            _ => Response::text("abcde"),
+        }
+    });
+    for (request, framing, body, open) in [
+        ("GET /stream HTTP/1.1", "transfer-encoding: chunked", "abcde", true),
+        ("GET /stream HTTP/1.0", "connection: close", "abcde", false),
+        ("GET /sized HTTP/1.1", "content-length: 5", "abcde", true),
+        ("GET /bytes HTTP/1.0", "content-length: 5", "abcde", false),
+        ("HEAD /stream HTTP/1.1", "transfer-encoding: chunked", "", true),
+        ("HEAD /bytes HTTP/1.1", "content-length: 5", "", true),
+        ("GET /none HTTP/1.1", "date: ", "", true),
+    ] {
+        let mut client = Client::with(&server, format!("{request}\r\nHost: a\r\n\r\n"));
+        let head_only = request.starts_with("HEAD");
+        let response = if head_only { client.head() } else { client.response() };
+        let lines: Vec<String> =
+            response.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        assert!(lines.iter().any(|line| line.starts_with(framing)), "{request}: {lines:?}");
+        assert_eq!(response.text(), body, "{request}");
+        if open { client.assert_open("/bytes") } else { client.assert_closed() }
+    }
+    stop(server);
+}
+
+#[test]
+fn a_wrong_length_never_becomes_wrong_framing() {
+    let server = start(async |request: Request| {
+        let mut parts = ["abc", "def"].into_iter();
+        let stream = Chunks(move |_: &mut Context<'_>| {
+            Poll::Ready(parts.next().map(|part| Bytes::from_static(part.as_bytes())))
+        });
+        let response = match request.path() {
+            "/bytes" => Response::text("abc"),
+            _ => Response::body(Body::stream(stream)),
+        };
+        response.with_header(header::CONTENT_LENGTH, request.query().unwrap_or_default())
+    });
+    // What was not sent yet is replaced.
+    for target in ["/bytes?4", "/bytes?2", "/bytes?x", "/stream?x", "/stream?5"] {
+        let mut client = Client::connect(&server);
+        client.get(target);
+        let response = client.response();
+        assert_eq!(
+            (response.status, response.header("connection")),
+            (500, Some("close")),
+            "{target}"
+        );
+        client.assert_closed();
+    }
+    let mut client = Client::connect(&server);
+    client.get("/stream?7");
+    // The stream ended too early: an error, if nothing was sent, or a cut connection.
+    assert_eq!(client.response().status, 500);
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_stream_is_flushed_when_it_waits() {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let receiver = Arc::new(Mutex::new(Some(receiver)));
+    let server = start(move |_: Request| {
+        let mut receiver: tokio::sync::mpsc::UnboundedReceiver<&'static str> =
+            receiver.lock().unwrap().take().expect("one request");
+        async move {
+            let stream = Chunks(move |cx: &mut Context<'_>| {
+                receiver.poll_recv(cx).map(|part| part.map(Bytes::from))
+            });
+            Response::body(Body::stream(stream))
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    for part in ["first", "second"] {
+        sender.send(part).unwrap();
+        until("the part comes at once", || {
+            client.read();
+            client.came().ends_with(format!("{part}\r\n").as_bytes())
+        });
+    }
+    drop(sender);
+    assert_eq!(client.response().text(), "firstsecond");
+    stop(server);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_and_a_slow_one_does_not_hold_earlier_ones() {
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let word = go_on.clone();
+    let server = start(move |request: Request| {
+        let word = word.clone();
+        async move {
+            if request.path() == "/slow" {
+                word.notified().await;
+            }
+            Response::text(request.target().to_owned())
+        }
+    });
+    let mut client = Client::connect(&server);
+    let requests = ["/1", "/2", "/slow", "/3"];
+    let heads = requests.map(|target| format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client.send(heads.concat());
+    assert_eq!(client.response().text(), "/1");
+    assert_eq!(client.response().text(), "/2");
+    assert!(client.came().is_empty());
+    go_on.notify_one();
+    assert_eq!(client.response().text(), "/slow");
+    assert_eq!(client.response().text(), "/3");
+    stop(server);
+}
+
+#[test]
+fn large_bodies_arrive_whole_among_small_ones() {
+    let server = start(async |request: Request| {
+        let length: usize = request.path()[1..].parse().unwrap();
+        Response::body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
+    });
+    let lengths = [0, 1, 16_383, 16_384, 16_385, 32_768, 5_000_000, 3, 100_000, 7];
+    let mut client = Client::connect(&server);
+    for length in lengths {
+        client.get(&format!("/{length}"));
+    }
+    for length in lengths {
+        let body = client.response().body;
+        assert_eq!(body.len(), length);
+        assert!(body.iter().enumerate().all(|(i, &b)| b == i as u8), "{length}");
+    }
+    stop(server);
+}
+
+// -- failures
+
+/// Collects what the hooks are told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    fn say(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    fn has(&self, what: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|told| told == what)
+    }
+}
+
+impl Hooks for Told {
+    fn opened(&self, peer: &Peer) -> bool {
+        self.say(format!("opened {}", peer.address().is_some()));
+        true
+    }
+
+    fn closed(&self, _: &Peer) {
+        self.say("closed".to_owned());
+    }
+
+    fn error(&self, _: &Peer, error: &Error) {
+        self.say(format!("{:?} {:?}", error.kind().fault(), error.kind()));
+    }
+
+    fn answered(&self, record: &Record<'_>) {
+        let target = record.head.map_or("-", |head| head.target());
+        self.say(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
+    }
+}
+
+#[test]
+fn a_panic_costs_one_connection_and_is_told() {
+    let told = Told::default();
+    let server = Server::new(async |request: Request| match request.path() {
+        "/panic" => panic!("on purpose"),
+        "/late" => Response::body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose")))),
+        _ => Response::text("ok"),
+    });
+    let hooks = told.clone();
+    let server = server.hooks(move || hooks.clone()).workers(1);
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut other = Client::connect(&server);
+    other.assert_open("/");
+    for target in ["/panic", "/late"] {
+        let mut client = Client::connect(&server);
+        client.get(target);
+        let response = client.response();
+        assert_eq!((response.status, response.header("connection")), (500, Some("close")));
+        assert!(!response.text().contains("purpose"), "the client learns nothing of the inside");
+        client.assert_closed();
+        other.assert_open("/");
+    }
+    Client::with(&server, "nonsense\r\n\r\n").response();
+    for what in [
+        "opened true",
+        "closed",
+        "Application Panicked",
+        "/panic 500 26",
+        "/ 200 2",
+        "Peer Malformed",
+    ] {
+        until(what, || told.has(what));
+    }
+    assert_eq!(ErrorKind::Panicked.fault(), Fault::Application);
+    stop(server);
+}
+
+/// An application that waits for ever, and one value alive for as long.
+fn waits(alive: &Alive) -> impl Application + Clone + Send + use<> {
+    let alive = alive.clone();
+    move |request: Request| {
+        // The closure's own clone is not counted, each call's is.
+        let of_call = Arc::new(alive.clone());
+        async move {
+            let _of_call = of_call;
+            if request.path() == "/wait" {
+                pending::<()>().await;
+            }
+            Response::text("ok")
+        }
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_the_call() {
+    let alive = Alive::new();
+    let server = start(waits(&alive));
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/wait");
+    until("the call began", || alive.count() > idle);
+    // What is sent behind the request is no reason to stop.
+    client.get("/");
+    drop(client);
+    until("the call is dropped", || alive.count() == idle);
+    stop(server);
+}
+
+#[test]
+fn a_detached_call_answers_a_client_that_only_stopped_sending() {
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let word = go_on.clone();
+    let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
+    let server = start_with(settings, move |_: Request| {
+        let word = word.clone();
+        async move {
+            word.notified().await;
+            Response::text("still here")
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    client.half_close();
+    go_on.notify_one();
+    assert_eq!(client.response().text(), "still here");
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_client_that_goes_away_ends_a_stream() {
+    let alive = Alive::new();
+    let of_app = alive.clone();
+    let server = start(move |_: Request| {
+        let of_stream = of_app.clone();
+        async move {
+            let mut parts = Some(Bytes::from_static(b"first"));
+            let stream = Chunks(move |_: &mut Context<'_>| {
+                let _ = &of_stream;
+                parts.take().map_or(Poll::Pending, |part| Poll::Ready(Some(part)))
+            });
+            Response::body(Body::stream(stream))
+        }
+    });
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the stream began", || client.read() > 0 && client.came().ends_with(b"first\r\n"));
+    assert!(alive.count() > idle);
+    drop(client);
+    until("the stream is dropped", || alive.count() == idle);
+    stop(server);
+}
+
+// -- clocks
+
+fn quick() -> Settings {
+    let short = Duration::from_millis(200);
+    Settings {
+        head_timeout: short,
+        idle_timeout: short,
+        stall_timeout: short,
+        linger_timeout: short,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_head_that_does_not_end_is_answered_408_however_it_trickles() {
+    let server = start_with(quick(), echo);
+    let mut silent = Client::connect(&server);
+    let client = Client::with(&server, "GET / HTTP/1.1\r\n");
+    client.socket().set_nonblocking(true).unwrap();
+    // Each byte is progress, but the deadline is absolute.
+    until("the server has enough", || {
+        use std::io::{Read, Write};
+        std::thread::sleep(Duration::from_millis(20));
+        let _ = client.socket().write(b"a");
+        let mut one = [0; 12];
+        client.socket().read(&mut one).is_ok_and(|n| &one[..n] == b"HTTP/1.1 408")
+    });
+    // Nobody has begun to ask: there is nothing to be answered.
+    silent.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_connection_at_rest_is_closed_in_time() {
+    let server = start_with(quick(), echo);
+    let mut client = Client::connect(&server);
+    client.assert_open("/");
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_body_that_stalls_fails_and_one_that_flows_does_not() {
+    let server = start_with(quick(), echo);
+    let mut client = Client::with(&server, post(100) + "some");
+    until("it is cut", || client.read() == 0);
+    assert!(client.came().ends_with(b"some"), "{}", client.came().escape_ascii());
+
+    // Slow, but above the minimum rate, for longer than the stall timeout.
+    let mut client = Client::with(&server, post(2000));
+    for _ in 0..20 {
+        client.send([b'x'; 100]);
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    assert_eq!(client.response().body.len(), 2000);
+    stop(server);
+}
+
+#[test]
+fn a_handler_may_take_its_time() {
+    let server = start_with(quick(), async |_: Request| {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        Response::text("at last")
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    assert_eq!(client.response().text(), "at last");
+    stop(server);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let alive = Alive::new();
+    let (count, of_app) = (made.clone(), alive.clone());
+    let server = start_with(quick(), move |_: Request| {
+        let (count, of_stream) = (count.clone(), of_app.clone());
+        async move {
+            let stream = Chunks(move |_: &mut Context<'_>| {
+                let _ = &of_stream;
+                count.fetch_add(16_000, SeqCst);
+                Poll::Ready(Some(Bytes::from_static(&[b'x'; 16_000])))
+            });
+            Response::body(Body::stream(stream))
+        }
+    });
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the stream began", || alive.count() > idle);
+    until("the stream is cut", || alive.count() == idle);
+    let made = made.load(SeqCst);
+    // What the kernel's socket buffers hold on both sides, and little more.
+    assert!(made < 32 << 20, "{made} bytes were made for nobody");
+    stop(server);
+}
+
+// -- limits
+
+#[test]
+fn a_connection_has_only_so_many_requests() {
+    let settings = Settings { max_requests: 3, ..Settings::default() };
+    let server = start_with(settings, echo);
+    let mut client = Client::connect(&server);
+    for connection in [None, None, Some("close")] {
+        client.get("/");
+        assert_eq!(client.response().header("connection"), connection);
+    }
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn connections_are_limited_by_peer_and_in_all() {
+    let settings = Settings { max_connections_per_peer: 2, ..Settings::default() };
+    let server = start_with(settings, echo);
+    let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
+    first.assert_open("/");
+    second.assert_open("/");
+    let mut third = Client::connect(&server);
+    assert_eq!(third.response().status, 503);
+    drop(first);
+    until("a place is free", || {
+        let mut client = Client::connect(&server);
+        client.get("/");
+        client.response().status == 200
+    });
+    stop(server);
+
+    let server = start_with(Settings { max_connections: 2, ..Settings::default() }, echo);
+    let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
+    first.assert_open("/");
+    second.assert_open("/");
+    // The third waits in the kernel's queue until one leaves.
+    let mut third = Client::connect(&server);
+    third.get("/");
+    third.socket().set_nonblocking(true).unwrap();
+    first.assert_open("/");
+    assert!(third.socket().peek(&mut [0]).is_err(), "it was served beyond the limit");
+    third.socket().set_nonblocking(false).unwrap();
+    drop(first);
+    assert_eq!(third.response().status, 200);
+    second.assert_open("/");
+    stop(server);
+}
+
+// -- shutdown
+
+#[test]
+fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let word = go_on.clone();
+    let server = start(move |request: Request| {
+        let word = word.clone();
+        async move {
+            if request.path() == "/slow" {
+                word.notified().await;
+            }
+            Response::text("done")
+        }
+    });
+    let address = common::address(&server);
+    let (mut idle, mut busy) = (Client::connect(&server), Client::connect(&server));
+    idle.assert_open("/");
+    busy.assert_open("/");
+    busy.get("/slow");
+    let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
+    idle.assert_closed();
+    until("nobody listens", || std::net::TcpStream::connect(address).is_err());
+    go_on.notify_one();
+    let response = busy.response();
+    assert_eq!((response.text(), response.header("connection")), ("done", Some("close")));
+    busy.assert_closed();
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_shutdown_ends_when_its_grace_does() {
+    let alive = Alive::new();
+    let server = start(waits(&alive));
+    let idle = alive.count();
+    let mut client = Client::connect(&server);
+    client.get("/wait");
+    until("the call began", || alive.count() > idle);
+    server.shutdown(Duration::from_millis(50));
+    client.assert_closed();
+}
+
+#[test]
+fn several_workers_share_the_connections() {
+    let server = Server::new(async |_: Request| {
+        Response::text(std::thread::current().name().unwrap_or("?").to_owned())
+    });
+    let server = server.workers(3).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut clients: Vec<Client> = (0..9).map(|_| Client::connect(&server)).collect();
+    let mut names: Vec<String> = clients
+        .iter_mut()
+        .map(|client| {
+            client.get("/");
+            client.response().text().to_owned()
+        })
+        .collect();
+    names.sort();
+    let three = |name: &str| vec![name.to_owned(); 3];
+    assert_eq!(names, [three("weft-0"), three("weft-1"), three("weft-2")].concat());
+    stop(server);
+}
