@@ -34,6 +34,8 @@ mod server; // Server: bind, start, run, shut down
 mod worker; // one core: clock, buffers, connections // payload → socket
 
 // What the flow leans on.
+#[doc(hidden)]
+pub mod bare; // the pure parts, for benchmarks and fuzz targets
 mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
 mod deadline;

@@ -34,7 +34,7 @@ use http_body::Body as _;
 use self::body::{Decoder, Step};
 use self::framing::{Length, Outgoing};
 use self::incoming::{Incoming, Loan, News, Returned, Terms};
-use self::parse::{Limits, Parser};
+use self::parse::Limits;
 use crate::app::Application;
 use crate::body::Body;
 use crate::buffers::INPUT_BYTES;
@@ -137,7 +137,7 @@ impl<A: Application> Busy<'_, A> {
         }
         for turn in 1.. {
             let next = match self.next_head().await {
-                Ok(Some(head)) => self.answer(head).await,
+                Ok(Some((head, length))) => self.answer(head, length).await,
                 Ok(None) => return Next::Rest,
                 Err(error) => Err(error),
             };
@@ -155,17 +155,17 @@ impl<A: Application> Busy<'_, A> {
 
     /// The next head, read as far as needed; `None` when the input is drained and
     /// all that was gathered is sent.
-    async fn next_head(&mut self) -> Result<Option<parse::Head>> {
-        let mut parser = Parser::default();
+    async fn next_head(&mut self) -> Result<Option<(parse::Head, usize)>> {
+        let mut head = parse::Head::new();
         // The clock of the first head has run since the connection was accepted.
         let mut timed = self.conn.requests == 0;
         loop {
             let worker = self.worker;
             let input = &self.reader().buffer;
             let drained = input.is_empty();
-            if !drained && let Some(head) = parser.parse(input, &worker.limits)? {
+            if !drained && let Some(length) = head.read(input, &worker.limits)? {
                 self.conn.deadline.clear();
-                return Ok(Some(head));
+                return Ok(Some((head, length)));
             }
             self.flush().await?;
             if drained {
@@ -181,8 +181,8 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Answers one request: calls the application and sends its response.
-    async fn answer(&mut self, parsed: parse::Head) -> Result<Next> {
-        let text = self.reader().buffer.split_to(parsed.length).freeze();
+    async fn answer(&mut self, parsed: parse::Head, length: usize) -> Result<Next> {
+        let text = self.reader().buffer.split_to(length).freeze();
         let framed = framing::request(&parsed, &text)?;
         if parsed.method == Method::CONNECT {
             return Err(Error::new(ErrorKind::NotImplemented, "no tunnels are made here"));

@@ -8,7 +8,26 @@ use http::{Method, Version};
 use smallvec::SmallVec;
 
 use super::scan;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
+
+/// Why a head is refused. Small, so that the parser can hand it on in registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal(ErrorKind, &'static str);
+
+impl From<Refusal> for Error {
+    fn from(Refusal(kind, reason): Refusal) -> Error {
+        Error::new(kind, reason)
+    }
+}
+
+type Result<T> = std::result::Result<T, Refusal>;
+
+fn malformed(reason: &'static str) -> Refusal {
+    Refusal(ErrorKind::Malformed, reason)
+}
+
+/// What positions of two bytes reach; no limit may be higher.
+pub(crate) const MOST_BYTES: usize = u16::MAX as usize;
 
 /// Where one field stands in the head.
 ///
@@ -28,7 +47,7 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn new(start: usize, end: usize) -> Span {
-        debug_assert!(start <= end && end <= u16::MAX as usize);
+        debug_assert!(start <= end && end <= MOST_BYTES);
         Span { start: start as u16, end: end as u16 }
     }
 
@@ -45,15 +64,23 @@ impl Span {
 /// The fields of a head, in order. Sixteen fit without an allocation.
 pub(crate) type Fields = SmallVec<[Field; 16]>;
 
-/// A whole head: positions in the `length` bytes that it takes.
+/// A head, read in as many calls as it takes: its parts are positions in the bytes.
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) length: usize,
     pub(crate) method: Method,
     pub(crate) target: Span,
     pub(crate) version: Version,
     pub(crate) fields: Fields,
     pub(crate) known: Known,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// The request line starts at this place, and does not end before the other.
+    RequestLine(usize, usize),
+    /// So does this field line.
+    FieldLine(usize, usize),
 }
 
 /// The fields that the engine itself needs, noted as they pass.
@@ -92,90 +119,121 @@ pub(crate) struct Limits {
     pub(crate) fields: usize,
 }
 
-/// Reads one head, in as many calls as it takes.
-#[derive(Debug, Default)]
-pub(crate) struct Parser {
-    /// The start of the first line that was not whole yet.
-    line: usize,
-    /// The line does not end before this place.
-    seen: usize,
-    request_line: Option<RequestLine>,
-    fields: Fields,
-    known: Known,
-}
-
-#[derive(Debug)]
-struct RequestLine {
-    method: Method,
-    target: Span,
-    version: Version,
-}
-
 /// The longest method that is looked at; the registered ones stay below 20.
 const MAX_METHOD: usize = 32;
 
-impl Parser {
-    /// Parses `input`, which starts with the head and has grown since the last
-    /// call. `None` asks for more of it.
-    pub(crate) fn parse(&mut self, input: &[u8], limits: &Limits) -> Result<Option<Head>> {
+impl Head {
+    /// A head of which nothing was read yet.
+    pub(crate) fn new() -> Head {
+        Head {
+            method: Method::GET,
+            target: Span::default(),
+            version: Version::HTTP_11,
+            fields: Fields::new(),
+            known: Known::default(),
+            progress: Progress::RequestLine(0, 0),
+        }
+    }
+
+    /// Reads `input`, which starts with the head and has grown since the last call. Says
+    /// the length of the head when it is whole; `None` asks for more.
+    pub(crate) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        let (Progress::RequestLine(line, seen) | Progress::FieldLine(line, seen)) = self.progress;
         // A line that was not whole is looked at again only when it may end.
-        if self.seen > self.line {
-            let news = &input[self.seen - 1..];
-            if !news.iter().any(|b| matches!(b, b'\r' | b'\n')) {
-                return self.wait(input, limits);
-            }
+        if seen > line && !input[seen - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
+            return self.wait(line, input, limits);
         }
-        if self.request_line.is_none() {
-            // RFC 9112 §2.2: one empty line before is forgiven.
-            match input {
-                [b'\r'] => return self.wait(input, limits),
-                [b'\r', b'\n', ..] => self.line = 2,
-                _ => {}
-            }
-            match request_line(input, self.line, limits)? {
-                Some((line, next)) => {
-                    self.request_line = Some(line);
-                    self.line = next;
+        let mut line = match self.progress {
+            Progress::FieldLine(line, _) => line,
+            Progress::RequestLine(..) => {
+                // RFC 9112 §2.2: one empty line before is forgiven.
+                let start = match input {
+                    [b'\r'] => return self.wait(0, input, limits),
+                    [b'\r', b'\n', ..] => 2,
+                    _ => 0,
+                };
+                match self.request_line(input, start, limits)? {
+                    Some(next) => next,
+                    None => return self.wait(start, input, limits),
                 }
-                None => return self.wait(input, limits),
             }
-        }
+        };
         loop {
-            match field_line(input, self.line)? {
-                Line::Field(field, next) => {
-                    if next > limits.head {
-                        return Err(head_too_large());
-                    }
+            match field_line(input, line, limits.head)? {
+                Line::Field(field, name, next) => {
                     if self.fields.len() == limits.fields {
-                        return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
+                        return Err(Refusal(ErrorKind::HeadTooLarge, "too many fields"));
                     }
-                    self.known.note(field.name.of(input), field.value);
+                    self.known.note(name, field.value);
                     self.fields.push(field);
-                    self.line = next;
+                    line = next;
                 }
-                Line::Partial => return self.wait(input, limits),
-                Line::End(length) if length > limits.head => return Err(head_too_large()),
-                Line::End(length) => return Ok(Some(self.head(length))),
+                Line::End(length) if length <= limits.head => return Ok(Some(length)),
+                Line::End(_) => return Err(head_too_large()),
+                Line::Partial => {
+                    self.progress = Progress::FieldLine(line, 0);
+                    return self.wait(line, input, limits);
+                }
             }
         }
     }
 
-    fn wait(&mut self, input: &[u8], limits: &Limits) -> Result<Option<Head>> {
-        self.seen = input.len();
-        if self.request_line.is_none() && input.len() - self.line > limits.request_line + 1 {
+    #[cold]
+    fn wait(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        self.progress = match self.progress {
+            Progress::FieldLine(..) => Progress::FieldLine(line, input.len()),
+            Progress::RequestLine(..) if input.len() - line > limits.request_line + 1 => {
+                return Err(target_too_long());
+            }
+            Progress::RequestLine(..) => Progress::RequestLine(line, input.len()),
+        };
+        if input.len() >= limits.head { Err(head_too_large()) } else { Ok(None) }
+    }
+
+    /// `method SP target SP HTTP/x.y CRLF` (RFC 9112 §3); says where the next line starts.
+    #[inline(always)]
+    fn request_line(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Result<Option<usize>> {
+        let method_end = match input[start..] {
+            [b'G', b'E', b'T', b' ', ..] => start + 3,
+            _ => start + scan::token(&input[start..]),
+        };
+        if method_end - start > MAX_METHOD {
+            return Err(Refusal(ErrorKind::NotImplemented, "the method is too long"));
+        }
+        match input.get(method_end) {
+            None => return Ok(None),
+            Some(b' ') if method_end > start => {}
+            Some(_) => return Err(malformed("the request does not start with a method")),
+        }
+        let target = method_end + 1;
+        let target_end = target + scan::target(&input[target..]);
+        if target_end - start > limits.request_line {
             return Err(target_too_long());
         }
-        if input.len() >= limits.head {
-            return Err(head_too_large());
+        match input.get(target_end) {
+            None => return Ok(None),
+            Some(b' ') if target_end > target => {}
+            Some(&b) => return Err(malformed(wrong_target(b))),
         }
-        Ok(None)
-    }
-
-    fn head(&mut self, length: usize) -> Head {
-        let RequestLine { method, target, version } =
-            self.request_line.take().expect("the request line was parsed before the fields");
-        let Parser { fields, known, .. } = std::mem::take(self);
-        Head { length, method, target, version, fields, known }
+        let Some(version) = version(&input[target_end + 1..])? else { return Ok(None) };
+        let line_end = target_end + VERSION.len() - 1;
+        if line_end - start > limits.request_line {
+            return Err(target_too_long());
+        }
+        self.method = match &input[start..method_end] {
+            b"GET" => Method::GET,
+            token => {
+                Method::from_bytes(token).map_err(|_| malformed("the method is not a token"))?
+            }
+        };
+        self.target = Span::new(target, target_end);
+        self.version = version;
+        Ok(Some(line_end + 2))
     }
 }
 
@@ -194,116 +252,93 @@ impl Known {
     }
 }
 
-/// `method SP target SP HTTP/x.y CRLF` (RFC 9112 §3), and where the next line starts.
-fn request_line(
-    input: &[u8],
-    start: usize,
-    limits: &Limits,
-) -> Result<Option<(RequestLine, usize)>> {
-    let (method, at) = match input.get(start..start + 4) {
-        Some(b"GET ") => (Some(Method::GET), start + 3),
-        _ => (None, start + scan::token(&input[start..])),
-    };
-    if at - start > MAX_METHOD {
-        return Err(Error::new(ErrorKind::NotImplemented, "the method is too long"));
-    }
-    match input.get(at) {
-        None => return Ok(None),
-        Some(b' ') if at > start => {}
-        Some(_) => return Err(Error::malformed("the request does not start with a method")),
-    }
-    let method = match method {
-        Some(method) => method,
-        None => Method::from_bytes(&input[start..at])
-            .map_err(|_| Error::malformed("the method is not a token"))?,
-    };
+const VERSION: &[u8; 10] = b"HTTP/1.1\r\n";
 
-    let target_start = at + 1;
-    let at = target_start + scan::target(&input[target_start..]);
-    if at - start > limits.request_line {
-        return Err(target_too_long());
-    }
-    match input.get(at) {
-        None => return Ok(None),
-        Some(b' ') if at > target_start => {}
-        Some(b' ') => return Err(Error::malformed("the request target is empty")),
-        Some(b'\r' | b'\n') => return Err(Error::malformed("the request line has no version")),
-        Some(_) => return Err(Error::malformed("a byte that no request target may have")),
-    }
-    let target = (target_start, at);
-
-    let Some((version, next)) = version(input, at + 1)? else { return Ok(None) };
-    if next - 2 - start > limits.request_line {
-        return Err(target_too_long());
-    }
-    if next > limits.head {
-        return Err(head_too_large());
-    }
-    let target = Span::new(target.0, target.1);
-    Ok(Some((RequestLine { method, target, version }, next)))
+/// `HTTP/x.y CRLF`. A higher minor version is spoken to as 1.1 (RFC 9110 §2.5).
+#[inline(always)]
+fn version(input: &[u8]) -> Result<Option<Version>> {
+    if input.starts_with(VERSION) { Ok(Some(Version::HTTP_11)) } else { other_version(input) }
 }
 
-/// `HTTP/x.y CRLF`, and where the next line starts. A higher minor version is
-/// spoken to as 1.1 (RFC 9110 §2.5).
-fn version(input: &[u8], start: usize) -> Result<Option<(Version, usize)>> {
-    const PATTERN: &[u8; 10] = b"HTTP/0.0\r\n";
-    let line = &input[start..input.len().min(start + PATTERN.len())];
-    let fits = line.iter().zip(PATTERN).all(|(&b, &p)| match p {
-        b'0' => b.is_ascii_digit(),
-        p => b == p,
+fn other_version(input: &[u8]) -> Result<Option<Version>> {
+    let line = &input[..input.len().min(VERSION.len())];
+    let fits = line.iter().zip(VERSION).all(|(&b, &pattern)| match pattern {
+        b'1' => b.is_ascii_digit(),
+        pattern => b == pattern,
     });
-    if !fits {
-        return Err(Error::malformed("the request line does not end in HTTP/1.1 and CRLF"));
-    }
-    if line.len() < PATTERN.len() {
-        return Ok(None);
-    }
-    match (line[5], line[7]) {
-        (b'1', b'0') => Ok(Some((Version::HTTP_10, start + PATTERN.len()))),
-        (b'1', _) => Ok(Some((Version::HTTP_11, start + PATTERN.len()))),
-        _ => Err(Error::new(ErrorKind::VersionUnsupported, "only HTTP/1.x is spoken here")),
+    match *line {
+        _ if !fits => Err(malformed("the request line does not end in HTTP/1.1 and CRLF")),
+        [.., b'1', b'.', b'0', b'\r', b'\n'] => Ok(Some(Version::HTTP_10)),
+        [.., b'1', b'.', _, b'\r', b'\n'] => Ok(Some(Version::HTTP_11)),
+        [.., b'\r', b'\n'] => {
+            Err(Refusal(ErrorKind::VersionUnsupported, "only HTTP/1.x is spoken here"))
+        }
+        _ => Ok(None),
     }
 }
 
-enum Line {
-    /// A field, and where the next line starts.
-    Field(Field, usize),
+#[cold]
+fn wrong_target(b: u8) -> &'static str {
+    match b {
+        b' ' => "the request target is empty",
+        b'\r' | b'\n' => "the request line has no version",
+        _ => "a byte that no request target may have",
+    }
+}
+
+enum Line<'a> {
+    /// A field, its name, and where the next line starts.
+    Field(Field, &'a [u8], usize),
     /// The empty line, and what follows it.
     End(usize),
     Partial,
 }
 
-/// `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line.
-#[inline]
-fn field_line(input: &[u8], start: usize) -> Result<Line> {
-    let name_end = start + scan::token(&input[start..]);
-    match input.get(name_end) {
+/// `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
+/// within `limit`.
+#[inline(always)]
+fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
+    let line = &input[start..];
+    match line {
+        [b'\r', b'\n', ..] => return Ok(Line::End(start + 2)),
+        [] | [b'\r'] => return Ok(Line::Partial),
+        _ => {}
+    }
+    let name = scan::token(line);
+    match line.get(name) {
         None => return Ok(Line::Partial),
-        Some(b':') if name_end > start => {}
-        Some(b'\r') if name_end == start => return empty_line(input, start),
-        Some(&b) => return Err(Error::malformed(wrong_name(b, name_end == start))),
+        Some(b':') if name > 0 => {}
+        Some(&b) => return Err(malformed(wrong_name(b, name == 0))),
     }
-    let value_start = name_end + 1;
-    let end = value_start + scan::field_value(&input[value_start..]);
-    match (input.get(end), input.get(end + 1)) {
-        (None, _) | (Some(b'\r'), None) => Ok(Line::Partial),
-        (Some(b'\r'), Some(b'\n')) if end <= u16::MAX as usize => {
-            let value = trim(input, value_start, end);
-            Ok(Line::Field(Field { name: Span::new(start, name_end), value }, end + 2))
+    let text = &line[name + 1..];
+    let length = scan::field_value(text);
+    match text[length..] {
+        [b'\r', b'\n', ..] => {}
+        [] | [b'\r'] => return Ok(Line::Partial),
+        [b, ..] => return Err(malformed(wrong_value(b))),
+    }
+    let text_start = start + name + 1;
+    let next = text_start + length + 2;
+    if next > limit {
+        return Err(head_too_large());
+    }
+    let value = match text[..length] {
+        // One space before and none behind, as nearly everybody writes it.
+        [b' ', first, .., last] if first > b' ' && last > b' ' => {
+            Span::new(text_start + 1, text_start + length)
         }
-        (Some(b'\r'), Some(b'\n')) => Err(head_too_large()),
-        (Some(b'\r'), _) => Err(Error::malformed("a bare CR in a field value")),
-        (Some(b'\n'), _) => Err(Error::malformed("a line ends in a bare LF")),
-        _ => Err(Error::malformed("a control character in a field value")),
-    }
+        ref text => trim(text, text_start),
+    };
+    let field = Field { name: Span::new(start, start + name), value };
+    Ok(Line::Field(field, &line[..name], next))
 }
 
-fn empty_line(input: &[u8], start: usize) -> Result<Line> {
-    match input.get(start + 1) {
-        None => Ok(Line::Partial),
-        Some(b'\n') => Ok(Line::End(start + 2)),
-        Some(_) => Err(Error::malformed("a bare CR")),
-    }
+/// Where a value stands without the white space around it.
+fn trim(text: &[u8], start: usize) -> Span {
+    let is_space = |&b: &u8| b == b' ' || b == b'\t';
+    let before = text.iter().take_while(|&b| is_space(b)).count();
+    let behind = text[before..].iter().rev().take_while(|&b| is_space(b)).count();
+    Span::new(start + before, start + text.len() - behind)
 }
 
 #[cold]
@@ -313,31 +348,29 @@ fn wrong_name(b: u8, at_start: bool) -> &'static str {
         b' ' | b'\t' => "a space before the colon of a field",
         b':' => "a field without a name",
         b'\n' => "a line ends in a bare LF",
+        b'\r' if at_start => "a bare CR",
         b'\r' => "a field line without a colon",
         _ => "a byte that no field name may have",
     }
 }
 
-/// The value without the optional white space around it.
-fn trim(input: &[u8], mut start: usize, mut end: usize) -> Span {
-    let is_space = |b: u8| b == b' ' || b == b'\t';
-    while start < end && is_space(input[start]) {
-        start += 1;
+#[cold]
+fn wrong_value(b: u8) -> &'static str {
+    match b {
+        b'\r' => "a bare CR in a field value",
+        b'\n' => "a line ends in a bare LF",
+        _ => "a control character in a field value",
     }
-    while start < end && is_space(input[end - 1]) {
-        end -= 1;
-    }
-    Span::new(start, end)
 }
 
 #[cold]
-fn target_too_long() -> Error {
-    Error::new(ErrorKind::TargetTooLong, "the request line is too long")
+fn target_too_long() -> Refusal {
+    Refusal(ErrorKind::TargetTooLong, "the request line is too long")
 }
 
 #[cold]
-fn head_too_large() -> Error {
-    Error::new(ErrorKind::HeadTooLarge, "the head is too large")
+fn head_too_large() -> Refusal {
+    Refusal(ErrorKind::HeadTooLarge, "the head is too large")
 }
 
 /// Field lines up to the empty line, as trailers are sent (RFC 9112 §7.1.2):
@@ -346,14 +379,15 @@ pub(crate) fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, 
     let mut fields = Fields::new();
     let mut at = 0;
     loop {
-        match field_line(input, at)? {
-            Line::Field(field, next) if fields.len() < limits.fields && next <= limits.head => {
+        match field_line(input, at, limits.head) {
+            Ok(Line::Field(field, _, next)) if fields.len() < limits.fields => {
                 fields.push(field);
                 at = next;
             }
-            Line::End(length) if length <= limits.head => return Ok(Some((fields, length))),
-            Line::Partial if input.len() < limits.head => return Ok(None),
-            _ => return Err(Error::malformed("the trailer section is too large")),
+            Ok(Line::End(length)) if length <= limits.head => return Ok(Some((fields, length))),
+            Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
+            Err(refusal @ Refusal(ErrorKind::Malformed, _)) => return Err(refusal),
+            _ => return Err(malformed("the trailer section is too large")),
         }
     }
 }

@@ -1,52 +1,100 @@
 //! Where does a run of allowed bytes end? Pure.
 //!
-//! Sixteen bytes are first asked together whether one of them stops the run: a
-//! loop without branches, which the compiler turns into vector instructions. The
-//! stop is then found eight bytes at a time within a 64-bit word, by tricks that
-//! are exact for each byte: none borrows from its neighbour.
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
+//! Sixteen bytes are judged at a time, by loops without branches that the compiler turns
+//! into a few vector instructions; the marks they leave are then looked at as numbers.
 
 /// The length of the run that may stand in a field value: everything but the
 /// controls other than HTAB, and DEL (RFC 9110 §5.5).
+#[inline(always)]
 pub(super) fn field_value(bytes: &[u8]) -> usize {
-    run(
-        bytes,
-        |b| (b < b' ' && b != b'\t') | (b == 0x7f),
-        |word| (less(word, b' ') & !equal(word, b'\t')) | equal(word, 0x7f),
-    )
+    run(bytes, value_marks)
 }
 
 /// The length of the run that may stand in a request target: everything visible
 /// and all bytes above ASCII, but no `#` (RFC 9112 §3.2 has no fragment).
+#[inline(always)]
 pub(super) fn target(bytes: &[u8]) -> usize {
-    run(
-        bytes,
-        |b| (b <= b' ') | (b == 0x7f) | (b == b'#'),
-        |word| less(word, b'!') | equal(word, 0x7f) | equal(word, b'#'),
-    )
+    run(bytes, target_marks)
 }
 
 /// The length of the token at the start (RFC 9110 §5.6.2).
 ///
-/// Nearly all field names are letters, digits and hyphens: those go eight at a
-/// time, and the table is asked about the byte that ended them.
+/// Nearly all field names are letters, digits and hyphens; the table is asked about the
+/// byte that ends them.
+#[inline(always)]
 pub(super) fn token(bytes: &[u8]) -> usize {
-    let mut at = 0;
+    let mut length = run(bytes, name_marks);
+    while bytes.get(length).is_some_and(|&b| is_token(b)) {
+        length += 1 + run(&bytes[length + 1..], name_marks);
+    }
+    length
+}
+
+fn not_in_value(b: u8) -> bool {
+    ((b < b' ') & (b != b'\t')) | (b == 0x7f)
+}
+
+fn not_in_target(b: u8) -> bool {
+    (b <= b' ') | (b == 0x7f) | (b == b'#')
+}
+
+fn not_in_name(b: u8) -> bool {
+    let letter = (b | 0x20).wrapping_sub(b'a') < 26;
+    !(letter | (b.wrapping_sub(b'0') < 10) | (b == b'-'))
+}
+
+// Each of these stands alone, for then the compiler makes vector instructions of it
+// wherever it is called.
+
+#[inline(never)]
+fn value_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    marks(chunk, not_in_value)
+}
+
+#[inline(never)]
+fn target_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    marks(chunk, not_in_target)
+}
+
+#[inline(never)]
+fn name_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    marks(chunk, not_in_name)
+}
+
+const CHUNK: usize = 16;
+
+/// All bits of the bytes that stop a run.
+#[inline(always)]
+fn marks(chunk: &[u8; CHUNK], stops: impl Fn(u8) -> bool) -> [u8; CHUNK] {
+    chunk.map(|b| if stops(b) { 0xff } else { 0 })
+}
+
+/// The length of the run before the first byte that stops it.
+#[inline(always)]
+fn run(bytes: &[u8], marks: impl Fn(&[u8; CHUNK]) -> [u8; CHUNK]) -> usize {
+    let mut length = 0;
+    let mut rest = bytes;
     loop {
-        while let Some(word) = word(bytes, at) {
-            let stops = !letter_digit_or_hyphen(word) & HIGH;
-            if stops != 0 {
-                at += first(stops);
-                break;
-            }
-            at += 8;
+        let Some((chunk, behind)) = rest.split_first_chunk() else {
+            // NUL stops every run, so what fills the last chunk up is no part of it.
+            let mut last = [0; CHUNK];
+            last[..rest.len()].copy_from_slice(rest);
+            return length + first(marks(&last)).unwrap_or(0);
+        };
+        if let Some(place) = first(marks(chunk)) {
+            return length + place;
         }
-        match bytes.get(at) {
-            Some(&b) if is_token(b) => at += 1,
-            _ => return at,
-        }
+        length += CHUNK;
+        rest = behind;
+    }
+}
+
+/// The place of the first mark.
+#[inline(always)]
+fn first(marks: [u8; CHUNK]) -> Option<usize> {
+    match u128::from_le_bytes(marks) {
+        0 => None,
+        marks => Some(marks.trailing_zeros() as usize / 8),
     }
 }
 
@@ -71,65 +119,6 @@ static TOKEN: [bool; 256] = {
     table
 };
 
-#[inline(always)]
-fn run(bytes: &[u8], stop: impl Fn(u8) -> bool, stops: impl Fn(u64) -> u64) -> usize {
-    let mut at = 0;
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-        if chunk.iter().fold(false, |any, &b| any | stop(b)) {
-            break;
-        }
-        at += 16;
-    }
-    while let Some(word) = word(bytes, at) {
-        let found = stops(word);
-        if found != 0 {
-            return at + first(found);
-        }
-        at += 8;
-    }
-    while at < bytes.len() && !stop(bytes[at]) {
-        at += 1;
-    }
-    at
-}
-
-#[inline(always)]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight))
-}
-
-#[inline(always)]
-fn first(found: u64) -> usize {
-    found.trailing_zeros() as usize / 8
-}
-
-#[inline(always)]
-fn equal(word: u64, b: u8) -> u64 {
-    less(word ^ (ONES * b as u64), 1)
-}
-
-/// Marks the bytes below `b`, which is at most 0x80.
-#[inline(always)]
-fn less(word: u64, b: u8) -> u64 {
-    !at_least(word & !HIGH, b) & !word & HIGH
-}
-
-/// Marks, in a word of ASCII, the bytes from `b` on: no byte can carry into the next.
-#[inline(always)]
-fn at_least(ascii: u64, b: u8) -> u64 {
-    ascii + ONES * (0x80 - b as u64)
-}
-
-#[inline(always)]
-fn letter_digit_or_hyphen(word: u64) -> u64 {
-    let ascii = word & !HIGH;
-    let lower = ascii | (ONES * 0x20);
-    let letter = at_least(lower, b'a') & !at_least(lower, b'z' + 1);
-    let digit = at_least(ascii, b'0') & !at_least(ascii, b'9' + 1);
-    let hyphen = !at_least(ascii ^ (ONES * b'-' as u64), 1);
-    (letter | digit | hyphen) & !word & HIGH
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +131,7 @@ mod tests {
         (token, |b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)),
     ];
 
-    /// Neighbours must not hide each other, as they do where a trick borrows.
+    /// Neighbours must not hide each other.
     #[test]
     fn each_pair_of_bytes_is_judged_byte_by_byte() {
         for (scan, allowed) in SCANS {

@@ -1,0 +1,729 @@
+//! What the README promises of the program, tested on the program itself.
+
+mod common;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Client, Ended, Response, Signal, Weft, repository, run, until, weft};
+use tempfile::TempDir;
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, contents) in files {
+        fs::write(folder.path().join(name), contents).unwrap();
+    }
+    folder
+}
+
+fn small_site() -> TempDir {
+    folder(&[("index.html", "<h1>top</h1>"), ("a.txt", "A\n")])
+}
+
+#[track_caller]
+fn assert_serves(mut client: Client) {
+    let response = client.get("/a.txt");
+    assert_eq!((response.status, &response.body[..]), (200, &b"A\n"[..]));
+}
+
+/// Whether this machine has IPv6.
+fn has_ipv6() -> bool {
+    let has = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    if !has {
+        eprintln!("SKIPPED: this machine has no IPv6");
+    }
+    has
+}
+
+// -- the arguments
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let version = format!("weft {}\n", env!("CARGO_PKG_VERSION"));
+    for (argument, begin) in [
+        ("--help", "Serves the files of a folder over HTTP.\n\nUsage: weft [DIR] "),
+        ("-h", "Serves the files of a folder over HTTP.\n"),
+        ("--version", &version),
+        ("-V", &version),
+    ] {
+        let Ended { status, stdout, stderr } = run([argument]);
+        assert_eq!((status, &*stderr), (Ok(0), ""), "{argument}");
+        assert!(stdout.starts_with(begin), "{argument}: {stdout}");
+        assert!(stdout.ends_with('\n'), "{argument}: {stdout}");
+    }
+    let help = run(["--help"]).stdout;
+    for option in ["--listen ADDR", "--workers N", "--no-log", "--help", "--version"] {
+        assert!(help.contains(option), "{option} is not in the help");
+    }
+    assert_eq!(run(["-V"]).stdout, version);
+}
+
+#[test]
+fn it_says_what_it_serves_where_and_with_how_many_workers() {
+    let site = small_site();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let plural = |n: usize| if n == 1 { "1 worker".to_owned() } else { format!("{n} workers") };
+    for (arguments, workers) in [
+        (&[][..], cpus),
+        (&["--workers", "1"], 1),
+        (&["--workers=2"], 2),
+        (&["--workers", "1", "--workers", "3"], 3),
+        (&["--workers", "17"], 17),
+    ] {
+        let server = Weft::serve(site.path(), arguments);
+        let port = server.address().port();
+        assert_ne!(port, 0);
+        let expected = format!(
+            "weft: serving {} on http://127.0.0.1:{port} with {}\n",
+            site.path().display(),
+            plural(workers)
+        );
+        assert_eq!(server.announcement, expected);
+        assert_eq!(worker_threads(&server), workers, "{arguments:?}");
+        assert_serves(server.client());
+        let ended = server.stop();
+        assert_eq!(ended.stderr, expected, "it says nothing else");
+    }
+}
+
+/// How many event loops there are, by the names of the threads.
+fn worker_threads(server: &Weft) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    let number = |name: String| name.trim().strip_prefix("weft-").map(|n| n.parse::<usize>());
+    names.filter(|name| matches!(number(name.clone()), Some(Ok(_)))).count()
+}
+
+#[test]
+fn the_folder_is_the_current_one_unless_it_is_said() {
+    let site = small_site();
+    fs::create_dir(site.path().join("sub")).unwrap();
+    fs::write(site.path().join("sub/a.txt"), "sub\n").unwrap();
+    for (arguments, shown, body) in [
+        (&["--listen", "127.0.0.1:0"][..], ".", "A\n"),
+        (&["--listen", "127.0.0.1:0", "."], ".", "A\n"),
+        (&["sub", "--listen", "127.0.0.1:0"], "sub", "sub\n"),
+        (&["--listen", "127.0.0.1:0", "--", "sub"], "sub", "sub\n"),
+        (&["./sub/../sub/", "--listen=127.0.0.1:0"], "./sub/../sub/", "sub\n"),
+    ] {
+        let server = Weft::start(weft(arguments).current_dir(site.path()));
+        let begin = format!("weft: serving {shown} on ");
+        assert!(server.announcement.starts_with(&begin), "{}", server.announcement);
+        let response = server.client().get("/a.txt");
+        assert_eq!(String::from_utf8_lossy(&response.body), body, "{arguments:?}");
+        server.stop();
+    }
+}
+
+#[test]
+fn the_address_is_8080_of_this_machine_unless_it_is_said() {
+    let site = small_site();
+    // Somebody may have that port already; then it says so.
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 8080));
+    match taken {
+        Ok(free) => drop(free),
+        Err(_) => {
+            let ended = run([site.path()]);
+            let said = "weft: cannot listen on 127.0.0.1:8080: ";
+            assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
+            return;
+        }
+    }
+    let server = Weft::start(&mut weft([site.path()]));
+    assert_eq!(server.addresses(), ["http://127.0.0.1:8080"]);
+    assert_serves(server.client());
+    server.stop();
+}
+
+#[test]
+fn it_listens_on_several_addresses_of_all_kinds() {
+    let site = small_site();
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("weft socket");
+    let unix = format!("unix:{}", socket.display());
+    let mut command = weft([site.path()]);
+    for address in ["127.0.0.1:0", &unix, "127.0.0.1:0", "127.0.0.2:0"] {
+        command.args(["--listen", address]);
+    }
+    let server = Weft::start(&mut command);
+    let announcement = server.announcement.clone();
+    let on = announcement.split_once(" on ").unwrap().1;
+    let ports: Vec<&str> = on.split("http://").skip(1).collect();
+    assert_eq!(ports.len(), 3, "{announcement}");
+    assert!(on.contains(&format!(" {unix} ")), "{announcement}");
+    for (port, host) in ports.iter().zip(["127.0.0.1", "127.0.0.1", "127.0.0.2"]) {
+        let address: SocketAddr = port.split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(address.ip().to_string(), host);
+        assert_serves(Client::tcp(address));
+    }
+    assert_serves(Client::unix(&socket));
+    server.stop();
+    assert!(!socket.exists(), "the socket's file is still there");
+}
+
+#[test]
+fn it_listens_on_ipv6_alone() {
+    if !has_ipv6() {
+        return;
+    }
+    let site = small_site();
+    let server = Weft::start(weft([site.path()]).args(["--listen", "[::1]:0"]));
+    let address = server.address();
+    assert_eq!(server.addresses(), [format!("http://[::1]:{}", address.port())]);
+    assert_serves(Client::tcp(address));
+    assert!(server.stop().stdout.starts_with("::1 - - ["));
+}
+
+#[test]
+fn a_port_alone_is_every_address_of_the_machine() {
+    let site = small_site();
+    let server = Weft::start(weft([site.path()]).args(["--listen", ":0"]));
+    let port = server.address().port();
+    assert_serves(Client::tcp((Ipv4Addr::LOCALHOST, port).into()));
+    if has_ipv6() {
+        assert_eq!(server.addresses(), [format!("http://[::]:{port}")]);
+        assert_serves(Client::tcp((Ipv6Addr::LOCALHOST, port).into()));
+    }
+    let log = server.stop().stdout;
+    assert!(log.starts_with("127.0.0.1 - - ["), "an IPv4 client is shown as one: {log}");
+}
+
+#[test]
+fn a_name_is_listened_on_at_its_addresses() {
+    let site = small_site();
+    let server = Weft::start(weft([site.path()]).args(["--listen", "localhost:0"]));
+    for address in server.addresses() {
+        let address: SocketAddr = address.strip_prefix("http://").unwrap().parse().unwrap();
+        assert!(address.ip().is_loopback(), "{address}");
+        assert_serves(Client::tcp(address));
+    }
+    server.stop();
+}
+
+#[test]
+fn a_mistake_is_told_in_one_line_and_ends_it() {
+    let site = small_site();
+    let at = |name: &str| site.path().join(name).into_os_string();
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let listen = |address: &str| words(&["--listen", address]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = listener.local_addr().unwrap();
+    let long = format!("unix:/{}", "n".repeat(200));
+    let cases: [(Vec<OsString>, i32, &str); _] = [
+        // Wrong words.
+        (words(&["--bogus"]), 2, "'--bogus'"),
+        (words(&["-x"]), 2, "'-x'"),
+        (words(&["a", "b"]), 2, "\"b\""),
+        (words(&["--no-log=1"]), 2, "'--no-log'"),
+        (words(&["--listen"]), 2, "'--listen'"),
+        (words(&["--workers"]), 2, "'--workers'"),
+        (words(&["--workers", "0"]), 2, "from 1 to 1024"),
+        (words(&["--workers", "1025"]), 2, "from 1 to 1024"),
+        (words(&["--workers", "-1"]), 2, "\"-1\""),
+        (words(&["--workers", "two"]), 2, "\"two\""),
+        (words(&["--workers", "1.5"]), 2, "\"1.5\""),
+        (words(&["--workers", "99999999999999999999"]), 2, "99999999999999999999"),
+        (words(&["--workers="]), 2, "\"\""),
+        (vec!["--listen".into(), OsStr::from_bytes(b"\xff:80").into()], 2, "unicode"),
+        // Folders that are none.
+        (vec![at("nothing")], 1, "nothing: No such file or directory"),
+        (vec![at("a.txt")], 1, "a.txt: Not a directory"),
+        (words(&[""]), 1, "No such file or directory"),
+        (vec![OsStr::from_bytes(b"\xff").into()], 1, "No such file or directory"),
+        // Addresses that are none.
+        (listen(""), 1, "expected host:port, :port, [v6]:port or unix:PATH"),
+        (listen("8080"), 1, "`8080`"),
+        (listen("localhost"), 1, "`localhost`"),
+        (listen("localhost:http"), 1, "`localhost:http`"),
+        (listen("127.0.0.1:65536"), 1, "`127.0.0.1:65536`"),
+        (listen("127.0.0.1:-1"), 1, "`127.0.0.1:-1`"),
+        (listen("::1:8080"), 1, "`::1:8080`"),
+        (listen("http://127.0.0.1:0"), 1, "`http://127.0.0.1:0`"),
+        (listen("[::1]"), 1, "`[::1]`"),
+        (listen("unix:"), 1, "`unix:`"),
+        // Addresses that cannot be had. The last is for documentation only (RFC 5737).
+        (listen(&taken.to_string()), 1, &format!("{taken}: Address already in use")),
+        (listen("unix:/nonexistent/weft"), 1, "No such file or directory"),
+        (listen(&long), 1, "name too long"),
+        (listen("192.0.2.1:0"), 1, "192.0.2.1:0: "),
+        // A good one does not help a bad one.
+        (words(&["--listen", "127.0.0.1:0", "--listen", "8080"]), 1, "`8080`"),
+    ];
+    for (arguments, code, part) in cases {
+        let Ended { status, stdout, stderr } =
+            common::Program::start(weft(&arguments).current_dir(site.path())).end();
+        assert_eq!((status, &*stdout), (Ok(code), ""), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("weft: "), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(part), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+        assert!(stderr.ends_with('\n'), "{arguments:?}: {stderr}");
+    }
+}
+
+// -- the files
+
+#[test]
+fn the_site_of_this_repository_is_served_byte_by_byte() {
+    let site = repository("site");
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("s");
+    let unix = format!("unix:{}", socket.display());
+    let server = Weft::serve(&site, &["--listen", &unix]);
+    let mut files = Vec::new();
+    list(&site, "", &mut files);
+    assert!(files.len() >= 6, "the site has a page, a style sheet, a picture …: {files:?}");
+    for mut client in [server.client(), Client::unix(&socket)] {
+        for name in &files {
+            let response = client.get(&encoded(name));
+            assert_eq!(response.status, 200, "{name}");
+            assert!(response.body == fs::read(site.join(name)).unwrap(), "{name} is another");
+            let kind = response.header("content-type").expect("a type");
+            assert_eq!(kind, content_type(name), "{name}");
+        }
+        for (target, status, name) in [
+            ("/", 200, "index.html"),
+            ("/guide/", 200, "guide/index.html"),
+            ("/nothing", 404, "404.html"),
+        ] {
+            let response = client.get(target);
+            assert_eq!(response.status, status, "{target}");
+            assert!(response.body == fs::read(site.join(name)).unwrap(), "{target} is another");
+        }
+        let response = client.get("/guide?a=b");
+        let found = (response.status, response.header("location"));
+        assert_eq!(found, (301, Some("/guide/?a=b")));
+    }
+    server.stop();
+}
+
+/// The files beneath a folder, as paths relative to the site.
+fn list(folder: &Path, prefix: &str, files: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{prefix}{}", entry.file_name().into_string().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => list(&entry.path(), &format!("{name}/"), files),
+            false => files.push(name),
+        }
+    }
+}
+
+fn encoded(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._".contains(&b);
+    let encode = |b: u8| if plain(b) { (b as char).to_string() } else { format!("%{b:02X}") };
+    name.bytes().fold("/".to_owned(), |target, b| target + &encode(b))
+}
+
+fn content_type(name: &str) -> &str {
+    match name.rsplit('.').next().unwrap() {
+        "html" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        other => panic!("what is a .{other}?"),
+    }
+}
+
+// -- the end
+
+const SIGNALS: [Signal; 2] = [Signal::INT, Signal::TERM];
+
+#[test]
+fn a_signal_ends_it_when_nobody_is_there() {
+    let site = small_site();
+    for signal in SIGNALS {
+        for workers in ["1", "4"] {
+            let server = Weft::serve(site.path(), &["--workers", workers]);
+            let address = server.address();
+            server.signal(signal);
+            let ended = server.end();
+            assert_eq!((ended.status, &*ended.stdout), (Ok(0), ""), "{signal:?}, {workers}");
+            assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+            assert!(TcpStream::connect(address).is_err(), "somebody still listens");
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_it_while_connections_rest() {
+    let site = small_site();
+    for signal in SIGNALS {
+        let server = Weft::serve(site.path(), &["--workers", "2"]);
+        let mut clients: Vec<Client> = (0..5).map(|_| server.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/a.txt").status, 200);
+        }
+        server.signal(signal);
+        clients.iter_mut().for_each(Client::assert_closed);
+        let ended = server.end();
+        assert_eq!(ended.status, Ok(0), "{signal:?}");
+        assert_eq!(ended.stdout.lines().count(), clients.len());
+    }
+}
+
+#[test]
+fn a_signal_lets_a_download_under_way_come_to_its_end() {
+    let site = small_site();
+    // More than the socket buffers of both sides can hold.
+    let large: Vec<u8> = (0..24 << 20).map(|at| (at % 251) as u8).collect();
+    fs::write(site.path().join("large"), &large).unwrap();
+    for (signal, workers) in [(Signal::INT, "1"), (Signal::TERM, "2")] {
+        let server = Weft::serve(site.path(), &["--workers", workers]);
+        let address = server.address();
+        let mut client = server.client();
+        client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
+        server.signal(signal);
+        // The stop has begun, and what runs goes on.
+        until("nobody listens", || TcpStream::connect(address).is_err());
+        assert!(client.body(large.len()) == large, "{signal:?}: other bytes came");
+        client.assert_closed();
+        let ended = server.end();
+        assert_eq!(ended.status, Ok(0), "{signal:?}");
+        let line = Line::parse(&ended.stdout).expect("a line of the log");
+        assert_eq!(
+            (&*line.request, &*line.bytes),
+            ("GET /large HTTP/1.1", &*large.len().to_string())
+        );
+    }
+}
+
+#[test]
+fn the_last_answers_say_that_the_connection_closes() {
+    let site = small_site();
+    let server = Weft::serve(site.path(), &["--workers", "1"]);
+    let address = server.address();
+    // The head of its first request is under way when the stop begins.
+    let mut client = server.client();
+    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n");
+    server.signal(Signal::TERM);
+    until("nobody listens", || TcpStream::connect(address).is_err());
+    client.send("\r\n");
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
+    client.assert_closed();
+    assert_eq!(server.end().status, Ok(0));
+}
+
+// -- the Unix socket
+
+#[test]
+fn a_socket_file_that_a_dead_process_left_is_replaced() {
+    let site = small_site();
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("weft");
+    let unix = format!("unix:{}", socket.display());
+    let listen = ["--listen", &unix];
+
+    let killed = Weft::start(weft([site.path()]).args(listen));
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.end().status, Err(Signal::KILL.as_raw()));
+    assert!(socket.exists(), "a killed process removes nothing");
+
+    let server = Weft::start(weft([site.path()]).args(listen));
+    assert_eq!(server.addresses(), [&*unix]);
+    assert_serves(Client::unix(&socket));
+
+    // One that lives keeps its socket.
+    let ended = run([site.path().as_os_str()].into_iter().chain(listen.map(OsStr::new)));
+    assert_eq!(ended.status, Ok(1));
+    assert!(ended.stderr.contains("Address already in use"), "{}", ended.stderr);
+    assert_serves(Client::unix(&socket));
+
+    let log = server.stop().stdout;
+    assert!(log.lines().all(|line| line.starts_with("unix: - - [")), "{log}");
+    assert!(!socket.exists(), "the socket's file is still there");
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket_file() {
+    let site = small_site();
+    let socket = site.path().join("weft");
+    let unix = format!("unix:{}", socket.display());
+    let ended = run([site.path().as_os_str()]
+        .into_iter()
+        .chain(["--listen", &unix, "--listen", "192.0.2.1:0"].map(OsStr::new)));
+    assert_eq!(ended.status, Ok(1));
+    assert!(!socket.exists(), "the socket's file is still there");
+}
+
+// -- the log
+
+/// A line of the log, in Apache's combined format.
+#[derive(Debug)]
+struct Line {
+    host: String,
+    date: String,
+    request: String,
+    status: String,
+    bytes: String,
+    referer: String,
+    user_agent: String,
+}
+
+impl Line {
+    /// `host - - [date] "request line" status bytes "referer" "user agent"`; the quoted
+    /// parts with their escapes.
+    fn parse(text: &str) -> Option<Line> {
+        let text = text.strip_suffix('\n')?;
+        let (host, text) = text.split_once(" - - [")?;
+        let (date, text) = text.split_once("] ")?;
+        let (request, text) = quoted(text)?;
+        let (status, text) = text.strip_prefix(' ')?.split_once(' ')?;
+        let (bytes, text) = text.split_once(' ')?;
+        let (referer, text) = quoted(text)?;
+        let (user_agent, text) = quoted(text.strip_prefix(' ')?)?;
+        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        let sound = text.is_empty()
+            && status.len() == 3
+            && number(status)
+            && (number(bytes) && !bytes.starts_with('0') && !bytes.is_empty() || bytes == "-")
+            && is_date(date);
+        let [host, date, request, status, bytes, referer, user_agent] =
+            [host, date, request, status, bytes, referer, user_agent].map(str::to_owned);
+        sound.then_some(Line { host, date, request, status, bytes, referer, user_agent })
+    }
+}
+
+/// What stands within quotes at the beginning, and what follows them.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_prefix('"')?;
+    let mut escaped = false;
+    let end = text.find(|c| {
+        let is_end = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        is_end
+    })?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+/// `06/Nov/1994:08:49:37 +0000`.
+fn is_date(date: &str) -> bool {
+    date.len() == 26
+        && date.bytes().zip("00/Aaa/0000:00:00:00 +0000".bytes()).all(|(b, like)| match like {
+            b'0' => b.is_ascii_digit(),
+            b'A' => b.is_ascii_uppercase(),
+            b'a' => b.is_ascii_lowercase(),
+            other => b == other,
+        })
+}
+
+/// Sends requests, a connection for each, and returns the answers and the log.
+#[track_caller]
+fn log_of(requests: &[&[u8]]) -> (Vec<Response>, Vec<Line>) {
+    let site = small_site();
+    // The lines of a single worker are in the order of the answers.
+    let server = Weft::serve(site.path(), &["--workers", "1"]);
+    let ask = |request: &&[u8]| {
+        let mut client = server.client();
+        client.send(request);
+        client.response()
+    };
+    let responses = requests.iter().map(ask).collect();
+    let log = server.stop().stdout;
+    let plain = |b: u8| matches!(b, b' '..=b'~' | b'\n');
+    assert!(log.bytes().all(plain), "not plain: {log:?}");
+    let line = |line: &str| Line::parse(line).unwrap_or_else(|| panic!("torn: {line:?}"));
+    (responses, log.split_inclusive('\n').map(line).collect())
+}
+
+#[test]
+fn the_log_is_in_the_combined_format() {
+    let cases: [(&[u8], &str); _] = [
+        (
+            b"GET /a.txt?b=c HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\nReferer: http://r/\r\n\r\n",
+            r#""GET /a.txt?b=c HTTP/1.1" 200 2 "http://r/" "curl/8""#,
+        ),
+        (b"GET / HTTP/1.0\r\n\r\n", r#""GET / HTTP/1.0" 200 12 "-" "-""#),
+        (
+            b"GET http://a/a.txt HTTP/1.1\r\nHost: a\r\n\r\n",
+            r#""GET http://a/a.txt HTTP/1.1" 200 2 "-" "-""#,
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: \r\n\r\n",
+            r#""GET / HTTP/1.1" 200 12 "-" """#,
+        ),
+    ];
+    let (_, lines) = log_of(&cases.map(|(request, _)| request));
+    assert_eq!(lines.len(), cases.len());
+    for (line, (_, expected)) in lines.iter().zip(cases) {
+        let Line { request, status, bytes, referer, user_agent, .. } = line;
+        let found = format!(r#""{request}" {status} {bytes} "{referer}" "{user_agent}""#);
+        assert_eq!((&*line.host, &*found), ("127.0.0.1", expected));
+    }
+}
+
+#[test]
+fn the_log_counts_the_bytes_of_the_body() {
+    let requests: [&[u8]; _] = [
+        b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"no HTTP at all\r\n\r\n",
+    ];
+    let (responses, lines) = log_of(&requests);
+    assert_eq!(lines.len(), requests.len());
+    for (response, line) in responses.iter().zip(&lines) {
+        assert_eq!(line.bytes, response.body.len().to_string(), "{line:?}");
+        assert_eq!(line.status, response.status.to_string(), "{line:?}");
+    }
+    assert_eq!(lines[3].request, "-", "what cannot be understood is not shown");
+}
+
+#[test]
+fn head_and_redirects_are_logged_too() {
+    let site = small_site();
+    fs::create_dir(site.path().join("sub")).unwrap();
+    let server = Weft::serve(site.path(), &[]);
+    let mut client = server.client();
+    client.send("HEAD /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head();
+    assert_eq!(client.get("/sub").status, 301);
+    let log = server.stop().stdout;
+    assert!(log.contains(r#"] "HEAD /a.txt HTTP/1.1" 200 - "-" "-""#), "{log}");
+    assert!(log.contains(r#"] "GET /sub HTTP/1.1" 301 "#), "{log}");
+}
+
+#[test]
+fn nothing_that_a_client_sends_can_break_a_line() {
+    // What is sent, and the same as the log shows it.
+    let values: [(&[u8], &str); _] = [
+        (b"a\"b", r#"a\"b"#),
+        (b"\" 200 1 \"-\" \"-", r#"\" 200 1 \"-\" \"-"#),
+        (b"a\\", r"a\\"),
+        (b"a\\\"", r#"a\\\""#),
+        (b"\\x0a", r"\\x0a"),
+        (b"a\tb", r"a\x09b"),
+        (b"d\xc3\xadas", r"d\xc3\xadas"),
+        (b"\x80\xfe\xff", r"\x80\xfe\xff"),
+        // The second line end of another alphabet, U+0085, and of text, U+2028.
+        (b"a\xc2\x85b\xe2\x80\xa8c", r"a\xc2\x85b\xe2\x80\xa8c"),
+        (b"%0d%0a127.0.0.1 - - [", "%0d%0a127.0.0.1 - - ["),
+        (b"${jndi:ldap://a}%s%n{}", "${jndi:ldap://a}%s%n{}"),
+    ];
+    let field = |name: &str, value: &[u8]| {
+        let head = format!("GET /a.txt HTTP/1.1\r\nHost: a\r\n{name}: ");
+        [head.as_bytes(), value, b"\r\n\r\n"].concat()
+    };
+    let targets: [(&[u8], &str); _] = [
+        (b"/\"", r#"/\""#),
+        (b"/\\\"", r#"/\\\""#),
+        (b"/%22%0d%0a", "/%22%0d%0a"),
+        ("/días\u{85}\u{2028}".as_bytes(), r"/d\xc3\xadas\xc2\x85\xe2\x80\xa8"),
+    ];
+    let mut requests = Vec::new();
+    for (value, _) in values {
+        requests.push(field("User-Agent", value));
+        requests.push(field("Referer", value));
+    }
+    for (target, _) in targets {
+        requests.push([b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+    }
+    let (_, lines) = log_of(&requests.iter().map(|r| &r[..]).collect::<Vec<_>>());
+    assert_eq!(lines.len(), requests.len());
+    let (of_values, of_targets) = lines.split_at(2 * values.len());
+    for (lines, (_, shown)) in of_values.chunks(2).zip(values) {
+        assert_eq!((&*lines[0].user_agent, &*lines[0].referer), (shown, "-"));
+        assert_eq!((&*lines[1].user_agent, &*lines[1].referer), ("-", shown));
+    }
+    for (line, (_, shown)) in of_targets.iter().zip(targets) {
+        assert_eq!(line.request, format!("GET {shown} HTTP/1.1"));
+    }
+}
+
+#[test]
+fn line_ends_within_a_field_are_refused_and_logged_as_nothing() {
+    let requests: [&[u8]; _] = [
+        b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\nb\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\rb\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\0b\r\n\r\n",
+        b"GET /\x1b[2J HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+    ];
+    let (responses, lines) = log_of(&requests);
+    assert!(responses.iter().all(|response| response.status == 400));
+    assert_eq!(lines.len(), requests.len());
+    for line in &lines {
+        let shown = (&*line.request, &*line.status, &*line.referer, &*line.user_agent);
+        assert_eq!(shown, ("-", "400", "-", "-"));
+    }
+}
+
+#[test]
+fn every_request_has_its_line_whole_when_the_program_has_ended() {
+    const CLIENTS: usize = 4;
+    const REQUESTS: usize = 250;
+    let site = small_site();
+    let server = Weft::serve(site.path(), &["--workers", "3"]);
+    // Lines long enough to fill the buffers several times.
+    let padding = "p".repeat(200);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let (server, padding) = (&server, &padding);
+            scope.spawn(move || {
+                let mut client = server.client();
+                for request in 0..REQUESTS {
+                    let target = format!("/a.txt?{number}-{request}-{padding}");
+                    assert_eq!(client.get(&target).status, 200);
+                }
+            });
+        }
+    });
+    // The stop comes at once: what is not written yet must not be lost.
+    let log = server.stop().stdout;
+    let mut found: Vec<String> = Vec::new();
+    for text in log.split_inclusive('\n') {
+        let line = Line::parse(text).unwrap_or_else(|| panic!("torn: {text:?}"));
+        assert_eq!((&*line.status, &*line.bytes), ("200", "2"));
+        assert!(line.date.ends_with(" +0000"));
+        found.push(line.request);
+    }
+    let of_client = |number| (0..REQUESTS).map(move |request| (number, request));
+    let mut expected: Vec<String> = (0..CLIENTS)
+        .flat_map(of_client)
+        .map(|(number, request)| format!("GET /a.txt?{number}-{request}-{padding} HTTP/1.1"))
+        .collect();
+    found.sort();
+    expected.sort();
+    assert!(found == expected, "{} lines for {} requests", found.len(), expected.len());
+}
+
+#[test]
+fn lines_come_without_waiting_for_the_end() {
+    let site = small_site();
+    let server = Weft::serve(site.path(), &[]);
+    assert_serves(server.client());
+    until("the line is written", || server.stdout().ends_with('\n'));
+    server.stop();
+}
+
+#[test]
+fn there_is_no_log_if_none_is_wanted() {
+    let site = small_site();
+    let server = Weft::serve(site.path(), &["--no-log"]);
+    for _ in 0..10 {
+        assert_serves(server.client());
+    }
+    assert_eq!(server.stop().stdout, "");
+}
+
+/// A log that nobody reads any more is no reason to stop serving.
+#[test]
+fn a_log_that_cannot_be_written_does_not_stop_it() {
+    let site = small_site();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"exec "$0" "$@" >/dev/full"#, env!("CARGO_BIN_EXE_weft")]);
+    command.arg(site.path()).args(["--listen", "127.0.0.1:0"]);
+    let server = Weft::start(&mut command);
+    for _ in 0..10 {
+        assert_serves(server.client());
+    }
+    let ended = server.stop();
+    let complaint = "weft: the access log cannot be written: ";
+    assert!(ended.stderr.contains(complaint), "{}", ended.stderr);
+}

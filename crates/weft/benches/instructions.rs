@@ -1,0 +1,184 @@
+//! How many instructions the engine takes: `cargo bench --bench instructions`.
+//!
+//! Run by hand, it starts itself under callgrind, once with few and once with many
+//! repetitions of each workload, and divides the difference: what start-up costs falls out,
+//! and a busy machine changes nothing. The figures are compared with `instructions.txt`;
+//! `-- --save` writes that anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::{Request, Response, Server, bare};
+
+/// How much more than the baseline is a regression, in percent. Compilers differ a little.
+const TOLERANCE: u64 = 10;
+
+const MINIMAL: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";
+
+/// Of the size and shape that picohttpparser made classic: a browser of 2010.
+const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pink.jpg HTTP/1.1\r\n\
+    Host: www.kitten-pictures.example\r\n\
+    User-Agent: Mozilla/5.0 (Macintosh; U; Intel Mac OS X 10.6; ja-JP-mac; rv:1.9.2.3) Gecko/20100401 Firefox/3.6.3 Plugin/0.9\r\n\
+    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
+    Accept-Language: ja,en-us;q=0.7,en;q=0.3\r\n\
+    Accept-Encoding: gzip,deflate\r\n\
+    Accept-Charset: Shift_JIS,utf-8;q=0.7,*;q=0.7\r\n\
+    Keep-Alive: 115\r\n\
+    Connection: keep-alive\r\n\
+    Cookie: blog_seen_visits=2; blog_seen_last=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.example|utmcct=/reader/|utmcmd=referral\r\n\r\n";
+
+/// What a browser of today sends.
+const BROWSER: &[u8] = b"GET /guide/ HTTP/1.1\r\n\
+    Host: localhost:8080\r\n\
+    Connection: keep-alive\r\n\
+    sec-ch-ua: \"Chromium\";v=\"140\", \"Not=A?Brand\";v=\"24\"\r\n\
+    sec-ch-ua-mobile: ?0\r\n\
+    sec-ch-ua-platform: \"Linux\"\r\n\
+    Upgrade-Insecure-Requests: 1\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36\r\n\
+    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8\r\n\
+    Sec-Fetch-Site: none\r\n\
+    Sec-Fetch-Mode: navigate\r\n\
+    Sec-Fetch-User: ?1\r\n\
+    Sec-Fetch-Dest: document\r\n\
+    Accept-Encoding: gzip, deflate, br, zstd\r\n\
+    Accept-Language: en-GB,en;q=0.9\r\n\r\n";
+
+type Workload = (&'static str, fn(usize));
+
+const WORKLOADS: &[Workload] = &[
+    ("parse minimal", |n| parse(n, MINIMAL)),
+    ("parse classic", |n| parse(n, CLASSIC)),
+    ("parse browser", |n| parse(n, BROWSER)),
+    ("httparse minimal", |n| with_httparse(n, MINIMAL)),
+    ("httparse classic", |n| with_httparse(n, CLASSIC)),
+    ("httparse browser", |n| with_httparse(n, BROWSER)),
+    ("trickle of 1 KB", |n| trickle(n / 10, 1_000)),
+    ("trickle of 10 KB", |n| trickle(n / 10, 10_000)),
+    ("compose", compose),
+    ("exchange minimal", |n| exchange(n, MINIMAL)),
+    ("exchange browser", |n| exchange(n, BROWSER)),
+];
+
+fn parse(times: usize, input: &[u8]) {
+    for _ in 0..times {
+        black_box(bare::parse(black_box(input)).unwrap().unwrap());
+    }
+}
+
+fn with_httparse(times: usize, input: &[u8]) {
+    for _ in 0..times {
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let mut request = httparse::Request::new(&mut fields);
+        assert!(request.parse(black_box(input)).unwrap().is_complete());
+        black_box(&request);
+    }
+}
+
+/// A head with one long field that comes byte by byte: ten times the length must be
+/// about ten times the work.
+fn trickle(times: usize, length: usize) {
+    let input = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "x".repeat(length));
+    for _ in 0..times {
+        let ends = 1..=input.len();
+        black_box(bare::parse_in_pieces(black_box(input.as_bytes()), ends).unwrap().unwrap());
+    }
+}
+
+fn compose(times: usize) {
+    let body = Bytes::from_static(b"Hello, world!\n");
+    let mut out = Vec::new();
+    for _ in 0..times {
+        out.clear();
+        bare::compose(&mut out, black_box(&body));
+        black_box(&out);
+    }
+}
+
+/// Requests one after another through a pipe in memory: all that the engine does but for
+/// system calls, and the pipe and the runtime besides.
+fn exchange(times: usize, input: &[u8]) {
+    async fn hello(_: Request) -> Response {
+        Response::text("Hello, world!\n")
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let (mut client, server) = tokio::io::duplex(64 << 10);
+        let engine = Server::new(hello);
+        let client = async move {
+            let mut answer = [0; 4096];
+            for _ in 0..times {
+                client.write_all(input).await.unwrap();
+                let length = client.read(&mut answer).await.unwrap();
+                assert!(answer[..length].ends_with(b"Hello, world!\n"));
+            }
+        };
+        tokio::join!(engine.serve_connection(server), client);
+    });
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [number, times] = &arguments[..]
+        && let (Ok(number), Ok(times)) = (number.parse::<usize>(), times.parse())
+    {
+        WORKLOADS[number].1(times);
+        return ExitCode::SUCCESS;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: valgrind is not installed");
+        return match std::env::var_os("WEFT_REQUIRE_TOOLS") {
+            Some(_) => ExitCode::FAILURE,
+            None => ExitCode::SUCCESS,
+        };
+    }
+    report(arguments.iter().any(|argument| argument == "--save"))
+}
+
+fn report(save: bool) -> ExitCode {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+    let baseline = std::fs::read_to_string(file).unwrap_or_default();
+    let baseline: BTreeMap<&str, u64> = baseline
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, count)| (name.trim(), count.parse().expect("a number")))
+        .collect();
+    let mut table = String::new();
+    let mut worse = false;
+    for (number, (name, _)) in WORKLOADS.iter().enumerate() {
+        let (few, many) = (100, 1_100);
+        let count = (instructions(number, many) - instructions(number, few)) / (many - few);
+        let before = baseline.get(name).copied();
+        let verdict = match before {
+            Some(before) if count * 100 > before * (100 + TOLERANCE) => "WORSE",
+            Some(_) => "",
+            None => "new",
+        };
+        worse |= verdict == "WORSE";
+        println!("{name:20} {count:8}  before {:8}  {verdict}", before.unwrap_or(0));
+        writeln!(table, "{name} {count}").unwrap();
+    }
+    if save {
+        std::fs::write(file, table).expect("the baseline can be written");
+    }
+    if worse && !save { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The instructions of one run of this program.
+fn instructions(workload: usize, times: u64) -> u64 {
+    let program = std::env::current_exe().expect("this program");
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([workload.to_string(), times.to_string()])
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    collected.expect("callgrind says what it collected").1.trim().parse().expect("a number")
+}

@@ -1,0 +1,848 @@
+//! The application that serves a directory's files, over real sockets.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use common::{Client, Response, stop};
+use rustix::fs::{CWD, FileType, Mode};
+use tempfile::TempDir;
+use weft::{Directory, Running, Server};
+
+/// A folder in a folder: what lies beside the root must never be served.
+struct Tree {
+    outer: TempDir,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let outer = tempfile::tempdir().unwrap();
+        fs::create_dir(outer.path().join("root")).unwrap();
+        fs::write(outer.path().join("secret.txt"), SECRET).unwrap();
+        fs::create_dir(outer.path().join("root-secret")).unwrap();
+        fs::write(outer.path().join("root-secret/index.html"), SECRET).unwrap();
+        Tree { outer }
+    }
+
+    /// A tree with files: path and contents.
+    fn with(files: &[(&str, &str)]) -> Tree {
+        let tree = Tree::new();
+        for (path, contents) in files {
+            tree.write(path, contents);
+        }
+        tree
+    }
+
+    fn root(&self) -> PathBuf {
+        self.outer.path().join("root")
+    }
+
+    fn path(&self, name: impl AsRef<[u8]>) -> PathBuf {
+        self.root().join(OsStr::from_bytes(name.as_ref()))
+    }
+
+    /// Writes a file, and makes its folders.
+    fn write(&self, name: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+
+    fn link(&self, name: &str, target: impl AsRef<Path>) {
+        symlink(target, self.path(name)).unwrap();
+    }
+
+    fn pipe(&self, name: &str) {
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).unwrap();
+    }
+
+    fn serve(&self) -> Running {
+        let server = Server::new(Directory::open(self.root()).unwrap()).workers(1);
+        server.listen("127.0.0.1:0").unwrap().start().unwrap()
+    }
+}
+
+/// What lies outside of the root.
+const SECRET: &str = "SECRET";
+
+fn ask(client: &mut Client, method: &str, target: impl AsRef<[u8]>) -> Response {
+    client.send(request(method, target));
+    if method == "HEAD" { client.head() } else { client.response() }
+}
+
+fn request(method: &str, target: impl AsRef<[u8]>) -> Vec<u8> {
+    [method.as_bytes(), b" ", target.as_ref(), b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat()
+}
+
+/// Asks for each target on one connection, and compares statuses.
+#[track_caller]
+fn assert_statuses(server: &Running, cases: &[(&str, u16)]) {
+    let mut client = Client::connect(server);
+    for (target, status) in cases {
+        let response = ask(&mut client, "GET", target);
+        assert_eq!(response.status, *status, "{target}: {}", response.text());
+        assert!(!response.text().contains(SECRET), "{target} went out of the root");
+    }
+}
+
+/// Asks for each target on one connection; each is found and has this body.
+#[track_caller]
+fn assert_bodies<T: AsRef<[u8]>>(server: &Running, cases: &[(T, &str)]) {
+    let mut client = Client::connect(server);
+    for (target, body) in cases {
+        let response = ask(&mut client, "GET", target);
+        let target = target.as_ref().escape_ascii();
+        assert_eq!((response.status, response.text()), (200, *body), "{target}");
+    }
+}
+
+/// Bytes that do not repeat with any power of two.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at % 251) as u8).collect()
+}
+
+/// `Date` may change between two requests; all else shall not.
+fn fields_but_date(response: &Response) -> Vec<(String, String)> {
+    response.headers.iter().filter(|(name, _)| name != "date").cloned().collect()
+}
+
+// -- files
+
+#[test]
+fn files_of_all_sizes_to_get_and_head() {
+    let sizes = [0, 1, 151, 16 << 10, (16 << 10) + 1, 1 << 20, 5 << 20];
+    let tree = Tree::new();
+    for size in sizes {
+        tree.write(format!("{size}.bin"), pattern(size));
+    }
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for size in sizes {
+        let target = format!("/{size}.bin");
+        let head = ask(&mut client, "HEAD", &target);
+        let get = ask(&mut client, "GET", &target);
+        assert_eq!((get.status, head.status), (200, 200), "{target}");
+        assert_eq!(get.header("content-length"), Some(&*size.to_string()));
+        assert!(get.body == pattern(size), "{target}: other bytes came, {}", get.body.len());
+        assert_eq!(fields_but_date(&get), fields_but_date(&head), "{target}");
+    }
+    stop(server);
+}
+
+#[test]
+fn the_name_decides_the_content_type_and_text_has_a_charset() {
+    let cases = [
+        ("a.html", "text/html; charset=utf-8"),
+        ("A.HTML", "text/html; charset=utf-8"),
+        ("a.css", "text/css; charset=utf-8"),
+        ("a.js", "text/javascript; charset=utf-8"),
+        ("a.txt", "text/plain; charset=utf-8"),
+        ("a.md", "text/markdown; charset=utf-8"),
+        ("a.svg", "image/svg+xml"),
+        ("a.png", "image/png"),
+        ("a.json", "application/json"),
+        ("a.wasm", "application/wasm"),
+        ("a.tar.gz", "application/gzip"),
+        ("a.html.unheard-of", "application/octet-stream"),
+        ("folder.html/README", "application/octet-stream"),
+        ("folder/html", "application/octet-stream"),
+    ];
+    let tree = Tree::new();
+    cases.iter().for_each(|(name, _)| tree.write(name, "x"));
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for (name, content_type) in cases {
+        let response = ask(&mut client, "GET", format!("/{name}"));
+        assert_eq!(response.header("content-type"), Some(content_type), "{name}");
+    }
+    stop(server);
+}
+
+#[test]
+fn last_modified_is_the_time_of_the_file() {
+    // Before 1970 there is no better answer than 1970.
+    let cases = [
+        ("rfc.txt", Some(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT"),
+        ("leap.txt", Some(1_709_251_199), "Thu, 29 Feb 2024 23:59:59 GMT"),
+        ("far.txt", Some(4_107_542_400), "Mon, 01 Mar 2100 00:00:00 GMT"),
+        ("old.txt", None, "Thu, 01 Jan 1970 00:00:00 GMT"),
+    ];
+    let tree = Tree::new();
+    for (name, seconds, _) in cases {
+        tree.write(name, "x");
+        let time = match seconds {
+            Some(seconds) => UNIX_EPOCH + Duration::from_secs(seconds),
+            None => UNIX_EPOCH - Duration::from_secs(86_400),
+        };
+        let file = File::options().write(true).open(tree.path(name)).unwrap();
+        // The fraction of a second is not rounded up.
+        file.set_modified(time + Duration::from_millis(999)).unwrap();
+    }
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for (name, _, date) in cases {
+        let response = ask(&mut client, "GET", format!("/{name}"));
+        assert_eq!(response.header("last-modified"), Some(date), "{name}");
+    }
+    stop(server);
+}
+
+#[test]
+fn names_of_all_kinds_are_found() {
+    let long = "n".repeat(255);
+    let cases: [(&[u8], &[u8]); _] = [
+        (b"a b.txt", b"/a%20b.txt"),
+        (b"100%.txt", b"/100%25.txt"),
+        // Not two hexadecimal digits: the sign stands for itself.
+        (b"100%.txt", b"/100%.txt"),
+        (b"%41.txt", b"/%2541.txt"),
+        (b"q\"uo'te.txt", b"/q%22uo%27te.txt"),
+        (b"q\"uo'te.txt", b"/q\"uo'te.txt"),
+        (b"a?b.txt", b"/a%3Fb.txt"),
+        (b"a?b.txt", b"/a%3fb.txt?c=d"),
+        (b"a#b.txt", b"/a%23b.txt"),
+        (b"a+b.txt", b"/a+b.txt"),
+        (b"a&b;c=d,e!.txt", b"/a&b;c=d,e!.txt"),
+        (b"a\\b.txt", b"/a%5Cb.txt"),
+        (b"a\\b.txt", b"/a\\b.txt"),
+        (b"a:b.txt", b"/a:b.txt"),
+        (b"<b>.txt", b"/%3Cb%3E.txt"),
+        (b"a\nb\r\tc.txt", b"/a%0Ab%0D%09c.txt"),
+        ("días.txt".as_bytes(), b"/d%C3%ADas.txt"),
+        ("días.txt".as_bytes(), b"/d%c3%adas.txt"),
+        ("días.txt".as_bytes(), "/días.txt".as_bytes()),
+        ("日本/語.txt".as_bytes(), b"/%E6%97%A5%E6%9C%AC/%E8%AA%9E.txt"),
+        (b"\xff\xfe\x80.txt", b"/%FF%fe%80.txt"),
+        (b"a.", b"/a."),
+        (b"a..b", b"/a..b"),
+        (b"-", b"/-"),
+        (b"~", b"/~"),
+        (b"CON", b"/CON"),
+        (b"plain.txt", b"/%70%6C%61%69%6E%2E%74%78%74"),
+        (b"plain.txt", b"//plain.txt"),
+        (b"plain.txt", b"/plain.txt?"),
+        (b"plain.txt", b"/plain.txt?/../../secret.txt"),
+        (b"plain.txt", b"http://other/plain.txt"),
+        (b"d/e/f/g.txt", b"/d//e///f/g.txt"),
+        (long.as_bytes(), &[b"/", long.as_bytes()].concat()),
+    ];
+    let tree = Tree::new();
+    // The contents say which file it is.
+    let label = |name: &[u8]| name.escape_ascii().to_string();
+    cases.iter().for_each(|(name, _)| tree.write(name, label(name)));
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for (name, target) in cases {
+        let response = ask(&mut client, "GET", target);
+        let found = (response.status, response.text());
+        assert_eq!(found, (200, &*label(name)), "{}", target.escape_ascii());
+    }
+    stop(server);
+}
+
+#[test]
+fn names_that_are_not_there() {
+    let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b")]);
+    let server = tree.serve();
+    let (long_name, long_path) = ("n".repeat(256), "n/".repeat(3000));
+    assert_statuses(
+        &server,
+        &[
+            ("/b.txt", 404),
+            ("/A.TXT", 404),
+            ("/a.txt/", 404),
+            ("/a.txt//", 404),
+            ("/a.txt/b", 404),
+            ("/a.tx", 404),
+            ("/a.txt%20", 404),
+            ("/a%00.txt", 404),
+            ("/a.txt%00.html", 404),
+            ("/folder%2fb.txt", 404),
+            ("/folder%2Fb.txt", 404),
+            // There is no listing.
+            ("/folder/", 404),
+            ("/", 404),
+            (&format!("/{long_name}"), 404),
+            (&format!("/{long_path}"), 404),
+            ("/folder/b.txt", 200),
+        ],
+    );
+    stop(server);
+}
+
+#[test]
+fn a_root_that_is_renamed_is_still_served() {
+    let tree = Tree::with(&[("a.txt", "a"), ("folder/index.html", "b")]);
+    let server = tree.serve();
+    fs::rename(tree.root(), tree.outer.path().join("elsewhere")).unwrap();
+    assert_bodies(&server, &[("/a.txt", "a"), ("/folder/", "b")]);
+    stop(server);
+}
+
+#[test]
+fn a_root_must_be_a_folder() {
+    let tree = Tree::with(&[("a.txt", "a")]);
+    for name in ["a.txt", "nothing", ""] {
+        let path = if name.is_empty() { PathBuf::new() } else { tree.path(name) };
+        assert!(Directory::open(&path).is_err(), "{name:?}");
+    }
+    Directory::open(tree.root()).expect("this is one");
+}
+
+// -- folders
+
+#[test]
+fn a_folder_is_its_index() {
+    let tree = Tree::with(&[
+        ("index.html", "top"),
+        ("guide/index.html", "guide"),
+        ("two words/index.html", "words"),
+    ]);
+    let server = tree.serve();
+    assert_bodies(
+        &server,
+        &[
+            ("/", "top"),
+            ("/?query", "top"),
+            ("//", "top"),
+            ("http://a/", "top"),
+            ("/index.html", "top"),
+            ("/guide/", "guide"),
+            ("/guide//", "guide"),
+            ("/guide/index.html", "guide"),
+            ("/two%20words/", "words"),
+        ],
+    );
+    let response = ask(&mut Client::connect(&server), "GET", "/guide/");
+    assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(response.header("last-modified").is_some());
+    stop(server);
+}
+
+#[test]
+fn a_folder_without_its_slash_is_redirected() {
+    let cases: [(&[u8], &[u8], &str); _] = [
+        (b"guide", b"/guide", "/guide/"),
+        (b"guide", b"/guide?a=b&c=%2F?d", "/guide/?a=b&c=%2F?d"),
+        (b"guide", b"/guide?next=//evil.example/", "/guide/?next=//evil.example/"),
+        (b"guide", b"//guide", "/guide/"),
+        (b"guide", b"http://other/guide?a", "/guide/?a"),
+        (b"guide/more", b"/guide//more", "/guide/more/"),
+        (b"two words", b"/two%20words", "/two%20words/"),
+        (b"two words", b"/two%20words?a%20b", "/two%20words/?a%20b"),
+        (b"100%", b"/100%25", "/100%25/"),
+        (b"100%", b"/100%", "/100%25/"),
+        (b"%2e%2e", b"/%252e%252e", "/%252e%252e/"),
+        (b"a?b", b"/a%3Fb?c", "/a%3Fb/?c"),
+        (b"a#b", b"/a%23b", "/a%23b/"),
+        (b"a\r\nb", b"/a%0d%0ab", "/a%0D%0Ab/"),
+        (b"\"'", b"/\"'", "/%22%27/"),
+        ("días".as_bytes(), "/días".as_bytes(), "/d%C3%ADas/"),
+        ("días".as_bytes(), b"/d%c3%adas", "/d%C3%ADas/"),
+        (b"\xff", b"/%ff", "/%FF/"),
+        // A browser takes `/\` for `//`, the beginning of another host's name.
+        (b"\\evil.example", b"/%5Cevil.example", "/%5Cevil.example/"),
+        (b"\\evil.example", b"/\\evil.example", "/%5Cevil.example/"),
+        (b"evil.example", b"//evil.example", "/evil.example/"),
+        (b"evil.example", b"///evil.example", "/evil.example/"),
+        (b".well-known", b"/.well-known", "/.well-known/"),
+    ];
+    let tree = Tree::new();
+    for (folder, _, _) in cases {
+        tree.write([folder, b"/index.html"].concat(), "here");
+    }
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for (_, target, location) in cases {
+        let response = ask(&mut client, "GET", target);
+        let shown = target.escape_ascii();
+        assert_eq!(
+            (response.status, response.header("location")),
+            (301, Some(location)),
+            "{shown}"
+        );
+        assert!(response.text().contains("301 Moved Permanently"), "{shown}");
+        // Who follows arrives.
+        let response = ask(&mut client, "GET", location);
+        assert_eq!((response.status, response.text()), (200, "here"), "{shown}");
+    }
+    stop(server);
+}
+
+#[test]
+fn an_index_that_is_no_file_is_none() {
+    let tree = Tree::with(&[("folder/index.html/index.html", "nested")]);
+    let server = tree.serve();
+    assert_statuses(
+        &server,
+        &[
+            ("/folder/", 404),
+            ("/folder", 301),
+            ("/folder/index.html", 301),
+            ("/folder/index.html/", 200),
+        ],
+    );
+    stop(server);
+}
+
+// -- what is not found or not allowed
+
+#[test]
+fn what_is_not_found_is_answered_with_the_page_of_the_folder() {
+    let tree = Tree::with(&[("404.html", "<p>Nothing here"), ("a.txt", "a"), (".hidden", SECRET)]);
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for target in ["/nothing", "/deep/below/nothing", "/.hidden", "/a%00b", "/..%2fsecret.txt", "/"]
+    {
+        let response = ask(&mut client, "GET", target);
+        assert_eq!((response.status, response.text()), (404, "<p>Nothing here"), "{target}");
+        assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
+        let head = ask(&mut client, "HEAD", target);
+        assert_eq!(head.status, 404);
+        assert_eq!(fields_but_date(&head), fields_but_date(&response), "{target}");
+    }
+    assert_bodies(&server, &[("/404.html", "<p>Nothing here"), ("/a.txt", "a")]);
+    stop(server);
+}
+
+#[test]
+fn what_is_not_found_is_answered_with_a_small_page_otherwise() {
+    let none = Tree::new();
+    let folder = Tree::with(&[("404.html/index.html", "no")]);
+    let pipe = Tree::new();
+    pipe.pipe("404.html");
+    let outside = Tree::new();
+    outside.link("404.html", "../secret.txt");
+    for tree in [none, folder, pipe, outside] {
+        let server = tree.serve();
+        let mut client = Client::connect(&server);
+        let response = ask(&mut client, "GET", "/nothing");
+        assert_eq!(response.status, 404);
+        assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"));
+        assert!(response.text().contains("<h1>404 Not Found</h1>"), "{}", response.text());
+        let head = ask(&mut client, "HEAD", "/nothing");
+        assert_eq!(fields_but_date(&head), fields_but_date(&response));
+        stop(server);
+    }
+}
+
+#[test]
+fn other_methods_are_answered_405_and_told_which_are_allowed() {
+    let tree = Tree::with(&[("a.txt", "a"), ("404.html", "no")]);
+    let server = tree.serve();
+    let cases = [
+        ("POST", "/a.txt"),
+        ("PUT", "/new.txt"),
+        ("DELETE", "/a.txt"),
+        ("PATCH", "/a.txt"),
+        ("OPTIONS", "/a.txt"),
+        ("OPTIONS", "*"),
+        ("TRACE", "/a.txt"),
+        ("PROPFIND", "/"),
+        ("get", "/a.txt"),
+        ("POST", "/nothing"),
+        ("POST", "/../secret.txt"),
+    ];
+    let mut client = Client::connect(&server);
+    for (method, target) in cases {
+        let response = ask(&mut client, method, target);
+        assert_eq!(response.status, 405, "{method} {target}");
+        assert_eq!(response.header("allow"), Some("GET, HEAD"), "{method} {target}");
+        assert!(response.text().contains("405 Method Not Allowed"), "{method} {target}");
+    }
+    // A body that nobody wants does not harm the connection.
+    client.send("PUT /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().status, 405);
+    client.assert_open("/a.txt");
+    assert_bodies(&server, &[("/a.txt", "a")]);
+    assert!(!tree.path("new.txt").exists());
+    stop(server);
+}
+
+#[test]
+fn head_says_what_get_would() {
+    let tree = Tree::with(&[("index.html", "top"), ("guide/index.html", "guide")]);
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for (target, status) in [("/", 200), ("/guide/", 200), ("/guide", 301), ("/nothing", 404)] {
+        let head = ask(&mut client, "HEAD", target);
+        let get = ask(&mut client, "GET", target);
+        assert_eq!((head.status, get.status), (status, status), "{target}");
+        assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target}");
+        assert_eq!(get.header("content-length"), Some(&*get.body.len().to_string()), "{target}");
+    }
+    stop(server);
+}
+
+// -- what must not be served
+
+#[test]
+fn names_that_begin_with_a_dot_are_hidden() {
+    let tree = Tree::with(&[
+        (".env", SECRET),
+        (".git/config", SECRET),
+        (".git/index.html", SECRET),
+        ("folder/.env", SECRET),
+        ("folder/.well-known/x", SECRET),
+        (".well-known/security.txt", "Contact: here"),
+        (".well-known/index.html", "index"),
+        (".well-known/.env", SECRET),
+        (".well-known/acme-challenge/token", "token"),
+        (".well-known-not/x", SECRET),
+        ("...", SECRET),
+    ]);
+    let server = tree.serve();
+    assert_statuses(
+        &server,
+        &[
+            ("/.env", 404),
+            ("/%2eenv", 404),
+            ("/%2Eenv", 404),
+            ("//.env", 404),
+            ("/.git", 404),
+            ("/.git/", 404),
+            ("/.git/config", 404),
+            ("/folder/.env", 404),
+            ("/folder//.env", 404),
+            ("/folder/.well-known/x", 404),
+            ("/.well-known/.env", 404),
+            ("/.well-known/../.env", 404),
+            ("/.well-known/%2e%2e/.env", 404),
+            ("/.well-known%2f..%2f.env", 404),
+            ("/.well-known-not/x", 404),
+            ("/...", 404),
+            ("/.", 404),
+            ("/./", 404),
+        ],
+    );
+    assert_bodies(
+        &server,
+        &[
+            ("/.well-known/security.txt", "Contact: here"),
+            ("/%2ewell-known/security.txt", "Contact: here"),
+            ("/.well-known/", "index"),
+            ("/.well-known/acme-challenge/token", "token"),
+        ],
+    );
+    stop(server);
+}
+
+#[test]
+fn no_path_leads_out_of_the_root() {
+    let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
+    let server = tree.serve();
+    let absolute = tree.outer.path().join("secret.txt");
+    let absolute = absolute.to_str().unwrap();
+    let steps = "../".repeat(30);
+    let encoded_steps = "%2e%2e/".repeat(30);
+    let targets = [
+        "/../secret.txt",
+        "/folder/../../secret.txt",
+        "/folder/deep/../../../secret.txt",
+        "/folder/..",
+        "/..",
+        "/../",
+        "/../root-secret/",
+        "/../root/index.html",
+        "/%2e%2e/secret.txt",
+        "/%2E%2E/secret.txt",
+        "/.%2e/secret.txt",
+        "/%2e./secret.txt",
+        "/..%2fsecret.txt",
+        "/..%2Fsecret.txt",
+        "/%2e%2e%2fsecret.txt",
+        "/folder%2f..%2f..%2fsecret.txt",
+        // Encoded twice, it is the name of a file that is not there.
+        "/%252e%252e/secret.txt",
+        "/%252e%252e%252fsecret.txt",
+        "/..%252fsecret.txt",
+        "/%25252e%25252e/secret.txt",
+        "/..\\secret.txt",
+        "/..%5csecret.txt",
+        "/..%5Csecret.txt",
+        "/folder\\..\\..\\secret.txt",
+        "/folder/..\\../secret.txt",
+        "/%5c../secret.txt",
+        "/..%00/secret.txt",
+        "/../secret.txt%00.html",
+        "/%00/../secret.txt",
+        "/..;/secret.txt",
+        "/..%3b/secret.txt",
+        "/..%20/secret.txt",
+        "/..%0d%0a/secret.txt",
+        // Overlong UTF-8 and other ways to write a dot or a slash.
+        "/%c0%ae%c0%ae/secret.txt",
+        "/%c0%ae%c0%ae%c0%afsecret.txt",
+        "/%e0%80%ae%e0%80%ae/secret.txt",
+        "/%f0%80%80%ae%f0%80%80%ae/secret.txt",
+        "/..%c0%afsecret.txt",
+        "/..%e0%80%afsecret.txt",
+        "/..%c1%9csecret.txt",
+        "/..%ef%bc%8fsecret.txt",
+        "/%ef%bc%8e%ef%bc%8e/secret.txt",
+        "/%u002e%u002e/secret.txt",
+        "/....//secret.txt",
+        "/...//../secret.txt",
+        "//../secret.txt",
+        "///../../secret.txt",
+        "/%2f../secret.txt",
+        "/%2f%2e%2e%2fsecret.txt",
+        "/.well-known/../../secret.txt",
+        "/.well-known%2f..%2f..%2fsecret.txt",
+        "http://a/../secret.txt",
+        "http://a/%2e%2e/secret.txt",
+        &format!("/{steps}etc/passwd"),
+        &format!("/{encoded_steps}etc/passwd"),
+        &format!("/{absolute}"),
+        &format!("/{}", absolute.replace('/', "%2f")),
+        "/proc/self/environ",
+        "/%2fproc%2fself%2fenviron",
+    ];
+    assert_statuses(&server, &targets.map(|target| (target, 404)));
+    // What is no path at all is refused before.
+    for target in ["../secret.txt", "secret.txt", "/../secret.txt#a", "\\..\\secret.txt"] {
+        let mut client = Client::with(&server, request("GET", target));
+        let response = client.response();
+        assert_eq!(response.status, 400, "{target}");
+        assert!(!response.text().contains(SECRET), "{target}");
+    }
+    // Bytes that are no UTF-8 may come encoded only.
+    let mut client = Client::with(&server, request("GET", b"/\xc0\xae\xc0\xae/secret.txt"));
+    assert_eq!(client.response().status, 400);
+    stop(server);
+}
+
+#[test]
+fn symbolic_links_are_followed_inside_and_refused_outside() {
+    let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b"), ("folder/index.html", "index")]);
+    let inside = tree.path("a.txt");
+    let outside = tree.outer.path().join("secret.txt");
+    tree.write("out-index/x", "x");
+    tree.write("up/x", "x");
+    let links: [(&str, &Path); _] = [
+        ("link.txt", Path::new("a.txt")),
+        ("folder/link.txt", Path::new("../a.txt")),
+        ("chain.txt", Path::new("link.txt")),
+        ("linked-folder", Path::new("folder")),
+        ("round.txt", Path::new("folder/../a.txt")),
+        ("out.txt", Path::new("../secret.txt")),
+        ("out-and-in.txt", Path::new("../root/a.txt")),
+        ("out-folder", Path::new("..")),
+        ("out-sibling", Path::new("../root-secret")),
+        ("out-index/index.html", Path::new("../../secret.txt")),
+        ("out-chain.txt", Path::new("out.txt")),
+        ("up/up", Path::new("../..")),
+        ("absolute-out.txt", &outside),
+        ("absolute-in.txt", &inside),
+        ("absolute-folder", Path::new("/")),
+        ("magic", Path::new("/proc/self/root")),
+        ("loop", Path::new("loop")),
+        ("dangling", Path::new("nothing")),
+    ];
+    links.iter().for_each(|(name, target)| tree.link(name, target));
+    let server = tree.serve();
+    assert_bodies(
+        &server,
+        &[
+            ("/link.txt", "a"),
+            ("/folder/link.txt", "a"),
+            ("/chain.txt", "a"),
+            ("/linked-folder/b.txt", "b"),
+            ("/linked-folder/", "index"),
+            ("/linked-folder/link.txt", "a"),
+            ("/round.txt", "a"),
+        ],
+    );
+    assert_statuses(
+        &server,
+        &[
+            ("/linked-folder", 301),
+            ("/out.txt", 404),
+            ("/out-and-in.txt", 404),
+            ("/out-folder", 404),
+            ("/out-folder/", 404),
+            ("/out-folder/secret.txt", 404),
+            ("/out-sibling", 404),
+            ("/out-sibling/", 404),
+            ("/out-index/", 404),
+            ("/out-chain.txt", 404),
+            ("/up/up/secret.txt", 404),
+            ("/absolute-out.txt", 404),
+            // Absolute is out of reach, wherever it leads.
+            ("/absolute-in.txt", 404),
+            ("/absolute-folder/etc/passwd", 404),
+            ("/magic/etc/passwd", 404),
+            ("/loop", 404),
+            ("/dangling", 404),
+        ],
+    );
+    stop(server);
+}
+
+#[test]
+fn what_is_neither_file_nor_folder_is_not_found_and_holds_nothing_up() {
+    let tree = Tree::with(&[("a.txt", "a"), ("folder/x", "x")]);
+    tree.pipe("pipe");
+    tree.pipe("folder/index.html");
+    // One with a reader and a writer: it could be read from, and would never end.
+    tree.pipe("busy");
+    let busy = File::options().read(true).write(true).open(tree.path("busy")).unwrap();
+    let socket = UnixListener::bind(tree.path("socket")).unwrap();
+    let server = tree.serve();
+    assert_statuses(
+        &server,
+        &[
+            ("/pipe", 404),
+            ("/pipe/", 404),
+            ("/folder/", 404),
+            ("/busy", 404),
+            ("/socket", 404),
+            ("/a.txt", 200),
+        ],
+    );
+    drop((busy, socket));
+    stop(server);
+}
+
+#[test]
+fn what_may_not_be_read_is_forbidden() {
+    let tree = Tree::with(&[
+        ("closed.txt", SECRET),
+        ("closed/a.txt", SECRET),
+        ("closed-index/index.html", SECRET),
+        ("open.txt", "open"),
+    ]);
+    let none = fs::Permissions::from_mode(0);
+    for name in ["closed.txt", "closed", "closed-index/index.html"] {
+        fs::set_permissions(tree.path(name), none.clone()).unwrap();
+    }
+    if File::open(tree.path("closed.txt")).is_ok() {
+        eprintln!("SKIPPED: permissions do not bind this user, probably root");
+        return;
+    }
+    let server = tree.serve();
+    assert_statuses(
+        &server,
+        &[
+            ("/closed.txt", 403),
+            ("/closed/", 403),
+            ("/closed/a.txt", 403),
+            ("/closed/nothing", 403),
+            ("/closed-index/", 403),
+            ("/open.txt", 200),
+        ],
+    );
+    stop(server);
+    // The folder is to be removed.
+    fs::set_permissions(tree.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+// -- several at a time, and files that change
+
+#[test]
+fn pipelined_files_come_in_order() {
+    let tree = Tree::with(&[("404.html", "none"), ("empty", ""), ("a.txt", "a")]);
+    let large = pattern(1 << 20);
+    tree.write("large", &large);
+    let server = tree.serve();
+    let (large, missing) = (&large[..], &b"none"[..]);
+    // Each row is one write.
+    let rows: [&[(&str, &str, u16, &[u8])]; _] = [
+        &[("GET", "/a.txt", 200, b"a"), ("GET", "/404.html", 200, missing)],
+        &[("GET", "/large", 200, large), ("GET", "/a.txt", 200, b"a")],
+        &[("GET", "/a.txt", 200, b"a"), ("GET", "/large", 200, large)],
+        &[("GET", "/large", 200, large), ("GET", "/large", 200, large)],
+        &[
+            ("HEAD", "/large", 200, b""),
+            ("GET", "/nothing", 404, missing),
+            ("GET", "/a.txt", 200, b"a"),
+        ],
+        &[("GET", "/empty", 200, b""), ("HEAD", "/empty", 200, b""), ("GET", "/empty", 200, b"")],
+    ];
+    let mut client = Client::connect(&server);
+    for row in rows {
+        client.send(row.iter().map(|r| request(r.0, r.1)).collect::<Vec<_>>().concat());
+        for &(method, target, status, body) in row {
+            let response = if method == "HEAD" { client.head() } else { client.response() };
+            assert_eq!(response.status, status, "{method} {target}");
+            assert!(response.body == body, "{method} {target}: other bytes came");
+        }
+        assert_eq!(client.came(), b"", "something came that was not asked for");
+    }
+    stop(server);
+}
+
+/// Far more than the socket buffers of both sides can hold.
+const LONG: u64 = 64 << 20;
+
+/// A client to which a long file has begun to be sent, and which has read little of it.
+fn slow_reader(server: &Running) -> Client {
+    let mut client = Client::connect(server);
+    client.get("/long");
+    while !client.came().windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        assert!(client.read() > 0, "it ended before it began");
+    }
+    client
+}
+
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_sent_cuts_the_connection() {
+    let tree = Tree::with(&[("a.txt", "a")]);
+    let file = File::create(tree.path("long")).unwrap();
+    file.set_len(LONG).unwrap();
+    let server = tree.serve();
+    let mut client = slow_reader(&server);
+    file.set_len(1 << 20).unwrap();
+    // A second request may stand in line; its answer must not be taken for file.
+    client.get("/a.txt");
+    while client.read() > 0 {}
+    let came = client.came();
+    let head = came.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    assert!(came.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    let length = format!("content-length: {LONG}\r\n");
+    assert!(came[..head].windows(length.len()).any(|bytes| bytes == length.as_bytes()));
+    assert!(((came.len() - head) as u64) < LONG, "it must not look whole");
+    assert!(came[head..].iter().all(|&b| b == 0), "something that is not the file's came");
+    Client::connect(&server).assert_open("/a.txt");
+    stop(server);
+}
+
+#[test]
+fn a_file_that_becomes_longer_or_is_replaced_while_it_is_sent_stays_what_it_was() {
+    let tree = Tree::with(&[("a.txt", "a"), ("new", "new")]);
+    let file = File::create(tree.path("long")).unwrap();
+    file.set_len(LONG).unwrap();
+    let server = tree.serve();
+    let mut client = slow_reader(&server);
+    file.set_len(LONG + (1 << 20)).unwrap();
+    fs::rename(tree.path("new"), tree.path("long")).unwrap();
+    let response = client.response();
+    assert_eq!(response.body.len() as u64, LONG);
+    assert_eq!(client.came(), b"", "what was added is not part of the response");
+    assert_bodies(&server, &[("/long", "new")]);
+    client.assert_open("/a.txt");
+    stop(server);
+}
+
+#[test]
+fn several_slow_readers_do_not_hold_each_other_up() {
+    let tree = Tree::with(&[("a.txt", "a")]);
+    File::create(tree.path("long")).unwrap().set_len(LONG).unwrap();
+    let server = tree.serve();
+    let mut readers: Vec<Client> = (0..3).map(|_| slow_reader(&server)).collect();
+    // There is one worker, and each of the three has it wait.
+    Client::connect(&server).assert_open("/a.txt");
+    let whole = readers.pop().unwrap().response();
+    assert_eq!(whole.body.len() as u64, LONG);
+    // The others leave in the middle.
+    drop(readers);
+    Client::connect(&server).assert_open("/a.txt");
+    stop(server);
+}
