@@ -3,19 +3,21 @@
 //! The two directions are separate values, because they part ways: the reader is lent
 //! to the body of a request while the writer stays. Only this file reads.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::buffers::INPUT_BYTES;
 use crate::deadline::Deadline;
-use crate::request::Peer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proxy_protocol::{self, Preface};
+use crate::request::Shared;
 use crate::send::{WriteHalf, Writer};
 
 /// A connection, between requests or within one.
@@ -24,7 +26,8 @@ pub(crate) struct Connection {
     pub(crate) reader: Option<Reader>,
     pub(crate) writer: Writer,
     pub(crate) deadline: Deadline,
-    pub(crate) peer: Arc<Peer>,
+    /// What its requests know of it.
+    pub(crate) shared: Arc<Shared>,
     /// How many requests it brought.
     pub(crate) requests: u64,
 }
@@ -44,7 +47,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 impl Connection {
-    pub(crate) fn new(transport: Transport, peer: Peer, deadline: Deadline) -> Connection {
+    pub(crate) fn new(transport: Transport, shared: Arc<Shared>, deadline: Deadline) -> Connection {
         let (read, write) = match transport {
             Transport::Tcp(stream) => {
                 let (read, write) = stream.into_split();
@@ -63,9 +66,35 @@ impl Connection {
             reader: Some(Reader { half: read, buffer: BytesMut::new() }),
             writer: Writer::new(write),
             deadline,
-            peer: Arc::new(peer),
+            shared,
             requests: 0,
         }
+    }
+
+    /// Reads what a proxy says of its client, before the first request.
+    pub(crate) async fn preface(&mut self) -> Result<Preface> {
+        let Connection { reader: Some(reader), deadline, .. } = self else {
+            unreachable!("no body has the reader yet")
+        };
+        poll_fn(|cx| {
+            loop {
+                if let Some(preface) = proxy_protocol::read(&reader.buffer)? {
+                    reader.buffer.advance(preface.length);
+                    return Poll::Ready(Ok(preface));
+                }
+                match reader.poll_fill(cx, INPUT_BYTES) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Error::disconnected())),
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Pending => {
+                        ready!(deadline.poll_over(cx));
+                        let reason = "the PROXY header came too slowly";
+                        return Poll::Ready(Err(Error::new(ErrorKind::TooSlow, reason)));
+                    }
+                }
+            }
+        })
+        .await
     }
 }
 

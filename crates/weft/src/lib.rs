@@ -14,32 +14,33 @@
 
 // What users see.
 mod app; // Application, and how plain functions become one
-mod body; // Body: nothing, bytes, or a stream that is pulled
-mod directory; // Directory: the application that serves files
-mod error; // Error { kind }; whose fault it is
+mod request; // Request, Head, Peer, Shutdown
 mod headers; // the header list: slices of one buffer
-mod hooks; // what a server tells of its life
 pub mod path; // percent-decoding, and a path as its segments
-mod request; // Request, Head, Peer
+mod body; // Body: nothing, bytes, or a stream that is pulled
 mod response; // Response and its payloads
+mod directory; // Directory: the application that serves files
 mod settings; // every limit and timeout
+mod error; // Error { kind }; whose fault it is
+mod hooks; // what a server tells of its life
 pub mod testing; // call an application without a socket
 
 // The flow, in order.
-mod conn; // one connection: transport, input, deadline
-mod h1; // the HTTP/1 loop: start reading here
-mod listen; // sockets that listen, and what is accepted
-mod send;
 mod server; // Server: bind, start, run, shut down
-mod worker; // one core: clock, buffers, connections // payload → socket
+mod listen; // sockets that listen, and what is accepted
+mod worker; // one core: clock, buffers, connections
+mod conn; // one connection: transport, input, deadline
+mod proxy_protocol; // who the client of a proxy is
+mod h1; // the HTTP/1 loop: start reading here
+mod send; // payload → socket
 
 // What the flow leans on.
-#[doc(hidden)]
-pub mod bare; // the pure parts, for benchmarks and fuzz targets
 mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
-mod deadline;
-mod mime; // file name → media type // one sweeper per worker for all timeouts
+mod deadline; // one sweeper per worker for all timeouts
+mod mime; // file name → media type
+#[doc(hidden)]
+pub mod bare; // the pure parts, for benchmarks and fuzz targets
 
 pub use app::Application;
 pub use body::Body;
@@ -50,7 +51,8 @@ pub use headers::Headers;
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use listen::{Address, Bound};
-pub use request::{Head, Peer, Request};
+pub use proxy_protocol::Network;
+pub use request::{Head, Peer, Request, Shutdown};
 pub use response::{File, Response};
 pub use server::{Running, Server, serve};
 pub use settings::{Disconnect, Settings};

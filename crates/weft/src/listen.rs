@@ -18,6 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::proxy_protocol::Network;
 use crate::request::Peer;
 use crate::settings::Settings;
 use crate::worker::{Accepted, AcceptedSocket};
@@ -235,6 +236,7 @@ fn turn_away(socket: &AcceptedSocket) {
 pub(crate) struct Gate {
     max: usize,
     max_per_peer: usize,
+    proxies: Vec<Network>,
     open: AtomicUsize,
     peers: Mutex<HashMap<IpAddr, usize>>,
     left: Notify,
@@ -252,6 +254,7 @@ impl Gate {
         Arc::new(Gate {
             max: settings.max_connections,
             max_per_peer: settings.max_connections_per_peer,
+            proxies: settings.proxies.clone(),
             open: AtomicUsize::new(0),
             peers: Mutex::default(),
             left: Notify::new(),
@@ -267,6 +270,9 @@ impl Gate {
 
     /// A place, unless the peer has too many already.
     fn enter(self: &Arc<Gate>, peer: Option<IpAddr>) -> Option<Place> {
+        // A proxy's connections are those of many clients.
+        let is_proxy = |ip: &IpAddr| self.proxies.iter().any(|network| network.contains(*ip));
+        let peer = peer.filter(|ip| !is_proxy(ip));
         if let Some(peer) = peer {
             let mut peers = self.peers();
             let of_peer = peers.entry(peer).or_default();

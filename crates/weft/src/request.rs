@@ -2,14 +2,17 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use http::{Extensions, Method, Version};
+use tokio::sync::watch;
 
 use crate::body::Body;
 use crate::h1::parse::Span;
 use crate::headers::Headers;
 use crate::path::{Segments, decode_segments};
+use crate::response::field_value;
 
 /// A request: its [`Head`], which it derefs to, its body, and who sent it.
 ///
@@ -28,7 +31,7 @@ use crate::path::{Segments, decode_segments};
 pub struct Request {
     head: Head,
     body: Body,
-    peer: Arc<Peer>,
+    shared: Arc<Shared>,
     extensions: Extensions,
 }
 
@@ -51,6 +54,57 @@ pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// What a connection and its requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) peer: Peer,
+    stop: Stop,
+    /// `Link` lines that wait to go out in an interim response.
+    hints: Mutex<Vec<u8>>,
+}
+
+/// Tells when the server is to stop, and how long it waits.
+pub(crate) type Stop = watch::Receiver<Option<Duration>>;
+
+impl Shared {
+    pub(crate) fn new(peer: Peer, stop: Stop) -> Arc<Shared> {
+        Arc::new(Shared { peer, stop, hints: Mutex::default() })
+    }
+
+    pub(crate) fn take_hints(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Tells a long response that the server is to stop, so that it can end by itself.
+///
+/// ```
+/// # async fn example(request: weft::Request) {
+/// let mut shutdown = request.shutdown();
+/// tokio::select! {
+///     () = shutdown.requested() => { /* say goodbye */ }
+///     // event = next_event() => { … }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Shutdown(Stop);
+
+impl Shutdown {
+    /// Waits until the server is to stop.
+    pub async fn requested(&mut self) {
+        if self.0.wait_for(Option::is_some).await.is_err() {
+            // Nobody is left who could stop the server.
+            std::future::pending().await
+        }
+    }
+
+    /// Whether the server is to stop.
+    pub fn is_requested(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+}
+
 impl Peer {
     /// The address of the peer; a Unix socket has none.
     pub fn address(&self) -> Option<SocketAddr> {
@@ -59,8 +113,8 @@ impl Peer {
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: Body, peer: Arc<Peer>) -> Request {
-        Request { head, body, peer, extensions: Extensions::new() }
+    pub(crate) fn new(head: Head, body: Body, shared: Arc<Shared>) -> Request {
+        Request { head, body, shared, extensions: Extensions::new() }
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
@@ -70,7 +124,35 @@ impl Request {
 
     /// The other end of the connection.
     pub fn peer(&self) -> &Peer {
-        &self.peer
+        &self.shared.peer
+    }
+
+    /// Tells when the server is to stop.
+    pub fn shutdown(&self) -> Shutdown {
+        Shutdown(self.shared.stop.clone())
+    }
+
+    /// Sends an interim response 103 (RFC 8297) with these values of `Link`, so that the
+    /// client can begin to fetch what the response will need. It leaves when the
+    /// application next waits for something; a client of HTTP/1.0 gets none.
+    ///
+    /// ```
+    /// # use weft::{Request, Response};
+    /// async fn page(request: Request) -> Response {
+    ///     request.early_hints(["</style.css>; rel=preload; as=style"]);
+    ///     let page = render().await;
+    ///     Response::html(page)
+    /// }
+    /// # async fn render() -> String { String::new() }
+    /// # weft::testing::get(page, "/").assert_text("");
+    /// ```
+    pub fn early_hints<L: AsRef<[u8]>>(&self, links: impl IntoIterator<Item = L>) {
+        let mut hints = self.shared.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        for link in links {
+            hints.extend_from_slice(b"link: ");
+            hints.extend_from_slice(field_value(link.as_ref()).as_bytes());
+            hints.extend_from_slice(b"\r\n");
+        }
     }
 
     /// The body, to be read in place.

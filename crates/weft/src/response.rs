@@ -176,7 +176,8 @@ impl<E: Into<Response>> From<Result<Response, E>> for Response {
     }
 }
 
-fn field_value(bytes: &[u8]) -> HeaderValue {
+/// A value of which nothing can end the field.
+pub(crate) fn field_value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(bytes).unwrap_or_else(|_| {
         let clean = |&b: &u8| if b.is_ascii_control() && b != b'\t' { b' ' } else { b };
         let bytes: Vec<u8> = bytes.iter().map(clean).collect();

@@ -133,15 +133,15 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
             let own = own.map(|acceptor| (acceptor, std::mem::take(&mut desks)));
             let (app, settings, hooks) =
                 (self.app.clone(), self.settings.clone(), self.hooks.clone());
-            let grace = stop.subscribe();
+            let stopped = stop.subscribe();
             threads.push(spawn(format!("weft-{number}"), move |runtime| {
                 let hooks = hooks.map(|make| make());
-                let worker = Rc::new(Worker::new(app, settings, hooks));
+                let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
                 runtime.block_on(async move {
                     if let Some((acceptor, desks)) = own {
                         acceptor.spawn(desks);
                     }
-                    worker.run(accepted, grace).await;
+                    worker.run(accepted).await;
                 });
             })?);
         }
@@ -172,7 +172,8 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
     /// have its timers enabled.
     pub async fn serve_connection(&self, stream: impl Stream) {
         let hooks = self.hooks.as_ref().map(|make| make());
-        let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks);
+        let (_, never) = watch::channel(None);
+        let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks, never);
         let transport = Transport::Other(Box::new(stream));
         worker.with_clock(worker.connection(transport, Peer::default())).await;
     }

@@ -1,6 +1,9 @@
 //! Every limit and timeout, one plain struct.
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::proxy_protocol::Network;
 
 /// The limits and clocks of a server. The defaults are fit for the open Internet.
 ///
@@ -105,6 +108,14 @@ pub struct Settings {
     /// Default 2 s.
     pub linger_timeout: Duration,
 
+    /// The proxies in front that say who the client is, by the PROXY protocol (version 1
+    /// or 2). Each connection of theirs must begin so, and is not counted among those of
+    /// its peer; from anybody else such a header is a malformed request. If there are
+    /// any, peers on Unix sockets are such proxies too.
+    ///
+    /// Default none: who believes everybody lets everybody choose an address.
+    pub proxies: Vec<Network>,
+
     /// What becomes of the application's future when the client goes away before the
     /// response.
     ///
@@ -129,6 +140,14 @@ pub enum Disconnect {
     Detach,
 }
 
+impl Settings {
+    /// Whether a peer is one of the [`proxies`](Settings::proxies).
+    pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
+        let is_in = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));
+        self.proxies.iter().any(is_in)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -147,6 +166,7 @@ impl Default for Settings {
             min_bytes_per_second: 500,
             stall_timeout: Duration::from_secs(20),
             linger_timeout: Duration::from_secs(2),
+            proxies: Vec::new(),
             disconnect: Disconnect::Cancel,
             server_name: "weft".to_owned(),
         }

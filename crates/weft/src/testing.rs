@@ -12,13 +12,14 @@
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::sync::watch;
 
 use crate::app::Application;
 use crate::body::Body;
 use crate::h1::framing;
 use crate::h1::parse::{self, Limits};
 use crate::headers::Headers;
-use crate::request::{Head, Peer, Request};
+use crate::request::{Head, Peer, Request, Shared};
 use crate::response::{Payload, Response};
 
 /// A request as the engine would make it of these bytes; what follows the head is the body.
@@ -35,7 +36,8 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
     let names = (framed.authority, framed.local);
     let headers = Headers::new(text, parsed.fields);
     let head = Head::new(parsed.method, parsed.version, parsed.target, names, headers);
-    Request::new(head, Body::from(body), Peer::default().into())
+    let (_, never) = watch::channel(None);
+    Request::new(head, Body::from(body), Shared::new(Peer::default(), never))
 }
 
 /// What an application answers to a `GET` of this target.

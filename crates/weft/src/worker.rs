@@ -7,10 +7,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use crate::app::Application;
 use crate::buffers::Buffers;
@@ -22,7 +21,8 @@ use crate::h1::parse::Limits;
 use crate::h1::{self, Next};
 use crate::hooks::Hooks;
 use crate::listen::Place;
-use crate::request::Peer;
+use crate::proxy_protocol::Preface;
+use crate::request::{Peer, Shared, Stop};
 use crate::settings::Settings;
 
 pub(crate) struct Worker<A> {
@@ -35,6 +35,7 @@ pub(crate) struct Worker<A> {
     pub(crate) buffers: Buffers,
     pub(crate) deadlines: Deadlines,
     pub(crate) hooks: Option<Box<dyn Hooks>>,
+    stop: Stop,
     draining: Cell<bool>,
     open: Cell<usize>,
     /// The sweeper may start, or the last connection has closed.
@@ -70,7 +71,12 @@ impl AcceptedSocket {
 }
 
 impl<A: Application> Worker<A> {
-    pub(crate) fn new(app: A, settings: Settings, hooks: Option<Box<dyn Hooks>>) -> Worker<A> {
+    pub(crate) fn new(
+        app: A,
+        settings: Settings,
+        hooks: Option<Box<dyn Hooks>>,
+        stop: Stop,
+    ) -> Worker<A> {
         let limits = Limits {
             request_line: settings.max_request_line_bytes.min(MOST_HEAD_BYTES),
             head: settings.max_head_bytes.min(MOST_HEAD_BYTES),
@@ -86,6 +92,7 @@ impl<A: Application> Worker<A> {
             date: Date::new(),
             buffers: Buffers::default(),
             deadlines: Deadlines::new(&settings),
+            stop,
             draining: Cell::new(false),
             open: Cell::new(0),
             changed: Notify::new(),
@@ -96,11 +103,8 @@ impl<A: Application> Worker<A> {
     }
 
     /// Serves what is accepted, until no more can come and `grace` is over.
-    pub(crate) async fn run(
-        self: Rc<Self>,
-        mut accepted: mpsc::UnboundedReceiver<Accepted>,
-        grace: watch::Receiver<Option<Duration>>,
-    ) where
+    pub(crate) async fn run(self: Rc<Self>, mut accepted: mpsc::UnboundedReceiver<Accepted>)
+    where
         A: 'static,
     {
         let sweeper = self.clone();
@@ -117,7 +121,7 @@ impl<A: Application> Worker<A> {
         }
         self.draining.set(true);
         self.deadlines.wake_all();
-        let grace = (*grace.borrow()).unwrap_or_default();
+        let grace = self.stop.borrow().unwrap_or_default();
         // What is still open after that goes with the runtime.
         let _ = tokio::time::timeout(grace, self.all_closed()).await;
     }
@@ -131,12 +135,23 @@ impl<A: Application> Worker<A> {
     /// Serves one connection to its end.
     pub(crate) async fn connection(&self, transport: Transport, peer: Peer) {
         let _open = self.open();
-        if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&peer)) {
-            return;
-        }
+        let is_proxy = self.settings.is_proxy(peer.address());
         let deadline = self.deadlines.deadline();
         deadline.set(self.settings.head_timeout);
-        let mut conn = Connection::new(transport, peer, deadline);
+        let shared = Shared::new(peer, self.stop.clone());
+        let mut conn = Connection::new(transport, shared, deadline);
+        if is_proxy {
+            match conn.preface().await {
+                Ok(Preface { source: None, .. }) => {}
+                Ok(Preface { source, .. }) => {
+                    conn.shared = Shared::new(Peer { address: source }, self.stop.clone());
+                }
+                Err(error) => return self.report(&conn.shared.peer, &error),
+            }
+        }
+        if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&conn.shared.peer)) {
+            return;
+        }
         while self.has_input(&mut conn).await {
             // A connection at rest is only this loop: the state of a busy one is boxed.
             match Box::pin(h1::serve(&mut conn, self)).await {
@@ -145,7 +160,7 @@ impl<A: Application> Worker<A> {
             }
         }
         if let Some(hooks) = &self.hooks {
-            hooks.closed(&conn.peer);
+            hooks.closed(&conn.shared.peer);
         }
     }
 
@@ -153,6 +168,9 @@ impl<A: Application> Worker<A> {
     async fn has_input(&self, conn: &mut Connection) -> bool {
         poll_fn(|cx| {
             let Some(reader) = &mut conn.reader else { return Poll::Ready(false) };
+            if !reader.buffer.is_empty() {
+                return Poll::Ready(true); // It came with a proxy's preface.
+            }
             if let Poll::Ready(ready) = reader.poll_readable(cx) {
                 return Poll::Ready(ready.is_ok());
             }

@@ -790,3 +790,91 @@ fn several_workers_share_the_connections() {
     assert_eq!(names, [three("weft-0"), three("weft-1"), three("weft-2")].concat());
     stop(server);
 }
+
+#[test]
+fn a_long_stream_is_told_of_the_shutdown() {
+    let server = start(async |request: Request| {
+        let mut shutdown = request.shutdown();
+        assert!(!shutdown.is_requested());
+        let mut parts = vec![Bytes::from_static(b"goodbye"), Bytes::from_static(b"hello ")];
+        let mut wait = Box::pin(async move { shutdown.requested().await });
+        Response::body(Body::stream(Chunks(move |cx: &mut Context<'_>| {
+            if parts.len() == 1 && wait.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            Poll::Ready(parts.pop())
+        })))
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the stream began", || client.read() > 0 && client.came().ends_with(b"hello \r\n"));
+    server.shutdown(common::PATIENCE);
+    assert_eq!(client.response().text(), "hello goodbye");
+}
+
+// -- interim responses
+
+#[test]
+fn early_hints_come_before_a_slow_response() {
+    let go_on = Arc::new(tokio::sync::Notify::new());
+    let word = go_on.clone();
+    let server = start(move |request: Request| {
+        let word = word.clone();
+        async move {
+            request.early_hints(["</a.css>; rel=preload", "</b>\r\nx: y"]);
+            if request.path() == "/slow" {
+                word.notified().await;
+            }
+            Response::text("ok")
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/slow");
+    let hints = client.response();
+    assert_eq!(hints.status, 103);
+    let links: Vec<&str> = hints.headers.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(links, ["</a.css>; rel=preload", "</b>  x: y"]);
+    go_on.notify_one();
+    assert_eq!(client.response().status, 200);
+    client.get("/fast");
+    assert_eq!((client.response().status, client.response().status), (103, 200));
+    // RFC 9110 §15.2: a client of HTTP/1.0 does not know them.
+    let mut client = Client::with(&server, "GET /fast HTTP/1.0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    stop(server);
+}
+
+// -- the PROXY protocol
+
+#[test]
+fn a_trusted_proxy_says_who_its_client_is() {
+    let settings = Settings {
+        proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        max_connections_per_peer: 1,
+        ..quick()
+    };
+    let server = start_with(settings, async |request: Request| {
+        Response::text(request.peer().address().map_or("?".to_owned(), |peer| peer.to_string()))
+    });
+    let preface = "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n";
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut whole = Client::with(&server, format!("{preface}{get}{get}"));
+    assert_eq!(whole.response().text(), "192.0.2.7:1234");
+    assert_eq!(whole.response().text(), "192.0.2.7:1234");
+
+    let mut pieces = Client::connect(&server);
+    pieces.socket().set_nodelay(true).unwrap();
+    for byte in format!("{preface}{get}").bytes() {
+        pieces.send([byte]);
+    }
+    assert_eq!(pieces.response().text(), "192.0.2.7:1234");
+
+    // Who says nothing, or nonsense, is not served.
+    Client::with(&server, get).assert_closed();
+    Client::connect(&server).assert_closed();
+    stop(server);
+
+    let server = start(echo);
+    assert_eq!(Client::with(&server, format!("{preface}{get}")).response().status, 400);
+    stop(server);
+}

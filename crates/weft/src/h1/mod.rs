@@ -69,6 +69,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
         pace: Pace::new(&worker.settings),
         input: Input::Clear,
         response: Stage::Awaited,
+        interim: false,
         body_bytes: 0,
         conn,
         worker,
@@ -93,6 +94,8 @@ struct Busy<'a, A> {
     pace: Pace,
     input: Input,
     response: Stage,
+    /// Whether the client of the current request knows interim responses.
+    interim: bool,
     /// How much of the current response's body was gathered.
     body_bytes: u64,
 }
@@ -131,9 +134,8 @@ struct Exchange {
 impl<A: Application> Busy<'_, A> {
     /// Answers what the connection brings, until it has nothing more.
     async fn burst(&mut self) -> Next {
-        match self.fill().await {
-            Ok(0) | Err(_) => return Next::Close,
-            Ok(_) => {}
+        if self.reader().buffer.is_empty() && !matches!(self.fill().await, Ok(1..)) {
+            return Next::Close;
         }
         for turn in 1.. {
             let next = match self.next_head().await {
@@ -188,6 +190,7 @@ impl<A: Application> Busy<'_, A> {
             return Err(Error::new(ErrorKind::NotImplemented, "no tunnels are made here"));
         }
         self.conn.requests += 1;
+        self.interim = parsed.version != Version::HTTP_10;
         let worker = self.worker;
         let parse::Head { method, target, version, fields, .. } = parsed;
         let last = worker.settings.max_requests;
@@ -203,11 +206,14 @@ impl<A: Application> Busy<'_, A> {
             exchange.record = Some((head.clone(), Stopwatch::start()));
         }
         let body = self.request_body(&framed);
-        let request = Request::new(head, body, self.conn.peer.clone());
+        let request = Request::new(head, body, self.conn.shared.clone());
         let response = match self.call(request).await {
-            Ok(response) => response,
+            Ok(response) => {
+                self.send_hints();
+                response
+            }
             Err(error) => {
-                worker.report(&self.conn.peer, &error);
+                worker.report(&self.conn.shared.peer, &error);
                 if error.kind() == ErrorKind::Disconnected {
                     return Ok(Next::Close);
                 }
@@ -258,6 +264,7 @@ impl<A: Application> Busy<'_, A> {
     /// What the connection needs while it waits for the application; ready with the
     /// reason why there is no more to wait for.
     fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.send_hints();
         while let Input::Lent(loan) = &self.input {
             match loan.poll_news(cx) {
                 Poll::Ready(News::WantsContinue) => self.send_continue(),
@@ -290,15 +297,30 @@ impl<A: Application> Busy<'_, A> {
         Poll::Pending
     }
 
-    /// Tells the client to go on with its body, unless the response has begun.
+    /// Tells the client to go on with its body.
     fn send_continue(&mut self) {
-        let writer = &mut self.conn.writer;
-        let place = match self.response {
-            Stage::Awaited => writer.out.len(),
-            Stage::Gathered(head) => head,
-            Stage::Begun => return,
-        };
-        writer.out.splice(place..place, *b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    /// Sends the early hints that the application has left.
+    fn send_hints(&mut self) {
+        let hints = self.conn.shared.take_hints();
+        if !hints.is_empty() && self.interim {
+            self.send_interim(&[b"HTTP/1.1 103 Early Hints\r\n", &hints[..], b"\r\n"].concat());
+        }
+    }
+
+    /// Puts an interim response before the final one, unless that has begun.
+    fn send_interim(&mut self, bytes: &[u8]) {
+        let out = &mut self.conn.writer.out;
+        match self.response {
+            Stage::Awaited => out.extend_from_slice(bytes),
+            Stage::Gathered(head) => {
+                out.splice(head..head, bytes.iter().copied());
+                self.response = Stage::Gathered(head + bytes.len());
+            }
+            Stage::Begun => {}
+        }
     }
 
     /// The body has given the reader back.
@@ -319,7 +341,7 @@ impl<A: Application> Busy<'_, A> {
         let mut status = response.status;
         let mut sent = self.send_response(&exchange, response).await;
         if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
-            worker.report(&self.conn.peer, error);
+            worker.report(&self.conn.shared.peer, error);
             self.conn.writer.out.truncate(head);
             exchange.keep_alive = false;
             let replacement = Response::from(error);
@@ -334,7 +356,7 @@ impl<A: Application> Busy<'_, A> {
             Ok(true) => self.clear_input().await,
             Ok(false) => self.closing(),
             Err(error) => {
-                worker.report(&self.conn.peer, &error);
+                worker.report(&self.conn.shared.peer, &error);
                 self.conn.writer.abandon();
                 Next::Close
             }
@@ -503,7 +525,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Answers what cannot be understood, and closes.
     fn refuse(&mut self, error: &Error) -> Next {
-        self.worker.report(&self.conn.peer, error);
+        self.worker.report(&self.conn.shared.peer, error);
         if error.kind().status().is_none() || self.conn.writer.is_closed() {
             return Next::Close;
         }
@@ -552,7 +574,7 @@ impl<A: Application> Busy<'_, A> {
 
     fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
         if let Some(hooks) = &self.worker.hooks {
-            let (peer, body_bytes) = (&*self.conn.peer, self.body_bytes);
+            let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
             hooks.answered(&Record { peer, head, status, body_bytes, duration });
         }
     }
@@ -587,7 +609,9 @@ impl<A: Application> Busy<'_, A> {
     fn take_buffers(&mut self) {
         let buffers = &self.worker.buffers;
         self.conn.writer.out = buffers.take_output();
-        self.reader().buffer = buffers.take_input();
+        if self.reader().buffer.is_empty() {
+            self.reader().buffer = buffers.take_input();
+        }
     }
 
     fn give_buffers(&mut self) {
