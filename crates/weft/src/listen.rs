@@ -88,7 +88,7 @@ struct SocketFile(PathBuf);
 
 impl Listener {
     /// Listens on all that an address stands for.
-    pub(crate) fn bind(address: &Address, backlog: u16) -> Result<Vec<Listener>> {
+    pub(crate) fn bind(address: &Address, settings: &Settings) -> Result<Vec<Listener>> {
         let failed = |bound: &dyn fmt::Display, error: io::Error| {
             Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).because(error)
         };
@@ -96,39 +96,54 @@ impl Listener {
             Address::Any(port) => {
                 let six = SocketAddr::from(([0u16; 8], *port));
                 let four = SocketAddr::from(([0u8; 4], *port));
-                let listener = match tcp(six, backlog) {
+                let listener = match tcp(six, settings) {
                     // Some machines have no IPv6 at all.
-                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(four, backlog),
+                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(four, settings),
                     other => other,
                 };
                 Ok(vec![listener.map_err(|error| failed(&format!(":{port}"), error.into()))?])
             }
             Address::Host(host) => {
                 let addresses = host.to_socket_addrs().map_err(|error| failed(host, error))?;
-                let listen =
-                    |address| tcp(address, backlog).map_err(|error| failed(&address, error.into()));
+                let listen = |address| {
+                    tcp(address, settings).map_err(|error| failed(&address, error.into()))
+                };
                 addresses.map(listen).collect()
             }
             Address::Unix(path) => {
-                let listener = unix(path, backlog);
+                let listener = unix(path, settings.backlog);
                 Ok(vec![listener.map_err(|error| failed(&path.display(), error))?])
             }
         }
     }
 }
 
-fn tcp(address: SocketAddr, backlog: u16) -> rustix::io::Result<Listener> {
+impl Listener {
+    /// Another socket on the same address, if that can be had.
+    pub(crate) fn again(&self, settings: &Settings) -> Option<Result<Listener>> {
+        let Bound::Tcp(address) = self.bound else { return None };
+        Some(tcp(address, settings).map_err(|error| {
+            let reason = format!("cannot listen on {address} once more");
+            Error::new(ErrorKind::Listen, reason).because(io::Error::from(error))
+        }))
+    }
+}
+
+fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if settings.reuse_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
     // Accepted sockets inherit this; our packets are never to wait for the peer's ACK.
     sockopt::set_tcp_nodelay(&socket, true)?;
     if address.ip().is_unspecified() && address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, backlog.into())?;
+    rustix::net::listen(&socket, settings.backlog.into())?;
     let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
     Ok(Listener { socket, bound: Bound::Tcp(bound), _file: None })
 }

@@ -14,7 +14,7 @@ use crate::conn::{Stream, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
 use crate::listen::{self, Address, Bound, Gate, Listener};
-use crate::request::Peer;
+use crate::request::{Peer, Stop};
 use crate::settings::Settings;
 use crate::worker::{Accepted, Worker};
 
@@ -73,7 +73,7 @@ impl<A> Server<A> {
     }
 
     /// Sets the limits and clocks. To be called before [`listen`](Server::listen), which
-    /// needs the backlog.
+    /// needs some of them.
     pub fn settings(mut self, settings: Settings) -> Server<A> {
         self.settings = settings;
         self
@@ -91,7 +91,7 @@ impl<A> Server<A> {
     /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
     pub fn listen(mut self, address: impl ToString) -> Result<Server<A>> {
         let address: Address = address.to_string().parse()?;
-        self.listeners.extend(Listener::bind(&address, self.settings.backlog)?);
+        self.listeners.extend(Listener::bind(&address, &self.settings)?);
         Ok(self)
     }
 
@@ -115,40 +115,22 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop.
-    pub fn start(self) -> Result<Running> {
+    pub fn start(mut self) -> Result<Running> {
         if self.listeners.is_empty() {
             return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
         }
         let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
         let (stop, stopped) = watch::channel(None);
-        let gate = Gate::new(&self.settings);
+        let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
         let mut threads = Vec::new();
-        let mut desks = Vec::new();
-        let mut acceptor = Some(Acceptor { listeners: self.listeners, gate, stopped });
-        for number in 0..self.workers {
-            let (sender, accepted) = mpsc::unbounded_channel();
-            desks.push(Desk { sender, load: Arc::default() });
-            // A single worker accepts its connections itself.
-            let own = if self.workers == 1 { acceptor.take() } else { None };
-            let own = own.map(|acceptor| (acceptor, std::mem::take(&mut desks)));
-            let (app, settings, hooks) =
-                (self.app.clone(), self.settings.clone(), self.hooks.clone());
-            let stopped = stop.subscribe();
-            threads.push(spawn(format!("weft-{number}"), move |runtime| {
-                let hooks = hooks.map(|make| make());
-                let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
-                runtime.block_on(async move {
-                    if let Some((acceptor, desks)) = own {
-                        acceptor.spawn(desks);
-                    }
-                    worker.run(accepted).await;
-                });
-            })?);
-        }
-        if let Some(acceptor) = acceptor {
+        let mut acceptors = self.acceptors(&desks, &stopped)?;
+        drop(desks);
+        if acceptors.len() < self.workers {
+            // One acceptor for several workers has a thread of its own.
+            let acceptors = std::mem::take(&mut acceptors);
             threads.push(spawn("weft-accept".to_owned(), move |runtime| {
-                let tasks = runtime.block_on(async move { acceptor.spawn(desks) });
-                runtime.block_on(async move {
+                runtime.block_on(async {
+                    let tasks: Vec<_> = acceptors.into_iter().flat_map(Acceptor::spawn).collect();
                     for task in tasks {
                         // A task that panicked has nothing more to accept.
                         let _ = task.await;
@@ -156,7 +138,45 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
                 });
             })?);
         }
+        let mut acceptors = acceptors.into_iter();
+        for (number, queue) in queues.into_iter().enumerate() {
+            let acceptor = acceptors.next();
+            let (app, settings, hooks) =
+                (self.app.clone(), self.settings.clone(), self.hooks.clone());
+            let stopped = stopped.clone();
+            threads.push(spawn(format!("weft-{number}"), move |runtime| {
+                let hooks = hooks.map(|make| make());
+                let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
+                runtime.block_on(async move {
+                    acceptor.map(Acceptor::spawn);
+                    worker.run(queue).await;
+                });
+            })?);
+        }
         Ok(Running { addresses, stop, threads })
+    }
+
+    /// One acceptor for all workers, or one for each.
+    fn acceptors(&mut self, desks: &[Desk], stopped: &Stop) -> Result<Vec<Acceptor>> {
+        let gate = Gate::new(&self.settings);
+        let acceptor = |sockets| Acceptor { sockets, gate: gate.clone(), stopped: stopped.clone() };
+        let listeners = std::mem::take(&mut self.listeners);
+        if !self.settings.reuse_port {
+            let sockets = listeners.into_iter().map(|listener| (listener, desks.to_vec()));
+            return Ok(vec![acceptor(sockets.collect())]);
+        }
+        let mut others = Vec::new();
+        for desk in &desks[1..] {
+            let again = listeners.iter().filter_map(|listener| listener.again(&self.settings));
+            let sockets = again.map(|listener| Ok((listener?, vec![desk.clone()])));
+            others.push(acceptor(sockets.collect::<Result<_>>()?));
+        }
+        let sockets = listeners.into_iter().map(|listener| match listener.bound {
+            Bound::Tcp(_) => (listener, desks[..1].to_vec()),
+            Bound::Unix(_) => (listener, desks.to_vec()),
+        });
+        others.insert(0, acceptor(sockets.collect()));
+        Ok(others)
     }
 
     /// Starts the server and waits for it.
@@ -210,25 +230,32 @@ impl Running {
     }
 }
 
-/// Where the acceptor leaves connections for a worker, and how many that one has.
+/// Where acceptors leave connections for a worker, and how many that one has.
+#[derive(Clone)]
 struct Desk {
     sender: mpsc::UnboundedSender<Accepted>,
     load: Arc<AtomicUsize>,
 }
 
+/// A desk, and the worker's side of it. The queue is bounded by the connection limit.
+fn desk() -> (Desk, mpsc::UnboundedReceiver<Accepted>) {
+    let (sender, accepted) = mpsc::unbounded_channel();
+    (Desk { sender, load: Arc::default() }, accepted)
+}
+
+/// Accepts from some sockets, each for some workers.
 struct Acceptor {
-    listeners: Vec<Listener>,
+    sockets: Vec<(Listener, Vec<Desk>)>,
     gate: Arc<Gate>,
-    stopped: watch::Receiver<Option<Duration>>,
+    stopped: Stop,
 }
 
 impl Acceptor {
     /// Accepts from each socket in a task, for the worker that has least to do.
-    fn spawn(self, desks: Vec<Desk>) -> Vec<tokio::task::JoinHandle<()>> {
-        let desks = Rc::new(desks);
-        let tasks = self.listeners.into_iter().map(|listener| {
-            let (desks, gate, mut stopped) =
-                (desks.clone(), self.gate.clone(), self.stopped.clone());
+    fn spawn(self) -> Vec<tokio::task::JoinHandle<()>> {
+        let Acceptor { sockets, gate, stopped } = self;
+        let accept = |(listener, desks): (Listener, Vec<Desk>)| {
+            let (gate, mut stopped) = (gate.clone(), stopped.clone());
             tokio::task::spawn_local(async move {
                 let deliver = |mut accepted: Accepted| {
                     let desk = desks.iter().min_by_key(|desk| desk.load.load(Relaxed));
@@ -245,8 +272,8 @@ impl Acceptor {
                 };
                 listen::accept(listener, gate, deliver, stopped).await;
             })
-        });
-        tasks.collect()
+        };
+        sockets.into_iter().map(accept).collect()
     }
 }
 

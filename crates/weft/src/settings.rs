@@ -78,6 +78,14 @@ pub struct Settings {
     /// Default 4,096; the kernel may lower it (`net.core.somaxconn`).
     pub backlog: u16,
 
+    /// Whether each worker listens on a socket of its own (`SO_REUSEPORT`), among which the
+    /// kernel deals connections out by chance. Otherwise one thread accepts, and gives
+    /// each connection to the worker that has the fewest. Unix sockets have one acceptor
+    /// in any case. To be set before [`Server::listen`](crate::Server::listen).
+    ///
+    /// Default false: chance leaves some workers with twice the connections of others.
+    pub reuse_port: bool,
+
     /// From accepting a connection, or from the first byte of a later request, to
     /// the end of the head: absolute, however many bytes come; then 408.
     ///
@@ -161,6 +169,7 @@ impl Default for Settings {
             max_connections: 16_384,
             max_connections_per_peer: 4_096,
             backlog: 4_096,
+            reuse_port: false,
             head_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(60),
             min_bytes_per_second: 500,

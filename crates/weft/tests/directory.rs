@@ -719,7 +719,7 @@ fn what_may_not_be_read_is_forbidden() {
         ("closed-index/index.html", SECRET),
         ("open.txt", "open"),
     ]);
-    let none = fs::Permissions::from_mode(0);
+    let none = fs::Permissions::from_mode(0o000);
     for name in ["closed.txt", "closed", "closed-index/index.html"] {
         fs::set_permissions(tree.path(name), none.clone()).unwrap();
     }
@@ -746,6 +746,9 @@ fn what_may_not_be_read_is_forbidden() {
 
 // -- several at a time, and files that change
 
+/// A request's method and target, and its answer's status and body.
+type Exchange<'a> = (&'a str, &'a str, u16, &'a [u8]);
+
 #[test]
 fn pipelined_files_come_in_order() {
     let tree = Tree::with(&[("404.html", "none"), ("empty", ""), ("a.txt", "a")]);
@@ -754,7 +757,7 @@ fn pipelined_files_come_in_order() {
     let server = tree.serve();
     let (large, missing) = (&large[..], &b"none"[..]);
     // Each row is one write.
-    let rows: [&[(&str, &str, u16, &[u8])]; _] = [
+    let rows: [&[Exchange]; _] = [
         &[("GET", "/a.txt", 200, b"a"), ("GET", "/404.html", 200, missing)],
         &[("GET", "/large", 200, large), ("GET", "/a.txt", 200, b"a")],
         &[("GET", "/a.txt", 200, b"a"), ("GET", "/large", 200, large)],

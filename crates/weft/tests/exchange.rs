@@ -772,6 +772,20 @@ fn a_shutdown_ends_when_its_grace_does() {
 }
 
 #[test]
+fn workers_may_listen_on_sockets_of_their_own() {
+    let settings = Settings { reuse_port: true, ..Settings::default() };
+    let server = Server::new(echo).settings(settings).workers(3);
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    for _ in 0..50 {
+        Client::connect(&server).assert_open("/");
+    }
+    let mut idle = Client::connect(&server);
+    idle.assert_open("/");
+    stop(server);
+    idle.assert_closed();
+}
+
+#[test]
 fn several_workers_share_the_connections() {
     let server = Server::new(async |_: Request| {
         Response::text(std::thread::current().name().unwrap_or("?").to_owned())

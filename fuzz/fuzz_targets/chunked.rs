@@ -1,0 +1,17 @@
+//! A chunked body is decoded alike however it comes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weft::bare;
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (piece, body) = input;
+    let whole = bare::decode_chunked(body, body.len());
+    let pieces = bare::decode_chunked(body, usize::from(piece));
+    match (whole, pieces) {
+        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
+        (Err(whole), Err(pieces)) => assert_eq!(whole.kind(), pieces.kind()),
+        (Err(_), Ok(None)) => {}
+        (whole, pieces) => panic!("whole: {whole:?}, in pieces: {pieces:?}"),
+    }
+});

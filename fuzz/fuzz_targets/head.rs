@@ -1,0 +1,29 @@
+//! A head is understood alike however it is cut, and what is behind it does not matter.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use weft::bare;
+
+fuzz_target!(|input: (Vec<u16>, &[u8])| {
+    let (cuts, head) = input;
+    let whole = bare::parse(head);
+    let _ = bare::frame(head);
+
+    let mut ends: Vec<usize> = cuts.iter().map(|&cut| usize::from(cut) % (head.len() + 1)).collect();
+    ends.sort_unstable();
+    ends.push(head.len());
+    let pieces = bare::parse_in_pieces(head, ends);
+    match (&whole, &pieces) {
+        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
+        (Err(whole), Err(pieces)) => assert_eq!(whole.kind(), pieces.kind()),
+        // A line that did not end yet is judged when it does.
+        (Err(_), Ok(None)) => {}
+        (whole, pieces) => panic!("whole: {whole:?}, in pieces: {pieces:?}"),
+    }
+    if let Ok(Some((length, fields))) = whole {
+        assert!(length <= head.len());
+        assert!(head[..length].ends_with(b"\r\n\r\n"));
+        assert!(head[..length].iter().filter(|&&b| b == b'\n').count() >= fields + 2);
+        assert_eq!(bare::parse(&head[..length]).unwrap(), Some((length, fields)));
+    }
+});
