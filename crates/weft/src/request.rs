@@ -35,9 +35,12 @@ pub struct Request {
     extensions: Extensions,
 }
 
-/// The request line and the fields.
+/// The request line and the fields. It is cheap to clone, and to move.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct Head(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     method: Method,
     target: Span,
     /// The part of the target that names something on this server: path and query.
@@ -199,39 +202,39 @@ impl Head {
         headers: Headers,
     ) -> Head {
         let decoded = OnceLock::new();
-        Head { method, target, local, authority, version, headers, decoded }
+        Head(Arc::new(Parts { method, target, local, authority, version, headers, decoded }))
     }
 
     /// The method.
     pub fn method(&self) -> &Method {
-        &self.method
+        &self.0.method
     }
 
     /// The version of the protocol that the request came in.
     pub fn version(&self) -> Version {
-        self.version
+        self.0.version
     }
 
     /// The fields of the head.
     pub fn headers(&self) -> &Headers {
-        &self.headers
+        &self.0.headers
     }
 
     /// The request target as it was sent, in whichever of its forms (RFC 9112 §3.2).
     pub fn target(&self) -> &str {
-        self.text(self.target)
+        self.text(self.0.target)
     }
 
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
     /// the authority form.
     pub fn path(&self) -> &str {
-        let local = self.text(self.local);
+        let local = self.text(self.0.local);
         local.split_once('?').map_or(local, |(path, _)| path)
     }
 
     /// What follows the `?` of the target, not decoded.
     pub fn query(&self) -> Option<&str> {
-        self.text(self.local).split_once('?').map(|(_, query)| query)
+        self.text(self.0.local).split_once('?').map(|(_, query)| query)
     }
 
     /// The segments of the path, each percent-decoded, so that routing can be a
@@ -239,20 +242,20 @@ impl Head {
     /// `/buenos/d%C3%ADas` is `["buenos", "días"]`.
     pub fn segments(&self) -> Segments<'_> {
         let path = self.path();
-        Segments::new(path, || self.decoded.get_or_init(|| decode_segments(path)))
+        Segments::new(path, || self.0.decoded.get_or_init(|| decode_segments(path)))
     }
 
     /// The authority that the request is for: the target's if it has one
     /// (RFC 9112 §3.2.2), otherwise the `Host` field's. `None` if neither is there.
     pub fn authority(&self) -> Option<&str> {
-        match self.authority {
+        match self.0.authority {
             Some(authority) => Some(self.text(authority)),
-            None => self.headers.get("host"),
+            None => self.0.headers.get("host"),
         }
     }
 
     fn text(&self, span: Span) -> &str {
-        let bytes = span.of(self.headers.text());
+        let bytes = span.of(self.0.headers.text());
         std::str::from_utf8(bytes).expect("framing refuses a target that is no UTF-8")
     }
 }

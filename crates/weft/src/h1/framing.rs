@@ -3,6 +3,7 @@
 use http::{Method, StatusCode, Version};
 
 use super::parse::{Head, Known, Occurrence, Span};
+use super::scan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::headers::members;
 
@@ -172,16 +173,12 @@ fn check_authority(authority: &[u8]) -> Result<()> {
 }
 
 /// unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
-fn is_reg_name(mut host: &[u8]) -> bool {
-    loop {
-        host = match host {
-            [] => return true,
-            [b'%', a, b, rest @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => rest,
-            [b, rest @ ..] if b.is_ascii_alphanumeric() => rest,
-            [b, rest @ ..] if b"-._~!$&'()*+,;=".contains(b) => rest,
-            _ => return false,
-        }
-    }
+fn is_reg_name(host: &[u8]) -> bool {
+    static REG_NAME: [bool; 256] = scan::letters_digits_and(b"%-._~!$&'()*+,;=");
+    let encoded =
+        |rest: &[u8]| matches!(rest, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+    host.iter().all(|&b| REG_NAME[b as usize])
+        && (!host.contains(&b'%') || host.split(|&b| b == b'%').skip(1).all(encoded))
 }
 
 /// How a response's end is shown (RFC 9112 §6).

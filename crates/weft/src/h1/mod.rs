@@ -5,7 +5,7 @@
 //! 1. An idle connection waits in `worker.rs` for something to read; it owns no buffer.
 //!    When there is something, [`serve`] takes over.
 //! 2. `next_head` reads until the head is whole, and `parse` finds its parts.
-//! 3. `answer` lets `framing` decide what follows the head. A body that is not all here
+//! 3. `begin` lets `framing` decide what follows the head. A body that is not all here
 //!    yet is put on loan: it takes the connection's reader with it (`incoming`).
 //! 4. The application is called. While it thinks, `poll_attend` looks after the connection:
 //!    earlier answers are sent, a 100 too, and a client that goes away is noticed.
@@ -44,7 +44,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::headers::Headers;
 use crate::hooks::Record;
 use crate::request::{Head, Request};
-use crate::response::{Payload, Response};
+use crate::response::{File, Payload, Response};
 use crate::settings::Disconnect;
 use crate::worker::Worker;
 
@@ -65,7 +65,7 @@ const TURN: u32 = 64;
 
 /// Serves a connection that has something to read, until it is drained.
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Next {
-    let mut h1 = Busy {
+    let mut busy = Busy {
         pace: Pace::new(&worker.settings),
         input: Input::Clear,
         response: Stage::Awaited,
@@ -74,15 +74,15 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
         conn,
         worker,
     };
-    h1.take_buffers();
-    let mut next = h1.burst().await;
-    if next != Next::Rest && h1.flush().await.is_err() {
+    busy.take_buffers();
+    let mut next = busy.burst().await;
+    if next != Next::Rest && busy.flush().await.is_err() {
         next = Next::Close;
     }
     if next == Next::Linger {
-        h1.linger().await;
+        busy.linger().await;
     }
-    h1.give_buffers();
+    busy.give_buffers();
     next
 }
 
@@ -108,6 +108,14 @@ enum Stage {
     /// can still be changed.
     Gathered(usize),
     Begun,
+}
+
+/// What is left of a response when its head is gathered.
+enum Rest {
+    /// Bytes that are gathered too, and so many that they have to go.
+    Gathered,
+    Stream(Body, Outgoing),
+    File(File),
 }
 
 /// What stands in the input before the next request.
@@ -138,15 +146,17 @@ impl<A: Application> Busy<'_, A> {
             return Next::Close;
         }
         for turn in 1.. {
-            let next = match self.next_head().await {
-                Ok(Some((head, length))) => self.answer(head, length).await,
+            let begun = match self.next_head().await {
+                Ok(Some((head, length))) => self.begin(head, length),
                 Ok(None) => return Next::Rest,
                 Err(error) => Err(error),
             };
-            match next {
-                Ok(Next::Rest) => {}
-                Ok(close) => return close,
-                Err(error) => return self.refuse(&error),
+            let next = match begun {
+                Ok((exchange, request)) => self.answer(exchange, request).await,
+                Err(error) => self.refuse(&error),
+            };
+            if next != Next::Rest {
+                return next;
             }
             if turn % TURN == 0 {
                 tokio::task::yield_now().await;
@@ -182,8 +192,8 @@ impl<A: Application> Busy<'_, A> {
         }
     }
 
-    /// Answers one request: calls the application and sends its response.
-    async fn answer(&mut self, parsed: parse::Head, length: usize) -> Result<Next> {
+    /// Makes a request of a head and of what follows it.
+    fn begin(&mut self, parsed: parse::Head, length: usize) -> Result<(Exchange, Request)> {
         let text = self.reader().buffer.split_to(length).freeze();
         let framed = framing::request(&parsed, &text)?;
         if parsed.method == Method::CONNECT {
@@ -191,9 +201,8 @@ impl<A: Application> Busy<'_, A> {
         }
         self.conn.requests += 1;
         self.interim = parsed.version != Version::HTTP_10;
-        let worker = self.worker;
         let parse::Head { method, target, version, fields, .. } = parsed;
-        let last = worker.settings.max_requests;
+        let last = self.worker.settings.max_requests;
         let mut exchange = Exchange {
             version,
             head_only: method == Method::HEAD,
@@ -202,26 +211,30 @@ impl<A: Application> Busy<'_, A> {
         };
         let names = (framed.authority, framed.local);
         let head = Head::new(method, version, target, names, Headers::new(text, fields));
-        if worker.hooks.is_some() {
+        if self.worker.hooks.is_some() {
             exchange.record = Some((head.clone(), Stopwatch::start()));
         }
         let body = self.request_body(&framed);
-        let request = Request::new(head, body, self.conn.shared.clone());
+        Ok((exchange, Request::new(head, body, self.conn.shared.clone())))
+    }
+
+    /// Answers one request: calls the application and sends its response.
+    async fn answer(&mut self, mut exchange: Exchange, request: Request) -> Next {
         let response = match self.call(request).await {
             Ok(response) => {
                 self.send_hints();
                 response
             }
             Err(error) => {
-                worker.report(&self.conn.shared.peer, &error);
+                self.worker.report(&self.conn.shared.peer, &error);
                 if error.kind() == ErrorKind::Disconnected {
-                    return Ok(Next::Close);
+                    return Next::Close;
                 }
                 exchange.keep_alive = false;
                 error.into()
             }
         };
-        Ok(self.respond(exchange, response).await)
+        self.respond(exchange, response).await
     }
 
     /// The body of a request: its bytes if they are here, otherwise the means to read them.
@@ -339,22 +352,28 @@ impl<A: Application> Busy<'_, A> {
     async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
         let worker = self.worker;
         let mut status = response.status;
-        let mut sent = self.send_response(&exchange, response).await;
+        let mut sent = match self.gather_response(&mut exchange, response) {
+            Ok(None) => Ok(()),
+            // Boxed, for what is not done at once is large and rare.
+            Ok(Some(rest)) => Box::pin(self.send_rest(rest)).await,
+            Err(error) => Err(error),
+        };
         if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
             worker.report(&self.conn.shared.peer, error);
             self.conn.writer.out.truncate(head);
             exchange.keep_alive = false;
             let replacement = Response::from(error);
             status = replacement.status;
-            sent = self.send_response(&exchange, replacement).await;
+            sent = self.gather_response(&mut exchange, replacement).map(|_| ());
         }
         self.response = Stage::Awaited;
         if let Some((head, watch)) = &exchange.record {
             self.record(Some(head), status, watch.elapsed());
         }
         match sent {
-            Ok(true) => self.clear_input().await,
-            Ok(false) => self.closing(),
+            Ok(()) if !exchange.keep_alive => self.closing(),
+            Ok(()) if matches!(self.input, Input::Clear) => Next::Rest,
+            Ok(()) => Box::pin(self.clear_input()).await,
             Err(error) => {
                 worker.report(&self.conn.shared.peer, &error);
                 self.conn.writer.abandon();
@@ -363,55 +382,64 @@ impl<A: Application> Busy<'_, A> {
         }
     }
 
-    /// Gathers a response, and sends as much of it as must be sent now. Says whether the
-    /// connection may go on.
-    ///
-    /// # Errors
-    /// As long as the response is only [`Stage::Gathered`], another may take its place.
-    async fn send_response(&mut self, exchange: &Exchange, response: Response) -> Result<bool> {
+    /// Gathers the head of a response and, if it is small, the body; says what is left to
+    /// be sent. Here it turns out whether the connection may go on.
+    fn gather_response(
+        &mut self,
+        exchange: &mut Exchange,
+        response: Response,
+    ) -> Result<Option<Rest>> {
         if let Input::Lent(loan) = &self.input
             && let Some(returned) = loan.returned()
         {
             self.take_back(returned);
         }
-        let writer = &mut self.conn.writer;
-        self.response = Stage::Gathered(writer.out.len());
+        self.response = Stage::Gathered(self.conn.writer.out.len());
         self.body_bytes = 0;
         let length = sound_length(&response, exchange.head_only)?;
-        let Response { status, headers, payload } = response;
-        let framing = framing::response(exchange.version, status, length);
-        let keep_alive = exchange.keep_alive
-            && framing != Outgoing::UntilClose
-            && self.input_is_bounded()
-            && !self.worker.draining();
+        let framing = framing::response(exchange.version, response.status, length);
+        exchange.keep_alive &=
+            framing != Outgoing::UntilClose && self.input_is_bounded() && !self.worker.draining();
         let writer = &mut self.conn.writer;
         compose::head(
             &mut writer.out,
             &compose::Head {
                 version: exchange.version,
-                status,
-                fields: &headers,
+                status: response.status,
+                fields: &response.headers,
                 framing,
-                keep_alive,
+                keep_alive: exchange.keep_alive,
                 date: &self.worker.date.line(),
                 server: &self.worker.server_line,
             },
         );
         if exchange.head_only || framing == Outgoing::Bodiless {
-            return Ok(keep_alive);
+            return Ok(None);
         }
-        match payload {
+        Ok(match response.payload {
+            Payload::File(file) => Some(Rest::File(file)),
             Payload::Body(body) => match body.into_bytes() {
-                Ok(bytes) => self.gather(bytes).await?,
-                Err(stream) => self.send_stream(stream, framing).await?,
+                Err(stream) => Some(Rest::Stream(stream, framing)),
+                Ok(bytes) => {
+                    self.body_bytes = bytes.len() as u64;
+                    writer.push(bytes);
+                    writer.must_flush().then_some(Rest::Gathered)
+                }
             },
-            Payload::File(file) => {
+        })
+    }
+
+    /// Sends what is left of a response.
+    async fn send_rest(&mut self, rest: Rest) -> Result<()> {
+        match rest {
+            Rest::Gathered => self.flush().await,
+            Rest::Stream(body, framing) => self.send_stream(body, framing).await,
+            Rest::File(file) => {
                 self.response = Stage::Begun;
                 self.body_bytes = file.length;
-                writer.send_file(&file, &self.conn.deadline, &mut self.pace).await?;
+                self.conn.writer.send_file(&file, &self.conn.deadline, &mut self.pace).await
             }
         }
-        Ok(keep_alive)
     }
 
     /// Sends the body that a stream makes, flushing when the stream is pending.
@@ -475,9 +503,6 @@ impl<A: Application> Busy<'_, A> {
 
     /// Gets what is left in the input of this request out of the way.
     async fn clear_input(&mut self) -> Next {
-        if let Input::Clear = self.input {
-            return Next::Rest;
-        }
         // The client may wait for the response before it sends the rest.
         if self.flush().await.is_err() {
             return Next::Close;

@@ -103,21 +103,23 @@ pub(super) fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }
 
-static TOKEN: [bool; 256] = {
+static TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
+
+/// A table of the bytes that are ASCII letters, digits, or one of these.
+pub(super) const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut b = 0;
     while b < 256 {
         table[b] = (b as u8).is_ascii_alphanumeric();
         b += 1;
     }
-    let others = b"!#$%&'*+-.^_`|~";
     let mut i = 0;
     while i < others.len() {
         table[others[i] as usize] = true;
         i += 1;
     }
     table
-};
+}
 
 #[cfg(test)]
 mod tests {
