@@ -228,7 +228,7 @@ fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, 
 
 fn admit(gate: &Arc<Gate>, socket: AcceptedSocket, peer: Peer, deliver: &mut impl FnMut(Accepted)) {
     match gate.enter(peer.address().map(|address| address.ip())) {
-        Some(place) => deliver(Accepted { transport: socket, peer, place }),
+        Some(place) => deliver(Accepted { socket, peer, place }),
         None => turn_away(&socket),
     }
 }

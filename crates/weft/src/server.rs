@@ -195,7 +195,8 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
         let (_, never) = watch::channel(None);
         let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks, never);
         let transport = Transport::Other(Box::new(stream));
-        worker.with_clock(worker.connection(transport, Peer::default())).await;
+        let mut conn = worker.connection(transport, Peer::default());
+        worker.with_clock(worker.serve(&mut conn)).await;
     }
 }
 

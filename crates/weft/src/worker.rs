@@ -16,12 +16,11 @@ use crate::buffers::Buffers;
 use crate::conn::{Connection, Transport};
 use crate::date::Date;
 use crate::deadline::Deadlines;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::h1::parse::Limits;
 use crate::h1::{self, Next};
 use crate::hooks::Hooks;
 use crate::listen::Place;
-use crate::proxy_protocol::Preface;
 use crate::request::{Peer, Shared, Stop};
 use crate::settings::Settings;
 
@@ -47,7 +46,7 @@ const MOST_HEAD_BYTES: usize = 65_000;
 
 /// A connection that was accepted for a worker.
 pub(crate) struct Accepted {
-    pub(crate) transport: AcceptedSocket,
+    pub(crate) socket: AcceptedSocket,
     pub(crate) peer: Peer,
     pub(crate) place: Place,
 }
@@ -109,14 +108,18 @@ impl<A: Application> Worker<A> {
     {
         let sweeper = self.clone();
         tokio::task::spawn_local(async move { sweeper.sweep().await });
-        while let Some(Accepted { transport, peer, place }) = accepted.recv().await {
+        while let Some(Accepted { socket, peer, place }) = accepted.recv().await {
+            let mut conn = match socket.register() {
+                Ok(transport) => self.connection(transport, peer),
+                Err(error) => {
+                    self.report(&peer, &error.into());
+                    continue;
+                }
+            };
             let worker = self.clone();
             tokio::task::spawn_local(async move {
-                let _place = place;
-                match transport.register() {
-                    Ok(transport) => worker.connection(transport, peer).await,
-                    Err(error) => worker.report(&peer, &error.into()),
-                }
+                worker.serve(&mut conn).await;
+                drop(place);
             });
         }
         self.draining.set(true);
@@ -132,29 +135,27 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Serves one connection to its end.
-    pub(crate) async fn connection(&self, transport: Transport, peer: Peer) {
-        let _open = self.open();
-        let is_proxy = self.settings.is_proxy(peer.address());
+    /// A connection that has just been accepted.
+    pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> Connection {
         let deadline = self.deadlines.deadline();
-        deadline.set(self.settings.head_timeout);
-        let shared = Shared::new(peer, self.stop.clone());
-        let mut conn = Connection::new(transport, shared, deadline);
-        if is_proxy {
-            match conn.preface().await {
-                Ok(Preface { source: None, .. }) => {}
-                Ok(Preface { source, .. }) => {
-                    conn.shared = Shared::new(Peer { address: source }, self.stop.clone());
-                }
-                Err(error) => return self.report(&conn.shared.peer, &error),
-            }
+        Connection::new(transport, Shared::new(peer, self.stop.clone()), deadline)
+    }
+
+    /// Serves one connection to its end.
+    pub(crate) async fn serve(&self, conn: &mut Connection) {
+        let _open = self.open();
+        conn.deadline.set(self.settings.head_timeout);
+        if self.settings.is_proxy(conn.shared.peer.address())
+            && let Err(error) = Box::pin(self.meet_client(conn)).await
+        {
+            return self.report(&conn.shared.peer, &error);
         }
         if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&conn.shared.peer)) {
             return;
         }
-        while self.has_input(&mut conn).await {
+        while self.has_input(conn).await {
             // A connection at rest is only this loop: the state of a busy one is boxed.
-            match Box::pin(h1::serve(&mut conn, self)).await {
+            match Box::pin(h1::serve(conn, self)).await {
                 Next::Rest => conn.deadline.set(self.settings.idle_timeout),
                 Next::Close | Next::Linger => break,
             }
@@ -162,6 +163,14 @@ impl<A: Application> Worker<A> {
         if let Some(hooks) = &self.hooks {
             hooks.closed(&conn.shared.peer);
         }
+    }
+
+    /// Lets a proxy say who its client is.
+    async fn meet_client(&self, conn: &mut Connection) -> Result<()> {
+        if let Some(address) = conn.preface().await?.source {
+            conn.shared = Shared::new(Peer { address: Some(address) }, self.stop.clone());
+        }
+        Ok(())
     }
 
     /// Waits, without a buffer, for something to read. `false` when the wait is in vain.

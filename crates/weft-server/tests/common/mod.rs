@@ -1,6 +1,7 @@
 //! What the tests share: programs as children, and a client that speaks bytes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::env;
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,6 +39,26 @@ pub fn repository(path: &str) -> PathBuf {
 }
 
 // -- programs
+
+/// Says loudly that a test was skipped. The test harness hides what a test that passes
+/// prints, but not what it writes.
+pub fn skipped(why: &str) {
+    std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes()).expect("stderr is there");
+}
+
+/// Whether an outside program is installed. If it is not, the test that needs it says so
+/// and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails instead.
+#[track_caller]
+pub fn tool(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !is_there {
+        let required = env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+        assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
+        skipped(&format!("{name} is not installed"));
+    }
+    is_there
+}
 
 /// A program that runs; it is killed with the value.
 pub struct Program {
@@ -275,7 +296,11 @@ pub struct Client {
 impl Client {
     #[track_caller]
     pub fn tcp(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("a connection");
+        Client::over(TcpStream::connect(address).expect("a connection"))
+    }
+
+    /// A client on a connection that was made in some other way.
+    pub fn over(stream: TcpStream) -> Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream: Box::new(stream), came: Vec::new() }
