@@ -1,4 +1,4 @@
-//! Hello, world: `cargo run --release --example hello -- [ADDRESS]`.
+//! Hello, world: `cargo run --release -p weft-http --example hello -- [ADDRESS]`.
 
 use weft::{Request, Response};
 

@@ -1,4 +1,4 @@
-//! Routing is a `match`: `cargo run --release --example routes -- [ADDRESS]`.
+//! Routing is a `match`: `cargo run --release -p weft-http --example routes -- [ADDRESS]`.
 
 use weft::{Body, Request, Response, StatusCode};
 

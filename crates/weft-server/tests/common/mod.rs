@@ -3,7 +3,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -79,9 +79,14 @@ pub struct Ended {
 impl Program {
     #[track_caller]
     pub fn start(command: &mut Command) -> Program {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Program::writing_to(command, Stdio::piped())
+    }
+
+    #[track_caller]
+    fn writing_to(command: &mut Command, stdout: Stdio) -> Program {
+        let command = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let stdout = Output::of(child.stdout.take().expect("it is piped"));
+        let stdout = child.stdout.take().map(Output::of).unwrap_or_default();
         let stderr = Output::of(child.stderr.take().expect("it is piped"));
         Program { child, stdout, stderr }
     }
@@ -139,6 +144,7 @@ impl Drop for Program {
 }
 
 /// What a program writes, taken at once so that it never has to wait.
+#[derive(Default)]
 struct Output {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -202,7 +208,24 @@ impl Weft {
     /// Starts it, and waits until it has said where it listens.
     #[track_caller]
     pub fn start(command: &mut Command) -> Weft {
-        let mut program = Program::start(command);
+        Weft::announced(Program::start(command))
+    }
+
+    /// The same with a pipe for its log, which is full after a while: nobody reads it
+    /// before [`read_log`](Weft::read_log).
+    #[track_caller]
+    pub fn start_unread(mut command: Command) -> (Weft, PipeReader) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        (Weft::announced(Program::writing_to(&mut command, writer.into())), reader)
+    }
+
+    /// From now on the log is read.
+    pub fn read_log(&mut self, reader: PipeReader) {
+        self.program.stdout = Output::of(reader);
+    }
+
+    #[track_caller]
+    fn announced(mut program: Program) -> Weft {
         until("it says where it listens", || {
             assert!(program.is_running(), "it ended: {}", program.stderr());
             program.stderr().ends_with('\n')

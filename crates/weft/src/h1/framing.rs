@@ -145,31 +145,32 @@ fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
 
 /// `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
 fn check_authority(authority: &[u8]) -> Result<()> {
-    let refused = Err(Error::malformed("not a valid host and port"));
-    let (host, port) = match authority {
+    let place = |bytes: &[u8], end: u8| bytes.iter().position(|&b| b == end);
+    let is_sound = match authority {
+        [] => true,
         [b'[', rest @ ..] => {
-            let Some(end) = rest.iter().position(|&b| b == b']') else { return refused };
-            let address = std::str::from_utf8(&rest[..end]).ok();
-            if !address.is_some_and(|a| a.parse::<std::net::Ipv6Addr>().is_ok()) {
-                return refused;
-            }
-            (&b""[..], &rest[end + 1..])
+            place(rest, b']').is_some_and(|end| is_ipv6(&rest[..end]) && is_port(&rest[end + 1..]))
         }
         _ => {
-            let end = authority.iter().position(|&b| b == b':').unwrap_or(authority.len());
-            authority.split_at(end)
+            let (host, port) =
+                authority.split_at(place(authority, b':').unwrap_or(authority.len()));
+            !host.is_empty() && is_reg_name(host) && is_port(port)
         }
     };
-    let port_fits = match port {
-        [] => true,
-        [b':', digits @ ..] => {
-            digits.iter().all(u8::is_ascii_digit)
-                && (digits.is_empty() || content_length(digits).is_some_and(|port| port <= 65_535))
-                && !(host.is_empty() && !authority.starts_with(b"["))
-        }
+    if is_sound { Ok(()) } else { Err(Error::malformed("not a valid host and port")) }
+}
+
+fn is_ipv6(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// A port with its colon, or nothing. An empty port is valid (RFC 3986 §3.2.3).
+fn is_port(text: &[u8]) -> bool {
+    match text {
+        [] | [b':'] => true,
+        [b':', digits @ ..] => content_length(digits).is_some_and(|port| port <= 65_535),
         _ => false,
-    };
-    if port_fits && is_reg_name(host) { Ok(()) } else { refused }
+    }
 }
 
 /// unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
