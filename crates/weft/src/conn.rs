@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proxy_protocol::{self, Preface};
 use crate::request::Shared;
 use crate::send::{WriteHalf, Writer};
+use crate::settings::Settings;
 
 /// A connection, between requests or within one.
 pub(crate) struct Connection {
@@ -47,7 +48,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 impl Connection {
-    pub(crate) fn new(transport: Transport, shared: Arc<Shared>, deadline: Deadline) -> Connection {
+    pub(crate) fn new(
+        transport: Transport,
+        shared: Arc<Shared>,
+        deadline: Deadline,
+        settings: &Settings,
+    ) -> Connection {
         let (read, write) = match transport {
             Transport::Tcp(stream) => {
                 let (read, write) = stream.into_split();
@@ -64,7 +70,7 @@ impl Connection {
         };
         Connection {
             reader: Some(Reader { half: read, buffer: BytesMut::new() }),
-            writer: Writer::new(write),
+            writer: Writer::new(write, settings.max_gathered_bytes),
             deadline,
             shared,
             requests: 0,

@@ -193,11 +193,12 @@ pub(crate) async fn accept(
         };
         match accepted {
             Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
-            // The sleep, and not the next closed connection, ends the pause: a process's
-            // descriptors may be taken by others than us.
-            Err(error) if is_exhaustion(&error) => tokio::time::sleep(PAUSE).await,
             // The peer left between connecting and being accepted.
-            Err(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Out of descriptors or of memory, most likely. The sleep, and not the next
+            // closed connection, ends the pause: others may have taken what is missing.
+            Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
     while let Ok((socket, peer)) = accept_one(socket.get_ref(), &bound) {
@@ -205,14 +206,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// How long to wait when the system has no descriptor or no memory for a connection.
+/// How long to wait when the system cannot give us a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-
-fn is_exhaustion(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let exhaustions = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    exhaustions.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
 
 fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

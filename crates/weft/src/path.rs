@@ -59,7 +59,7 @@ static HEX: [u8; 256] = {
 };
 
 /// A path cut at its slashes, each segment decoded afterwards, so that an encoded
-/// slash stays within its segment. See [`Request::segments`](crate::Request::segments).
+/// slash stays within its segment. See [`Head::segments`](crate::Head::segments).
 ///
 /// Bytes that are no UTF-8 are shown as U+FFFD; `%00` is the character U+0000.
 pub struct Segments<'a>(SmallVec<[&'a str; 8]>);

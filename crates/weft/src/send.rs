@@ -30,6 +30,8 @@ pub(crate) struct Writer {
     gone: usize,
     /// A part of a body too large to be copied, to go out behind `out`.
     large: Bytes,
+    /// When so much is gathered, it is sent before more is made.
+    full: usize,
 }
 
 pub(crate) enum WriteHalf {
@@ -42,15 +44,15 @@ pub(crate) enum WriteHalf {
 /// From this size on, bytes are sent from where they are and not copied first.
 const LARGE_BYTES: usize = 16 << 10;
 
-/// When so much is gathered, it is sent before more is made.
-pub(crate) const FULL_BYTES: usize = 32 << 10;
+/// How much of a file is copied at a time where the kernel cannot send it.
+const COPIED_BYTES: usize = 32 << 10;
 
 /// How much of a file is sent before others get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
-    pub(crate) fn new(half: WriteHalf) -> Writer {
-        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new() }
+    pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
+        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full }
     }
 
     /// Whether nothing waits to be sent.
@@ -60,7 +62,7 @@ impl Writer {
 
     /// Whether what waits has to be sent before more is gathered.
     pub(crate) fn must_flush(&self) -> bool {
-        !self.large.is_empty() || self.out.len() - self.gone >= FULL_BYTES
+        !self.large.is_empty() || self.out.len() - self.gone >= self.full
     }
 
     /// Gathers bytes of a body. What is large must be flushed before anything follows.
@@ -169,7 +171,7 @@ impl Writer {
         let mut at = file.start;
         while at < end {
             let filled = self.out.len();
-            let ask = (end - at).min(FULL_BYTES as u64) as usize;
+            let ask = (end - at).min(COPIED_BYTES as u64) as usize;
             self.out.resize(filled + ask, 0);
             let read = file.file.read_at(&mut self.out[filled..], at)?;
             self.out.truncate(filled + read);

@@ -138,7 +138,8 @@ impl<A: Application> Worker<A> {
     /// A connection that has just been accepted.
     pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> Connection {
         let deadline = self.deadlines.deadline();
-        Connection::new(transport, Shared::new(peer, self.stop.clone()), deadline)
+        let shared = Shared::new(peer, self.stop.clone());
+        Connection::new(transport, shared, deadline, &self.settings)
     }
 
     /// Serves one connection to its end.

@@ -351,6 +351,34 @@ fn a_wrong_length_never_becomes_wrong_framing() {
 }
 
 #[test]
+fn a_body_of_http_body_keeps_its_length_and_its_trailers() {
+    struct Frames(Vec<http_body::Frame<Bytes>>);
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Error>>> {
+            Poll::Ready(self.0.pop().map(Ok))
+        }
+    }
+    let server = start(async |_: Request| {
+        let trailers = [(header::ETAG, weft::HeaderValue::from_static("\"x\""))];
+        let trailers = http_body::Frame::trailers(trailers.into_iter().collect());
+        let data = http_body::Frame::data(Bytes::from_static(b"abc"));
+        Response::body(Body::from_http_body(Frames(vec![trailers, data])))
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("it is there", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
+    assert_eq!(client.response().text(), "abc");
+    stop(server);
+}
+
+#[test]
 fn a_stream_is_flushed_when_it_waits() {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let receiver = Arc::new(Mutex::new(Some(receiver)));
@@ -756,6 +784,34 @@ fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
     let response = busy.response();
     assert_eq!((response.text(), response.header("connection")), ("done", Some("close")));
     busy.assert_closed();
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_shutdown_loses_no_connection_that_the_kernel_has_completed() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let server = start(move |request: Request| {
+        count.fetch_add(1, SeqCst);
+        if request.path() == "/block" {
+            // The worker's thread stands still, and accepts nobody.
+            let _ = released.lock().unwrap().recv();
+        }
+        async { Response::text("ok") }
+    });
+    let mut first = Client::connect(&server);
+    first.get("/block");
+    until("the worker stands still", || begun.load(SeqCst) == 1);
+    let mut others: Vec<Client> = (0..20).map(|_| Client::connect(&server)).collect();
+    others.iter_mut().for_each(|client| client.get("/"));
+    let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
+    release.send(()).unwrap();
+    for client in std::iter::once(&mut first).chain(&mut others) {
+        assert_eq!(client.response().status, 200);
+        client.assert_closed();
+    }
     stopping.join().unwrap();
 }
 
