@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use lexopt::prelude::*;
+use weft::Address;
 
 pub(crate) const HELP: &str = "\
 Serves the files of a folder over HTTP.
@@ -41,7 +42,11 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
         match argument {
             Short('h') | Long("help") => return Ok(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
-            Long("listen") => args.listen.push(parser.value()?.string()?),
+            Long("listen") => {
+                let address = parser.value()?.string()?;
+                address.parse::<Address>().map_err(|error| error.reason().to_owned())?;
+                args.listen.push(address);
+            }
             Long("workers") => {
                 let workers: usize = parser.value()?.parse()?;
                 if workers == 0 || workers > MOST_WORKERS {

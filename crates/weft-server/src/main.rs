@@ -4,6 +4,7 @@ mod args;
 mod log;
 mod signals;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,20 +17,30 @@ const GRACE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os()) {
-        Ok(Command::Help) => print!("{}", args::HELP),
-        Ok(Command::Version) => println!("weft {}", env!("CARGO_PKG_VERSION")),
+        Ok(Command::Help) => say(args::HELP),
+        Ok(Command::Version) => say(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Command::Serve(args)) => {
             if let Err(problem) = serve(&args) {
-                eprintln!("weft: {problem}");
+                complain(&problem);
                 return ExitCode::FAILURE;
             }
         }
         Err(problem) => {
-            eprintln!("weft: {problem}; try --help");
+            complain(&format!("{problem}; try --help"));
             return ExitCode::from(2);
         }
     }
     ExitCode::SUCCESS
+}
+
+fn say(text: &str) {
+    // Where nobody can listen, nobody is missed.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// One line, whatever stands in the arguments.
+fn complain(problem: &str) {
+    eprintln!("weft: {}", problem.replace('\n', "\\n"));
 }
 
 fn serve(args: &Args) -> Result<(), String> {
@@ -55,7 +66,14 @@ fn serve(args: &Args) -> Result<(), String> {
     };
     let running = server.map_err(|error| error.to_string())?;
     announce(&running, args, workers);
-    signals.wait();
+    let signals = signals.wait();
+    let impatient = sink.clone();
+    std::thread::spawn(move || {
+        // Who asks twice does not want to wait; but the log is written.
+        signals.wait();
+        impatient.close();
+        std::process::exit(1);
+    });
     running.shutdown(GRACE);
     sink.close();
     Ok(())

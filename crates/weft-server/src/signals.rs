@@ -22,13 +22,14 @@ impl Signals {
         Ok(Signals { runtime, interrupt, terminate })
     }
 
-    /// Waits for one of them.
-    pub(crate) fn wait(mut self) {
+    /// Waits for one of them; there may be another.
+    pub(crate) fn wait(mut self) -> Signals {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
             }
         });
+        self
     }
 }

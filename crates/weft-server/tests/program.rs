@@ -236,23 +236,23 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
         (words(&[""]), 1, "No such file or directory"),
         (vec![OsStr::from_bytes(b"\xff").into()], 1, "No such file or directory"),
         // Addresses that are none.
-        (listen(""), 1, "expected host:port, :port, [v6]:port or unix:PATH"),
-        (listen("8080"), 1, "`8080`"),
-        (listen("localhost"), 1, "`localhost`"),
-        (listen("localhost:http"), 1, "`localhost:http`"),
-        (listen("127.0.0.1:65536"), 1, "`127.0.0.1:65536`"),
-        (listen("127.0.0.1:-1"), 1, "`127.0.0.1:-1`"),
-        (listen("::1:8080"), 1, "`::1:8080`"),
-        (listen("http://127.0.0.1:0"), 1, "`http://127.0.0.1:0`"),
-        (listen("[::1]"), 1, "`[::1]`"),
-        (listen("unix:"), 1, "`unix:`"),
+        (listen(""), 2, "expected host:port, :port, [v6]:port or unix:PATH"),
+        (listen("8080"), 2, "`8080`"),
+        (listen("localhost"), 2, "`localhost`"),
+        (listen("localhost:http"), 2, "`localhost:http`"),
+        (listen("127.0.0.1:65536"), 2, "`127.0.0.1:65536`"),
+        (listen("127.0.0.1:-1"), 2, "`127.0.0.1:-1`"),
+        (listen("::1:8080"), 2, "`::1:8080`"),
+        (listen("http://127.0.0.1:0"), 2, "`http://127.0.0.1:0`"),
+        (listen("[::1]"), 2, "`[::1]`"),
+        (listen("unix:"), 2, "`unix:`"),
         // Addresses that cannot be had. The last is for documentation only (RFC 5737).
         (listen(&taken.to_string()), 1, &format!("{taken}: Address already in use")),
         (listen("unix:/nonexistent/weft"), 1, "No such file or directory"),
         (listen(&long), 1, "name too long"),
         (listen("192.0.2.1:0"), 1, "192.0.2.1:0: "),
         // A good one does not help a bad one.
-        (words(&["--listen", "127.0.0.1:0", "--listen", "8080"]), 1, "`8080`"),
+        (words(&["--listen", "127.0.0.1:0", "--listen", "8080"]), 2, "`8080`"),
     ];
     for (arguments, code, part) in cases {
         let Ended { status, stdout, stderr } =
@@ -753,4 +753,61 @@ fn a_log_that_cannot_be_written_does_not_stop_it() {
     let ended = server.stop();
     let complaint = "weft: the access log cannot be written: ";
     assert!(ended.stderr.contains(complaint), "{}", ended.stderr);
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_never_removed() {
+    let site = small_site();
+    let file = site.path().join("notes.txt");
+    fs::write(&file, "precious").unwrap();
+    let listen = format!("--listen=unix:{}", file.display());
+    let ended = common::Program::start(weft([site.path()]).arg(listen)).end();
+    assert_eq!(ended.status, Ok(1));
+    assert_eq!(fs::read_to_string(&file).ok().as_deref(), Some("precious"));
+}
+
+#[test]
+fn a_connection_that_the_kernel_has_completed_is_answered_at_the_end() {
+    let site = small_site();
+    for workers in ["1", "2"] {
+        for round in 0..20 {
+            let server = Weft::serve(site.path(), &["--workers", workers]);
+            // While it stands still the kernel completes the connection and takes the request.
+            server.signal(Signal::STOP);
+            let mut client = server.client();
+            client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            server.signal(Signal::TERM);
+            server.signal(Signal::CONT);
+            assert_eq!(client.response().status, 200, "round {round}, {workers} workers");
+            assert_eq!(server.end().status, Ok(0));
+        }
+    }
+}
+
+#[test]
+fn a_socket_file_of_another_is_left_alone() {
+    let site = small_site();
+    let socket = site.path().join("s");
+    let listen = format!("--listen=unix:{}", socket.display());
+    let first = Weft::start(weft([site.path()]).arg(&listen));
+    fs::remove_file(&socket).unwrap();
+    let second = Weft::start(weft([site.path()]).arg(&listen));
+    first.stop();
+    assert_eq!(Client::unix(&socket).get("/a.txt").status, 200);
+    second.stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let site = small_site();
+    fs::write(site.path().join("large"), vec![b'x'; 64 << 20]).unwrap();
+    let server = Weft::serve(site.path(), &[]);
+    let mut client = server.client();
+    // A download that nobody takes keeps the server from ending.
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head();
+    server.signal(Signal::INT);
+    until("it stops listening", || TcpStream::connect(server.address()).is_err());
+    server.signal(Signal::INT);
+    assert_eq!(server.end().status, Ok(1));
 }

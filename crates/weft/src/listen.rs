@@ -6,7 +6,8 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,8 +84,16 @@ pub(crate) struct Listener {
     _file: Option<SocketFile>,
 }
 
-/// The file of a Unix socket, which goes with it.
-struct SocketFile(PathBuf);
+/// The file of a Unix socket, which goes with it; by its number, for the path may have
+/// become another's.
+struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
 
 impl Listener {
     /// Listens on all that an address stands for.
@@ -148,9 +157,11 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     Ok(Listener { socket, bound: Bound::Tcp(bound), _file: None })
 }
 
-fn unix(path: &PathBuf, backlog: u16) -> io::Result<Listener> {
-    // A socket file that nobody listens on was left by a process that is gone.
-    if let Err(error) = std::os::unix::net::UnixStream::connect(path)
+fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
+    // A socket that nobody listens on was left by a process that is gone. What is no
+    // socket refuses connections too, and is not ours to remove.
+    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+        && let Err(error) = std::os::unix::net::UnixStream::connect(path)
         && error.kind() == io::ErrorKind::ConnectionRefused
     {
         std::fs::remove_file(path)?;
@@ -159,14 +170,16 @@ fn unix(path: &PathBuf, backlog: u16) -> io::Result<Listener> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog.into())?;
-    let file = SocketFile(path.clone());
-    Ok(Listener { socket, bound: Bound::Unix(path.clone()), _file: Some(file) })
+    let file = SocketFile { path: path.to_owned(), inode: inode(path)? };
+    Ok(Listener { socket, bound: Bound::Unix(path.to_owned()), _file: Some(file) })
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already, which is as well.
-        let _ = std::fs::remove_file(&self.0);
+        if inode(&self.path).is_ok_and(|now| now == self.inode) {
+            // Somebody may have been faster, which is as well.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -226,10 +226,13 @@ impl Head {
     }
 
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
-    /// the authority form.
+    /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
         let local = self.text(self.0.local);
-        local.split_once('?').map_or(local, |(path, _)| path)
+        match local.split_once('?').map_or(local, |(path, _)| path) {
+            "" if self.0.method != Method::CONNECT => "/",
+            path => path,
+        }
     }
 
     /// What follows the `?` of the target, not decoded.

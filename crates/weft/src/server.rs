@@ -196,6 +196,7 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
         let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks, never);
         let transport = Transport::Other(Box::new(stream));
         let mut conn = worker.connection(transport, Peer::default());
+        worker.count_in();
         worker.with_clock(worker.serve(&mut conn)).await;
     }
 }

@@ -116,10 +116,12 @@ impl<A: Application> Worker<A> {
                     continue;
                 }
             };
-            let worker = self.clone();
+            // Counted here, and not by its task: a stop may come before that begins.
+            self.count_in();
+            let open = Open(self.clone());
             tokio::task::spawn_local(async move {
-                worker.serve(&mut conn).await;
-                drop(place);
+                open.0.serve(&mut conn).await;
+                drop((place, open));
             });
         }
         self.draining.set(true);
@@ -144,7 +146,6 @@ impl<A: Application> Worker<A> {
 
     /// Serves one connection to its end.
     pub(crate) async fn serve(&self, conn: &mut Connection) {
-        let _open = self.open();
         conn.deadline.set(self.settings.head_timeout);
         if self.settings.is_proxy(conn.shared.peer.address())
             && let Err(error) = Box::pin(self.meet_client(conn)).await
@@ -176,6 +177,7 @@ impl<A: Application> Worker<A> {
 
     /// Waits, without a buffer, for something to read. `false` when the wait is in vain.
     async fn has_input(&self, conn: &mut Connection) -> bool {
+        let mut hurried = false;
         poll_fn(|cx| {
             let Some(reader) = &mut conn.reader else { return Poll::Ready(false) };
             if !reader.buffer.is_empty() {
@@ -184,9 +186,14 @@ impl<A: Application> Worker<A> {
             if let Poll::Ready(ready) = reader.poll_readable(cx) {
                 return Poll::Ready(ready.is_ok());
             }
-            // A client that has just connected is about to ask: it is not turned away.
-            if self.draining() && conn.requests > 0 {
-                return Poll::Ready(false);
+            if self.draining() {
+                if conn.requests > 0 {
+                    return Poll::Ready(false);
+                }
+                // A client that has just connected is about to ask: it may, but soon.
+                if !std::mem::replace(&mut hurried, true) {
+                    conn.deadline.set(self.settings.linger_timeout);
+                }
             }
             conn.deadline.poll_over(cx).map(|()| false)
         })
@@ -218,15 +225,14 @@ impl<A: Application> Worker<A> {
         .await
     }
 
-    /// Counts a connection as long as the value lives.
-    fn open(&self) -> Open<'_> {
+    /// Counts a connection that was accepted.
+    pub(crate) fn count_in(&self) {
         if self.open.replace(self.open.get() + 1) == 0 {
             // The clock may have rested.
             self.date.refresh();
             self.deadlines.refresh();
             self.changed.notify_waiters();
         }
-        Open { open: &self.open, changed: &self.changed }
     }
 
     /// Whether the server is to stop: then each response is its connection's last.
@@ -242,16 +248,15 @@ impl<A: Application> Worker<A> {
     }
 }
 
-struct Open<'a> {
-    open: &'a Cell<usize>,
-    changed: &'a Notify,
-}
+/// A connection that was counted in; it is counted out when this goes.
+struct Open<A>(Rc<Worker<A>>);
 
-impl Drop for Open<'_> {
+impl<A> Drop for Open<A> {
     fn drop(&mut self) {
-        self.open.set(self.open.get() - 1);
-        if self.open.get() == 0 {
-            self.changed.notify_waiters();
+        let Worker { open, changed, .. } = &*self.0;
+        open.set(open.get() - 1);
+        if open.get() == 0 {
+            changed.notify_waiters();
         }
     }
 }

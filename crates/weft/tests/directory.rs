@@ -314,6 +314,8 @@ fn a_folder_is_its_index() {
             ("/?query", "top"),
             ("//", "top"),
             ("http://a/", "top"),
+            ("http://a", "top"),
+            ("http://a?query", "top"),
             ("/index.html", "top"),
             ("/guide/", "guide"),
             ("/guide//", "guide"),

@@ -400,6 +400,8 @@ impl Client {
                 n
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            // A read with a timeout is not begun anew by the system.
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
             Err(error) => panic!("{error}, after {}", self.came.escape_ascii()),
         }
     }

@@ -19,20 +19,19 @@ pub(crate) mod framing;
 pub(crate) mod incoming;
 pub(crate) mod parse;
 mod scan;
+mod respond;
+mod drain;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, StatusCode, Version};
-use http_body::Body as _;
+use http::{Method, Version};
 
-use self::body::{Decoder, Step};
-use self::framing::{Length, Outgoing};
+use self::body::Decoder;
+use self::framing::Length;
 use self::incoming::{Incoming, Loan, News, Returned, Terms};
 use self::parse::Limits;
 use crate::app::Application;
@@ -42,9 +41,8 @@ use crate::conn::{Connection, Reader};
 use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::headers::Headers;
-use crate::hooks::Record;
 use crate::request::{Head, Request};
-use crate::response::{File, Payload, Response};
+use crate::response::Response;
 use crate::settings::Disconnect;
 use crate::worker::Worker;
 
@@ -108,14 +106,6 @@ enum Stage {
     /// can still be changed.
     Gathered(usize),
     Begun,
-}
-
-/// What is left of a response when its head is gathered.
-enum Rest {
-    /// Bytes that are gathered too, and so many that they have to go.
-    Gathered,
-    Stream(Body, Outgoing),
-    File(File),
 }
 
 /// What stands in the input before the next request.
@@ -348,262 +338,6 @@ impl<A: Application> Busy<'_, A> {
         };
     }
 
-    /// Sends a response, or what takes its place, and prepares the input for the next.
-    async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
-        let worker = self.worker;
-        let mut status = response.status;
-        let mut sent = match self.gather_response(&mut exchange, response) {
-            Ok(None) => Ok(()),
-            // Boxed, for what is not done at once is large and rare.
-            Ok(Some(rest)) => Box::pin(self.send_rest(rest)).await,
-            Err(error) => Err(error),
-        };
-        if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
-            worker.report(&self.conn.shared.peer, error);
-            self.conn.writer.out.truncate(head);
-            exchange.keep_alive = false;
-            let replacement = Response::from(error);
-            status = replacement.status;
-            sent = self.gather_response(&mut exchange, replacement).map(|_| ());
-        }
-        self.response = Stage::Awaited;
-        if let Some((head, watch)) = &exchange.record {
-            self.record(Some(head), status, watch.elapsed());
-        }
-        match sent {
-            Ok(()) if !exchange.keep_alive => self.closing(),
-            Ok(()) if matches!(self.input, Input::Clear) => Next::Rest,
-            Ok(()) => Box::pin(self.clear_input()).await,
-            Err(error) => {
-                worker.report(&self.conn.shared.peer, &error);
-                self.conn.writer.abandon();
-                Next::Close
-            }
-        }
-    }
-
-    /// Gathers the head of a response and, if it is small, the body; says what is left to
-    /// be sent. Here it turns out whether the connection may go on.
-    fn gather_response(
-        &mut self,
-        exchange: &mut Exchange,
-        response: Response,
-    ) -> Result<Option<Rest>> {
-        if let Input::Lent(loan) = &self.input
-            && let Some(returned) = loan.returned()
-        {
-            self.take_back(returned);
-        }
-        self.response = Stage::Gathered(self.conn.writer.out.len());
-        self.body_bytes = 0;
-        let length = sound_length(&response, exchange.head_only)?;
-        let framing = framing::response(exchange.version, response.status, length);
-        exchange.keep_alive &=
-            framing != Outgoing::UntilClose && self.input_is_bounded() && !self.worker.draining();
-        let writer = &mut self.conn.writer;
-        compose::head(
-            &mut writer.out,
-            &compose::Head {
-                version: exchange.version,
-                status: response.status,
-                fields: &response.headers,
-                framing,
-                keep_alive: exchange.keep_alive,
-                date: &self.worker.date.line(),
-                server: &self.worker.server_line,
-            },
-        );
-        if exchange.head_only || framing == Outgoing::Bodiless {
-            return Ok(None);
-        }
-        Ok(match response.payload {
-            Payload::File(file) => Some(Rest::File(file)),
-            Payload::Body(body) => match body.into_bytes() {
-                Err(stream) => Some(Rest::Stream(stream, framing)),
-                Ok(bytes) => {
-                    self.body_bytes = bytes.len() as u64;
-                    writer.push(bytes);
-                    writer.must_flush().then_some(Rest::Gathered)
-                }
-            },
-        })
-    }
-
-    /// Sends what is left of a response.
-    async fn send_rest(&mut self, rest: Rest) -> Result<()> {
-        match rest {
-            Rest::Gathered => self.flush().await,
-            Rest::Stream(body, framing) => self.send_stream(body, framing).await,
-            Rest::File(file) => {
-                self.response = Stage::Begun;
-                self.body_bytes = file.length;
-                self.conn.writer.send_file(&file, &self.conn.deadline, &mut self.pace).await
-            }
-        }
-    }
-
-    /// Sends the body that a stream makes, flushing when the stream is pending.
-    async fn send_stream(&mut self, mut body: Body, framing: Outgoing) -> Result<()> {
-        let chunked = framing == Outgoing::Chunked;
-        let mut left = match framing {
-            Outgoing::Sized(length) => length,
-            _ => u64::MAX,
-        };
-        let mut trailers = HeaderMap::new();
-        loop {
-            let next = poll_fn(|cx| match guarded(|| Pin::new(&mut body).poll_frame(cx)) {
-                Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
-                Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
-                Err(panicked) => Poll::Ready(Err(panicked)),
-            });
-            let Some(frame) = next.await? else { break };
-            match frame.into_data() {
-                Ok(data) if data.is_empty() => {}
-                Ok(data) => {
-                    left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-                    if chunked {
-                        compose::chunk_size(&mut self.conn.writer.out, data.len());
-                    }
-                    self.gather(data).await?;
-                    if chunked {
-                        self.conn.writer.out.extend_from_slice(b"\r\n");
-                    }
-                }
-                Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
-            }
-        }
-        match framing {
-            Outgoing::Sized(_) if left > 0 => return Err(wrong_length()),
-            Outgoing::Chunked => compose::last_chunk(&mut self.conn.writer.out, &trailers),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Gathers a part of a body, and sends it when that makes enough.
-    async fn gather(&mut self, bytes: Bytes) -> Result<()> {
-        self.body_bytes += bytes.len() as u64;
-        self.conn.writer.push(bytes);
-        if self.conn.writer.must_flush() {
-            self.flush().await?;
-        }
-        Ok(())
-    }
-
-    /// Whether what is left in the input of this request can be got out of the way.
-    fn input_is_bounded(&self) -> bool {
-        match &self.input {
-            Input::Clear | Input::Lent(_) => true,
-            Input::Unread(body) => {
-                body.length().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
-            }
-            Input::Spoiled => false,
-        }
-    }
-
-    /// Gets what is left in the input of this request out of the way.
-    async fn clear_input(&mut self) -> Next {
-        // The client may wait for the response before it sends the rest.
-        if self.flush().await.is_err() {
-            return Next::Close;
-        }
-        self.conn.deadline.set(self.worker.settings.stall_timeout);
-        if let Input::Lent(loan) = &self.input {
-            let loan = loan.clone();
-            let returned = poll_fn(|cx| match loan.poll_news(cx) {
-                Poll::Ready(News::Returned(returned)) => Poll::Ready(Some(returned)),
-                // The response is out: it is too late for a 100.
-                Poll::Ready(News::WantsContinue) => Poll::Ready(None),
-                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| None),
-            });
-            match returned.await {
-                Some(returned) => self.take_back(returned),
-                None => return Next::Close,
-            }
-        }
-        if let Input::Unread(body) = self.input
-            && self.drain(body).await.is_err()
-        {
-            self.input = Input::Spoiled;
-        }
-        self.conn.deadline.clear();
-        if let Input::Clear = self.input { Next::Rest } else { Next::Linger }
-    }
-
-    /// Reads the rest of a body and throws it away.
-    async fn drain(&mut self, mut body: Decoder) -> Result<()> {
-        let limits = Limits { head: self.worker.settings.max_trailer_bytes, ..self.worker.limits };
-        let mut allowed = self.worker.settings.max_drain_bytes as usize;
-        loop {
-            let used = match body.step(&self.reader().buffer, &limits)? {
-                Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,
-                Step::Wait if self.fill().await? == 0 => return Err(Error::disconnected()),
-                Step::Wait => continue,
-                Step::End => break,
-            };
-            self.reader().buffer.advance(used);
-            allowed = allowed.checked_sub(used).ok_or_else(Error::disconnected)?;
-        }
-        self.input = Input::Clear;
-        Ok(())
-    }
-
-    /// Answers what cannot be understood, and closes.
-    fn refuse(&mut self, error: &Error) -> Next {
-        self.worker.report(&self.conn.shared.peer, error);
-        if error.kind().status().is_none() || self.conn.writer.is_closed() {
-            return Next::Close;
-        }
-        let response = Response::from(error);
-        let Payload::Body(body) = response.payload else { unreachable!("it is a text") };
-        let bytes = body.into_bytes().unwrap_or_default();
-        let out = &mut self.conn.writer.out;
-        compose::head(
-            out,
-            &compose::Head {
-                version: Version::HTTP_11,
-                status: response.status,
-                fields: &response.headers,
-                framing: Outgoing::Sized(bytes.len() as u64),
-                keep_alive: false,
-                date: &self.worker.date.line(),
-                server: &self.worker.server_line,
-            },
-        );
-        out.extend_from_slice(&bytes);
-        self.body_bytes = bytes.len() as u64;
-        self.record(None, response.status, Duration::ZERO);
-        Next::Linger
-    }
-
-    /// How to close after a response: at once, if the peer has nothing under way.
-    fn closing(&mut self) -> Next {
-        let clear = matches!(self.input, Input::Clear) && self.reader().buffer.is_empty();
-        if clear { Next::Close } else { Next::Linger }
-    }
-
-    /// Reads on for a while after the last response, and throws it away.
-    async fn linger(&mut self) {
-        if self.conn.reader.is_none() || self.conn.writer.shutdown().await.is_err() {
-            return;
-        }
-        self.conn.deadline.set(self.worker.settings.linger_timeout);
-        loop {
-            self.reader().buffer.clear();
-            match self.fill().await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        }
-    }
-
-    fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
-        if let Some(hooks) = &self.worker.hooks {
-            let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
-            hooks.answered(&Record { peer, head, status, body_bytes, duration });
-        }
-    }
-
     fn reader(&mut self) -> &mut Reader {
         self.conn.reader.as_mut().expect("no body has the reader between requests")
     }
@@ -663,29 +397,6 @@ impl<A> Drop for Busy<'_, A> {
 
 /// A read of a head has at least so much room.
 const LEAST_ROOM: usize = 1 << 10;
-
-/// The length of a response's body, if it is known: what the application declared must
-/// be true.
-fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
-    if response.status.is_informational() {
-        return Err(Error::new(ErrorKind::InvalidResponse, "an interim status ends no exchange"));
-    }
-    let length = response.length();
-    match (response.declared_length(), length) {
-        (None, length) => Ok(length),
-        (Some(Err(())), _) => Err(wrong_length()),
-        (Some(Ok(declared)), None) => Ok(Some(declared)),
-        (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
-        (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
-        // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
-        (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
-        (Some(Ok(_)), Some(_)) => Err(wrong_length()),
-    }
-}
-
-fn wrong_length() -> Error {
-    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
-}
 
 fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the request came too slowly")

@@ -163,6 +163,7 @@ impl Client {
                 n
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
             Err(error) => panic!("{error}, after {}", self.came.escape_ascii()),
         }
     }

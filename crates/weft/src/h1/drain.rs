@@ -1,0 +1,94 @@
+//! What is left in the input of a request, and the end of a connection.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Buf;
+
+use super::body::{Decoder, Step};
+use super::incoming::News;
+use super::parse::Limits;
+use super::{Busy, Input, Next};
+use crate::app::Application;
+use crate::error::{Error, Result};
+
+impl<A: Application> Busy<'_, A> {
+    /// Whether what is left in the input of this request can be got out of the way.
+    pub(super) fn input_is_bounded(&self) -> bool {
+        match &self.input {
+            Input::Clear | Input::Lent(_) => true,
+            Input::Unread(body) => {
+                body.length().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
+            }
+            Input::Spoiled => false,
+        }
+    }
+
+    /// Gets what is left in the input of this request out of the way.
+    pub(super) async fn clear_input(&mut self) -> Next {
+        // The client may wait for the response before it sends the rest.
+        if self.flush().await.is_err() {
+            return Next::Close;
+        }
+        self.conn.deadline.set(self.worker.settings.stall_timeout);
+        if let Input::Lent(loan) = &self.input {
+            let loan = loan.clone();
+            let returned = poll_fn(|cx| match loan.poll_news(cx) {
+                Poll::Ready(News::Returned(returned)) => Poll::Ready(Some(returned)),
+                // The response is out: it is too late for a 100.
+                Poll::Ready(News::WantsContinue) => Poll::Ready(None),
+                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| None),
+            });
+            match returned.await {
+                Some(returned) => self.take_back(returned),
+                None => return Next::Close,
+            }
+        }
+        if let Input::Unread(body) = self.input
+            && self.drain(body).await.is_err()
+        {
+            self.input = Input::Spoiled;
+        }
+        self.conn.deadline.clear();
+        if let Input::Clear = self.input { Next::Rest } else { Next::Linger }
+    }
+
+    /// Reads the rest of a body and throws it away.
+    async fn drain(&mut self, mut body: Decoder) -> Result<()> {
+        let limits = Limits { head: self.worker.settings.max_trailer_bytes, ..self.worker.limits };
+        let mut allowed = self.worker.settings.max_drain_bytes as usize;
+        loop {
+            let used = match body.step(&self.reader().buffer, &limits)? {
+                Step::Skip(bytes) | Step::Data(bytes) | Step::Trailers(_, bytes) => bytes,
+                Step::Wait if self.fill().await? == 0 => return Err(Error::disconnected()),
+                Step::Wait => continue,
+                Step::End => break,
+            };
+            self.reader().buffer.advance(used);
+            allowed = allowed.checked_sub(used).ok_or_else(Error::disconnected)?;
+        }
+        self.input = Input::Clear;
+        Ok(())
+    }
+
+    /// How to close after a response: at once, if the peer has nothing under way.
+    pub(super) fn closing(&mut self) -> Next {
+        let clear = matches!(self.input, Input::Clear) && self.reader().buffer.is_empty();
+        if clear { Next::Close } else { Next::Linger }
+    }
+
+    /// Reads on for a while after the last response, and throws it away.
+    pub(super) async fn linger(&mut self) {
+        if self.conn.reader.is_none() || self.conn.writer.shutdown().await.is_err() {
+            return;
+        }
+        self.conn.deadline.set(self.worker.settings.linger_timeout);
+        loop {
+            self.reader().buffer.clear();
+            match self.fill().await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}

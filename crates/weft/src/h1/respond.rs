@@ -1,0 +1,230 @@
+//! Response → connection: compose, gather, send.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, Version};
+use http_body::Body as _;
+
+use super::compose;
+use super::framing::{self, Outgoing};
+use super::{Busy, Exchange, Input, Next, Stage, guarded};
+use crate::app::Application;
+use crate::body::Body;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hooks::Record;
+use crate::request::Head;
+use crate::response::{File, Payload, Response};
+
+/// What is left of a response when its head is gathered.
+enum Rest {
+    /// Bytes that are gathered too, and so many that they have to go.
+    Gathered,
+    Stream(Body, Outgoing),
+    File(File),
+}
+
+impl<A: Application> Busy<'_, A> {
+    /// Sends a response, or what takes its place, and prepares the input for the next.
+    pub(super) async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
+        let worker = self.worker;
+        let mut status = response.status;
+        let mut sent = match self.gather_response(&mut exchange, response) {
+            Ok(None) => Ok(()),
+            // Boxed, for what is not done at once is large and rare.
+            Ok(Some(rest)) => Box::pin(self.send_rest(rest)).await,
+            Err(error) => Err(error),
+        };
+        if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
+            worker.report(&self.conn.shared.peer, error);
+            self.conn.writer.out.truncate(head);
+            exchange.keep_alive = false;
+            let replacement = Response::from(error);
+            status = replacement.status;
+            sent = self.gather_response(&mut exchange, replacement).map(|_| ());
+        }
+        self.response = Stage::Awaited;
+        if let Some((head, watch)) = &exchange.record {
+            self.record(Some(head), status, watch.elapsed());
+        }
+        match sent {
+            Ok(()) if !exchange.keep_alive => self.closing(),
+            Ok(()) if matches!(self.input, Input::Clear) => Next::Rest,
+            Ok(()) => Box::pin(self.clear_input()).await,
+            Err(error) => {
+                worker.report(&self.conn.shared.peer, &error);
+                self.conn.writer.abandon();
+                Next::Close
+            }
+        }
+    }
+
+    /// Gathers the head of a response and, if it is small, the body; says what is left to
+    /// be sent. Here it turns out whether the connection may go on.
+    fn gather_response(
+        &mut self,
+        exchange: &mut Exchange,
+        response: Response,
+    ) -> Result<Option<Rest>> {
+        if let Input::Lent(loan) = &self.input
+            && let Some(returned) = loan.returned()
+        {
+            self.take_back(returned);
+        }
+        self.response = Stage::Gathered(self.conn.writer.out.len());
+        self.body_bytes = 0;
+        let length = sound_length(&response, exchange.head_only)?;
+        let framing = framing::response(exchange.version, response.status, length);
+        exchange.keep_alive &=
+            framing != Outgoing::UntilClose && self.input_is_bounded() && !self.worker.draining();
+        let writer = &mut self.conn.writer;
+        compose::head(
+            &mut writer.out,
+            &compose::Head {
+                version: exchange.version,
+                status: response.status,
+                fields: &response.headers,
+                framing,
+                keep_alive: exchange.keep_alive,
+                date: &self.worker.date.line(),
+                server: &self.worker.server_line,
+            },
+        );
+        if exchange.head_only || framing == Outgoing::Bodiless {
+            return Ok(None);
+        }
+        Ok(match response.payload {
+            Payload::File(file) => Some(Rest::File(file)),
+            Payload::Body(body) => match body.into_bytes() {
+                Err(stream) => Some(Rest::Stream(stream, framing)),
+                Ok(bytes) => {
+                    self.body_bytes = bytes.len() as u64;
+                    writer.push(bytes);
+                    writer.must_flush().then_some(Rest::Gathered)
+                }
+            },
+        })
+    }
+
+    /// Sends what is left of a response.
+    async fn send_rest(&mut self, rest: Rest) -> Result<()> {
+        match rest {
+            Rest::Gathered => self.flush().await,
+            Rest::Stream(body, framing) => self.send_stream(body, framing).await,
+            Rest::File(file) => {
+                self.response = Stage::Begun;
+                self.body_bytes = file.length;
+                self.conn.writer.send_file(&file, &self.conn.deadline, &mut self.pace).await
+            }
+        }
+    }
+
+    /// Sends the body that a stream makes, flushing when the stream is pending.
+    async fn send_stream(&mut self, mut body: Body, framing: Outgoing) -> Result<()> {
+        let chunked = framing == Outgoing::Chunked;
+        let mut left = match framing {
+            Outgoing::Sized(length) => length,
+            _ => u64::MAX,
+        };
+        let mut trailers = HeaderMap::new();
+        loop {
+            let next = poll_fn(|cx| match guarded(|| Pin::new(&mut body).poll_frame(cx)) {
+                Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
+                Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
+                Err(panicked) => Poll::Ready(Err(panicked)),
+            });
+            let Some(frame) = next.await? else { break };
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => {
+                    left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
+                    if chunked {
+                        compose::chunk_size(&mut self.conn.writer.out, data.len());
+                    }
+                    self.gather(data).await?;
+                    if chunked {
+                        self.conn.writer.out.extend_from_slice(b"\r\n");
+                    }
+                }
+                Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+            }
+        }
+        match framing {
+            Outgoing::Sized(_) if left > 0 => return Err(wrong_length()),
+            Outgoing::Chunked => compose::last_chunk(&mut self.conn.writer.out, &trailers),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gathers a part of a body, and sends it when that makes enough.
+    async fn gather(&mut self, bytes: Bytes) -> Result<()> {
+        self.body_bytes += bytes.len() as u64;
+        self.conn.writer.push(bytes);
+        if self.conn.writer.must_flush() {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Answers what cannot be understood, and closes.
+    pub(super) fn refuse(&mut self, error: &Error) -> Next {
+        self.worker.report(&self.conn.shared.peer, error);
+        if error.kind().status().is_none() || self.conn.writer.is_closed() {
+            return Next::Close;
+        }
+        let response = Response::from(error);
+        let Payload::Body(body) = response.payload else { unreachable!("it is a text") };
+        let bytes = body.into_bytes().unwrap_or_default();
+        let out = &mut self.conn.writer.out;
+        compose::head(
+            out,
+            &compose::Head {
+                version: Version::HTTP_11,
+                status: response.status,
+                fields: &response.headers,
+                framing: Outgoing::Sized(bytes.len() as u64),
+                keep_alive: false,
+                date: &self.worker.date.line(),
+                server: &self.worker.server_line,
+            },
+        );
+        out.extend_from_slice(&bytes);
+        self.body_bytes = bytes.len() as u64;
+        self.record(None, response.status, Duration::ZERO);
+        Next::Linger
+    }
+
+    fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
+        if let Some(hooks) = &self.worker.hooks {
+            let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
+            hooks.answered(&Record { peer, head, status, body_bytes, duration });
+        }
+    }
+}
+
+/// The length of a response's body, if it is known: what the application declared must
+/// be true.
+fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
+    if response.status.is_informational() {
+        return Err(Error::new(ErrorKind::InvalidResponse, "an interim status ends no exchange"));
+    }
+    let length = response.length();
+    match (response.declared_length(), length) {
+        (None, length) => Ok(length),
+        (Some(Err(())), _) => Err(wrong_length()),
+        (Some(Ok(declared)), None) => Ok(Some(declared)),
+        (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
+        (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
+        // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
+        (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
+        (Some(Ok(_)), Some(_)) => Err(wrong_length()),
+    }
+}
+
+fn wrong_length() -> Error {
+    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
+}
