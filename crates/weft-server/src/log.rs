@@ -6,9 +6,10 @@
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use weft::date::http_date;
 use weft::{Hooks, Record};
@@ -34,6 +35,8 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to write, or the end has come.
     news: Condvar,
+    /// Nobody is to wait for the output any more.
+    released: AtomicBool,
 }
 
 #[derive(Default)]
@@ -66,22 +69,42 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Sink {
     /// A sink that writes to standard output.
-    pub(crate) fn stdout() -> Sink {
+    pub(crate) fn stdout() -> io::Result<Sink> {
         let shared = Arc::new(Shared::default());
         let of_writer = shared.clone();
         let writer = std::thread::Builder::new().name("weft-log".to_owned());
-        let writer = writer.spawn(move || of_writer.write_all(&mut io::stdout().lock())).ok();
-        Sink { shared, writer: Arc::new(Mutex::new(writer)) }
+        let writer = writer.spawn(move || of_writer.write_all(&mut io::stdout().lock()))?;
+        Ok(Sink { shared, writer: Arc::new(Mutex::new(Some(writer))) })
     }
 
-    /// Writes what is left and ends.
-    pub(crate) fn close(&self) {
-        self.shared.urge(Urgency::Close);
-        if let Some(writer) = lock(&self.writer).take() {
-            // If it panicked, it has said so itself.
-            let _ = writer.join();
+    /// From now on nobody waits for the output: the program ends, and its buffers need no
+    /// bound any more.
+    pub(crate) fn release(&self) {
+        self.shared.released.store(true, Relaxed);
+        for buffer in &lock(&self.shared.state).buffers {
+            let _waiting_or_not_yet = lock(&buffer.lines);
+            buffer.taken.notify_all();
         }
     }
+
+    /// Writes what is left and ends; gives up if the output takes nothing for so long.
+    pub(crate) fn close(&self, patience: Duration) {
+        self.shared.urge(Urgency::Close);
+        let Some(writer) = lock(&self.writer).take() else { return };
+        let start = Instant::now();
+        while !writer.is_finished() {
+            if start.elapsed() > patience {
+                complain("the end of the access log is lost: nobody takes it");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn complain(problem: impl std::fmt::Display) {
+    // Where even that cannot be said, nothing can.
+    let _ = writeln!(io::stderr(), "weft: {problem}");
 }
 
 impl Shared {
@@ -102,7 +125,7 @@ impl Shared {
                 std::mem::swap(&mut *lock(&buffer.lines), &mut lines);
                 buffer.taken.notify_all();
                 if let Err(error) = output.write_all(&lines).and_then(|()| output.flush()) {
-                    eprintln!("weft: the access log cannot be written: {error}");
+                    complain(format_args!("the access log cannot be written: {error}"));
                 }
                 lines.clear();
             }
@@ -145,7 +168,8 @@ impl Hooks for AccessLog {
         let mut line = self.line.borrow_mut();
         line.compose(record, SystemTime::now());
         let lines = lock(&self.buffer.lines);
-        let full = |lines: &mut Vec<u8>| lines.len() >= MOST_BYTES;
+        let released = &self.shared.released;
+        let full = |lines: &mut Vec<u8>| lines.len() >= MOST_BYTES && !released.load(Relaxed);
         let lines = self.buffer.taken.wait_while(lines, full);
         let mut lines = lines.unwrap_or_else(PoisonError::into_inner);
         let before = lines.len();

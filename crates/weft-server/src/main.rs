@@ -12,6 +12,9 @@ use weft::{Directory, Hooks, Running, Server};
 
 use args::{Args, Command};
 
+/// How long a stop waits for whoever reads the access log.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long a stop waits for responses under way.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -21,12 +24,12 @@ fn main() -> ExitCode {
         Ok(Command::Version) => say(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Command::Serve(args)) => {
             if let Err(problem) = serve(&args) {
-                complain(&problem);
+                tell(&problem);
                 return ExitCode::FAILURE;
             }
         }
         Err(problem) => {
-            complain(&format!("{problem}; try --help"));
+            tell(&format!("{problem}; try --help"));
             return ExitCode::from(2);
         }
     }
@@ -34,13 +37,14 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) {
-    // Where nobody can listen, nobody is missed.
+    // Where nobody listens, nobody misses it.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// One line, whatever stands in the arguments.
-fn complain(problem: &str) {
-    eprintln!("weft: {}", problem.replace('\n', "\\n"));
+/// One line on stderr, which the log does not use, whatever stands in the arguments.
+fn tell(text: &str) {
+    // Where nobody can listen, nobody is missed.
+    let _ = writeln!(std::io::stderr(), "weft: {}", text.replace('\n', "\\n"));
 }
 
 fn serve(args: &Args) -> Result<(), String> {
@@ -56,7 +60,7 @@ fn serve(args: &Args) -> Result<(), String> {
         server = server.listen(address).map_err(|error| error.to_string())?;
     }
     let workers = server.worker_count();
-    let sink = log::Sink::stdout();
+    let sink = log::Sink::stdout().map_err(|error| error.to_string())?;
     let server = match args.log {
         true => start(server, {
             let sink = sink.clone();
@@ -71,11 +75,12 @@ fn serve(args: &Args) -> Result<(), String> {
     std::thread::spawn(move || {
         // Who asks twice does not want to wait; but the log is written.
         signals.wait();
-        impatient.close();
+        impatient.close(LOG_PATIENCE);
         std::process::exit(1);
     });
+    sink.release();
     running.shutdown(GRACE);
-    sink.close();
+    sink.close(LOG_PATIENCE);
     Ok(())
 }
 
@@ -86,13 +91,13 @@ fn start<H: Hooks + 'static>(
     server.hooks(hooks).start()
 }
 
-/// Says what is served where; on stderr, which the log does not use.
+/// Says what is served where.
 fn announce(running: &Running, args: &Args, workers: usize) {
     let addresses: Vec<String> = running.addresses().iter().map(ToString::to_string).collect();
     let plural = if workers == 1 { "" } else { "s" };
-    eprintln!(
-        "weft: serving {} on {} with {workers} worker{plural}",
+    tell(&format!(
+        "serving {} on {} with {workers} worker{plural}",
         args.directory.display(),
         addresses.join(" "),
-    );
+    ));
 }

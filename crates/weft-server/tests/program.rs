@@ -779,6 +779,7 @@ fn a_connection_that_the_kernel_has_completed_is_answered_at_the_end() {
             server.signal(Signal::TERM);
             server.signal(Signal::CONT);
             assert_eq!(client.response().status, 200, "round {round}, {workers} workers");
+            drop(client);
             assert_eq!(server.end().status, Ok(0));
         }
     }
@@ -810,4 +811,28 @@ fn a_second_signal_ends_it_at_once() {
     until("it stops listening", || TcpStream::connect(server.address()).is_err());
     server.signal(Signal::INT);
     assert_eq!(server.end().status, Ok(1));
+}
+
+#[test]
+fn it_serves_on_when_nobody_reads_what_it_says() {
+    let site = small_site();
+    let socket = site.path().join("s");
+    let mut command = weft([site.path()]);
+    command.arg(format!("--listen=unix:{}", socket.display())).args(["--workers", "1"]);
+    let mut child = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    until("it listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    let mut client = Client::unix(&socket);
+    // More lines than may wait for an output.
+    let agent = "x".repeat(8_000);
+    for _ in 0..300 {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n"));
+        assert_eq!(client.response().status, 200);
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    until("it ends", || child.try_wait().unwrap().is_some());
 }

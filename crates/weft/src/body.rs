@@ -43,6 +43,8 @@ enum Kind {
     Bytes(Bytes),
     Incoming(Box<Incoming>),
     Stream(BoxBody),
+    /// It had come, and was then found to be too large.
+    TooLarge,
 }
 
 type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>;
@@ -82,7 +84,7 @@ impl Body {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
-            Kind::Incoming(_) | Kind::Stream(_) => Err(self),
+            Kind::Incoming(_) | Kind::Stream(_) | Kind::TooLarge => Err(self),
         }
     }
 
@@ -109,6 +111,7 @@ impl Body {
                     Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
                 }
                 Kind::Incoming(incoming) => incoming.poll_chunk(cx),
+                Kind::TooLarge => Poll::Ready(Err(too_large())),
                 Kind::Stream(stream) => match ready!(stream.as_mut().poll_frame(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
@@ -127,7 +130,6 @@ impl Body {
     /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit, and those of
     /// [`chunk`](Body::chunk).
     pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
-        let too_large = || Error::new(ErrorKind::BodyTooLarge, "the body is too large");
         if self.length().is_some_and(|length| length > limit as u64) {
             return Err(too_large());
         }
@@ -154,14 +156,17 @@ impl Body {
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Incoming(incoming) => incoming.length(),
             Kind::Stream(stream) => stream.size_hint().exact(),
+            Kind::TooLarge => None,
         }
     }
 
     /// Sets how many bytes the rest of a request's body may have, in place of
     /// [`Settings::max_body_bytes`](crate::Settings).
     pub fn set_limit(&mut self, bytes: u64) {
-        if let Kind::Incoming(incoming) = &mut self.0 {
-            incoming.set_limit(bytes);
+        match &mut self.0 {
+            Kind::Incoming(incoming) => incoming.set_limit(bytes),
+            Kind::Bytes(here) if here.len() as u64 > bytes => self.0 = Kind::TooLarge,
+            _ => {}
         }
     }
 
@@ -247,6 +252,7 @@ impl fmt::Debug for Body {
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
             Kind::Incoming(_) => f.write_str("Body(incoming)"),
             Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::TooLarge => f.write_str("Body(too large)"),
         }
     }
 }
@@ -300,6 +306,10 @@ where
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
     }
+}
+
+pub(crate) fn too_large() -> Error {
+    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
 }
 
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

@@ -119,12 +119,17 @@ impl Deadline {
     /// Sets the deadline to so much time from now, in place of any before.
     pub(crate) fn set(&self, after: Duration) {
         let Clock { tick, .. } = *self.0.clock;
-        self.0.due.store(self.0.clock.now() + (after + tick).as_millis() as u64, Relaxed);
+        let after = u64::try_from(after.saturating_add(tick).as_millis()).unwrap_or(NEVER);
+        self.0.due.store(self.0.clock.now().saturating_add(after), Relaxed);
     }
 
     /// There is no deadline any more.
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.due.load(Relaxed) != NEVER
     }
 
     /// Ready once the time has come. To be called last, when all else is pending.
@@ -163,8 +168,9 @@ impl Pace {
 
     /// The peer is waited for; ready when it has used up its credit.
     pub(crate) fn poll_over(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
-        if self.waiting_since.is_none() {
-            self.waiting_since = Some(deadline.0.clock.now());
+        if self.waiting_since.is_none() || !deadline.is_set() {
+            // It is not set any more if a head has come meanwhile, whose end cleared it.
+            self.waiting_since.get_or_insert(deadline.0.clock.now());
             deadline.set(self.credit);
         }
         deadline.poll_over(cx)
@@ -180,7 +186,7 @@ impl Pace {
 
     fn credit_after(&self, waited: Duration, bytes: usize) -> Duration {
         let earned = Duration::from_secs_f64(bytes as f64 / f64::from(self.bytes_per_second));
-        (self.credit.saturating_sub(waited) + earned).min(self.most)
+        self.credit.saturating_sub(waited).saturating_add(earned).min(self.most)
     }
 }
 

@@ -135,7 +135,8 @@ impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         use std::io::ErrorKind::*;
         match error.kind() {
-            ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof => {
+            ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof
+            | TimedOut | HostUnreachable | NetworkUnreachable => {
                 Error::disconnected().because(error)
             }
             _ => Error::new(ErrorKind::Io, "the operating system refused").because(error),

@@ -25,7 +25,7 @@ pub trait Hooks {
     /// whose side.
     fn error(&self, peer: &Peer, error: &Error) {}
 
-    /// A response was handed to the kernel, or was cut short.
+    /// A response was composed, and sent as far as it is large, or was cut short.
     fn answered(&self, record: &Record<'_>) {}
 }
 
@@ -38,7 +38,7 @@ pub struct Record<'a> {
     pub head: Option<&'a Head>,
     /// The status of the response.
     pub status: StatusCode,
-    /// The bytes of the response's body that were gathered to be sent.
+    /// The bytes of the response's body that were sent, or gathered to be sent soon.
     pub body_bytes: u64,
     /// From the end of the request's head to the end of the response.
     pub duration: Duration,

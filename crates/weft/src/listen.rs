@@ -113,11 +113,23 @@ impl Listener {
                 Ok(vec![listener.map_err(|error| failed(&format!(":{port}"), error.into()))?])
             }
             Address::Host(host) => {
+                use rustix::io::Errno;
                 let addresses = host.to_socket_addrs().map_err(|error| failed(host, error))?;
-                let listen = |address| {
-                    tcp(address, settings).map_err(|error| failed(&address, error.into()))
-                };
-                addresses.map(listen).collect()
+                let (mut listeners, mut missing) = (Vec::new(), None);
+                for address in addresses {
+                    match tcp(address, settings) {
+                        Ok(listener) => listeners.push(listener),
+                        // A name may have an IPv6 address on a machine that has none.
+                        Err(error @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
+                            missing = Some(failed(&address, error.into()));
+                        }
+                        Err(error) => return Err(failed(&address, error.into())),
+                    }
+                }
+                match missing {
+                    Some(error) if listeners.is_empty() => Err(error),
+                    _ => Ok(listeners),
+                }
             }
             Address::Unix(path) => {
                 let listener = unix(path, settings.backlog);
@@ -206,17 +218,25 @@ pub(crate) async fn accept(
         };
         match accepted {
             Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
-            // The peer left between connecting and being accepted.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_passing(&error) => {}
             // Out of descriptors or of memory, most likely. The sleep, and not the next
             // closed connection, ends the pause: others may have taken what is missing.
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
-    while let Ok((socket, peer)) = accept_one(socket.get_ref(), &bound) {
-        admit(&gate, socket, peer, &mut deliver);
+    loop {
+        match accept_one(socket.get_ref(), &bound) {
+            Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
+            Err(error) if is_passing(&error) => {}
+            Err(_) => break,
+        }
     }
+}
+
+/// Whether the next connection may be accepted at once: the peer left between connecting
+/// and being accepted, or a signal came.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
 /// How long to wait when the system cannot give us a connection.
@@ -251,8 +271,12 @@ fn turn_away(socket: &AcceptedSocket) {
         AcceptedSocket::Tcp(socket) => socket.as_fd(),
         AcceptedSocket::Unix(socket) => socket.as_fd(),
     };
-    // If even that cannot be sent, the close says enough.
+    // What has come is taken first, for to close with input unread would reset the
+    // connection. If the answer cannot be sent all the same, the close says enough.
+    let mut request = [0; 4096];
+    let _ = rustix::net::recv(fd, &mut request, rustix::net::RecvFlags::DONTWAIT);
     let _ = rustix::net::send(fd, ANSWER, rustix::net::SendFlags::NOSIGNAL);
+    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
 }
 
 /// Counts connections, over all workers.
@@ -286,16 +310,21 @@ impl Gate {
 
     /// Waits until there is room for another connection.
     async fn has_room(&self) {
+        if self.open.load(Relaxed) < self.max {
+            return;
+        }
         while self.open.load(Relaxed) >= self.max {
             self.left.notified().await;
         }
+        // Another acceptor may wait too, while nobody waits to be accepted here.
+        self.left.notify_one();
     }
 
     /// A place, unless the peer has too many already.
     fn enter(self: &Arc<Gate>, peer: Option<IpAddr>) -> Option<Place> {
         // A proxy's connections are those of many clients.
         let is_proxy = |ip: &IpAddr| self.proxies.iter().any(|network| network.contains(*ip));
-        let peer = peer.filter(|ip| !is_proxy(ip));
+        let peer = peer.filter(|ip| !is_proxy(ip)).map(site);
         if let Some(peer) = peer {
             let mut peers = self.peers();
             let of_peer = peers.entry(peer).or_default();
@@ -310,6 +339,14 @@ impl Gate {
 
     fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whom an address counts for: who has one IPv6 address has 2^64 of them.
+fn site(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(six) => IpAddr::from((six.to_bits() >> 64 << 64).to_be_bytes()),
+        four => four,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::body::Body;
 use crate::h1::parse::Span;
 use crate::headers::Headers;
-use crate::path::{Segments, decode_segments};
+use crate::path::{Segments, decode, decode_segments};
 use crate::response::field_value;
 
 /// A request: its [`Head`], which it derefs to, its body, and who sent it.
@@ -137,7 +137,8 @@ impl Request {
 
     /// Sends an interim response 103 (RFC 8297) with these values of `Link`, so that the
     /// client can begin to fetch what the response will need. It leaves when the
-    /// application next waits for something; a client of HTTP/1.0 gets none.
+    /// application next waits for something, and at the latest before the response; a
+    /// client of HTTP/1.0 gets none.
     ///
     /// ```
     /// # use weft::{Request, Response};
@@ -233,6 +234,13 @@ impl Head {
             "" if self.0.method != Method::CONNECT => "/",
             path => path,
         }
+    }
+
+    /// The path, percent-decoded as a whole: an encoded slash can no longer be told from
+    /// another, so this is to be shown, and [`segments`](Head::segments) to be routed by.
+    /// Bytes that are no UTF-8 are shown as U+FFFD.
+    pub fn decoded_path(&self) -> String {
+        String::from_utf8_lossy(&decode(self.path().as_bytes())).into_owned()
     }
 
     /// What follows the `?` of the target, not decoded.

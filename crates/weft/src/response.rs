@@ -4,16 +4,18 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::body::Body;
-use crate::error::{Error, Fault};
+use crate::error::{Error, ErrorKind, Fault};
+use crate::headers::members;
 
 /// A response: a status, a short header list and a payload.
 ///
-/// The engine adds `Date`, `Server`, and what frames the body (`Content-Length` or
-/// `Transfer-Encoding`); a field that the application set itself is left alone.
+/// The engine adds `Date` and `Server`, unless the application has set them. What frames
+/// the message is the engine's alone: `Content-Length`, if set, must be the body's length;
+/// `Transfer-Encoding` is not looked at; `Connection: close` closes the connection.
 ///
 /// ```
 /// use weft::{Response, StatusCode, header};
@@ -51,6 +53,20 @@ impl File {
     /// when they are sent, the connection closes: the client sees the response as cut.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
         File { file: file.into(), start, length }
+    }
+
+    /// Takes off what was sent.
+    ///
+    /// # Errors
+    /// If there was nothing to be sent: then the file is shorter than it was said to be.
+    pub(crate) fn advance(&mut self, sent: usize) -> Result<(), Error> {
+        if sent == 0 {
+            let reason = "the file became shorter while it was sent";
+            return Err(Error::new(ErrorKind::LengthMismatch, reason));
+        }
+        self.start = self.start.saturating_add(sent as u64);
+        self.length -= sent as u64;
+        Ok(())
     }
 
     /// The bytes, read into memory.
@@ -143,6 +159,13 @@ impl Response {
             Payload::Body(body) => body.length(),
             Payload::File(file) => Some(file.length),
         }
+    }
+
+    /// Whether the application wants this response to be the connection's last.
+    pub(crate) fn wants_close(&self) -> bool {
+        let fields = self.headers.iter().filter(|(name, _)| *name == CONNECTION);
+        let mut options = fields.flat_map(|(_, value)| members(value.as_bytes()));
+        options.any(|option| option.eq_ignore_ascii_case(b"close"))
     }
 
     /// The `Content-Length` that the application set itself; `Err` if it is none.

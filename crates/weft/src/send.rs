@@ -32,6 +32,8 @@ pub(crate) struct Writer {
     large: Bytes,
     /// When so much is gathered, it is sent before more is made.
     full: usize,
+    /// A stream that is no socket may keep what it was given until it is flushed.
+    buffered: bool,
 }
 
 pub(crate) enum WriteHalf {
@@ -52,12 +54,12 @@ const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
     pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
-        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full }
+        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full, buffered: false }
     }
 
     /// Whether nothing waits to be sent.
     pub(crate) fn is_empty(&self) -> bool {
-        self.out.len() == self.gone && self.large.is_empty()
+        self.out.len() == self.gone && self.large.is_empty() && !self.buffered
     }
 
     /// Whether what waits has to be sent before more is gathered.
@@ -94,6 +96,7 @@ impl Writer {
                 }
                 Poll::Ready(Err(error)) => error.into(),
                 Poll::Pending => {
+                    self.compact();
                     ready!(pace.poll_over(deadline, cx));
                     too_slow()
                 }
@@ -103,12 +106,26 @@ impl Writer {
         }
         self.out.clear();
         self.gone = 0;
+        // An empty slice would keep the whole body that it was cut from.
+        self.large = Bytes::new();
         Poll::Ready(Ok(()))
+    }
+
+    /// Lets go of what is sent, when that is much.
+    fn compact(&mut self) {
+        if self.gone >= self.full {
+            self.out.drain(..self.gone);
+            self.gone = 0;
+        }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let rest = &self.out[self.gone..];
-        let sent = if self.large.is_empty() {
+        let sent = if rest.is_empty() && self.large.is_empty() {
+            ready!(self.half.poll_flush(cx))?;
+            self.buffered = false;
+            return Poll::Ready(Ok(0));
+        } else if self.large.is_empty() {
             ready!(self.half.poll_write(cx, rest))?
         } else {
             let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
@@ -121,25 +138,25 @@ impl Writer {
         let of_out = sent.min(rest.len());
         self.gone += of_out;
         self.large.advance(sent - of_out);
+        self.buffered = matches!(self.half, WriteHalf::Other(_));
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends what is gathered and, in the same packet as far as it goes, a file.
+    /// Sends what is gathered and, in the same packet as far as it goes, a file; what is
+    /// gone is taken off it.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
     pub(crate) async fn send_file(
         &mut self,
-        file: &File,
+        file: &mut File,
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
-        let end = file.start + file.length;
-        let mut at = file.start;
         let Some(socket) = self.half.socket() else {
             return self.copy_file(file, deadline, pace).await;
         };
-        while self.gone < self.out.len() && at < end {
+        while self.gone < self.out.len() && file.length > 0 {
             let rest = &self.out[self.gone..];
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
             let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, rest, flags));
@@ -147,15 +164,14 @@ impl Writer {
             self.gone += sent;
         }
         let mut turn = 0;
-        while at < end {
-            let ask = (end - at).min(FILE_TURN_BYTES) as usize;
+        while file.length > 0 {
+            let ask = file.length.min(FILE_TURN_BYTES) as usize;
+            let mut at = file.start;
             let sent = progress(socket, deadline, pace, |fd| {
                 rustix::fs::sendfile(fd, &*file.file, Some(&mut at), ask)
             })
             .await?;
-            if sent == 0 {
-                return Err(shorter());
-            }
+            file.advance(sent)?;
             turn += sent as u64;
             if turn >= FILE_TURN_BYTES {
                 turn = 0;
@@ -166,19 +182,19 @@ impl Writer {
     }
 
     /// The same for a transport that the kernel cannot send files to.
-    async fn copy_file(&mut self, file: &File, deadline: &Deadline, pace: &mut Pace) -> Result<()> {
-        let end = file.start + file.length;
-        let mut at = file.start;
-        while at < end {
+    async fn copy_file(
+        &mut self,
+        file: &mut File,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        while file.length > 0 {
             let filled = self.out.len();
-            let ask = (end - at).min(COPIED_BYTES as u64) as usize;
+            let ask = file.length.min(COPIED_BYTES as u64) as usize;
             self.out.resize(filled + ask, 0);
-            let read = file.file.read_at(&mut self.out[filled..], at)?;
+            let read = file.file.read_at(&mut self.out[filled..], file.start)?;
             self.out.truncate(filled + read);
-            if read == 0 {
-                return Err(shorter());
-            }
-            at += read as u64;
+            file.advance(read)?;
             self.flush(deadline, pace).await?;
         }
         self.flush(deadline, pace).await
@@ -192,6 +208,17 @@ impl Writer {
             let _ = half.as_ref().set_zero_linger();
         }
         self.half.close();
+    }
+
+    /// Ends both directions, where letting go does not: a body still has the reader.
+    pub(crate) fn cut(&mut self) {
+        let fd = match &self.half {
+            WriteHalf::Tcp(half) => half.as_ref().as_fd(),
+            WriteHalf::Unix(half) => half.as_ref().as_fd(),
+            WriteHalf::Other(_) | WriteHalf::Closed => return,
+        };
+        // The peer may have done so already.
+        let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
     }
 
     /// Whether nothing can be sent any more.
@@ -213,10 +240,6 @@ impl Writer {
 
 fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the peer took the response too slowly")
-}
-
-fn shorter() -> Error {
-    Error::new(ErrorKind::LengthMismatch, "the file became shorter while it was sent")
 }
 
 /// Makes one system call that sends, as soon as the socket takes something.
@@ -294,13 +317,15 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Unix(half) => Pin::new(half).poll_write(cx, bytes),
-            WriteHalf::Other(half) => {
-                let sent = ready!(Pin::new(&mut *half).poll_write(cx, bytes))?;
-                // A stream that buffers must not keep it; one that is busy will not.
-                let _ = Pin::new(half).poll_flush(cx)?;
-                Poll::Ready(Ok(sent))
-            }
+            WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),
+            _ => Poll::Ready(Ok(())),
         }
     }
 

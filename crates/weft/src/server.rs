@@ -115,14 +115,24 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop.
-    pub fn start(mut self) -> Result<Running> {
+    pub fn start(self) -> Result<Running> {
+        let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
+        let (stop, stopped) = watch::channel(None);
+        let mut running = Running { addresses, stop, threads: Vec::new() };
+        match self.start_threads(&mut running.threads, stopped) {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.shutdown(Duration::ZERO);
+                Err(error)
+            }
+        }
+    }
+
+    fn start_threads(mut self, threads: &mut Vec<JoinHandle<()>>, stopped: Stop) -> Result<()> {
         if self.listeners.is_empty() {
             return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
         }
-        let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
-        let (stop, stopped) = watch::channel(None);
         let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
-        let mut threads = Vec::new();
         let mut acceptors = self.acceptors(&desks, &stopped)?;
         drop(desks);
         if acceptors.len() < self.workers {
@@ -153,7 +163,7 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
                 });
             })?);
         }
-        Ok(Running { addresses, stop, threads })
+        Ok(())
     }
 
     /// One acceptor for all workers, or one for each.
@@ -260,10 +270,12 @@ impl Acceptor {
             let (gate, mut stopped) = (gate.clone(), stopped.clone());
             tokio::task::spawn_local(async move {
                 let deliver = |mut accepted: Accepted| {
-                    let desk = desks.iter().min_by_key(|desk| desk.load.load(Relaxed));
-                    let desk = desk.expect("there is at least one worker");
+                    // A worker that is gone has panicked. With none left, connections close.
+                    let alive = desks.iter().filter(|desk| !desk.sender.is_closed());
+                    let Some(desk) = alive.min_by_key(|desk| desk.load.load(Relaxed)) else {
+                        return;
+                    };
                     accepted.place.count(&desk.load);
-                    // A worker that is gone has panicked; the connection closes.
                     let _ = desk.sender.send(accepted);
                 };
                 let stopped = async move {
@@ -288,6 +300,8 @@ fn spawn(name: String, run: impl FnOnce(&LocalRuntime) + Send + 'static) -> Resu
                 // The starter waits for this word.
                 let _ = ready.send(Ok(()));
                 run(&runtime);
+                // What the application does in threads of its own may outlast us.
+                runtime.shutdown_background();
             }
             Err(error) => drop(ready.send(Err(error))),
         }

@@ -19,8 +19,8 @@ use crate::proxy_protocol::Network;
 /// # let _ = settings;
 /// ```
 ///
-/// Clocks are kept by one sweeper per worker: they end up to a quarter of the
-/// shortest of them late, half a second at most, and never early.
+/// Clocks are kept by one sweeper per worker: they end up to half of the shortest of them
+/// late, one second at most, and never early. [`Duration::MAX`] turns one off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The longest request line, in bytes without its CRLF; longer: 414.
@@ -40,7 +40,7 @@ pub struct Settings {
 
     /// The largest trailer section of a chunked body, in bytes; larger: 400.
     ///
-    /// Default 8,192.
+    /// Default 8,192; at most 65,000.
     pub max_trailer_bytes: usize,
 
     /// The largest request body, in bytes as decoded; larger: 413.
@@ -75,8 +75,9 @@ pub struct Settings {
     /// Default 16,384: with descriptors to spare for files under the usual limit of 20,000.
     pub max_connections: usize,
 
-    /// The most connections at a time from one peer address; further ones are
-    /// answered 503 and closed. Unix sockets have no address and are not counted.
+    /// The most connections at a time from one peer address, or from one /64 of IPv6;
+    /// further ones are answered 503 and closed. Unix sockets have no address and are not
+    /// counted, nor are the clients of the [`proxies`](Settings::proxies).
     ///
     /// Default 4,096: a quarter of the places; a proxy in front may need more.
     pub max_connections_per_peer: usize,
@@ -107,7 +108,8 @@ pub struct Settings {
 
     /// The slowest that a body may come in or a response be taken, in bytes a second,
     /// once [`stall_timeout`](Settings::stall_timeout) is used up. Time in which the
-    /// application does not read or write is not counted.
+    /// application does not read or write is not counted; a read that it has begun counts
+    /// until it comes back to it.
     ///
     /// Default 500: slower than any modem, far faster than an attack can afford.
     pub min_bytes_per_second: u32,
@@ -148,7 +150,9 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disconnect {
     /// It is dropped at its next `.await`. A client that has sent its last byte and
-    /// shut down that direction counts as gone.
+    /// shut down that direction counts as gone. This is noticed by reading ahead: not while
+    /// a body holds the input (then the body's next read fails), and not behind 8 KiB of
+    /// further requests.
     #[default]
     Cancel,
     /// It runs to its end; a client that only shut down its sending direction still

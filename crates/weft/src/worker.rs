@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use http::HeaderValue;
@@ -28,6 +29,7 @@ pub(crate) struct Worker<A> {
     pub(crate) app: A,
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
+    pub(crate) trailer_limits: Limits,
     /// The head line with the server's name.
     pub(crate) server_line: Vec<u8>,
     pub(crate) date: Date,
@@ -81,12 +83,15 @@ impl<A: Application> Worker<A> {
             head: settings.max_head_bytes.min(MOST_HEAD_BYTES),
             fields: settings.max_fields,
         };
+        let trailer_limits =
+            Limits { head: settings.max_trailer_bytes.min(MOST_HEAD_BYTES), ..limits };
         let server_line = match HeaderValue::from_str(&settings.server_name) {
             Ok(name) if !name.is_empty() => [b"server: ", name.as_bytes(), b"\r\n"].concat(),
             _ => Vec::new(),
         };
         Worker {
             limits,
+            trailer_limits,
             server_line,
             date: Date::new(),
             buffers: Buffers::default(),
@@ -155,15 +160,13 @@ impl<A: Application> Worker<A> {
         if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&conn.shared.peer)) {
             return;
         }
+        let _closed = Closed { hooks: self.hooks.as_deref(), shared: conn.shared.clone() };
         while self.has_input(conn).await {
             // A connection at rest is only this loop: the state of a busy one is boxed.
             match Box::pin(h1::serve(conn, self)).await {
                 Next::Rest => conn.deadline.set(self.settings.idle_timeout),
                 Next::Close | Next::Linger => break,
             }
-        }
-        if let Some(hooks) = &self.hooks {
-            hooks.closed(&conn.shared.peer);
         }
     }
 
@@ -244,6 +247,20 @@ impl<A: Application> Worker<A> {
     pub(crate) fn report(&self, peer: &Peer, error: &Error) {
         if let Some(hooks) = &self.hooks {
             hooks.error(peer, error);
+        }
+    }
+}
+
+/// Tells the hooks of a connection's end, however that comes.
+struct Closed<'a> {
+    hooks: Option<&'a dyn Hooks>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        if let Some(hooks) = self.hooks {
+            hooks.closed(&self.shared.peer);
         }
     }
 }

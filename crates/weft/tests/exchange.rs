@@ -948,3 +948,148 @@ fn a_trusted_proxy_says_who_its_client_is() {
     assert_eq!(Client::with(&server, format!("{preface}{get}")).response().status, 400);
     stop(server);
 }
+
+// -- what a review found
+
+#[test]
+fn a_client_that_asks_without_end_and_reads_nothing_is_cut() {
+    // Pending once for each request, the application lets the connection look after itself
+    // in between: clocks and bounds must hold all the same.
+    for request in ["GET", "HEAD"].map(|m| format!("{m} / HTTP/1.1\r\nHost: a\r\n\r\n")) {
+        let server = start_with(quick(), async |_: Request| {
+            tokio::task::yield_now().await;
+            Response::text("x".repeat(5_000))
+        });
+        let client = Client::connect(&server);
+        client.socket().set_nonblocking(true).unwrap();
+        let requests = request.repeat(500);
+        until("it is cut", || match client.socket().write(requests.as_bytes()) {
+            Ok(_) => false,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        });
+        stop(server);
+    }
+}
+
+#[test]
+fn a_body_asked_for_and_given_up_at_once_leaves_no_doubt_about_what_follows() {
+    let server = start(async |mut request: Request| {
+        std::future::poll_fn(|cx| {
+            let _ = request.body().poll_chunk(cx);
+            Poll::Ready(())
+        })
+        .await;
+        Response::text("never mind")
+    });
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\nExpect: 100-continue\r\n\r\n";
+    let mut client = Client::with(&server, head);
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
+    client.assert_closed();
+    stop(server);
+}
+
+#[test]
+fn a_connection_closes_though_somebody_keeps_its_body() {
+    let kept: Arc<Mutex<Vec<Body>>> = Arc::default();
+    let keep = kept.clone();
+    let server = start(move |request: Request| {
+        keep.lock().unwrap().push(request.into_body());
+        async { Response::text("bye") }
+    });
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
+    let mut client = Client::with(&server, head);
+    assert_eq!(client.response().text(), "bye");
+    client.assert_closed();
+    let mut body = kept.lock().unwrap().pop().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let read = runtime.block_on(body.chunk());
+    assert!(matches!(
+        read.unwrap_err().kind(),
+        ErrorKind::Disconnected | ErrorKind::BodyIncomplete
+    ));
+    stop(server);
+}
+
+#[test]
+fn a_limit_set_by_the_application_holds_however_the_body_came() {
+    let server = start(async |mut request: Request| {
+        request.body().set_limit(10);
+        Ok::<_, Error>(Response::body(request.into_body().collect(1000).await?))
+    });
+    for (length, status) in [(10, 200), (11, 413)] {
+        let mut whole = Client::with(&server, post(length) + &"x".repeat(length));
+        let mut later = Client::with(&server, post(length));
+        assert_eq!(whole.response().status, status);
+        if status == 200 {
+            later.send("x".repeat(length));
+        }
+        assert_eq!(later.response().status, status);
+    }
+    stop(server);
+}
+
+#[test]
+fn a_response_arrives_whole_though_the_client_still_sends() {
+    // The application stops reading while the response is under way.
+    let server = start(async |request: Request| {
+        let mut body = Some(request.into_body());
+        let mut left = 100;
+        let stream = Chunks(move |cx: &mut Context<'_>| {
+            if let Some(reading) = &mut body {
+                if reading.poll_chunk(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                body = None;
+            }
+            left -= 1;
+            Poll::Ready((left > 0).then(|| Bytes::from_static(&[b'y'; 1000])))
+        });
+        Response::body(Body::stream(stream))
+    });
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nConnection: close\r\n\r\n";
+    let mut client = Client::with(&server, head);
+    let mut socket = client.socket().try_clone().unwrap();
+    // It fails when the server has had enough.
+    let sending = std::thread::spawn(move || drop(socket.write_all(&[b'x'; 3_000_000])));
+    assert_eq!(client.response().body.len(), 99_000);
+    sending.join().unwrap();
+    stop(server);
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_what_blocks() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    let server = start(move |_: Request| {
+        let (released, count) = (released.clone(), count.clone());
+        async move {
+            let wait = move || {
+                count.fetch_add(1, SeqCst);
+                let _ = released.lock().unwrap().recv();
+            };
+            tokio::task::spawn_blocking(wait).await.unwrap();
+            Response::text("at last")
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the call began", || begun.load(SeqCst) == 1);
+    server.shutdown(Duration::from_millis(50));
+    client.assert_closed();
+    drop(release);
+}
+
+#[test]
+fn an_application_may_close_the_connection() {
+    let server =
+        start(async |_: Request| Response::text("bye").with_header(header::CONNECTION, "close"));
+    let mut client = Client::connect(&server);
+    client.get("/");
+    assert_eq!(client.response().header("connection"), Some("close"));
+    client.half_close();
+    client.assert_closed();
+    stop(server);
+}

@@ -7,7 +7,6 @@ use bytes::Buf;
 
 use super::body::{Decoder, Step};
 use super::incoming::News;
-use super::parse::Limits;
 use super::{Busy, Input, Next};
 use crate::app::Application;
 use crate::error::{Error, Result};
@@ -55,7 +54,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Reads the rest of a body and throws it away.
     async fn drain(&mut self, mut body: Decoder) -> Result<()> {
-        let limits = Limits { head: self.worker.settings.max_trailer_bytes, ..self.worker.limits };
+        let limits = self.worker.trailer_limits;
         let mut allowed = self.worker.settings.max_drain_bytes as usize;
         loop {
             let used = match body.step(&self.reader().buffer, &limits)? {
@@ -72,9 +71,20 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// How to close after a response: at once, if the peer has nothing under way.
-    pub(super) fn closing(&mut self) -> Next {
-        let clear = matches!(self.input, Input::Clear) && self.reader().buffer.is_empty();
-        if clear { Next::Close } else { Next::Linger }
+    pub(super) fn closing(&mut self, client_closes: bool) -> Next {
+        self.look_for_reader();
+        let drained = self.conn.reader.as_ref().is_some_and(|reader| reader.buffer.is_empty());
+        let clear = drained && matches!(self.input, Input::Clear);
+        if client_closes && clear { Next::Close } else { Next::Linger }
+    }
+
+    /// Takes the reader back, if the body has given it back unseen.
+    pub(super) fn look_for_reader(&mut self) {
+        if let Input::Lent(loan) = &self.input
+            && let Some(returned) = loan.returned()
+        {
+            self.take_back(returned);
+        }
     }
 
     /// Reads on for a while after the last response, and throws it away.

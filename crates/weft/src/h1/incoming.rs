@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 
 use super::body::{Decoder, Step};
 use super::parse::Limits;
+use crate::body::too_large;
 use crate::conn::Reader;
 use crate::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
@@ -60,8 +61,6 @@ pub(crate) struct Returned {
     pub(crate) decoder: Decoder,
     /// The input makes no sense any more: no request can follow.
     pub(crate) failed: bool,
-    /// The client was not told to send what is left.
-    pub(crate) awaits_continue: bool,
 }
 
 /// What the connection hears of a body on loan.
@@ -165,6 +164,9 @@ impl Incoming {
                 return Poll::Ready(Err(Error::new(*kind, "the body has failed before")));
             }
         };
+        if self.loan.ledger().revoked {
+            return Poll::Ready(Err(Error::disconnected()));
+        }
         if self.decoder.length().is_some_and(|length| length > self.allowed) {
             return Poll::Ready(Err(too_large()));
         }
@@ -194,9 +196,6 @@ impl Incoming {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(incomplete())),
                         Poll::Ready(Ok(bytes)) => self.pace.moved(bytes, &self.deadline),
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                        Poll::Pending if self.loan.ledger().revoked => {
-                            return Poll::Ready(Err(Error::disconnected()));
-                        }
                         Poll::Pending => {
                             return self
                                 .pace
@@ -214,12 +213,7 @@ impl Incoming {
         let failed = matches!(state, State::Failed(_));
         if let State::Reading(reader) = std::mem::replace(&mut self.state, state) {
             self.deadline.clear();
-            let returned = Returned {
-                reader,
-                decoder: self.decoder,
-                failed,
-                awaits_continue: self.expects_continue,
-            };
+            let returned = Returned { reader, decoder: self.decoder, failed };
             self.loan.tell(|ledger| ledger.returned = Some(returned));
         }
     }
@@ -241,10 +235,6 @@ impl Loan {
             connection.wake();
         }
     }
-}
-
-fn too_large() -> Error {
-    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
 }
 
 fn incomplete() -> Error {

@@ -33,7 +33,6 @@ use http::{Method, Version};
 use self::body::Decoder;
 use self::framing::Length;
 use self::incoming::{Incoming, Loan, News, Returned, Terms};
-use self::parse::Limits;
 use crate::app::Application;
 use crate::body::Body;
 use crate::buffers::INPUT_BYTES;
@@ -68,17 +67,25 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
         input: Input::Clear,
         response: Stage::Awaited,
         interim: false,
+        awaits_continue: false,
         body_bytes: 0,
         conn,
         worker,
     };
     busy.take_buffers();
     let mut next = busy.burst().await;
-    if next != Next::Rest && busy.flush().await.is_err() {
+    if next != Next::Rest
+        && !busy.conn.writer.is_closed()
+        && let Err(error) = busy.flush().await
+    {
+        worker.report(&busy.conn.shared.peer, &error);
         next = Next::Close;
     }
     if next == Next::Linger {
         busy.linger().await;
+    }
+    if next != Next::Rest && busy.conn.reader.is_none() {
+        busy.conn.writer.cut();
     }
     busy.give_buffers();
     next
@@ -94,6 +101,8 @@ struct Busy<'a, A> {
     response: Stage,
     /// Whether the client of the current request knows interim responses.
     interim: bool,
+    /// Whether that client was to be told to send its body, and was not.
+    awaits_continue: bool,
     /// How much of the current response's body was gathered.
     body_bytes: u64,
 }
@@ -124,6 +133,8 @@ enum Input {
 struct Exchange {
     version: Version,
     head_only: bool,
+    /// The client sends nothing behind this request.
+    client_closes: bool,
     keep_alive: bool,
     /// For the hooks, if there are any.
     record: Option<(Head, Stopwatch)>,
@@ -136,14 +147,18 @@ impl<A: Application> Busy<'_, A> {
             return Next::Close;
         }
         for turn in 1.. {
+            let mut head_only = false;
             let begun = match self.next_head().await {
-                Ok(Some((head, length))) => self.begin(head, length),
+                Ok(Some((head, length))) => {
+                    head_only = head.method == Method::HEAD;
+                    self.begin(head, length)
+                }
                 Ok(None) => return Next::Rest,
                 Err(error) => Err(error),
             };
             let next = match begun {
                 Ok((exchange, request)) => self.answer(exchange, request).await,
-                Err(error) => self.refuse(&error),
+                Err(error) => self.refuse(&error, head_only),
             };
             if next != Next::Rest {
                 return next;
@@ -191,11 +206,13 @@ impl<A: Application> Busy<'_, A> {
         }
         self.conn.requests += 1;
         self.interim = parsed.version != Version::HTTP_10;
+        self.awaits_continue = framed.expects_continue;
         let parse::Head { method, target, version, fields, .. } = parsed;
         let last = self.worker.settings.max_requests;
         let mut exchange = Exchange {
             version,
             head_only: method == Method::HEAD,
+            client_closes: !framed.keep_alive,
             keep_alive: framed.keep_alive && self.conn.requests != last,
             record: None,
         };
@@ -217,7 +234,7 @@ impl<A: Application> Busy<'_, A> {
             }
             Err(error) => {
                 self.worker.report(&self.conn.shared.peer, &error);
-                if error.kind() == ErrorKind::Disconnected {
+                if error.kind() == ErrorKind::Disconnected || self.conn.writer.is_closed() {
                     return Next::Close;
                 }
                 exchange.keep_alive = false;
@@ -242,7 +259,7 @@ impl<A: Application> Busy<'_, A> {
         self.input = Input::Lent(loan.clone());
         let terms = Terms {
             decoder: Decoder::new(framed.length),
-            trailer_limits: Limits { head: settings.max_trailer_bytes, ..self.worker.limits },
+            trailer_limits: self.worker.trailer_limits,
             max_bytes: settings.max_body_bytes,
             expects_continue: framed.expects_continue,
             deadline: self.worker.deadlines.deadline(),
@@ -275,12 +292,10 @@ impl<A: Application> Busy<'_, A> {
                 Poll::Pending => break,
             }
         }
-        if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
-            return Poll::Ready(error);
-        }
-        match &self.worker.settings.disconnect {
-            Disconnect::Cancel => self.poll_gone(cx),
-            Disconnect::Detach => Poll::Pending,
+        match (self.poll_flush(cx), &self.worker.settings.disconnect) {
+            (_, Disconnect::Detach) => Poll::Pending,
+            (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
+            (_, Disconnect::Cancel) => self.poll_gone(cx),
         }
     }
 
@@ -302,7 +317,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Tells the client to go on with its body.
     fn send_continue(&mut self) {
-        self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.awaits_continue &= !self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
     /// Sends the early hints that the application has left.
@@ -314,7 +329,7 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Puts an interim response before the final one, unless that has begun.
-    fn send_interim(&mut self, bytes: &[u8]) {
+    fn send_interim(&mut self, bytes: &[u8]) -> bool {
         let out = &mut self.conn.writer.out;
         match self.response {
             Stage::Awaited => out.extend_from_slice(bytes),
@@ -322,8 +337,9 @@ impl<A: Application> Busy<'_, A> {
                 out.splice(head..head, bytes.iter().copied());
                 self.response = Stage::Gathered(head + bytes.len());
             }
-            Stage::Begun => {}
+            Stage::Begun => return false,
         }
+        true
     }
 
     /// The body has given the reader back.
@@ -333,7 +349,7 @@ impl<A: Application> Busy<'_, A> {
             Returned { failed: true, .. } => Input::Spoiled,
             Returned { decoder: Decoder::Done, .. } => Input::Clear,
             // RFC 9110 §10.1.1: without a 100 the client may or may not send its body.
-            Returned { awaits_continue: true, .. } => Input::Spoiled,
+            _ if self.awaits_continue => Input::Spoiled,
             Returned { decoder, .. } => Input::Unread(decoder),
         };
     }

@@ -51,11 +51,14 @@ impl<A: Application> Busy<'_, A> {
             self.record(Some(head), status, watch.elapsed());
         }
         match sent {
-            Ok(()) if !exchange.keep_alive => self.closing(),
+            Ok(()) if !exchange.keep_alive => self.closing(exchange.client_closes),
             Ok(()) if matches!(self.input, Input::Clear) => Next::Rest,
             Ok(()) => Box::pin(self.clear_input()).await,
             Err(error) => {
                 worker.report(&self.conn.shared.peer, &error);
+                if self.conn.reader.is_none() {
+                    self.conn.writer.cut();
+                }
                 self.conn.writer.abandon();
                 Next::Close
             }
@@ -69,17 +72,15 @@ impl<A: Application> Busy<'_, A> {
         exchange: &mut Exchange,
         response: Response,
     ) -> Result<Option<Rest>> {
-        if let Input::Lent(loan) = &self.input
-            && let Some(returned) = loan.returned()
-        {
-            self.take_back(returned);
-        }
+        self.look_for_reader();
         self.response = Stage::Gathered(self.conn.writer.out.len());
         self.body_bytes = 0;
-        let length = sound_length(&response, exchange.head_only)?;
+        let length = guarded(|| sound_length(&response, exchange.head_only))??;
         let framing = framing::response(exchange.version, response.status, length);
-        exchange.keep_alive &=
-            framing != Outgoing::UntilClose && self.input_is_bounded() && !self.worker.draining();
+        exchange.keep_alive &= framing != Outgoing::UntilClose
+            && self.input_is_bounded()
+            && !response.wants_close()
+            && !self.worker.draining();
         let writer = &mut self.conn.writer;
         compose::head(
             &mut writer.out,
@@ -94,7 +95,7 @@ impl<A: Application> Busy<'_, A> {
             },
         );
         if exchange.head_only || framing == Outgoing::Bodiless {
-            return Ok(None);
+            return Ok(writer.must_flush().then_some(Rest::Gathered));
         }
         Ok(match response.payload {
             Payload::File(file) => Some(Rest::File(file)),
@@ -114,10 +115,13 @@ impl<A: Application> Busy<'_, A> {
         match rest {
             Rest::Gathered => self.flush().await,
             Rest::Stream(body, framing) => self.send_stream(body, framing).await,
-            Rest::File(file) => {
+            Rest::File(mut file) => {
                 self.response = Stage::Begun;
-                self.body_bytes = file.length;
-                self.conn.writer.send_file(&file, &self.conn.deadline, &mut self.pace).await
+                let length = file.length;
+                let conn = &mut *self.conn;
+                let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
+                self.body_bytes = length - file.length;
+                sent
             }
         }
     }
@@ -171,7 +175,7 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Answers what cannot be understood, and closes.
-    pub(super) fn refuse(&mut self, error: &Error) -> Next {
+    pub(super) fn refuse(&mut self, error: &Error, head_only: bool) -> Next {
         self.worker.report(&self.conn.shared.peer, error);
         if error.kind().status().is_none() || self.conn.writer.is_closed() {
             return Next::Close;
@@ -192,8 +196,11 @@ impl<A: Application> Busy<'_, A> {
                 server: &self.worker.server_line,
             },
         );
-        out.extend_from_slice(&bytes);
-        self.body_bytes = bytes.len() as u64;
+        self.body_bytes = 0;
+        if !head_only {
+            out.extend_from_slice(&bytes);
+            self.body_bytes = bytes.len() as u64;
+        }
         self.record(None, response.status, Duration::ZERO);
         Next::Linger
     }
