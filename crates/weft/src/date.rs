@@ -39,6 +39,11 @@ impl Date {
         }
     }
 
+    /// Seconds since 1970, as of the last refresh.
+    pub(crate) fn now(&self) -> u64 {
+        self.second.get()
+    }
+
     /// The line with its CRLF.
     pub(crate) fn line(&self) -> [u8; LINE.len()] {
         *self.line.borrow()

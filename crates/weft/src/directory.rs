@@ -8,13 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONTENT_TYPE, LAST_MODIFIED};
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::app::Application;
-use crate::date::http_date;
 use crate::mime;
 use crate::path::decode;
 use crate::request::Request;
@@ -26,7 +25,8 @@ use crate::response::{File, Payload, Response};
 /// reached: the kernel itself resolves each path beneath it (`openat2(2)` with
 /// `RESOLVE_BENEATH`), symbolic links included. Names that begin with a dot do not exist,
 /// but for `/.well-known` (RFC 8615). For a folder its `index.html` is served. What is not
-/// found is answered with the directory's `404.html`, if it has one.
+/// found is answered with the directory's `404.html`, if it has one. Preconditions and
+/// ranges are heeded by the engine; see [`File::open`].
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -130,14 +130,9 @@ struct Opened {
 
 impl Opened {
     fn into_response(self, status: StatusCode) -> Response {
-        let length = self.metadata.len();
-        let mut response = Response::file(File::new(self.file, 0, length))
+        Response::file(File::with_metadata(self.file, &self.metadata))
             .with_status(status)
-            .with_header(CONTENT_TYPE, self.content_type);
-        if let Ok(modified) = self.metadata.modified() {
-            response.set_header(LAST_MODIFIED, http_date(modified));
-        }
-        response
+            .with_header(CONTENT_TYPE, self.content_type)
     }
 }
 

@@ -37,8 +37,12 @@ mod send; // payload → socket
 // What the flow leans on.
 mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
+mod date_parse; // the three forms of a date → an instant
 mod deadline; // one sweeper per worker for all timeouts
 mod mime; // file name → media type
+mod representation; // what a request for a file gets of it
+mod conditional; // preconditions: 304 and 412
+mod range; // the parts of a file that are asked for
 #[doc(hidden)]
 pub mod bare; // the pure parts, for benchmarks and fuzz targets
 

@@ -1,8 +1,10 @@
 //! A response as an application makes it.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -37,6 +39,25 @@ pub struct Response {
 pub(crate) enum Payload {
     Body(Body),
     File(File),
+    /// Several parts of a file, what stands before each and after the last, and the
+    /// length of all that.
+    Parts {
+        parts: Vec<Part>,
+        end: Vec<u8>,
+        length: u64,
+    },
+}
+
+impl Payload {
+    pub(crate) fn empty() -> Payload {
+        Payload::Body(Body::empty())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) head: Vec<u8>,
+    pub(crate) file: File,
 }
 
 /// An open file, or a part of it, as a payload. It leaves the process without
@@ -46,13 +67,71 @@ pub struct File {
     pub(crate) file: Arc<fs::File>,
     pub(crate) start: u64,
     pub(crate) length: u64,
+    pub(crate) version: Option<FileVersion>,
+}
+
+/// What tells one version of a file's contents from all others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileVersion {
+    device: u64,
+    inode: u64,
+    length: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl FileVersion {
+    /// A strong validator (RFC 9110 §8.8.3), as far as a clock with nanoseconds is fine
+    /// enough.
+    pub(crate) fn etag(&self) -> String {
+        let FileVersion { device, inode, length, seconds, nanoseconds } = self;
+        format!("\"{device:x}-{inode:x}-{length:x}-{seconds:x}.{nanoseconds:x}\"")
+    }
+
+    /// When the file was changed, or that time if it is earlier.
+    pub(crate) fn modified_before(&self, now: u64) -> SystemTime {
+        let seconds = u64::try_from(self.seconds).unwrap_or(0);
+        UNIX_EPOCH + Duration::from_secs(seconds.min(now))
+    }
 }
 
 impl File {
-    /// The `length` bytes of an open file that begin at `start`. If there are fewer
-    /// when they are sent, the connection closes: the client sees the response as cut.
+    /// The whole of an open file, as long as it is now. The engine answers requests for
+    /// it with `ETag` and `Last-Modified`, and heeds preconditions (RFC 9110 §13) and
+    /// ranges (§14), in a response of status 200.
+    ///
+    /// If the file is shorter when it is sent, the connection closes: the client sees the
+    /// response as cut.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)`.
+    pub fn open(file: impl Into<Arc<fs::File>>) -> std::io::Result<File> {
+        let file = file.into();
+        let metadata = file.metadata()?;
+        Ok(File::with_metadata(file, &metadata))
+    }
+
+    pub(crate) fn with_metadata(file: impl Into<Arc<fs::File>>, metadata: &fs::Metadata) -> File {
+        let version = FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec(),
+        };
+        File { file: file.into(), start: 0, length: metadata.len(), version: Some(version) }
+    }
+
+    /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
+    /// has no validators but those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
-        File { file: file.into(), start, length }
+        File { file: file.into(), start, length, version: None }
+    }
+
+    /// A part of this, which must be within it.
+    pub(crate) fn part(self, range: Range<u64>) -> File {
+        let start = self.start.saturating_add(range.start);
+        File { start, length: range.end - range.start, ..self }
     }
 
     /// Takes off what was sent.
@@ -158,6 +237,7 @@ impl Response {
         match &self.payload {
             Payload::Body(body) => body.length(),
             Payload::File(file) => Some(file.length),
+            Payload::Parts { length, .. } => Some(*length),
         }
     }
 

@@ -131,13 +131,12 @@ enum Input {
 
 /// What has to be known of a request when its response is sent.
 struct Exchange {
-    version: Version,
-    head_only: bool,
+    head: Head,
     /// The client sends nothing behind this request.
     client_closes: bool,
     keep_alive: bool,
     /// For the hooks, if there are any.
-    record: Option<(Head, Stopwatch)>,
+    watch: Option<Stopwatch>,
 }
 
 impl<A: Application> Busy<'_, A> {
@@ -209,18 +208,14 @@ impl<A: Application> Busy<'_, A> {
         self.awaits_continue = framed.expects_continue;
         let parse::Head { method, target, version, fields, .. } = parsed;
         let last = self.worker.settings.max_requests;
-        let mut exchange = Exchange {
-            version,
-            head_only: method == Method::HEAD,
-            client_closes: !framed.keep_alive,
-            keep_alive: framed.keep_alive && self.conn.requests != last,
-            record: None,
-        };
         let names = (framed.authority, framed.local);
         let head = Head::new(method, version, target, names, Headers::new(text, fields));
-        if self.worker.hooks.is_some() {
-            exchange.record = Some((head.clone(), Stopwatch::start()));
-        }
+        let exchange = Exchange {
+            head: head.clone(),
+            client_closes: !framed.keep_alive,
+            keep_alive: framed.keep_alive && self.conn.requests != last,
+            watch: self.worker.hooks.as_ref().map(|_| Stopwatch::start()),
+        };
         let body = self.request_body(&framed);
         Ok((exchange, Request::new(head, body, self.conn.shared.clone())))
     }

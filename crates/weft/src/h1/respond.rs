@@ -1,12 +1,13 @@
 //! Response → connection: compose, gather, send.
 
 use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 use http_body::Body as _;
 
 use super::compose;
@@ -16,8 +17,9 @@ use crate::app::Application;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
+use crate::representation::{self, Moment};
 use crate::request::Head;
-use crate::response::{File, Payload, Response};
+use crate::response::{File, Part, Payload, Response};
 
 /// What is left of a response when its head is gathered.
 enum Rest {
@@ -25,12 +27,16 @@ enum Rest {
     Gathered,
     Stream(Body, Outgoing),
     File(File),
+    /// Parts of a file, and what stands behind the last.
+    Parts(Vec<Part>, Vec<u8>),
 }
 
 impl<A: Application> Busy<'_, A> {
     /// Sends a response, or what takes its place, and prepares the input for the next.
     pub(super) async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
         let worker = self.worker;
+        let moment = Moment { now: worker.date.now(), boundary: random_boundary };
+        let response = representation::answer(&exchange.head, response, &moment);
         let mut status = response.status;
         let mut sent = match self.gather_response(&mut exchange, response) {
             Ok(None) => Ok(()),
@@ -47,8 +53,8 @@ impl<A: Application> Busy<'_, A> {
             sent = self.gather_response(&mut exchange, replacement).map(|_| ());
         }
         self.response = Stage::Awaited;
-        if let Some((head, watch)) = &exchange.record {
-            self.record(Some(head), status, watch.elapsed());
+        if let Some(watch) = exchange.watch {
+            self.record(Some(&exchange.head), status, watch.elapsed());
         }
         match sent {
             Ok(()) if !exchange.keep_alive => self.closing(exchange.client_closes),
@@ -75,8 +81,9 @@ impl<A: Application> Busy<'_, A> {
         self.look_for_reader();
         self.response = Stage::Gathered(self.conn.writer.out.len());
         self.body_bytes = 0;
-        let length = guarded(|| sound_length(&response, exchange.head_only))??;
-        let framing = framing::response(exchange.version, response.status, length);
+        let head_only = *exchange.head.method() == Method::HEAD;
+        let length = guarded(|| sound_length(&response, head_only))??;
+        let framing = framing::response(exchange.head.version(), response.status, length);
         exchange.keep_alive &= framing != Outgoing::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
@@ -85,7 +92,7 @@ impl<A: Application> Busy<'_, A> {
         compose::head(
             &mut writer.out,
             &compose::Head {
-                version: exchange.version,
+                version: exchange.head.version(),
                 status: response.status,
                 fields: &response.headers,
                 framing,
@@ -94,11 +101,12 @@ impl<A: Application> Busy<'_, A> {
                 server: &self.worker.server_line,
             },
         );
-        if exchange.head_only || framing == Outgoing::Bodiless {
+        if head_only || framing == Outgoing::Bodiless {
             return Ok(writer.must_flush().then_some(Rest::Gathered));
         }
         Ok(match response.payload {
             Payload::File(file) => Some(Rest::File(file)),
+            Payload::Parts { parts, end, .. } => Some(Rest::Parts(parts, end)),
             Payload::Body(body) => match body.into_bytes() {
                 Err(stream) => Some(Rest::Stream(stream, framing)),
                 Ok(bytes) => {
@@ -115,15 +123,25 @@ impl<A: Application> Busy<'_, A> {
         match rest {
             Rest::Gathered => self.flush().await,
             Rest::Stream(body, framing) => self.send_stream(body, framing).await,
-            Rest::File(mut file) => {
-                self.response = Stage::Begun;
-                let length = file.length;
-                let conn = &mut *self.conn;
-                let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
-                self.body_bytes = length - file.length;
-                sent
+            Rest::File(file) => self.send_file(file).await,
+            Rest::Parts(parts, end) => {
+                for Part { head, file } in parts {
+                    self.body_bytes += head.len() as u64;
+                    self.conn.writer.out.extend_from_slice(&head);
+                    self.send_file(file).await?;
+                }
+                self.gather(end.into()).await
             }
         }
+    }
+
+    async fn send_file(&mut self, mut file: File) -> Result<()> {
+        self.response = Stage::Begun;
+        let length = file.length;
+        let conn = &mut *self.conn;
+        let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
+        self.body_bytes += length - file.length;
+        sent
     }
 
     /// Sends the body that a stream makes, flushing when the stream is pending.
@@ -230,6 +248,12 @@ fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
         (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
         (Some(Ok(_)), Some(_)) => Err(wrong_length()),
     }
+}
+
+/// What a file's bytes contain only by malice of whoever knew it before.
+fn random_boundary() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
 }
 
 fn wrong_length() -> Error {
