@@ -450,3 +450,31 @@ fn strace_sees_one_receive_and_one_send_for_each_request() {
         assert!(all - known <= 16 * (connections + 1), "{shown}");
     }
 }
+
+#[test]
+fn strace_sees_no_file_opened_for_a_small_hot_one() {
+    if !tool("strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut strace = Command::new("strace");
+    // With -D the child that we stop is the program, and not strace.
+    strace.args(["-D", "-f", "-e", "trace=recvfrom,sendto,sendfile,openat2"]);
+    strace.arg("-o").arg(&trace).arg(env!("CARGO_BIN_EXE_weft")).arg(repository("site"));
+    let server = Weft::start(strace.args(["--listen", "127.0.0.1:0", "--no-log"]));
+    let begin = std::time::Instant::now();
+    let mut client = server.client();
+    for _ in 0..500 {
+        assert_eq!(client.get("/style.css").status, 200);
+    }
+    let seconds = begin.elapsed().as_secs() as usize + 1;
+    let trace = || fs::read_to_string(&trace).unwrap();
+    let calls = |name: &str| trace().lines().filter(|line| line.contains(name)).count();
+    until("the trace is whole", || calls(" sendto(") >= 500);
+    assert_eq!((calls(" recvfrom("), calls(" sendto("), calls(" sendfile(")), (500, 500, 0));
+    // The file is looked at again once a second.
+    let opened = calls(" openat2(");
+    assert!(opened <= 2 * seconds, "the file was opened {opened} times");
+    server.stop();
+}

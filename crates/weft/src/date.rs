@@ -2,7 +2,7 @@
 //! for the time.
 
 use std::cell::{Cell, RefCell};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An instant as RFC 9110 §5.6.7 writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
@@ -14,6 +14,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn http_date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     String::from_utf8(imf_fixdate(seconds).to_vec()).expect("a date is ASCII")
+}
+
+/// Whether an instant lies so long in the past.
+pub(crate) fn is_past(time: SystemTime, by: Duration) -> bool {
+    SystemTime::now().duration_since(time).is_ok_and(|age| age >= by)
 }
 
 /// The head line with the date, kept by each worker.

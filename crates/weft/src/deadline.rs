@@ -190,8 +190,8 @@ impl Pace {
     }
 }
 
-/// Measures how long an exchange takes, for the hooks.
-#[derive(Clone, Copy)]
+/// Measures how long an exchange takes, or how old something is.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
@@ -201,6 +201,11 @@ impl Stopwatch {
 
     pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
+    }
+
+    /// How long before this one another was started.
+    pub(crate) fn since(self, earlier: Stopwatch) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
     }
 }
 

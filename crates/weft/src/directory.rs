@@ -7,13 +7,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, ETAG, LAST_MODIFIED};
 use http::{Method, StatusCode};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::app::Application;
+use crate::date::{http_date, is_past};
+use crate::files::{Files, Kept, MAX_FILE_BYTES};
 use crate::mime;
 use crate::path::decode;
 use crate::request::Request;
@@ -37,9 +40,17 @@ use crate::response::{File, Payload, Response};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Directory {
     root: Arc<OwnedFd>,
+    /// Small files, which each clone, and so each worker, keeps for itself.
+    files: Files,
+}
+
+impl Clone for Directory {
+    fn clone(&self) -> Directory {
+        Directory { root: self.root.clone(), files: Files::default() }
+    }
 }
 
 impl Directory {
@@ -50,7 +61,7 @@ impl Directory {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path.as_ref(), flags, Mode::empty())?;
-        Ok(Directory { root: Arc::new(root) })
+        Ok(Directory { root: Arc::new(root), files: Files::default() })
     }
 
     fn answer(&self, request: &Request) -> Response {
@@ -58,9 +69,22 @@ impl Directory {
             let allowed = Response::new(StatusCode::METHOD_NOT_ALLOWED);
             return page(allowed.with_header(ALLOW, "GET, HEAD"));
         }
-        let Some(place) = Place::of(request.path()) else { return self.not_found() };
-        match self.find(&place) {
-            Ok(Found::File(file)) => file.into_response(StatusCode::OK),
+        // The same file has many encoded paths, of which one is kept: the plain one.
+        let path = request.path();
+        let plain = Some(path).filter(|path| !path.contains('%') && !path.contains("//"));
+        if let Some(kept) = plain.and_then(|path| self.files.get(path)) {
+            return kept.into_response();
+        }
+        let Some(place) = Place::of(path) else { return self.not_found() };
+        let found = self.find(&place);
+        if let (Some(path), Err(_) | Ok(Found::Folder)) = (plain, &found) {
+            self.files.forget(path);
+        }
+        match found {
+            Ok(Found::File(file)) => match plain.and_then(|path| self.keep(path, &file)) {
+                Some(kept) => kept.into_response(),
+                None => file.into_response(StatusCode::OK),
+            },
             Ok(Found::Folder) => {
                 let mut location = place.encoded();
                 if let Some(query) = request.query() {
@@ -96,10 +120,37 @@ impl Directory {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let name = OsStr::from_bytes(path);
         let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
-        let file = OpenFile::from(file);
+        let file = Arc::new(OpenFile::from(file));
         let metadata =
             file.metadata().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(Opened { content_type: mime::of(path), file, metadata })
+    }
+
+    /// Keeps a file if it is small, and says what is kept.
+    fn keep(&self, path: &str, opened: &Opened) -> Option<Kept> {
+        let file = File::with_metadata(opened.file.clone(), &opened.metadata);
+        if let Some(kept) = self.files.confirm(path, &file) {
+            return Some(kept);
+        }
+        self.files.forget(path);
+        let modified = opened.metadata.modified().ok()?;
+        // What changed just now may change again without a change of its version.
+        if file.length > MAX_FILE_BYTES || !is_past(modified, SETTLED) {
+            return None;
+        }
+        let bytes = file.read().ok()?;
+        let after = File::open(opened.file.clone()).ok()?;
+        if after.version != file.version {
+            return None;
+        }
+        let response = opened
+            .clone()
+            .into_response(StatusCode::OK)
+            .with_header(ETAG, file.version?.etag())
+            .with_header(LAST_MODIFIED, http_date(modified));
+        let kept = Kept { file: file.with_bytes(bytes), fields: response.headers };
+        self.files.keep(path, kept.clone());
+        Some(kept)
     }
 
     fn not_found(&self) -> Response {
@@ -122,8 +173,13 @@ enum Found {
     Folder,
 }
 
+/// How long a file must have been as it is to be kept: far longer than the kernel's clock
+/// takes from one time of change to the next.
+const SETTLED: Duration = Duration::from_secs(2);
+
+#[derive(Clone)]
 struct Opened {
-    file: fs::File,
+    file: Arc<fs::File>,
     metadata: Metadata,
     content_type: &'static str,
 }
@@ -133,6 +189,12 @@ impl Opened {
         Response::file(File::with_metadata(self.file, &self.metadata))
             .with_status(status)
             .with_header(CONTENT_TYPE, self.content_type)
+    }
+}
+
+impl Kept {
+    fn into_response(self) -> Response {
+        Response { headers: self.fields, ..Response::file(self.file) }
     }
 }
 

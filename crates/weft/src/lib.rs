@@ -39,6 +39,7 @@ mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
 mod date_parse; // the three forms of a date → an instant
 mod deadline; // one sweeper per worker for all timeouts
+mod files; // a worker's small files in memory
 mod mime; // file name → media type
 mod representation; // what a request for a file gets of it
 mod conditional; // preconditions: 304 and 412

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -64,14 +65,21 @@ pub(crate) struct Part {
 /// passing through it (`sendfile(2)`).
 #[derive(Clone, Debug)]
 pub struct File {
-    pub(crate) file: Arc<fs::File>,
+    pub(crate) source: Source,
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) version: Option<FileVersion>,
 }
 
+/// Where a file's bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Open(Arc<fs::File>),
+    Memory(Bytes),
+}
+
 /// What tells one version of a file's contents from all others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
@@ -119,13 +127,14 @@ impl File {
             seconds: metadata.mtime(),
             nanoseconds: metadata.mtime_nsec(),
         };
-        File { file: file.into(), start: 0, length: metadata.len(), version: Some(version) }
+        let source = Source::Open(file.into());
+        File { source, start: 0, length: metadata.len(), version: Some(version) }
     }
 
     /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
     /// has no validators but those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
-        File { file: file.into(), start, length, version: None }
+        File { source: Source::Open(file.into()), start, length, version: None }
     }
 
     /// A part of this, which must be within it.
@@ -148,11 +157,31 @@ impl File {
         Ok(())
     }
 
-    /// The bytes, read into memory.
-    pub(crate) fn read(&self) -> std::io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.length as usize];
-        self.file.read_exact_at(&mut bytes, self.start)?;
-        Ok(bytes)
+    /// The bytes, read into memory if they are not there.
+    pub(crate) fn read(&self) -> std::io::Result<Bytes> {
+        match &self.source {
+            Source::Memory(_) => Ok(self.in_memory().unwrap_or_default()),
+            Source::Open(file) => {
+                let mut bytes = vec![0; self.length as usize];
+                file.read_exact_at(&mut bytes, self.start)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+
+    /// The bytes, if they are in memory.
+    pub(crate) fn in_memory(&self) -> Option<Bytes> {
+        match &self.source {
+            Source::Memory(bytes) => {
+                Some(bytes.slice(self.start as usize..(self.start + self.length) as usize))
+            }
+            Source::Open(_) => None,
+        }
+    }
+
+    /// The same file, whose bytes are these.
+    pub(crate) fn with_bytes(self, bytes: Bytes) -> File {
+        File { source: Source::Memory(bytes), ..self }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::net::{tcp, unix};
 use crate::conn::Stream;
 use crate::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::response::File;
+use crate::response::{File, Source};
 
 /// The sending direction of a connection.
 pub(crate) struct Writer {
@@ -153,8 +153,12 @@ impl Writer {
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
+        let Source::Open(open) = &file.source else {
+            unreachable!("what is in memory is gathered")
+        };
+        let open = open.clone();
         let Some(socket) = self.half.socket() else {
-            return self.copy_file(file, deadline, pace).await;
+            return self.copy_file(&open, file, deadline, pace).await;
         };
         while self.gone < self.out.len() && file.length > 0 {
             let rest = &self.out[self.gone..];
@@ -168,7 +172,7 @@ impl Writer {
             let ask = file.length.min(FILE_TURN_BYTES) as usize;
             let mut at = file.start;
             let sent = progress(socket, deadline, pace, |fd| {
-                rustix::fs::sendfile(fd, &*file.file, Some(&mut at), ask)
+                rustix::fs::sendfile(fd, &*open, Some(&mut at), ask)
             })
             .await?;
             file.advance(sent)?;
@@ -184,6 +188,7 @@ impl Writer {
     /// The same for a transport that the kernel cannot send files to.
     async fn copy_file(
         &mut self,
+        open: &std::fs::File,
         file: &mut File,
         deadline: &Deadline,
         pace: &mut Pace,
@@ -192,7 +197,7 @@ impl Writer {
             let filled = self.out.len();
             let ask = file.length.min(COPIED_BYTES as u64) as usize;
             self.out.resize(filled + ask, 0);
-            let read = file.file.read_at(&mut self.out[filled..], file.start)?;
+            let read = open.read_at(&mut self.out[filled..], file.start)?;
             self.out.truncate(filled + read);
             file.advance(read)?;
             self.flush(deadline, pace).await?;

@@ -59,7 +59,7 @@ pub fn call(app: impl Application, request: Request) -> Reply {
         let Response { status, headers, payload } = app.call(request).await;
         let body = match payload {
             Payload::Body(body) => body.collect(usize::MAX).await.expect("the application's body"),
-            Payload::File(file) => file.read().expect("the application's file").into(),
+            Payload::File(file) => file.read().expect("the application's file"),
             Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
         };
         Reply { status, headers, body }

@@ -931,3 +931,46 @@ fn several_slow_readers_do_not_hold_each_other_up() {
     Client::connect(&server).assert_open("/a.txt");
     stop(server);
 }
+
+#[test]
+fn what_is_kept_in_memory_is_fresh_within_the_time_of_trust() {
+    let tree = Tree::new();
+    // Old enough to be kept at once.
+    let write = |name: &str, text: &str, age: u64| {
+        tree.write(name, text);
+        let file = File::options().write(true).open(tree.path(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+    };
+    write("a.txt", "first", 100);
+    write("b.txt", "gone soon", 100);
+    let server = tree.serve();
+    let mut client = Client::connect(&server);
+    for _ in 0..3 {
+        assert_eq!(ask(&mut client, "GET", "/a.txt").text(), "first");
+        assert_eq!(ask(&mut client, "GET", "/b.txt").text(), "gone soon");
+    }
+    // From memory, ranges and preconditions are as from the file.
+    let etag = ask(&mut client, "HEAD", "/a.txt").header("etag").unwrap().to_owned();
+    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nRange: bytes=1-3\r\n\r\n");
+    assert_eq!(client.response().text(), "irs");
+    client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: {etag}\r\n\r\n"));
+    assert_eq!(client.response().status, 304);
+
+    write("a.txt", "second", 50);
+    fs::remove_file(tree.path("b.txt")).unwrap();
+    common::until("the new contents are served", || {
+        ask(&mut client, "GET", "/a.txt").text() == "second"
+    });
+    common::until("the file is gone", || ask(&mut client, "GET", "/b.txt").status == 404);
+    write("b.txt", "back", 25);
+    assert_eq!(ask(&mut client, "GET", "/b.txt").text(), "back");
+
+    // Too large for memory, and back again.
+    write("a.txt", &"x".repeat(100_000), 20);
+    common::until("the large file is served", || {
+        ask(&mut client, "GET", "/a.txt").body.len() == 100_000
+    });
+    write("a.txt", "small", 10);
+    assert_eq!(ask(&mut client, "GET", "/a.txt").text(), "small");
+    stop(server);
+}

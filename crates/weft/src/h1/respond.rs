@@ -104,18 +104,20 @@ impl<A: Application> Busy<'_, A> {
         if head_only || framing == Outgoing::Bodiless {
             return Ok(writer.must_flush().then_some(Rest::Gathered));
         }
-        Ok(match response.payload {
-            Payload::File(file) => Some(Rest::File(file)),
-            Payload::Parts { parts, end, .. } => Some(Rest::Parts(parts, end)),
-            Payload::Body(body) => match body.into_bytes() {
-                Err(stream) => Some(Rest::Stream(stream, framing)),
-                Ok(bytes) => {
-                    self.body_bytes = bytes.len() as u64;
-                    writer.push(bytes);
-                    writer.must_flush().then_some(Rest::Gathered)
-                }
+        let bytes = match response.payload {
+            Payload::Parts { parts, end, .. } => return Ok(Some(Rest::Parts(parts, end))),
+            Payload::File(file) => match file.in_memory() {
+                Some(bytes) => bytes,
+                None => return Ok(Some(Rest::File(file))),
             },
-        })
+            Payload::Body(body) => match body.into_bytes() {
+                Ok(bytes) => bytes,
+                Err(stream) => return Ok(Some(Rest::Stream(stream, framing))),
+            },
+        };
+        self.body_bytes = bytes.len() as u64;
+        writer.push(bytes);
+        Ok(writer.must_flush().then_some(Rest::Gathered))
     }
 
     /// Sends what is left of a response.
@@ -136,6 +138,9 @@ impl<A: Application> Busy<'_, A> {
     }
 
     async fn send_file(&mut self, mut file: File) -> Result<()> {
+        if let Some(bytes) = file.in_memory() {
+            return self.gather(bytes).await;
+        }
         self.response = Stage::Begun;
         let length = file.length;
         let conn = &mut *self.conn;
