@@ -27,7 +27,7 @@ const MOST_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Sink {
     shared: Arc<Shared>,
-    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
+    writer: Arc<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Sink {
         let of_writer = shared.clone();
         let writer = std::thread::Builder::new().name("weft-log".to_owned());
         let writer = writer.spawn(move || of_writer.write_all(&mut io::stdout().lock()))?;
-        Ok(Sink { shared, writer: Arc::new(Mutex::new(Some(writer))) })
+        Ok(Sink { shared, writer: Arc::new(writer) })
     }
 
     /// From now on nobody waits for the output: the program ends, and its buffers need no
@@ -90,9 +90,8 @@ impl Sink {
     /// Writes what is left and ends; gives up if the output takes nothing for so long.
     pub(crate) fn close(&self, patience: Duration) {
         self.shared.urge(Urgency::Close);
-        let Some(writer) = lock(&self.writer).take() else { return };
         let start = Instant::now();
-        while !writer.is_finished() {
+        while !self.writer.is_finished() {
             if start.elapsed() > patience {
                 complain("the end of the access log is lost: nobody takes it");
                 return;

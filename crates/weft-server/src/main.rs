@@ -72,12 +72,14 @@ fn serve(args: &Args) -> Result<(), String> {
     announce(&running, args, workers);
     let signals = signals.wait();
     let impatient = sink.clone();
-    std::thread::spawn(move || {
+    let watch = std::thread::Builder::new().spawn(move || {
         // Who asks twice does not want to wait; but the log is written.
         signals.wait();
         impatient.close(LOG_PATIENCE);
         std::process::exit(1);
     });
+    // Without that thread a second signal is not heard; the first is heeded all the same.
+    drop(watch);
     sink.release();
     running.shutdown(GRACE);
     sink.close(LOG_PATIENCE);

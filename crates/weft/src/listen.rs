@@ -224,7 +224,7 @@ pub(crate) async fn accept(
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
-    loop {
+    while gate.has_room_now() {
         match accept_one(socket.get_ref(), &bound) {
             Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
             Err(error) if is_passing(&error) => {}
@@ -310,14 +310,18 @@ impl Gate {
 
     /// Waits until there is room for another connection.
     async fn has_room(&self) {
-        if self.open.load(Relaxed) < self.max {
+        if self.has_room_now() {
             return;
         }
-        while self.open.load(Relaxed) >= self.max {
+        while !self.has_room_now() {
             self.left.notified().await;
         }
         // Another acceptor may wait too, while nobody waits to be accepted here.
         self.left.notify_one();
+    }
+
+    fn has_room_now(&self) -> bool {
+        self.open.load(Relaxed) < self.max
     }
 
     /// A place, unless the peer has too many already.

@@ -2,7 +2,8 @@
 //! it (RFC 9110 §13, §14). Pure.
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED,
 };
 use http::{Method, StatusCode};
 
@@ -24,8 +25,10 @@ pub(crate) struct Moment {
 /// request says of them and of ranges. Any other response is left as it is.
 pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Response {
     let Payload::File(file) = &response.payload else { return response };
-    // RFC 9110 §13.2.1: preconditions are for what would be a success otherwise.
-    if response.status != StatusCode::OK {
+    // RFC 9110 §13.2.1: preconditions are for what would be a success otherwise, and are
+    // judged before a method has its effect: here, for those that have none.
+    let reads = matches!(*head.method(), Method::GET | Method::HEAD);
+    if !reads || response.status != StatusCode::OK {
         return response;
     }
     let file = file.clone();
@@ -54,6 +57,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     match select(range, file.length) {
         Selection::Whole => response,
         Selection::One(range) => {
+            response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_RANGE, content_range(&range, file.length));
             response.payload = Payload::File(file.part(range));
             response.with_status(StatusCode::PARTIAL_CONTENT)
@@ -63,6 +67,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
             let content_type = content_type.as_ref().map(|value| value.as_bytes());
             let boundary = (moment.boundary)();
             let frame = Multipart::new(&ranges, file.length, content_type, &boundary);
+            response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_TYPE, frame.content_type());
             response.payload = parts(&frame, ranges, &file);
             response.with_status(StatusCode::PARTIAL_CONTENT)
@@ -89,14 +94,18 @@ fn add_validators(response: &mut Response, file: &File, now: u64) {
 /// RFC 9110 §15.4.5: what describes the representation stays away, what is about the cached
 /// response stays.
 fn not_modified(mut response: Response) -> Response {
-    response.headers.retain(|(name, _)| *name != CONTENT_TYPE && *name != CONTENT_ENCODING);
+    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
+        response.remove_header(name);
+    }
     response.payload = Payload::empty();
     response.with_status(StatusCode::NOT_MODIFIED)
 }
 
-/// A refusal with a line of text, and the fields that the response has.
+/// A refusal with a line of text, and the fields that are not about the file's contents.
 fn page(mut response: Response, status: StatusCode) -> Response {
-    response.headers.retain(|(name, _)| *name != CONTENT_ENCODING);
+    for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_DISPOSITION, CACHE_CONTROL, EXPIRES] {
+        response.remove_header(name);
+    }
     response.set_header(CONTENT_TYPE, "text/plain; charset=utf-8");
     response.payload = Payload::Body(format!("{status}\n").into());
     response.with_status(status)
@@ -128,6 +137,7 @@ mod tests {
         file.set_modified(UNIX_EPOCH + Duration::from_secs(NOW - 1_000)).unwrap();
         Response::file(File::open(file).unwrap())
             .with_header(CONTENT_TYPE, "text/plain")
+            .with_header(CONTENT_LENGTH, "10")
             .with_header(ETAG, "\"e\"")
     }
 
@@ -137,6 +147,8 @@ mod tests {
         let moment = Moment { now: NOW, boundary: || "B".to_owned() };
         let response = answer(request.head(), ten_bytes(), &moment);
         let range = response.header("content-range").map(|v| v.to_str().unwrap().to_owned());
+        let declared = response.declared_length().map(|length| length.unwrap());
+        assert!(declared.is_none_or(|length| Some(length) == response.length()), "{fields}");
         (response.status().as_u16(), range, response.length())
     }
 
@@ -156,7 +168,7 @@ mod tests {
             ("GET", "If-None-Match: \"e\"\r\n", 304, None, 0),
             ("GET", "If-None-Match: W/\"e\", \"f\"\r\nRange: bytes=2-4\r\n", 304, None, 0),
             ("GET", "If-None-Match: \"f\"\r\n", 200, None, 10),
-            ("POST", "If-None-Match: *\r\n", 412, None, 24),
+            ("POST", "If-None-Match: *\r\nRange: bytes=2-4\r\n", 200, None, 10),
             ("GET", "If-Match: \"f\"\r\n", 412, None, 24),
             ("GET", &format!("If-Modified-Since: {modified}\r\n"), 304, None, 0),
             ("GET", &format!("If-Unmodified-Since: {modified}\r\n"), 200, None, 10),

@@ -246,8 +246,12 @@ impl Response {
 
     /// Sets a field in place of any of that name.
     pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
-        self.headers.retain(|(n, _)| *n != name);
+        self.remove_header(name.clone());
         self.headers.push((name, field_value(value.as_ref())));
+    }
+
+    pub(crate) fn remove_header(&mut self, name: HeaderName) {
+        self.headers.retain(|(n, _)| *n != name);
     }
 
     /// The value of the first field of that name.

@@ -208,9 +208,11 @@ impl Writer {
     /// Gives a connection up whose response cannot be completed. It is reset: where only
     /// the end of the connection ends a response, a cut one must not look whole.
     pub(crate) fn abandon(&mut self) {
-        if let WriteHalf::Tcp(half) = &self.half {
-            // If the socket is gone already, nobody is deceived.
-            let _ = half.as_ref().set_zero_linger();
+        match &self.half {
+            // It sends the reset at once, though a body may still hold the socket. If that
+            // is gone already, nobody is deceived.
+            WriteHalf::Tcp(half) => drop(rustix::net::connect_unspec(half.as_ref())),
+            _ => self.cut(),
         }
         self.half.close();
     }
@@ -232,14 +234,13 @@ impl Writer {
     }
 
     /// Tells the peer that nothing more comes.
-    pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
-        poll_fn(|cx| match &mut self.half {
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.half {
             WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Closed => Poll::Ready(Ok(())),
-        })
-        .await
+            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
     }
 }
 

@@ -1093,3 +1093,58 @@ fn an_application_may_close_the_connection() {
     client.assert_closed();
     stop(server);
 }
+
+#[test]
+fn a_response_cut_short_never_looks_whole() {
+    // To a client of HTTP/1.0 only the connection's end ends a response: it must be a reset.
+    let server = start(async |request: Request| {
+        let mut body = Some(request.into_body());
+        let mut parts = vec!["first"].into_iter();
+        let stream = Chunks(move |_: &mut Context<'_>| match parts.next() {
+            Some(part) => Poll::Ready(Some(Bytes::from(part))),
+            None if body.is_some() => {
+                // Somebody still has the body when the stream fails.
+                std::mem::forget(body.take());
+                panic!("on purpose")
+            }
+            None => Poll::Ready(None),
+        });
+        // Enough to be sent before the failure.
+        let head = Chunks({
+            let mut whole = Some(Bytes::from(vec![b'x'; 40_000]));
+            move |_: &mut Context<'_>| Poll::Ready(whole.take())
+        });
+        Response::body(Body::stream(Both(head, stream)))
+    });
+    for request in ["GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\n"] {
+        let client = Client::with(&server, request);
+        let mut buffer = [0; 65536];
+        let end = loop {
+            match client.socket().read(&mut buffer) {
+                Ok(0) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!(end, Some(std::io::ErrorKind::ConnectionReset), "{request}");
+    }
+    stop(server);
+}
+
+/// One stream behind another.
+struct Both<A, B>(A, B);
+
+impl<A, B> futures_core::Stream for Both<A, B>
+where
+    A: futures_core::Stream<Item = Result<Bytes, Error>> + Unpin,
+    B: futures_core::Stream<Item = Result<Bytes, Error>> + Unpin,
+{
+    type Item = Result<Bytes, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match Pin::new(&mut self.0).poll_next(cx) {
+            Poll::Ready(None) => Pin::new(&mut self.1).poll_next(cx),
+            other => other,
+        }
+    }
+}

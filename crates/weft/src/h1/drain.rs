@@ -30,18 +30,8 @@ impl<A: Application> Busy<'_, A> {
             return Next::Close;
         }
         self.conn.deadline.set(self.worker.settings.stall_timeout);
-        if let Input::Lent(loan) = &self.input {
-            let loan = loan.clone();
-            let returned = poll_fn(|cx| match loan.poll_news(cx) {
-                Poll::Ready(News::Returned(returned)) => Poll::Ready(Some(returned)),
-                // The response is out: it is too late for a 100.
-                Poll::Ready(News::WantsContinue) => Poll::Ready(None),
-                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| None),
-            });
-            match returned.await {
-                Some(returned) => self.take_back(returned),
-                None => return Next::Close,
-            }
+        if !self.reader_comes_back().await {
+            return Next::Close;
         }
         if let Input::Unread(body) = self.input
             && self.drain(body).await.is_err()
@@ -87,12 +77,32 @@ impl<A: Application> Busy<'_, A> {
         }
     }
 
+    /// Waits for a body that has the reader, under the deadline that is set.
+    async fn reader_comes_back(&mut self) -> bool {
+        poll_fn(|cx| {
+            while let Input::Lent(loan) = &self.input {
+                match loan.poll_news(cx) {
+                    Poll::Ready(News::Returned(returned)) => self.take_back(returned),
+                    // The response is out: it is too late for a 100.
+                    Poll::Ready(News::WantsContinue) => {}
+                    Poll::Pending => return self.conn.deadline.poll_over(cx).map(|()| false),
+                }
+            }
+            Poll::Ready(true)
+        })
+        .await
+    }
+
     /// Reads on for a while after the last response, and throws it away.
     pub(super) async fn linger(&mut self) {
-        if self.conn.reader.is_none() || self.conn.writer.shutdown().await.is_err() {
+        self.conn.deadline.set(self.worker.settings.linger_timeout);
+        let told = poll_fn(|cx| match self.conn.writer.poll_shutdown(cx) {
+            Poll::Ready(told) => Poll::Ready(told.is_ok()),
+            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| false),
+        });
+        if !told.await || !self.reader_comes_back().await {
             return;
         }
-        self.conn.deadline.set(self.worker.settings.linger_timeout);
         loop {
             self.reader().buffer.clear();
             match self.fill().await {

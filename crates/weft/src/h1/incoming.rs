@@ -53,6 +53,8 @@ struct Ledger {
     /// The connection is gone: the body has nothing to read from.
     revoked: bool,
     connection: Option<Waker>,
+    /// Who waits for more of the body.
+    body: Option<Waker>,
 }
 
 /// The reader, and how far the body was read.
@@ -98,7 +100,23 @@ impl Loan {
 
     /// The connection is gone.
     pub(crate) fn revoke(&self) {
-        self.ledger().revoked = true;
+        let mut ledger = self.ledger();
+        ledger.revoked = true;
+        let body = ledger.body.take();
+        drop(ledger);
+        if let Some(body) = body {
+            body.wake();
+        }
+    }
+
+    /// Whether the connection is gone; if it is not yet, its end wakes the body.
+    fn poll_revoked(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut ledger = self.ledger();
+        if ledger.revoked {
+            return Poll::Ready(());
+        }
+        ledger.body = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 
@@ -196,6 +214,9 @@ impl Incoming {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(incomplete())),
                         Poll::Ready(Ok(bytes)) => self.pace.moved(bytes, &self.deadline),
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                        Poll::Pending if self.loan.poll_revoked(cx).is_ready() => {
+                            return Poll::Ready(Err(Error::disconnected()));
+                        }
                         Poll::Pending => {
                             return self
                                 .pace

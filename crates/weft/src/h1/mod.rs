@@ -223,6 +223,8 @@ impl<A: Application> Busy<'_, A> {
     /// Answers one request: calls the application and sends its response.
     async fn answer(&mut self, mut exchange: Exchange, request: Request) -> Next {
         let response = match self.call(request).await {
+            // A detached call has come to its end for nobody.
+            Ok(_) if self.conn.writer.is_closed() => return Next::Close,
             Ok(response) => {
                 self.send_hints();
                 response
@@ -288,6 +290,10 @@ impl<A: Application> Busy<'_, A> {
             }
         }
         match (self.poll_flush(cx), &self.worker.settings.disconnect) {
+            // A response that cannot be sent ends its stream in any case.
+            (Poll::Ready(Err(error)), _) if !matches!(self.response, Stage::Awaited) => {
+                Poll::Ready(error)
+            }
             (_, Disconnect::Detach) => Poll::Pending,
             (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
             (_, Disconnect::Cancel) => self.poll_gone(cx),

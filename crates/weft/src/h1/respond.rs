@@ -62,9 +62,6 @@ impl<A: Application> Busy<'_, A> {
             Ok(()) => Box::pin(self.clear_input()).await,
             Err(error) => {
                 worker.report(&self.conn.shared.peer, &error);
-                if self.conn.reader.is_none() {
-                    self.conn.writer.cut();
-                }
                 self.conn.writer.abandon();
                 Next::Close
             }
