@@ -133,9 +133,12 @@ impl Directory {
             return Some(kept);
         }
         self.files.forget(path);
+        let version = file.version?;
         let modified = opened.metadata.modified().ok()?;
-        // What changed just now may change again without a change of its version.
-        if file.length > MAX_FILE_BYTES || !is_past(modified, SETTLED) {
+        // What changed just now may change again without a change of its version; and a date
+        // to come is not to be told, but kept fields do not age.
+        let settled = is_past(version.changed(), SETTLED) && is_past(modified, Duration::ZERO);
+        if file.length > MAX_FILE_BYTES || !settled {
             return None;
         }
         let bytes = file.read().ok()?;
@@ -146,7 +149,7 @@ impl Directory {
         let response = opened
             .clone()
             .into_response(StatusCode::OK)
-            .with_header(ETAG, file.version?.etag())
+            .with_header(ETAG, version.etag())
             .with_header(LAST_MODIFIED, http_date(modified));
         let kept = Kept { file: file.with_bytes(bytes), fields: response.headers };
         self.files.keep(path, kept.clone());

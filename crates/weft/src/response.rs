@@ -86,17 +86,26 @@ pub(crate) struct FileVersion {
     length: u64,
     seconds: i64,
     nanoseconds: i64,
+    /// When contents or metadata last changed, which nobody can set: a copy may have given
+    /// other contents the old time of modification. Not told to clients, for a new name or
+    /// new permissions change it too.
+    changed: (i64, i64),
 }
 
 impl FileVersion {
     /// A strong validator (RFC 9110 §8.8.3), as far as a clock with nanoseconds is fine
     /// enough.
     pub(crate) fn etag(&self) -> String {
-        let FileVersion { device, inode, length, seconds, nanoseconds } = self;
+        let FileVersion { device, inode, length, seconds, nanoseconds, .. } = self;
         format!("\"{device:x}-{inode:x}-{length:x}-{seconds:x}.{nanoseconds:x}\"")
     }
 
-    /// When the file was changed, or that time if it is earlier.
+    /// When contents or metadata last changed, to the second.
+    pub(crate) fn changed(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0))
+    }
+
+    /// When the file was modified, or that time if it is earlier.
     pub(crate) fn modified_before(&self, now: u64) -> SystemTime {
         let seconds = u64::try_from(self.seconds).unwrap_or(0);
         UNIX_EPOCH + Duration::from_secs(seconds.min(now))
@@ -126,6 +135,7 @@ impl File {
             length: metadata.len(),
             seconds: metadata.mtime(),
             nanoseconds: metadata.mtime_nsec(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
         let source = Source::Open(file.into());
         File { source, start: 0, length: metadata.len(), version: Some(version) }
