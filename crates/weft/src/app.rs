@@ -1,6 +1,7 @@
-//! Application, and how plain functions become one.
+//! Application and Middleware, and how plain functions become them.
 
 use std::future::Future;
+use std::pin::Pin;
 
 use crate::request::Request;
 use crate::response::Response;
@@ -33,6 +34,34 @@ use crate::response::Response;
 pub trait Application {
     /// Answers one request.
     fn call(&self, request: Request) -> impl Future<Output = Response>;
+
+    /// This application behind a middleware. A request meets middleware in the order in
+    /// which it is written down, and a response in the opposite order:
+    ///
+    /// ```
+    /// use weft::{Application, Next, Request, Response};
+    ///
+    /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
+    ///
+    /// async fn outer(request: Request, next: Next<'_>) -> Response {
+    ///     next.call(request).await.with_header(weft::header::VIA, "outer")
+    /// }
+    ///
+    /// async fn inner(request: Request, next: Next<'_>) -> Response {
+    ///     next.call(request).await.with_header(weft::header::VIA, "inner")
+    /// }
+    ///
+    /// let app = hello.with(outer).with(inner);
+    /// let reply = weft::testing::get(app, "/");
+    /// assert_eq!(reply.headers[1].1, "inner");
+    /// assert_eq!(reply.headers[2].1, "outer");
+    /// ```
+    fn with<M: Middleware>(self, middleware: M) -> With<M, Self>
+    where
+        Self: Sized,
+    {
+        With { middleware, app: self }
+    }
 }
 
 impl<F, T> Application for F
@@ -43,5 +72,116 @@ where
 {
     async fn call(&self, request: Request) -> Response {
         self(request).await.into()
+    }
+}
+
+/// What stands before an application: it sees each request first and each response last.
+///
+/// It may answer by itself, change the request, or change the response. Asynchronous
+/// functions and closures from a [`Request`] and a [`Next`] to a [`Response`] are middleware;
+/// a type that implements this trait is called without the allocation that `Next` costs.
+///
+/// ```
+/// use weft::{Application, Middleware, Request, Response, StatusCode};
+///
+/// #[derive(Clone)]
+/// struct Closed;
+///
+/// impl Middleware for Closed {
+///     async fn call(&self, request: Request, next: &impl Application) -> Response {
+///         match request.path() {
+///             "/admin" => Response::new(StatusCode::FORBIDDEN),
+///             _ => next.call(request).await,
+///         }
+///     }
+/// }
+/// # async fn hello(_: Request) -> Response { Response::text("Hello\n") }
+/// # assert_eq!(weft::testing::get(hello.with(Closed), "/admin").status, 403);
+/// # weft::testing::get(hello.with(Closed), "/").assert_text("Hello\n");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not middleware",
+    label = "expected middleware here",
+    note = "middleware is an async function or closure from `(weft::Request, weft::Next<'_>)` \
+            to `weft::Response`, or a type that implements `weft::Middleware`"
+)]
+pub trait Middleware {
+    /// Answers a request, with the help of the application behind this or without it.
+    fn call(&self, request: Request, next: &impl Application) -> impl Future<Output = Response>;
+}
+
+impl<F> Middleware for F
+where
+    F: AsyncFn(Request, Next<'_>) -> Response,
+{
+    async fn call(&self, request: Request, next: &impl Application) -> Response {
+        self(request, Next(next)).await
+    }
+}
+
+/// The application behind a middleware that is a function.
+#[derive(Clone, Copy)]
+pub struct Next<'a>(&'a dyn Boxed);
+
+impl Application for Next<'_> {
+    async fn call(&self, request: Request) -> Response {
+        self.0.call_boxed(request).await
+    }
+}
+
+impl std::fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Next")
+    }
+}
+
+/// An application of any type, whose futures are boxed for that.
+trait Boxed {
+    fn call_boxed(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + '_>>;
+}
+
+impl<A: Application> Boxed for A {
+    fn call_boxed(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + '_>> {
+        Box::pin(self.call(request))
+    }
+}
+
+/// An application behind middleware: what [`Application::with`] makes.
+#[derive(Clone, Debug)]
+pub struct With<M, A> {
+    middleware: M,
+    app: A,
+}
+
+impl<M: Middleware, A: Application> With<M, A> {
+    /// The application behind one more middleware, which a request meets after those that
+    /// are there.
+    pub fn with<N: Middleware>(self, next: N) -> With<Chain<M, N>, A> {
+        With { middleware: Chain(self.middleware, next), app: self.app }
+    }
+}
+
+impl<M: Middleware, A: Application> Application for With<M, A> {
+    async fn call(&self, request: Request) -> Response {
+        self.middleware.call(request, &self.app).await
+    }
+}
+
+/// One middleware and then another.
+#[derive(Clone, Debug)]
+pub struct Chain<M, N>(M, N);
+
+impl<M: Middleware, N: Middleware> Middleware for Chain<M, N> {
+    async fn call(&self, request: Request, next: &impl Application) -> Response {
+        self.0.call(request, &Behind(&self.1, next)).await
+    }
+}
+
+/// An application behind a middleware, both borrowed.
+struct Behind<'a, M, A>(&'a M, &'a A);
+
+impl<M: Middleware, A: Application> Application for Behind<'_, M, A> {
+    async fn call(&self, request: Request) -> Response {
+        self.0.call(request, self.1).await
     }
 }

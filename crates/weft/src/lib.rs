@@ -13,7 +13,7 @@
 //! repository has the map.
 
 // What users see.
-mod app; // Application, and how plain functions become one
+mod app; // Application and Middleware, and how plain functions become them
 mod request; // Request, Head, Peer, Shutdown
 mod headers; // the header list: slices of one buffer
 pub mod path; // percent-decoding, and a path as its segments
@@ -47,7 +47,7 @@ mod range; // the parts of a file that are asked for
 #[doc(hidden)]
 pub mod bare; // the pure parts, for benchmarks and fuzz targets
 
-pub use app::Application;
+pub use app::{Application, Chain, Middleware, Next, With};
 pub use body::Body;
 pub use conn::Stream;
 pub use directory::Directory;

@@ -19,7 +19,7 @@ use crate::date::Date;
 use crate::deadline::Deadlines;
 use crate::error::{Error, Result};
 use crate::h1::parse::Limits;
-use crate::h1::{self, Next};
+use crate::h1::{self, Fate};
 use crate::hooks::Hooks;
 use crate::listen::Place;
 use crate::request::{Peer, Shared, Stop};
@@ -164,8 +164,8 @@ impl<A: Application> Worker<A> {
         while self.has_input(conn).await {
             // A connection at rest is only this loop: the state of a busy one is boxed.
             match Box::pin(h1::serve(conn, self)).await {
-                Next::Rest => conn.deadline.set(self.settings.idle_timeout),
-                Next::Close | Next::Linger => break,
+                Fate::Rest => conn.deadline.set(self.settings.idle_timeout),
+                Fate::Close | Fate::Linger => break,
             }
         }
     }

@@ -7,7 +7,7 @@ use bytes::Buf;
 
 use super::body::{Decoder, Step};
 use super::incoming::News;
-use super::{Busy, Input, Next};
+use super::{Busy, Fate, Input};
 use crate::app::Application;
 use crate::error::{Error, Result};
 
@@ -24,14 +24,14 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Gets what is left in the input of this request out of the way.
-    pub(super) async fn clear_input(&mut self) -> Next {
+    pub(super) async fn clear_input(&mut self) -> Fate {
         // The client may wait for the response before it sends the rest.
         if self.flush().await.is_err() {
-            return Next::Close;
+            return Fate::Close;
         }
         self.conn.deadline.set(self.worker.settings.stall_timeout);
         if !self.reader_comes_back().await {
-            return Next::Close;
+            return Fate::Close;
         }
         if let Input::Unread(body) = self.input
             && self.drain(body).await.is_err()
@@ -39,7 +39,7 @@ impl<A: Application> Busy<'_, A> {
             self.input = Input::Spoiled;
         }
         self.conn.deadline.clear();
-        if let Input::Clear = self.input { Next::Rest } else { Next::Linger }
+        if let Input::Clear = self.input { Fate::Rest } else { Fate::Linger }
     }
 
     /// Reads the rest of a body and throws it away.
@@ -61,11 +61,11 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// How to close after a response: at once, if the peer has nothing under way.
-    pub(super) fn closing(&mut self, client_closes: bool) -> Next {
+    pub(super) fn closing(&mut self, client_closes: bool) -> Fate {
         self.look_for_reader();
         let drained = self.conn.reader.as_ref().is_some_and(|reader| reader.buffer.is_empty());
         let clear = drained && matches!(self.input, Input::Clear);
-        if client_closes && clear { Next::Close } else { Next::Linger }
+        if client_closes && clear { Fate::Close } else { Fate::Linger }
     }
 
     /// Takes the reader back, if the body has given it back unseen.

@@ -47,7 +47,7 @@ use crate::worker::Worker;
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum Fate {
     /// Everything is answered; it rests until there is more to read.
     Rest,
     /// It closes.
@@ -61,7 +61,7 @@ pub(crate) enum Next {
 const TURN: u32 = 64;
 
 /// Serves a connection that has something to read, until it is drained.
-pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Next {
+pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Fate {
     let mut busy = Busy {
         pace: Pace::new(&worker.settings),
         input: Input::Clear,
@@ -74,17 +74,17 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     };
     busy.take_buffers();
     let mut next = busy.burst().await;
-    if next != Next::Rest
+    if next != Fate::Rest
         && !busy.conn.writer.is_closed()
         && let Err(error) = busy.flush().await
     {
         worker.report(&busy.conn.shared.peer, &error);
-        next = Next::Close;
+        next = Fate::Close;
     }
-    if next == Next::Linger {
+    if next == Fate::Linger {
         busy.linger().await;
     }
-    if next != Next::Rest && busy.conn.reader.is_none() {
+    if next != Fate::Rest && busy.conn.reader.is_none() {
         busy.conn.writer.cut();
     }
     busy.give_buffers();
@@ -141,9 +141,9 @@ struct Exchange {
 
 impl<A: Application> Busy<'_, A> {
     /// Answers what the connection brings, until it has nothing more.
-    async fn burst(&mut self) -> Next {
+    async fn burst(&mut self) -> Fate {
         if self.reader().buffer.is_empty() && !matches!(self.fill().await, Ok(1..)) {
-            return Next::Close;
+            return Fate::Close;
         }
         for turn in 1.. {
             let mut head_only = false;
@@ -152,14 +152,14 @@ impl<A: Application> Busy<'_, A> {
                     head_only = head.method == Method::HEAD;
                     self.begin(head, length)
                 }
-                Ok(None) => return Next::Rest,
+                Ok(None) => return Fate::Rest,
                 Err(error) => Err(error),
             };
             let next = match begun {
                 Ok((exchange, request)) => self.answer(exchange, request).await,
                 Err(error) => self.refuse(&error, head_only),
             };
-            if next != Next::Rest {
+            if next != Fate::Rest {
                 return next;
             }
             if turn % TURN == 0 {
@@ -221,10 +221,10 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Answers one request: calls the application and sends its response.
-    async fn answer(&mut self, mut exchange: Exchange, request: Request) -> Next {
+    async fn answer(&mut self, mut exchange: Exchange, request: Request) -> Fate {
         let response = match self.call(request).await {
             // A detached call has come to its end for nobody.
-            Ok(_) if self.conn.writer.is_closed() => return Next::Close,
+            Ok(_) if self.conn.writer.is_closed() => return Fate::Close,
             Ok(response) => {
                 self.send_hints();
                 response
@@ -232,7 +232,7 @@ impl<A: Application> Busy<'_, A> {
             Err(error) => {
                 self.worker.report(&self.conn.shared.peer, &error);
                 if error.kind() == ErrorKind::Disconnected || self.conn.writer.is_closed() {
-                    return Next::Close;
+                    return Fate::Close;
                 }
                 exchange.keep_alive = false;
                 error.into()

@@ -12,7 +12,7 @@ use http_body::Body as _;
 
 use super::compose;
 use super::framing::{self, Outgoing};
-use super::{Busy, Exchange, Input, Next, Stage, guarded};
+use super::{Busy, Exchange, Fate, Input, Stage, guarded};
 use crate::app::Application;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,7 +33,7 @@ enum Rest {
 
 impl<A: Application> Busy<'_, A> {
     /// Sends a response, or what takes its place, and prepares the input for the next.
-    pub(super) async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Next {
+    pub(super) async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Fate {
         let worker = self.worker;
         let moment = Moment { now: worker.date.now(), boundary: random_boundary };
         let response = representation::answer(&exchange.head, response, &moment);
@@ -58,12 +58,12 @@ impl<A: Application> Busy<'_, A> {
         }
         match sent {
             Ok(()) if !exchange.keep_alive => self.closing(exchange.client_closes),
-            Ok(()) if matches!(self.input, Input::Clear) => Next::Rest,
+            Ok(()) if matches!(self.input, Input::Clear) => Fate::Rest,
             Ok(()) => Box::pin(self.clear_input()).await,
             Err(error) => {
                 worker.report(&self.conn.shared.peer, &error);
                 self.conn.writer.abandon();
-                Next::Close
+                Fate::Close
             }
         }
     }
@@ -195,10 +195,10 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Answers what cannot be understood, and closes.
-    pub(super) fn refuse(&mut self, error: &Error, head_only: bool) -> Next {
+    pub(super) fn refuse(&mut self, error: &Error, head_only: bool) -> Fate {
         self.worker.report(&self.conn.shared.peer, error);
         if error.kind().status().is_none() || self.conn.writer.is_closed() {
-            return Next::Close;
+            return Fate::Close;
         }
         let response = Response::from(error);
         let Payload::Body(body) = response.payload else { unreachable!("it is a text") };
@@ -222,7 +222,7 @@ impl<A: Application> Busy<'_, A> {
             self.body_bytes = bytes.len() as u64;
         }
         self.record(None, response.status, Duration::ZERO);
-        Next::Linger
+        Fate::Linger
     }
 
     fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
