@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Request, Response, Server, bare};
+use weft::{Application, Directory, DirectorySettings, Request, Response, Server, bare};
 
 /// How much more than the baseline is a regression, in percent. Compilers differ a little.
 const TOLERANCE: u64 = 10;
@@ -32,7 +32,7 @@ const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pi
     Cookie: blog_seen_visits=2; blog_seen_last=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.example|utmcct=/reader/|utmcmd=referral\r\n\r\n";
 
 /// What a browser of today sends.
-const BROWSER: &[u8] = b"GET /guide/ HTTP/1.1\r\n\
+const BROWSER: &[u8] = b"GET / HTTP/1.1\r\n\
     Host: localhost:8080\r\n\
     Connection: keep-alive\r\n\
     sec-ch-ua: \"Chromium\";v=\"140\", \"Not=A?Brand\";v=\"24\"\r\n\
@@ -60,8 +60,10 @@ const WORKLOADS: &[Workload] = &[
     ("trickle of 1 KB", |n| trickle(n / 10, 1_000)),
     ("trickle of 10 KB", |n| trickle(n / 10, 10_000)),
     ("compose", compose),
-    ("exchange minimal", |n| exchange(n, MINIMAL)),
-    ("exchange browser", |n| exchange(n, BROWSER)),
+    ("exchange minimal", |n| exchange(n, hello, MINIMAL)),
+    ("exchange browser", |n| exchange(n, hello, BROWSER)),
+    ("file minimal", |n| exchange(n, site(), MINIMAL)),
+    ("file browser", |n| exchange(n, site(), BROWSER)),
 ];
 
 fn parse(times: usize, input: &[u8]) {
@@ -101,24 +103,31 @@ fn compose(times: usize) {
 
 /// Requests one after another through a pipe in memory: all that the engine does but for
 /// system calls, and the pipe and the runtime besides.
-fn exchange(times: usize, input: &[u8]) {
-    async fn hello(_: Request) -> Response {
-        Response::text("Hello, world!\n")
-    }
+fn exchange(times: usize, app: impl Application + Clone + Send + 'static, input: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, server) = tokio::io::duplex(64 << 10);
-        let engine = Server::new(hello);
+        let engine = Server::new(app);
         let client = async move {
             let mut answer = [0; 4096];
             for _ in 0..times {
                 client.write_all(input).await.unwrap();
                 let length = client.read(&mut answer).await.unwrap();
-                assert!(answer[..length].ends_with(b"Hello, world!\n"));
+                assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK\r\n"));
             }
         };
         tokio::join!(engine.serve_connection(server), client);
     });
+}
+
+async fn hello(_: Request) -> Response {
+    Response::text("Hello, world!\n")
+}
+
+/// A small file that is in memory.
+fn site() -> Directory {
+    let files = [("index.html", include_bytes!("../../../LICENSE-MIT").as_slice())];
+    Directory::embedded(files, DirectorySettings { compress: false, ..Default::default() })
 }
 
 fn main() -> ExitCode {

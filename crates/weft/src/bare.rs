@@ -70,6 +70,7 @@ pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
             version: Version::HTTP_11,
             status: StatusCode::OK,
             fields: &fields,
+            lines: b"",
             framing: Outgoing::Sized(body.len() as u64),
             keep_alive: true,
             date: b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n",

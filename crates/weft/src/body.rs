@@ -10,9 +10,11 @@ use futures_core::Stream;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h1::incoming::Incoming;
 use crate::headers::Headers;
+use crate::response::File;
 
 /// The body of a request or of a response.
 ///
@@ -182,6 +184,17 @@ impl Body {
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
         Body(if bytes.is_empty() { Kind::Empty } else { Kind::Bytes(bytes) })
+    }
+}
+
+/// The contents of a file, as a stream of known length that does not hold up the event loop.
+/// [`Response::file`](crate::Response::file) is the shorter way to the client.
+impl From<File> for Body {
+    fn from(file: File) -> Body {
+        match file.in_memory() {
+            Some(bytes) => bytes.into(),
+            None => Body(Kind::Stream(Box::pin(disk::Reader::new(file)))),
+        }
     }
 }
 

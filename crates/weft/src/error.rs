@@ -60,6 +60,8 @@ pub enum ErrorKind {
     InvalidResponse,
     /// A body that the application supplied failed.
     BodyFailed,
+    /// A setting has a value that makes no sense.
+    InvalidSetting,
     /// The listening socket could not be had.
     Listen,
     /// Any other failure of the operating system.
@@ -75,7 +77,9 @@ impl ErrorKind {
             | VersionUnsupported | NotImplemented | ExpectationFailed | TooSlow | Disconnected => {
                 Fault::Peer
             }
-            Panicked | LengthMismatch | InvalidResponse | BodyFailed => Fault::Application,
+            Panicked | LengthMismatch | InvalidResponse | BodyFailed | InvalidSetting => {
+                Fault::Application
+            }
             Listen | Io => Fault::System,
         }
     }
@@ -92,7 +96,7 @@ impl ErrorKind {
             NotImplemented => Some(StatusCode::NOT_IMPLEMENTED),
             ExpectationFailed => Some(StatusCode::EXPECTATION_FAILED),
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
-            Panicked | LengthMismatch | InvalidResponse | BodyFailed => {
+            Panicked | LengthMismatch | InvalidResponse | BodyFailed | InvalidSetting => {
                 Some(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Disconnected | Listen | Io => None,

@@ -61,6 +61,11 @@ impl Headers {
         self.get_all(name).flat_map(members)
     }
 
+    /// The names of all fields, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().map(|field| field.name.of(&self.text))
+    }
+
     /// Name and value of each field, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter().map(|field| {

@@ -19,7 +19,8 @@ mod headers; // the header list: slices of one buffer
 pub mod path; // percent-decoding, and a path as its segments
 mod body; // Body: nothing, bytes, or a stream that is pulled
 mod response; // Response and its payloads
-mod directory; // Directory: the application that serves files
+mod fields; // the field list of a response
+mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
 mod hooks; // what a server tells of its life
@@ -39,7 +40,9 @@ mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
 mod date_parse; // the three forms of a date → an instant
 mod deadline; // one sweeper per worker for all timeouts
-mod files; // a worker's small files in memory
+mod disk; // reads of files that do not hold up the event loop
+mod accept; // what a request accepts: codings, languages
+mod coding; // content codings: brotli, zstd, gzip
 mod mime; // file name → media type
 mod representation; // what a request for a file gets of it
 mod conditional; // preconditions: 304 and 412
@@ -50,7 +53,7 @@ pub mod bare; // the pure parts, for benchmarks and fuzz targets
 pub use app::{Application, Chain, Middleware, Next, With};
 pub use body::Body;
 pub use conn::Stream;
-pub use directory::Directory;
+pub use directory::{Directory, DirectorySettings, HeaderRule, Links};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use headers::Headers;
 pub use hooks::{Hooks, Record};

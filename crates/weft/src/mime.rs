@@ -2,13 +2,27 @@
 
 /// The `Content-Type` of a file by the last part of its name; text is said to be UTF-8.
 pub(crate) fn of(name: &[u8]) -> &'static str {
-    let extension = match name.iter().rposition(|&b| b == b'.') {
-        Some(dot) if name.len() - dot <= 12 => &name[dot + 1..],
-        _ => return UNKNOWN,
+    let Some(extension) = extension(name).filter(|extension| extension.len() <= 11) else {
+        return UNKNOWN;
     };
     let lower = extension.to_ascii_lowercase();
     let found = TYPES.binary_search_by_key(&&lower[..], |(extension, _)| extension.as_bytes());
     found.map_or(UNKNOWN, |at| TYPES[at].1)
+}
+
+/// Whether a name ends in this extension, whatever the case.
+pub(crate) fn has_extension(name: &[u8], expected: &[u8]) -> bool {
+    extension(name).is_some_and(|extension| extension.eq_ignore_ascii_case(expected))
+}
+
+/// Whether this is the type of a page, or of what may be one.
+pub(crate) fn is_page_or_unknown(media_type: &[u8]) -> bool {
+    media_type.starts_with(b"text/html") || media_type == UNKNOWN.as_bytes()
+}
+
+fn extension(name: &[u8]) -> Option<&[u8]> {
+    let dot = name.iter().rposition(|&b| matches!(b, b'.' | b'/'))?;
+    if name[dot] == b'.' { Some(&name[dot + 1..]) } else { None }
 }
 
 const UNKNOWN: &str = "application/octet-stream";

@@ -36,6 +36,23 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(decoded)
 }
 
+/// Appends bytes in percent-encoding, all but slashes and what is unreserved (RFC 3986 §2.3).
+pub(crate) fn encode(out: &mut String, bytes: &[u8]) {
+    for &b in bytes {
+        match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(b.into());
+            }
+            _ => {
+                out.push('%');
+                for digit in [b >> 4, b & 15] {
+                    out.push(b"0123456789ABCDEF"[usize::from(digit)].into());
+                }
+            }
+        }
+    }
+}
+
 /// The value of a hexadecimal digit.
 #[inline]
 pub(crate) fn hex_value(digit: u8) -> Option<u8> {

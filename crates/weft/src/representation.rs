@@ -1,6 +1,8 @@
 //! What a request for a file gets of it: all, parts, or only the word that it already has
 //! it (RFC 9110 §13, §14). Pure.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED,
@@ -10,6 +12,7 @@ use http::{Method, StatusCode};
 use crate::conditional::{Validators, Verdict, judge, range_applies};
 use crate::date::http_date;
 use crate::date_parse::parse_http_date;
+use crate::fields::Fields;
 use crate::range::{Multipart, Selection, content_range, select, unsatisfied};
 use crate::request::Head;
 use crate::response::{File, Part, Payload, Response};
@@ -31,6 +34,10 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     if !reads || response.status != StatusCode::OK {
         return response;
     }
+    // The fields of a kept file are complete; most requests have nothing to say of them.
+    if matches!(response.headers, Fields::Kept(_)) && !says_something(head) {
+        return response;
+    }
     let file = file.clone();
     add_validators(&mut response, &file, moment.now);
     let etag = response.header(ETAG.as_str()).cloned();
@@ -44,7 +51,9 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
         Verdict::Failed => return page(response, StatusCode::PRECONDITION_FAILED),
         Verdict::Proceed => {}
     }
-    response.set_header(ACCEPT_RANGES, "bytes");
+    if response.header(ACCEPT_RANGES.as_str()).is_none() {
+        response.set_header(ACCEPT_RANGES, "bytes");
+    }
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
         (Some(range), None) if *head.method() == Method::GET => range,
@@ -79,15 +88,26 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     }
 }
 
+/// Whether a request has preconditions or ranges.
+fn says_something(head: &Head) -> bool {
+    head.headers().names().any(|name| match name {
+        [b'i' | b'I', b'f' | b'F', b'-', ..] => true,
+        name => name.eq_ignore_ascii_case(b"range"),
+    })
+}
+
 /// `ETag` and `Last-Modified`, unless the application has set them.
 fn add_validators(response: &mut Response, file: &File, now: u64) {
     let Some(version) = &file.version else { return };
     if response.header(ETAG.as_str()).is_none() {
         response.set_header(ETAG, version.etag());
     }
-    if response.header(LAST_MODIFIED.as_str()).is_none() {
+    if response.header(LAST_MODIFIED.as_str()).is_none()
+        && let Some(modified) = version.modified()
+    {
         // RFC 9110 §8.8.2.1: a date to come is not to be told.
-        response.set_header(LAST_MODIFIED, http_date(version.modified_before(now)));
+        let now = UNIX_EPOCH + Duration::from_secs(now);
+        response.set_header(LAST_MODIFIED, http_date(modified.min(now)));
     }
 }
 
@@ -127,7 +147,6 @@ fn parts(frame: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> P
 mod tests {
     use super::*;
     use crate::testing::request;
-    use std::time::{Duration, UNIX_EPOCH};
 
     const NOW: u64 = 1_000_000_000;
 

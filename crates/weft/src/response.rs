@@ -1,6 +1,7 @@
 //! A response as an application makes it.
 
 use std::fs;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Fault};
+use crate::fields::Fields;
 use crate::headers::members;
 
 /// A response: a status, a short header list and a payload.
@@ -31,7 +33,7 @@ use crate::headers::members;
 #[derive(Debug)]
 pub struct Response {
     pub(crate) status: StatusCode,
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Fields,
     pub(crate) payload: Payload,
 }
 
@@ -84,31 +86,60 @@ pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     length: u64,
-    seconds: i64,
-    nanoseconds: i64,
+    /// Seconds and nanoseconds since 1970; none for bytes that were never a file's.
+    modified: Option<(i64, i64)>,
     /// When contents or metadata last changed, which nobody can set: a copy may have given
     /// other contents the old time of modification. Not told to clients, for a new name or
     /// new permissions change it too.
     changed: (i64, i64),
 }
 
+fn after_1970(seconds: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
 impl FileVersion {
+    pub(crate) fn new(metadata: &fs::Metadata) -> FileVersion {
+        FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: Some((metadata.mtime(), metadata.mtime_nsec())),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
     /// A strong validator (RFC 9110 §8.8.3), as far as a clock with nanoseconds is fine
     /// enough.
     pub(crate) fn etag(&self) -> String {
-        let FileVersion { device, inode, length, seconds, nanoseconds, .. } = self;
+        let FileVersion { device, inode, length, .. } = self;
+        let (seconds, nanoseconds) = self.modified.unwrap_or_default();
         format!("\"{device:x}-{inode:x}-{length:x}-{seconds:x}.{nanoseconds:x}\"")
+    }
+
+    /// The version of bytes that do not change.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> FileVersion {
+        // With keys that are always the same, so that all workers and all runs agree.
+        let mut hasher = std::hash::DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let length = bytes.len() as u64;
+        let changed = (0, 0);
+        FileVersion { device: 0, inode: hasher.finish(), length, modified: None, changed }
     }
 
     /// When contents or metadata last changed, to the second.
     pub(crate) fn changed(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0))
+        after_1970(self.changed.0)
     }
 
-    /// When the file was modified, or that time if it is earlier.
-    pub(crate) fn modified_before(&self, now: u64) -> SystemTime {
-        let seconds = u64::try_from(self.seconds).unwrap_or(0);
-        UNIX_EPOCH + Duration::from_secs(seconds.min(now))
+    /// When the file was modified, to the second.
+    pub(crate) fn modified(&self) -> Option<SystemTime> {
+        self.modified.map(|(seconds, _)| after_1970(seconds))
+    }
+
+    /// Whether it was modified before another one.
+    pub(crate) fn is_older_than(&self, other: &FileVersion) -> bool {
+        self.modified < other.modified
     }
 }
 
@@ -129,22 +160,21 @@ impl File {
     }
 
     pub(crate) fn with_metadata(file: impl Into<Arc<fs::File>>, metadata: &fs::Metadata) -> File {
-        let version = FileVersion {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        };
-        let source = Source::Open(file.into());
-        File { source, start: 0, length: metadata.len(), version: Some(version) }
+        let (source, version) = (Source::Open(file.into()), Some(FileVersion::new(metadata)));
+        File { source, start: 0, length: metadata.len(), version }
     }
 
     /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
     /// has no validators but those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
         File { source: Source::Open(file.into()), start, length, version: None }
+    }
+
+    /// Bytes that are always in memory, as a file.
+    pub(crate) fn of_bytes(bytes: &'static [u8]) -> File {
+        let version = Some(FileVersion::of_bytes(bytes));
+        let length = bytes.len() as u64;
+        File { source: Source::Memory(Bytes::from_static(bytes)), start: 0, length, version }
     }
 
     /// A part of this, which must be within it.
@@ -198,7 +228,7 @@ impl File {
 impl Response {
     /// A response with no body.
     pub fn new(status: StatusCode) -> Response {
-        Response { status, headers: Vec::new(), payload: Payload::Body(Body::empty()) }
+        Response { status, headers: Fields::default(), payload: Payload::empty() }
     }
 
     /// 200 with a plain text.
@@ -234,7 +264,7 @@ impl Response {
     fn typed(content_type: HeaderValue, body: Body) -> Response {
         Response {
             status: StatusCode::OK,
-            headers: vec![(CONTENT_TYPE, content_type)],
+            headers: Fields::Own(vec![(CONTENT_TYPE, content_type)]),
             payload: Payload::Body(body),
         }
     }
@@ -250,18 +280,20 @@ impl Response {
     /// A byte that no field value may have (CR, LF, NUL and the other controls) becomes
     /// a space: text from elsewhere cannot end the field and start another.
     pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
-        self.headers.push((name, field_value(value.as_ref())));
+        self.headers.to_mut().push((name, field_value(value.as_ref())));
         self
     }
 
     /// Sets a field in place of any of that name.
     pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
         self.remove_header(name.clone());
-        self.headers.push((name, field_value(value.as_ref())));
+        self.headers.to_mut().push((name, field_value(value.as_ref())));
     }
 
     pub(crate) fn remove_header(&mut self, name: HeaderName) {
-        self.headers.retain(|(n, _)| *n != name);
+        if self.headers.iter().any(|(n, _)| *n == name) {
+            self.headers.to_mut().retain(|(n, _)| *n != name);
+        }
     }
 
     /// The value of the first field of that name.

@@ -8,8 +8,8 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -19,6 +19,7 @@ use tokio::net::{tcp, unix};
 
 use crate::conn::Stream;
 use crate::deadline::{Deadline, Pace};
+use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::response::{File, Source};
 
@@ -44,10 +45,7 @@ pub(crate) enum WriteHalf {
 }
 
 /// From this size on, bytes are sent from where they are and not copied first.
-const LARGE_BYTES: usize = 16 << 10;
-
-/// How much of a file is copied at a time where the kernel cannot send it.
-const COPIED_BYTES: usize = 32 << 10;
+const LARGE_BYTES: usize = 32 << 10;
 
 /// How much of a file is sent before others get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
@@ -158,7 +156,7 @@ impl Writer {
         };
         let open = open.clone();
         let Some(socket) = self.half.socket() else {
-            return self.copy_file(&open, file, deadline, pace).await;
+            return self.copy_file(open, file, deadline, pace).await;
         };
         while self.gone < self.out.len() && file.length > 0 {
             let rest = &self.out[self.gone..];
@@ -167,18 +165,22 @@ impl Writer {
             let sent = sent.await?;
             self.gone += sent;
         }
-        let mut turn = 0;
         while file.length > 0 {
-            let ask = file.length.min(FILE_TURN_BYTES) as usize;
-            let mut at = file.start;
-            let sent = progress(socket, deadline, pace, |fd| {
-                rustix::fs::sendfile(fd, &*open, Some(&mut at), ask)
-            })
-            .await?;
-            file.advance(sent)?;
-            turn += sent as u64;
-            if turn >= FILE_TURN_BYTES {
-                turn = 0;
+            let mut turn = disk::at_hand(&open, file.start, file.length.min(FILE_TURN_BYTES));
+            if turn == 0 {
+                // At the end of the file, to ask for a byte finds that out.
+                turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);
+            }
+            while turn > 0 {
+                let mut at = file.start;
+                let sent = progress(socket, deadline, pace, |fd| {
+                    rustix::fs::sendfile(fd, &*open, Some(&mut at), turn as usize)
+                })
+                .await?;
+                file.advance(sent)?;
+                turn -= sent as u64;
+            }
+            if file.length > 0 {
                 tokio::task::yield_now().await;
             }
         }
@@ -188,18 +190,15 @@ impl Writer {
     /// The same for a transport that the kernel cannot send files to.
     async fn copy_file(
         &mut self,
-        open: &std::fs::File,
+        open: Arc<std::fs::File>,
         file: &mut File,
         deadline: &Deadline,
         pace: &mut Pace,
     ) -> Result<()> {
         while file.length > 0 {
-            let filled = self.out.len();
-            let ask = file.length.min(COPIED_BYTES as u64) as usize;
-            self.out.resize(filled + ask, 0);
-            let read = open.read_at(&mut self.out[filled..], file.start)?;
-            self.out.truncate(filled + read);
-            file.advance(read)?;
+            let piece = disk::read(&open, file.start, file.length).await?;
+            file.advance(piece.len())?;
+            self.push(piece);
             self.flush(deadline, pace).await?;
         }
         self.flush(deadline, pace).await

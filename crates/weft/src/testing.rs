@@ -62,7 +62,7 @@ pub fn call(app: impl Application, request: Request) -> Reply {
             Payload::File(file) => file.read().expect("the application's file"),
             Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
         };
-        Reply { status, headers, body }
+        Reply { status, headers: headers.into_vec(), body }
     })
 }
 

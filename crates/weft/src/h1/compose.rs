@@ -7,12 +7,15 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::framing::Outgoing;
+use crate::fields::Field;
 
 /// What there is to say in the head of a response.
 pub(crate) struct Head<'a> {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
-    pub(crate) fields: &'a [(HeaderName, HeaderValue)],
+    pub(crate) fields: &'a [Field],
+    /// Lines of further fields, none of which the engine has a say in.
+    pub(crate) lines: &'a [u8],
     pub(crate) framing: Outgoing,
     pub(crate) keep_alive: bool,
     /// The lines `date` and `server`, each with its CRLF.
@@ -36,7 +39,7 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
         }
         length += name.as_str().len() + value.len() + 4;
     }
-    out.reserve(length + date.len() + server.len());
+    out.reserve(length + head.lines.len() + date.len() + server.len());
 
     status_line(out, head.status);
     out.extend_from_slice(date);
@@ -52,6 +55,7 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
             field(out, name, value);
         }
     }
+    out.extend_from_slice(head.lines);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -117,7 +121,8 @@ pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+/// Appends a field's line.
+pub(crate) fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     out.extend_from_slice(name.as_str().as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value.as_bytes());
@@ -176,6 +181,7 @@ mod tests {
                     version,
                     status: StatusCode::from_u16(status).unwrap(),
                     fields: &fields,
+                    lines: b"",
                     framing,
                     keep_alive,
                     date: b"date: D\r\n",

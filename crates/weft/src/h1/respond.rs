@@ -85,13 +85,15 @@ impl<A: Application> Busy<'_, A> {
             && self.input_is_bounded()
             && !response.wants_close()
             && !self.worker.draining();
+        let (fields, lines) = response.headers.to_write();
         let writer = &mut self.conn.writer;
         compose::head(
             &mut writer.out,
             &compose::Head {
                 version: exchange.head.version(),
                 status: response.status,
-                fields: &response.headers,
+                fields,
+                lines,
                 framing,
                 keep_alive: exchange.keep_alive,
                 date: &self.worker.date.line(),
@@ -210,6 +212,7 @@ impl<A: Application> Busy<'_, A> {
                 version: Version::HTTP_11,
                 status: response.status,
                 fields: &response.headers,
+                lines: b"",
                 framing: Outgoing::Sized(bytes.len() as u64),
                 keep_alive: false,
                 date: &self.worker.date.line(),

@@ -1,0 +1,276 @@
+//! The application that serves a directory's files.
+
+mod settings; // what they are served with
+mod place; // the path of a request → a place beneath the root
+mod root; // the directory, beneath which everything is opened
+mod site; // what lies at a place
+mod resource; // a file as it is served: languages, content codings
+mod files; // what a worker knows of its files
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{Method, StatusCode};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+
+use self::files::Files;
+use self::place::Place;
+use self::resource::{Choice, Resource};
+use self::root::{Root, Wait};
+use self::site::{Found, Site};
+use crate::app::Application;
+use crate::disk;
+use crate::mime;
+use crate::request::{Head, Request};
+use crate::response::{File, Payload, Response};
+
+pub use self::settings::{DirectorySettings, HeaderRule, Links};
+
+/// How many files are compressed at a time; each takes up to 33 MiB.
+const MAX_COMPRESSORS: usize = 4;
+
+/// Serves the files of a directory to `GET` and `HEAD`.
+///
+/// A path is percent-decoded before it is looked at. Nothing outside the directory is
+/// reached: the kernel itself resolves each path beneath it (`openat2(2)` with
+/// `RESOLVE_BENEATH`), symbolic links included. Preconditions and ranges are heeded by the
+/// engine; see [`File::open`](crate::File::open). What else there is to choose, and what is
+/// done by default, is told at [`DirectorySettings`].
+///
+/// Each clone, and so each worker, keeps for itself what it knows of the files. Looking one up
+/// does not hold up the event loop: what the kernel does not have at hand is left to a thread
+/// of the runtime's pool.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let folder = tempfile::tempdir()?;
+/// # std::fs::write(folder.path().join("a.txt"), "A\n")?;
+/// let files = weft::Directory::open(folder.path())?;
+/// weft::testing::get(files, "/a.txt").assert_text("A\n");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Directory {
+    site: Arc<Site>,
+    files: Files,
+}
+
+impl Clone for Directory {
+    fn clone(&self) -> Directory {
+        Directory { site: self.site.clone(), files: Files::new(&self.site.settings) }
+    }
+}
+
+impl Directory {
+    /// The directory at this path, which from now on may be renamed.
+    ///
+    /// # Errors
+    /// Those of the system, for a path that is no directory or may not be read.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
+        Directory::with_settings(path, DirectorySettings::default())
+    }
+
+    /// The same, with other settings.
+    ///
+    /// # Errors
+    /// As [`open`](Directory::open).
+    pub fn with_settings(
+        path: impl AsRef<Path>,
+        settings: DirectorySettings,
+    ) -> io::Result<Directory> {
+        Ok(Directory::of(Root::open(path.as_ref(), settings.links)?, settings))
+    }
+
+    /// Files that are compiled into the program, by their paths.
+    ///
+    /// ```
+    /// use weft::{Directory, DirectorySettings};
+    ///
+    /// let files = [
+    ///     ("index.html", &b"<h1>Hello</h1>"[..]), // or include_bytes!("site/index.html")
+    ///     ("css/style.css", b"h1 { color: teal }"),
+    /// ];
+    /// let app = Directory::embedded(files, DirectorySettings::default());
+    /// weft::testing::get(app, "/").assert_text("<h1>Hello</h1>");
+    /// ```
+    ///
+    /// A whole folder is embedded by the crate `include_dir`:
+    ///
+    /// ```
+    /// use include_dir::{Dir, include_dir};
+    /// use weft::{Directory, DirectorySettings};
+    ///
+    /// static SITE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../site");
+    ///
+    /// let every = SITE.find("**/*").expect("a valid pattern").filter_map(|entry| entry.as_file());
+    /// let files = every.map(|file| (file.path().to_str().expect("UTF-8"), file.contents()));
+    /// let app = Directory::embedded(files, DirectorySettings::default());
+    /// assert_eq!(weft::testing::get(app, "/style.css").status, 200);
+    /// ```
+    pub fn embedded<P: Into<String>>(
+        files: impl IntoIterator<Item = (P, &'static [u8])>,
+        settings: DirectorySettings,
+    ) -> Directory {
+        let place = |path: P| path.into().trim_matches('/').as_bytes().to_vec();
+        let files = files.into_iter().map(|(path, bytes)| (place(path), File::of_bytes(bytes)));
+        Directory::of(Root::Embedded(files.collect()), settings)
+    }
+
+    fn of(root: Root, settings: DirectorySettings) -> Directory {
+        let files = Files::new(&settings);
+        let compressors = Semaphore::new(MAX_COMPRESSORS);
+        Directory { site: Arc::new(Site { root, settings, compressors }), files }
+    }
+
+    /// Answers what needs a look at the file system, or time.
+    async fn answer(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
+        match self.find(&place).await? {
+            Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
+            Found::Folder => {
+                let mut location = place.folder_reference();
+                if let Some(query) = head.query() {
+                    location.push('?');
+                    location.push_str(query);
+                }
+                Ok(page(Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)))
+            }
+            Found::List => Err(StatusCode::NOT_FOUND),
+            Found::Nothing => self.fall_back(head, &place).await,
+        }
+    }
+
+    /// What lies at a place, as it is known or looked up.
+    async fn find(&self, place: &Place<'_>) -> Result<Found, StatusCode> {
+        let known = match self.files.get(place.key()) {
+            Some((found, true)) if found.is_current() => return Ok(found),
+            Some((found, _)) => Some(found),
+            None => None,
+        };
+        let mut found = self.look(place, known.clone()).await;
+        if let Err(Errno::MFILE | Errno::NFILE) = found.as_ref().map_err(errno) {
+            // What is known may be old, but it is at hand.
+            if let Some(found) = known {
+                return Ok(found);
+            }
+            self.files.close();
+            found = self.look(place, None).await;
+        }
+        match found {
+            Ok(found) => {
+                self.files.keep(place.key(), found.clone());
+                Ok(found)
+            }
+            Err(error) => {
+                self.files.forget(place.key());
+                Err(match errno(&error) {
+                    Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                })
+            }
+        }
+    }
+
+    /// Looks a place up: here if the kernel has all that is needed at hand, otherwise in the
+    /// pool.
+    async fn look(&self, place: &Place<'_>, known: Option<Found>) -> io::Result<Found> {
+        match self.site.find(place, known.as_ref(), Wait::Never) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let (site, place) = (self.site.clone(), place.clone().into_owned());
+                let work = move || site.find(&place, known.as_ref(), Wait::Gladly);
+                disk::blocking(work).await
+            }
+            found => found,
+        }
+    }
+
+    async fn serve(&self, head: &Head, place: &Place<'_>, resource: &Arc<Resource>) -> Response {
+        match resource.choose(head.headers()) {
+            Choice::Ready(representation) => representation.respond(),
+            Choice::ToMake(work) => {
+                // A compressor takes time and tens of megabytes. Nobody waits for a place.
+                let Ok(_place) = self.site.compressors.try_acquire() else {
+                    return work.plain().respond();
+                };
+                let compressed = tokio::task::spawn_blocking(work.job()).await.unwrap_or(None);
+                let has_room = |bytes| self.files.grow(place.key(), resource, bytes);
+                work.done(compressed, has_room).respond()
+            }
+        }
+    }
+
+    /// Answers for what is not there.
+    async fn fall_back(&self, head: &Head, place: &Place<'_>) -> Result<Response, StatusCode> {
+        let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
+        let media_type = self.site.media_type(place.path());
+        if !mime::is_page_or_unknown(media_type.as_bytes()) {
+            return Err(StatusCode::NOT_FOUND);
+        }
+        let place = Place::at(page);
+        match self.find(&place).await? {
+            Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
+            _ => Err(StatusCode::NOT_FOUND),
+        }
+    }
+
+    async fn refuse(&self, status: StatusCode) -> Response {
+        let mut pages = self.site.settings.error_pages.iter();
+        if let Some((_, path)) = pages.find(|(of, _)| *of == status)
+            && let Ok(Found::File(resource)) = self.find(&Place::at(path)).await
+        {
+            return resource.error_page(status);
+        }
+        page(Response::new(status))
+    }
+}
+
+impl Application for Directory {
+    async fn call(&self, request: Request) -> Response {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let refused = Box::pin(self.refuse(StatusCode::METHOD_NOT_ALLOWED)).await;
+            return refused.with_header(ALLOW, "GET, HEAD");
+        }
+        let place = Place::of(request.path(), self.site.settings.dot_files);
+        // What is known well enough is answered at once.
+        if let Some(place) = &place
+            && let Some((Found::File(resource), true)) = self.files.get(place.key())
+            && resource.is_current()
+            && let Choice::Ready(representation) = resource.choose(request.headers())
+        {
+            return representation.respond();
+        }
+        Box::pin(async {
+            let answer = match place {
+                Some(place) => self.answer(request.head(), place).await,
+                None => Err(StatusCode::NOT_FOUND),
+            };
+            match answer {
+                Ok(response) => response,
+                Err(status) => self.refuse(status).await,
+            }
+        })
+        .await
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// A response with a small page that names its status.
+fn page(mut response: Response) -> Response {
+    let status = response.status();
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{status}</title>\n<h1>{status}</h1>\n</html>\n"
+    );
+    response.set_header(CONTENT_TYPE, "text/html; charset=utf-8");
+    response.payload = Payload::Body(html.into());
+    response
+}
