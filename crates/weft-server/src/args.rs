@@ -47,7 +47,7 @@ pub(crate) struct Args {
     pub(crate) listen: Vec<String>,
     pub(crate) workers: Option<usize>,
     pub(crate) log: bool,
-    pub(crate) files: DirectorySettings,
+    pub(crate) files: Box<DirectorySettings>,
 }
 
 /// Reads the command line, the program's name first.
@@ -59,7 +59,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
         listen: Vec::new(),
         workers: None,
         log: true,
-        files: DirectorySettings { index: Vec::new(), ..DirectorySettings::default() },
+        files: Box::new(DirectorySettings { index: Vec::new(), ..DirectorySettings::default() }),
     };
     while let Some(argument) = parser.next()? {
         match argument {

@@ -48,7 +48,7 @@ fn tell(text: &str) {
 }
 
 fn serve(args: &Args) -> Result<(), String> {
-    let directory = Directory::with_settings(&args.directory, args.files.clone())
+    let directory = Directory::with_settings(&args.directory, (*args.files).clone())
         .map_err(|error| format!("cannot serve {}: {error}", args.directory.display()))?;
     // Before the first thread, so that no signal is lost.
     let signals = signals::Signals::catch().map_err(|error| error.to_string())?;

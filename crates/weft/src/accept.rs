@@ -25,6 +25,17 @@ pub(crate) fn coding(headers: &Headers, offered: &[Coding]) -> Option<Coding> {
     (weight > 0 && weight >= identity).then_some(best)
 }
 
+/// Whether this media type is named by `Accept` (RFC 9110 §12.5.1) with a higher weight than
+/// the other one.
+pub(crate) fn prefers(headers: &Headers, wanted: &str, other: &str) -> bool {
+    let weight = |media_type: &str| {
+        let mut ranges = headers.list("accept").map(media_range);
+        let named = ranges.find(|(range, _)| range.eq_ignore_ascii_case(media_type.as_bytes()));
+        named.map_or(0, |(_, weight)| weight)
+    };
+    weight(wanted) > weight(other)
+}
+
 /// Which of these languages is the best by `Accept-Language` (RFC 9110 §12.5.4); of equals
 /// the one that the client names first. `None` without such a field, or if the client wants
 /// none of them.
@@ -76,6 +87,17 @@ fn shortened(range: &[u8]) -> Option<&[u8]> {
 /// The members of a list and their weights, in thousandths.
 fn weighted<'a>(headers: &'a Headers, field: &'a str) -> impl Iterator<Item = (&'a [u8], u16)> {
     headers.list(field).filter_map(weigh)
+}
+
+/// A media range without its parameters, and its weight, which may stand among them.
+fn media_range(member: &[u8]) -> (&[u8], u16) {
+    let mut parts = member.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+    let range = parts.next().unwrap_or_default();
+    let weight = parts.find_map(|part| match part {
+        [b'q' | b'Q', b'=', weight @ ..] => Some(thousandths(weight).unwrap_or(0)),
+        _ => None,
+    });
+    (range, weight.unwrap_or(1_000))
 }
 
 /// `name` or `name;q=weight`.

@@ -77,6 +77,14 @@ impl Body {
         Body(Kind::Stream(Box::pin(Foreign(Box::pin(body)))))
     }
 
+    /// A body of ours, whose errors need no frame around them.
+    pub(crate) fn own<B>(body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
+    {
+        Body(Kind::Stream(Box::pin(body)))
+    }
+
     pub(crate) fn incoming(incoming: Incoming) -> Body {
         Body(Kind::Incoming(Box::new(incoming)))
     }
@@ -87,6 +95,14 @@ impl Body {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
             Kind::Incoming(_) | Kind::Stream(_) | Kind::TooLarge => Err(self),
+        }
+    }
+
+    /// The bytes, if they are all here.
+    pub(crate) fn as_bytes(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Bytes(bytes) => Some(bytes),
+            _ => None,
         }
     }
 
@@ -325,6 +341,16 @@ pub(crate) fn too_large() -> Error {
     Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
 }
 
+pub(crate) fn wrong_length() -> Error {
+    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
+}
+
+/// An error of our own, such as that of a request's body that is sent back, stays what it is.
 fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::new(ErrorKind::BodyFailed, "the application's body failed").because(error)
+    match error.into().downcast::<Error>() {
+        Ok(own) => *own,
+        Err(other) => {
+            Error::new(ErrorKind::BodyFailed, "the application's body failed").because(other)
+        }
+    }
 }

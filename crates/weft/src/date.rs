@@ -21,6 +21,11 @@ pub(crate) fn is_past(time: SystemTime, by: Duration) -> bool {
     SystemTime::now().duration_since(time).is_ok_and(|age| age >= by)
 }
 
+/// Seconds since 1970, for those who have no worker's [`Date`] at hand.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// The head line with the date, kept by each worker.
 pub(crate) struct Date {
     second: Cell<u64>,
@@ -38,7 +43,7 @@ impl Date {
 
     /// Asks for the time, and formats it if a new second has begun.
     pub(crate) fn refresh(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = now();
         if self.second.replace(now) != now {
             self.line.borrow_mut()[6..35].copy_from_slice(&imf_fixdate(now));
         }
@@ -81,7 +86,7 @@ fn two(number: u64) -> [u8; 2] {
 ///
 /// Years are counted from March, so that the leap day is the last of its year; 400
 /// such years are always 146,097 days.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // from 1 March of the year 0
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;

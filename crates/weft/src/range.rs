@@ -1,5 +1,6 @@
 //! Which parts of a file does a request ask for? Ranges (RFC 9110 §14). Pure.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
 use crate::headers::members;
@@ -186,6 +187,12 @@ impl Multipart {
     pub(crate) fn content_type(&self) -> String {
         self.content_type.clone()
     }
+}
+
+/// What a file's bytes contain only by malice of whoever knew it before.
+pub(crate) fn random_boundary() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, VARY};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::body::Body;
@@ -293,6 +293,20 @@ impl Response {
     pub(crate) fn remove_header(&mut self, name: HeaderName) {
         if self.headers.iter().any(|(n, _)| *n == name) {
             self.headers.to_mut().retain(|(n, _)| *n != name);
+        }
+    }
+
+    /// Says that the answer hangs on this field of the request (RFC 9110 §12.5.5), beside
+    /// what `Vary` names already.
+    pub(crate) fn vary_by(&mut self, field: &'static str) {
+        let lines = self.headers.iter().filter(|(name, _)| *name == VARY);
+        let mut named: Vec<&[u8]> =
+            lines.flat_map(|(_, value)| members(value.as_bytes())).collect();
+        let says_so = |name: &&[u8]| *name == b"*" || name.eq_ignore_ascii_case(field.as_bytes());
+        if !named.iter().any(says_so) {
+            named.push(field.as_bytes());
+            let all = named.join(&b", "[..]);
+            self.set_header(VARY, all);
         }
     }
 

@@ -5,18 +5,23 @@ mod place; // the path of a request → a place beneath the root
 mod root; // the directory, beneath which everything is opened
 mod site; // what lies at a place
 mod resource; // a file as it is served: languages, content codings
+mod listing; // what is in a folder, as a page and as JSON
 mod files; // what a worker knows of its files
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONTENT_TYPE};
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, StatusCode};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::files::Files;
+use self::listing::{Order, POLICY};
 use self::place::Place;
 use self::resource::{Choice, Resource};
 use self::root::{Root, Wait};
@@ -29,8 +34,24 @@ use crate::response::{File, Payload, Response};
 
 pub use self::settings::{DirectorySettings, HeaderRule, Links};
 
-/// How many files are compressed at a time; each takes up to 33 MiB.
-const MAX_COMPRESSORS: usize = 4;
+/// How many files are compressed and folders listed at a time; one takes up to 33 MiB.
+const MAX_WORKING: usize = 4;
+
+/// How much of lists may wait to be sent, in shares; what is shorter than one is not counted.
+const MAX_LIST_SHARES: usize = 1_024;
+const LIST_SHARE_BYTES: usize = 64 << 10;
+
+/// The text of a list, and its share of the memory that there is for lists.
+struct Held {
+    text: String,
+    _share: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
 
 /// Serves the files of a directory to `GET` and `HEAD`.
 ///
@@ -122,8 +143,9 @@ impl Directory {
 
     fn of(root: Root, settings: DirectorySettings) -> Directory {
         let files = Files::new(&settings);
-        let compressors = Semaphore::new(MAX_COMPRESSORS);
-        Directory { site: Arc::new(Site { root, settings, compressors }), files }
+        let workshop = Arc::new(Semaphore::new(MAX_WORKING));
+        let lists = Arc::new(Semaphore::new(MAX_LIST_SHARES));
+        Directory { site: Arc::new(Site { root, settings, workshop, lists }), files }
     }
 
     /// Answers what needs a look at the file system, or time.
@@ -138,7 +160,7 @@ impl Directory {
                 }
                 Ok(page(Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)))
             }
-            Found::List => Err(StatusCode::NOT_FOUND),
+            Found::List => self.list(head, place).await,
             Found::Nothing => self.fall_back(head, &place).await,
         }
     }
@@ -166,11 +188,7 @@ impl Directory {
             }
             Err(error) => {
                 self.files.forget(place.key());
-                Err(match errno(&error) {
-                    Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-                    Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
-                    _ => StatusCode::INTERNAL_SERVER_ERROR,
-                })
+                Err(status_of(&error))
             }
         }
     }
@@ -192,15 +210,43 @@ impl Directory {
         match resource.choose(head.headers()) {
             Choice::Ready(representation) => representation.respond(),
             Choice::ToMake(work) => {
-                // A compressor takes time and tens of megabytes. Nobody waits for a place.
-                let Ok(_place) = self.site.compressors.try_acquire() else {
+                // A compressor takes time and tens of megabytes. Nobody waits for a place, and
+                // it is taken until the work is done, though the client may have left.
+                let Ok(place_to_work) = self.site.workshop.clone().try_acquire_owned() else {
                     return work.plain().respond();
                 };
-                let compressed = tokio::task::spawn_blocking(work.job()).await.unwrap_or(None);
+                let job = work.job();
+                let job = move || (job(), place_to_work).0;
+                let compressed = tokio::task::spawn_blocking(job).await.unwrap_or(None);
                 let has_room = |bytes| self.files.grow(place.key(), resource, bytes);
                 work.done(compressed, has_room).respond()
             }
         }
+    }
+
+    /// Answers with what is in a folder. A list may be long, so that only some are read at a
+    /// time, and only so much of them waits to be sent.
+    async fn list(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
+        let busy = StatusCode::SERVICE_UNAVAILABLE;
+        let place_to_work = self.site.workshop.clone().acquire_owned().await.map_err(|_| busy)?;
+        let (site, place) = (self.site.clone(), place.into_owned());
+        let (order, as_json) = (Order::of(head.query()), listing::prefers_json(head.headers()));
+        let work = move || {
+            let listing = site.list(&place)?;
+            drop(place_to_work);
+            Ok(if as_json { listing.json(order) } else { listing.html(order) })
+        };
+        let text = disk::blocking(work).await.map_err(|error| status_of(&error))?;
+        let shares = u32::try_from(text.len() / LIST_SHARE_BYTES).map_err(|_| busy)?;
+        let share = self.site.lists.clone().try_acquire_many_owned(shares).map_err(|_| busy)?;
+        let text = Bytes::from_owner(Held { text, _share: share });
+        Ok(match as_json {
+            true => Response::body(text).with_header(CONTENT_TYPE, "application/json"),
+            false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, POLICY),
+        }
+        .with_header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .with_header(CACHE_CONTROL, "no-cache")
+        .with_header(VARY, "accept"))
     }
 
     /// Answers for what is not there.
@@ -259,6 +305,14 @@ impl Application for Directory {
 
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn status_of(error: &io::Error) -> StatusCode {
+    match errno(error) {
+        Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
 }
 
 /// A response with a small page that names its status.

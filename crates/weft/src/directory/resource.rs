@@ -190,7 +190,7 @@ impl Files {
         let is_page = path.ends_with(b".html");
         for language in site.settings.languages.iter().filter(|_| is_page) {
             let path = [path, b".", language.as_bytes()].concat();
-            if let Some(plain) = site.look_for(&path, wait)? {
+            if let Some(plain) = site.look_beside(&path, wait)? {
                 let neighbours = neighbours(&path, &plain)?;
                 all.push(Files { language: Some(language.clone()), neighbours, plain });
             }
@@ -211,7 +211,7 @@ fn neighbours(look: Look<'_>, plain: &Opened) -> io::Result<Vec<(Coding, Opened)
     let mut neighbours = Vec::new();
     for coding in Coding::ALL {
         let path = [path, b".", coding.extension().as_bytes()].concat();
-        if let Some(file) = site.look_for(&path, wait)?
+        if let Some(file) = site.look_beside(&path, wait)?
             && !file.version().is_older_than(&plain.version())
         {
             neighbours.push((coding, file));

@@ -1,6 +1,7 @@
 //! What lies at a place of the directory, looked up in the file system.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use http::header::VARY;
@@ -8,19 +9,23 @@ use http::{HeaderName, HeaderValue};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
+use super::listing::{self, Folder, Listing};
 use super::place::Place;
 use super::resource::{Look, Resource};
 use super::root::{Kind, Opened, Root, Wait};
 use super::settings::DirectorySettings;
 use crate::mime;
+use crate::response::Source;
 
 /// The directory and what it is served with, shared by all workers.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) root: Root,
     pub(super) settings: DirectorySettings,
-    /// Places for those who compress files.
-    pub(super) compressors: Semaphore,
+    /// Places for those who compress files and list folders.
+    pub(super) workshop: Arc<Semaphore>,
+    /// Shares of the memory for lists.
+    pub(super) lists: Arc<Semaphore>,
 }
 
 /// What lies at a place.
@@ -101,6 +106,35 @@ impl Site {
     /// Opens the file at this path, if there is one.
     pub(super) fn look_for(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
         Ok(self.look(path, wait)?.filter(|opened| opened.kind == Kind::File))
+    }
+
+    /// What is in a folder. This waits for the disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn list(&self, place: &Place<'_>) -> io::Result<Listing> {
+        let is_shown = |name: &[u8]| self.settings.dot_files || !name.starts_with(b".");
+        let path = place.path().to_vec();
+        let limit = self.settings.max_listed;
+        match &self.root {
+            Root::Embedded(files) => Ok(listing::among(files, path, limit, is_shown)),
+            Root::Folder { fd, resolve } => {
+                let opened = self.root.look(&path, Wait::Gladly)?;
+                let Source::Open(open) = opened.file.source else {
+                    return Err(Errno::NOTDIR.into());
+                };
+                let folder = Folder { root: fd.as_fd(), path, resolve: *resolve };
+                Ok(folder.read(&*open, limit, is_shown)?)
+            }
+        }
+    }
+
+    /// Opens a file that may be served in place of another, if that can be done.
+    pub(super) fn look_beside(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
+        match self.look_for(path, wait) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            found => found,
+        }
     }
 
     /// Opens what lies at this path, if it is anything.

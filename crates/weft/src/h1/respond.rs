@@ -1,7 +1,6 @@
 //! Response → connection: compose, gather, send.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,9 +13,10 @@ use super::compose;
 use super::framing::{self, Outgoing};
 use super::{Busy, Exchange, Fate, Input, Stage, guarded};
 use crate::app::Application;
-use crate::body::Body;
+use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
+use crate::range::random_boundary;
 use crate::representation::{self, Moment};
 use crate::request::Head;
 use crate::response::{File, Part, Payload, Response};
@@ -253,14 +253,4 @@ fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
         (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
         (Some(Ok(_)), Some(_)) => Err(wrong_length()),
     }
-}
-
-/// What a file's bytes contain only by malice of whoever knew it before.
-fn random_boundary() -> String {
-    let number = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", number(), number())
-}
-
-fn wrong_length() -> Error {
-    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
 }
