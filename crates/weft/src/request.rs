@@ -32,6 +32,8 @@ pub struct Request {
     head: Head,
     body: Body,
     shared: Arc<Shared>,
+    /// In place of the connection's, if middleware has said so.
+    peer: Option<Peer>,
     extensions: Extensions,
 }
 
@@ -39,12 +41,14 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Head(Arc<Parts>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parts {
     method: Method,
     target: Span,
     /// The part of the target that names something on this server: path and query.
     local: Span,
+    /// What stands in place of that, if middleware has said so.
+    rewritten: Option<Box<str>>,
     authority: Option<Span>,
     version: Version,
     headers: Headers,
@@ -52,7 +56,7 @@ struct Parts {
 }
 
 /// The other end of a connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
 }
@@ -117,7 +121,7 @@ impl Peer {
 
 impl Request {
     pub(crate) fn new(head: Head, body: Body, shared: Arc<Shared>) -> Request {
-        Request { head, body, shared, extensions: Extensions::new() }
+        Request { head, body, shared, peer: None, extensions: Extensions::new() }
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
@@ -125,9 +129,10 @@ impl Request {
         &self.head
     }
 
-    /// The other end of the connection.
+    /// The other end of the connection, or the client that a proxy asks for, where
+    /// [that was said](Request::set_peer).
     pub fn peer(&self) -> &Peer {
-        &self.shared.peer
+        self.peer.as_ref().unwrap_or(&self.shared.peer)
     }
 
     /// Tells when the server is to stop.
@@ -175,6 +180,31 @@ impl Request {
         self.body
     }
 
+    /// Sets the method for whoever sees the request after this. Whether the response has a
+    /// body still hangs on the method that the client sent.
+    pub fn set_method(&mut self, method: Method) {
+        Arc::make_mut(&mut self.head.0).method = method;
+    }
+
+    /// Sets path and query (`/path?query`, percent-encoded) for whoever sees the request after
+    /// this; [`target`](Head::target) stays what the client sent.
+    ///
+    /// # Panics
+    /// If it does not begin with a slash.
+    pub fn set_path_and_query(&mut self, local: impl Into<Box<str>>) {
+        let local = local.into();
+        assert!(local.starts_with('/'), "a path begins with a slash: {local:?}");
+        let parts = Arc::make_mut(&mut self.head.0);
+        parts.rewritten = Some(local);
+        parts.decoded = OnceLock::new();
+    }
+
+    /// Sets who the other end is, for whoever sees the request after this: a trusted proxy
+    /// has said for whom it asks.
+    pub fn set_peer(&mut self, address: SocketAddr) {
+        self.peer = Some(Peer { address: Some(address) });
+    }
+
     /// What middleware has to say about the request, by type.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
@@ -202,8 +232,17 @@ impl Head {
         (authority, local): (Option<Span>, Span),
         headers: Headers,
     ) -> Head {
-        let decoded = OnceLock::new();
-        Head(Arc::new(Parts { method, target, local, authority, version, headers, decoded }))
+        let (rewritten, decoded) = (None, OnceLock::new());
+        Head(Arc::new(Parts {
+            method,
+            target,
+            local,
+            rewritten,
+            authority,
+            version,
+            headers,
+            decoded,
+        }))
     }
 
     /// The method.
@@ -229,7 +268,7 @@ impl Head {
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
     /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
-        let local = self.text(self.0.local);
+        let local = self.local();
         match local.split_once('?').map_or(local, |(path, _)| path) {
             "" if self.0.method != Method::CONNECT => "/",
             path => path,
@@ -245,7 +284,7 @@ impl Head {
 
     /// What follows the `?` of the target, not decoded.
     pub fn query(&self) -> Option<&str> {
-        self.text(self.0.local).split_once('?').map(|(_, query)| query)
+        self.local().split_once('?').map(|(_, query)| query)
     }
 
     /// The segments of the path, each percent-decoded, so that routing can be a
@@ -265,8 +304,36 @@ impl Head {
         }
     }
 
+    /// Path and query.
+    fn local(&self) -> &str {
+        self.0.rewritten.as_deref().unwrap_or_else(|| self.text(self.0.local))
+    }
+
     fn text(&self, span: Span) -> &str {
         let bytes = span.of(self.0.headers.text());
         std::str::from_utf8(bytes).expect("framing refuses a target that is no UTF-8")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request;
+
+    #[test]
+    fn what_middleware_sets_is_seen_after_it() {
+        let mut request = request("GET /a%20b?c HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(&*request.segments(), ["a b"]);
+        let before = request.head().clone();
+        request.set_path_and_query("/x%20y/z?q");
+        request.set_method(Method::PUT);
+        assert_eq!((request.path(), request.query()), ("/x%20y/z", Some("q")));
+        assert_eq!(&*request.segments(), ["x y", "z"]);
+        assert_eq!((request.method(), request.target()), (&Method::PUT, "/a%20b?c"));
+        assert_eq!((before.method(), before.path()), (&Method::GET, "/a%20b"));
+        assert_eq!(request.peer().address(), None);
+        let address = SocketAddr::from(([192, 0, 2, 1], 80));
+        request.set_peer(address);
+        assert_eq!(request.peer().address(), Some(address));
     }
 }

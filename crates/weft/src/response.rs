@@ -290,7 +290,8 @@ impl Response {
         self.headers.to_mut().push((name, field_value(value.as_ref())));
     }
 
-    pub(crate) fn remove_header(&mut self, name: HeaderName) {
+    /// Takes all fields of that name away.
+    pub fn remove_header(&mut self, name: HeaderName) {
         if self.headers.iter().any(|(n, _)| *n == name) {
             self.headers.to_mut().retain(|(n, _)| *n != name);
         }
