@@ -5,12 +5,12 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::buffers::INPUT_BYTES;
@@ -20,6 +20,7 @@ use crate::proxy_protocol::{self, Preface};
 use crate::request::Shared;
 use crate::send::{WriteHalf, Writer};
 use crate::settings::Settings;
+use crate::upgrade::{Upgrade, Upgraded};
 
 /// A connection, between requests or within one.
 pub(crate) struct Connection {
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) shared: Arc<Shared>,
     /// How many requests it brought.
     pub(crate) requests: u64,
+    /// Who gets it when the last response is out, if that is somebody.
+    pub(crate) upgrade: Option<Upgrade>,
 }
 
 /// What bytes come from and go to.
@@ -74,7 +77,16 @@ impl Connection {
             deadline,
             shared,
             requests: 0,
+            upgrade: None,
         }
+    }
+
+    /// What is handed over, and to whom.
+    pub(crate) fn hand_over(&mut self) -> Option<(Upgrade, Upgraded)> {
+        let (upgrade, reader) = (self.upgrade.take()?, self.reader.take()?);
+        let writer = self.writer.take();
+        self.deadline.clear();
+        Some((upgrade, Upgraded::new(reader, writer, self.shared.clone())))
     }
 
     /// Reads what a proxy says of its client, before the first request.
@@ -125,6 +137,19 @@ impl Reader {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Other(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads past the buffer.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.half {
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Other(half) => Pin::new(half).poll_read(cx, room),
         }
     }
 

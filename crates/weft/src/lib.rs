@@ -20,6 +20,7 @@ pub mod path; // percent-decoding, and a path as its segments
 mod body; // Body: nothing, bytes, or a stream that is pulled
 mod response; // Response and its payloads
 mod fields; // the field list of a response
+mod upgrade; // a connection that is handed over
 mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
@@ -65,3 +66,4 @@ pub use request::{Head, Peer, Request, Shutdown};
 pub use response::{File, Response};
 pub use server::{Running, Server, serve};
 pub use settings::{Disconnect, Settings};
+pub use upgrade::Upgraded;

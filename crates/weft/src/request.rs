@@ -78,6 +78,10 @@ impl Shared {
         Arc::new(Shared { peer, stop, hints: Mutex::default() })
     }
 
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        Shutdown(self.stop.clone())
+    }
+
     pub(crate) fn take_hints(&self) -> Vec<u8> {
         std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -137,7 +141,7 @@ impl Request {
 
     /// Tells when the server is to stop.
     pub fn shutdown(&self) -> Shutdown {
-        Shutdown(self.shared.stop.clone())
+        self.shared.shutdown()
     }
 
     /// Sends an interim response 103 (RFC 8297) with these values of `Link`, so that the

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, VARY};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE, VARY};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::fields::Fields;
 use crate::headers::members;
+use crate::upgrade::{Upgrade, Upgraded};
 
 /// A response: a status, a short header list and a payload.
 ///
@@ -49,6 +50,8 @@ pub(crate) enum Payload {
         end: Vec<u8>,
         length: u64,
     },
+    /// The connection itself.
+    Upgrade(Upgrade),
 }
 
 impl Payload {
@@ -225,6 +228,8 @@ impl File {
     }
 }
 
+const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
 impl Response {
     /// A response with no body.
     pub fn new(status: StatusCode) -> Response {
@@ -259,6 +264,50 @@ impl Response {
     /// A redirect (3xx) to a URI reference.
     pub fn redirect(status: StatusCode, location: &str) -> Response {
         Response::new(status).with_header(LOCATION, location)
+    }
+
+    /// 101: the connection goes over to another protocol (RFC 9110 §7.8), and to a handler. The
+    /// client must have named the protocol in its `Upgrade`, over HTTP/1.1 and with no body on
+    /// the way; otherwise it gets 500 and the hooks are told.
+    ///
+    /// The handler runs where the connection did, and the connection counts until it ends. See
+    /// [`Upgraded`] for what it has to look after itself. WebSockets have a module of their
+    /// own, `weft::websocket`.
+    ///
+    /// ```
+    /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    /// use weft::{Request, Response};
+    ///
+    /// async fn shout(request: Request) -> Response {
+    ///     if !request.headers().list("upgrade").any(|name| name == b"shout") {
+    ///         return Response::text("Upgrade to `shout`.\n");
+    ///     }
+    ///     Response::upgrade("shout", async |mut connection| {
+    ///         let mut byte = [0];
+    ///         while let Ok(1) = connection.read(&mut byte).await {
+    ///             if connection.write_all(&byte.map(|b| b.to_ascii_uppercase())).await.is_err() {
+    ///                 break;
+    ///             }
+    ///         }
+    ///     })
+    /// }
+    /// # weft::testing::get(shout, "/").assert_text("Upgrade to `shout`.\n");
+    /// ```
+    pub fn upgrade<F: Future<Output = ()> + 'static>(
+        protocol: &str,
+        handler: impl FnOnce(Upgraded) -> F + Send + 'static,
+    ) -> Response {
+        Response { payload: Payload::Upgrade(Upgrade::new(handler)), ..Response::new(SWITCHING) }
+            .with_header(UPGRADE, protocol)
+    }
+
+    /// 200 to `CONNECT` (RFC 9110 §9.3.6): from here on the connection is the handler's. No
+    /// other success can answer that method: the client would take it for a tunnel.
+    pub fn tunnel<F: Future<Output = ()> + 'static>(
+        handler: impl FnOnce(Upgraded) -> F + Send + 'static,
+    ) -> Response {
+        let payload = Payload::Upgrade(Upgrade::new(handler));
+        Response { payload, ..Response::new(StatusCode::OK) }
     }
 
     fn typed(content_type: HeaderValue, body: Body) -> Response {
@@ -328,6 +377,7 @@ impl Response {
             Payload::Body(body) => body.length(),
             Payload::File(file) => Some(file.length),
             Payload::Parts { length, .. } => Some(*length),
+            Payload::Upgrade(_) => Some(0),
         }
     }
 

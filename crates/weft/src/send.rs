@@ -25,7 +25,7 @@ use crate::response::{File, Source};
 
 /// The sending direction of a connection.
 pub(crate) struct Writer {
-    half: WriteHalf,
+    pub(crate) half: WriteHalf,
     /// What is gathered, and how much of it is gone.
     pub(crate) out: Vec<u8>,
     gone: usize,
@@ -53,6 +53,12 @@ const FILE_TURN_BYTES: u64 = 2 << 20;
 impl Writer {
     pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
         Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full, buffered: false }
+    }
+
+    /// Takes the socket away: this one has nothing to send to any more.
+    pub(crate) fn take(&mut self) -> Writer {
+        let full = self.full;
+        std::mem::replace(self, Writer::new(WriteHalf::Closed, full))
     }
 
     /// Whether nothing waits to be sent.
@@ -275,7 +281,7 @@ async fn progress(
 
 /// A socket of the kernel's.
 #[derive(Clone, Copy)]
-enum Socket<'a> {
+pub(crate) enum Socket<'a> {
     Tcp(&'a tokio::net::TcpStream),
     Unix(&'a tokio::net::UnixStream),
 }
@@ -310,7 +316,7 @@ impl WriteHalf {
         }
     }
 
-    fn socket(&self) -> Option<Socket<'_>> {
+    pub(crate) fn socket(&self) -> Option<Socket<'_>> {
         match self {
             WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
@@ -318,7 +324,11 @@ impl WriteHalf {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self {
             WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Unix(half) => Pin::new(half).poll_write(cx, bytes),
@@ -327,14 +337,14 @@ impl WriteHalf {
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
     }
 
-    fn poll_write_vectored(
+    pub(crate) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
@@ -342,7 +352,9 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
             WriteHalf::Unix(half) => Pin::new(half).poll_write_vectored(cx, slices),
-            WriteHalf::Other(_) | WriteHalf::Closed => self.poll_write(cx, &slices[0]),
+            WriteHalf::Other(_) | WriteHalf::Closed => {
+                self.poll_write(cx, slices.first().map_or(&[], |slice| slice))
+            }
         }
     }
 }

@@ -61,6 +61,7 @@ pub fn call(app: impl Application, request: Request) -> Reply {
             Payload::Body(body) => body.collect(usize::MAX).await.expect("the application's body"),
             Payload::File(file) => file.read().expect("the application's file"),
             Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
+            Payload::Upgrade(_) => Bytes::new(),
         };
         Reply { status, headers: headers.into_vec(), body }
     })

@@ -19,7 +19,7 @@ use crate::date::Date;
 use crate::deadline::Deadlines;
 use crate::error::{Error, Result};
 use crate::h1::parse::Limits;
-use crate::h1::{self, Fate};
+use crate::h1::{self, Fate, guard};
 use crate::hooks::Hooks;
 use crate::listen::Place;
 use crate::request::{Peer, Shared, Stop};
@@ -166,7 +166,16 @@ impl<A: Application> Worker<A> {
             match Box::pin(h1::serve(conn, self)).await {
                 Fate::Rest => conn.deadline.set(self.settings.idle_timeout),
                 Fate::Close | Fate::Linger => break,
+                Fate::HandOver => return self.hand_over(conn).await,
             }
+        }
+    }
+
+    /// Lets an application have a connection for itself.
+    async fn hand_over(&self, conn: &mut Connection) {
+        let Some((upgrade, connection)) = conn.hand_over() else { return };
+        if let Err(error) = guard(async move { upgrade.run(connection).await }).await {
+            self.report(&conn.shared.peer, &error);
         }
     }
 

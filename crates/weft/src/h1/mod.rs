@@ -52,6 +52,8 @@ pub(crate) enum Fate {
     Rest,
     /// It closes.
     Close,
+    /// Somebody else gets it, for another protocol or a tunnel.
+    HandOver,
     /// It closes, but reads on for a while: the peer may still be sending, and would lose
     /// our last response to a reset (RFC 9112 §9.6).
     Linger,
@@ -74,7 +76,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     };
     busy.take_buffers();
     let mut next = busy.burst().await;
-    if next != Fate::Rest
+    if matches!(next, Fate::Close | Fate::Linger)
         && !busy.conn.writer.is_closed()
         && let Err(error) = busy.flush().await
     {
@@ -200,9 +202,6 @@ impl<A: Application> Busy<'_, A> {
     fn begin(&mut self, parsed: parse::Head, length: usize) -> Result<(Exchange, Request)> {
         let text = self.reader().buffer.split_to(length).freeze();
         let framed = framing::request(&parsed, &text)?;
-        if parsed.method == Method::CONNECT {
-            return Err(Error::new(ErrorKind::NotImplemented, "no tunnels are made here"));
-        }
         self.conn.requests += 1;
         self.interim = parsed.version != Version::HTTP_10;
         self.awaits_continue = framed.expects_continue;
@@ -395,7 +394,9 @@ impl<A: Application> Busy<'_, A> {
         let mut out = std::mem::take(&mut self.conn.writer.out);
         out.clear();
         buffers.give_output(out);
-        if let Some(reader) = &mut self.conn.reader {
+        if let Some(reader) = &mut self.conn.reader
+            && (self.conn.upgrade.is_none() || reader.buffer.is_empty())
+        {
             let mut input = std::mem::take(&mut reader.buffer);
             input.clear();
             buffers.give_input(input);
@@ -417,6 +418,16 @@ const LEAST_ROOM: usize = 1 << 10;
 
 fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the request came too slowly")
+}
+
+/// Runs a future of the application; its panic is an error.
+pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
 }
 
 /// Runs code of the application; its panic is an error, not ours.

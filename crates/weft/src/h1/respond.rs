@@ -57,6 +57,7 @@ impl<A: Application> Busy<'_, A> {
             self.record(Some(&exchange.head), status, watch.elapsed());
         }
         match sent {
+            Ok(()) if self.conn.upgrade.is_some() => Fate::HandOver,
             Ok(()) if !exchange.keep_alive => self.closing(exchange.client_closes),
             Ok(()) if matches!(self.input, Input::Clear) => Fate::Rest,
             Ok(()) => Box::pin(self.clear_input()).await,
@@ -78,7 +79,14 @@ impl<A: Application> Busy<'_, A> {
         self.look_for_reader();
         self.response = Stage::Gathered(self.conn.writer.out.len());
         self.body_bytes = 0;
+        if let Payload::Upgrade(_) = response.payload {
+            return self.gather_upgrade(exchange, response);
+        }
         let head_only = *exchange.head.method() == Method::HEAD;
+        if *exchange.head.method() == Method::CONNECT && response.status.is_success() {
+            let reason = "no tunnels are made here";
+            return Err(Error::new(ErrorKind::NotImplemented, reason));
+        }
         let length = guarded(|| sound_length(&response, head_only))??;
         let framing = framing::response(exchange.head.version(), response.status, length);
         exchange.keep_alive &= framing != Outgoing::UntilClose
@@ -104,6 +112,7 @@ impl<A: Application> Busy<'_, A> {
             return Ok(writer.must_flush().then_some(Rest::Gathered));
         }
         let bytes = match response.payload {
+            Payload::Upgrade(_) => unreachable!("it was dealt with above"),
             Payload::Parts { parts, end, .. } => return Ok(Some(Rest::Parts(parts, end))),
             Payload::File(file) => match file.in_memory() {
                 Some(bytes) => bytes,
@@ -117,6 +126,33 @@ impl<A: Application> Busy<'_, A> {
         self.body_bytes = bytes.len() as u64;
         writer.push(bytes);
         Ok(writer.must_flush().then_some(Rest::Gathered))
+    }
+
+    /// Gathers the head after which the connection is somebody else's.
+    fn gather_upgrade(&mut self, exchange: &Exchange, response: Response) -> Result<Option<Rest>> {
+        check_upgrade(&exchange.head, &response)?;
+        if !matches!(self.input, Input::Clear) {
+            let reason = "a connection is handed over only when the request's body is read";
+            return Err(Error::new(ErrorKind::InvalidResponse, reason));
+        }
+        let is_tunnel = response.status != StatusCode::SWITCHING_PROTOCOLS;
+        compose::head(
+            &mut self.conn.writer.out,
+            &compose::Head {
+                version: Version::HTTP_11,
+                status: response.status,
+                fields: &response.headers,
+                lines: if is_tunnel { b"" } else { b"connection: upgrade\r\n" },
+                framing: Outgoing::Bodiless,
+                keep_alive: true,
+                date: &self.worker.date.line(),
+                server: &self.worker.server_line,
+            },
+        );
+        if let Payload::Upgrade(upgrade) = response.payload {
+            self.conn.upgrade = Some(upgrade);
+        }
+        Ok(Some(Rest::Gathered))
     }
 
     /// Sends what is left of a response.
@@ -234,6 +270,23 @@ impl<A: Application> Busy<'_, A> {
             hooks.answered(&Record { peer, head, status, body_bytes, duration });
         }
     }
+}
+
+/// Whether a client will understand that its connection goes over to something else: it must
+/// have asked for that (RFC 9110 §7.8), in a version that has it.
+fn check_upgrade(head: &Head, response: &Response) -> Result<()> {
+    let asked_for = match response.status {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
+            let headers = head.headers();
+            head.version() == Version::HTTP_11
+                && headers.list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
+                && headers.list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
+        }
+        status => *head.method() == Method::CONNECT && status.is_success(),
+    };
+    let reason = "the client has not asked for this protocol or tunnel";
+    asked_for.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
 }
 
 /// The length of a response's body, if it is known: what the application declared must

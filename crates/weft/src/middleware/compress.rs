@@ -168,7 +168,7 @@ impl Compress {
         let known = match &response.payload {
             Payload::Body(body) => body.as_bytes().cloned(),
             Payload::File(file) => file.in_memory(),
-            Payload::Parts { .. } => None,
+            Payload::Parts { .. } | Payload::Upgrade(_) => None,
         };
         let body = match known {
             Some(bytes) if bytes.len() <= TURN_BYTES => match at_once(coding, &bytes) {
@@ -181,7 +181,9 @@ impl Compress {
                 let source = match std::mem::replace(&mut response.payload, Payload::empty()) {
                     Payload::Body(body) => body,
                     Payload::File(file) => Body::from(file),
-                    Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
+                    Payload::Parts { .. } | Payload::Upgrade(_) => {
+                        unreachable!("parts are made later, and a handover is no body")
+                    }
                 };
                 Body::own(Encoded::new(source, length, coding, self.streams.clone()))
             }

@@ -1,0 +1,123 @@
+//! A connection that is handed over: another protocol (RFC 9110 §7.8) or a tunnel (§9.3.6).
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::conn::Reader;
+use crate::request::{Peer, Shared, Shutdown};
+use crate::send::Writer;
+
+/// What becomes of a connection once the response is out.
+pub(crate) struct Upgrade(Box<Handler>);
+
+type Handler = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
+
+impl Upgrade {
+    pub(crate) fn new<F: Future<Output = ()> + 'static>(
+        handler: impl FnOnce(Upgraded) -> F + Send + 'static,
+    ) -> Upgrade {
+        Upgrade(Box::new(|connection| Box::pin(handler(connection))))
+    }
+
+    pub(crate) fn run(self, connection: Upgraded) -> Pin<Box<dyn Future<Output = ()>>> {
+        (self.0)(connection)
+    }
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upgrade")
+    }
+}
+
+/// A connection that HTTP is over on: bytes in and bytes out, those first that came behind
+/// the request. See [`Response::upgrade`](crate::Response::upgrade).
+///
+/// None of the engine's clocks runs for it any more, and nobody but its handler notices that
+/// the client has gone or gone silent. It counts as a connection until the handler ends.
+/// Dropping it closes it.
+pub struct Upgraded {
+    reader: Reader,
+    writer: Writer,
+    shared: Arc<Shared>,
+}
+
+impl Upgraded {
+    pub(crate) fn new(reader: Reader, writer: Writer, shared: Arc<Shared>) -> Upgraded {
+        Upgraded { reader, writer, shared }
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> &Peer {
+        &self.shared.peer
+    }
+
+    /// Tells when the server is to stop: then the handler has until the end of the grace
+    /// period to say goodbye.
+    pub fn shutdown(&self) -> Shutdown {
+        self.shared.shutdown()
+    }
+}
+
+impl AsyncRead for Upgraded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read_ahead = &mut self.reader.buffer;
+        if read_ahead.is_empty() {
+            return self.reader.poll_read(cx, room);
+        }
+        let length = read_ahead.len().min(room.remaining());
+        room.put_slice(&read_ahead[..length]);
+        read_ahead.advance(length);
+        if read_ahead.is_empty() {
+            // An idle connection owns no buffer.
+            *read_ahead = Default::default();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Upgraded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writer.half.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writer.half.poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.writer.half.socket().is_some()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.half.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_shutdown(cx)
+    }
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Upgraded({:?})", self.peer())
+    }
+}

@@ -1,0 +1,211 @@
+//! Connections that are handed over, over real sockets.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Client, stop, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::{
+    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, Running, Server,
+    Upgraded,
+};
+
+/// Says back what it hears, in capitals, until it hears a full stop.
+async fn shout(mut connection: Upgraded) {
+    let mut byte = [0];
+    while let Ok(1) = connection.read(&mut byte).await {
+        let upper = byte.map(|b| b.to_ascii_uppercase());
+        if byte == *b"." || connection.write_all(&upper).await.is_err() {
+            break;
+        }
+    }
+}
+
+async fn app(request: Request) -> Response {
+    match (request.method(), request.path()) {
+        (_, "/shout") => Response::upgrade("shout", shout),
+        (_, "/read") => {
+            let _ = request.into_body().collect(100).await;
+            Response::upgrade("shout", shout)
+        }
+        (_, "/panic") => Response::upgrade("shout", async |_| panic!("on purpose")),
+        (_, "/last") => Response::upgrade("shout", async |mut connection: Upgraded| {
+            connection.shutdown().requested().await;
+            let _ = connection.write_all(b"bye").await;
+        }),
+        (&Method::CONNECT, _) if request.target() == "a:1" => Response::tunnel(shout),
+        _ => Response::text("no\n"),
+    }
+}
+
+#[derive(Clone, Default)]
+struct Errors(Arc<Mutex<Vec<ErrorKind>>>);
+
+impl Hooks for Errors {
+    fn error(&self, _: &Peer, error: &Error) {
+        self.0.lock().unwrap().push(error.kind());
+    }
+}
+
+fn start<A: Application + Clone + Send + 'static>(app: A) -> (Running, Errors) {
+    let errors = Errors::default();
+    let hooks = errors.clone();
+    let server = Server::new(app).workers(1).hooks(move || hooks.clone());
+    (server.listen("127.0.0.1:0").unwrap().start().unwrap(), errors)
+}
+
+fn request(method: &str, target: &str, fields: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+}
+
+const SHOUT: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: other, Shout\r\n";
+
+#[test]
+fn bytes_before_and_after_the_switch_are_the_handlers() {
+    let (server, errors) = start(app);
+    for early in ["", "ab", &"x".repeat(20_000)] {
+        let mut client = Client::with(&server, request("GET", "/shout", SHOUT) + early);
+        let response = client.response();
+        assert_eq!(response.status, 101);
+        assert_eq!(response.header("connection"), Some("upgrade"));
+        assert_eq!(response.header("upgrade"), Some("shout"));
+        assert_eq!(response.header("content-length"), None);
+        let expected = early.to_uppercase();
+        while client.came().len() < expected.len() {
+            assert!(client.read() > 0);
+        }
+        client.send("cd");
+        let expected = expected + "CD";
+        while client.came().len() < expected.len() {
+            assert!(client.read() > 0);
+        }
+        assert_eq!(client.came(), expected.as_bytes());
+        client.send(".");
+        while client.read() > 0 {}
+        assert_eq!(client.came(), expected.as_bytes(), "nothing of HTTP comes any more");
+    }
+    stop(server);
+    assert_eq!(*errors.0.lock().unwrap(), []);
+}
+
+#[test]
+fn who_has_not_asked_is_not_handed_over() {
+    let (server, errors) = start(app);
+    let cases = [
+        ("GET", "/shout", ""),
+        ("GET", "/shout", "Upgrade: shout\r\n"),
+        ("GET", "/shout", "Connection: upgrade\r\n"),
+        ("GET", "/shout", "Connection: upgrade\r\nUpgrade: websocket, h2c\r\n"),
+        ("POST", "/shout", "Connection: upgrade\r\nUpgrade: shout\r\nContent-Length: 5\r\n"),
+    ];
+    for (method, target, fields) in cases {
+        let mut client = Client::with(&server, request(method, target, fields));
+        let response = client.response();
+        assert_eq!((response.status, response.header("upgrade")), (500, None), "{fields}");
+    }
+    let mut old = Client::with(&server, format!("GET /shout HTTP/1.0\r\n{SHOUT}\r\n"));
+    assert_eq!(old.response().status, 500, "HTTP/1.0 has no upgrades");
+    stop(server);
+    let errors = errors.0.lock().unwrap();
+    assert!(errors.iter().all(|kind| *kind == ErrorKind::InvalidResponse), "{errors:?}");
+    assert_eq!(errors.len(), cases.len() + 1);
+}
+
+#[test]
+fn a_body_that_was_read_is_no_hindrance() {
+    let (server, _) = start(app);
+    for fields in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let mut client =
+            Client::with(&server, request("POST", "/read", &(fields.to_owned() + SHOUT)));
+        client.send(if fields.starts_with('C') { "hello" } else { "5\r\nhello\r\n0\r\n\r\n" });
+        assert_eq!(client.response().status, 101, "{fields}");
+        client.send("a");
+        while client.came().is_empty() {
+            assert!(client.read() > 0);
+        }
+        assert_eq!(client.came(), b"A", "{fields}");
+    }
+    stop(server);
+}
+
+/// RFC 9113 §3.1: `Upgrade: h2c` is of the past, and may always be passed over.
+#[test]
+fn what_nobody_here_speaks_is_answered_as_ever() {
+    let (server, _) = start(app);
+    let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n";
+    let mut client = Client::with(&server, request("GET", "/", h2c));
+    assert_eq!(client.response().text(), "no\n");
+    client.assert_open("/");
+    stop(server);
+}
+
+#[test]
+fn a_tunnel_for_whom_the_application_makes_one() {
+    let (server, errors) = start(app);
+    let connect =
+        |authority: &str| format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    let mut client = Client::with(&server, connect("a:1") + "early");
+    let head = "HTTP/1.1 200 OK\r\n";
+    while !client.came().ends_with(b"\r\n\r\nEARLY") {
+        assert!(client.read() > 0);
+    }
+    let came = String::from_utf8_lossy(client.came()).into_owned();
+    assert!(came.starts_with(head) && !came.contains("content-length"), "{came}");
+    assert!(!came.contains("connection"), "{came}");
+
+    // Any other success would be taken for a tunnel.
+    let mut client = Client::with(&server, connect("b:1"));
+    assert_eq!(client.response().status, 501);
+    client.assert_closed();
+    stop(server);
+    assert_eq!(*errors.0.lock().unwrap(), [ErrorKind::NotImplemented]);
+}
+
+#[test]
+fn a_handler_that_panics_ends_its_connection_alone() {
+    let (server, errors) = start(app);
+    let mut client = Client::with(&server, request("GET", "/panic", SHOUT));
+    assert_eq!(client.response().status, 101);
+    client.assert_closed();
+    Client::connect(&server).assert_open("/");
+    until("the hooks are told", || *errors.0.lock().unwrap() == [ErrorKind::Panicked]);
+    stop(server);
+}
+
+#[test]
+fn a_handler_is_told_of_the_shutdown_and_waited_for() {
+    let (server, _) = start(app);
+    let mut client = Client::with(&server, request("GET", "/last", SHOUT));
+    assert_eq!(client.response().status, 101);
+    let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
+    while client.read() > 0 {}
+    assert_eq!(client.came(), b"bye");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_handler_that_does_not_end_is_cut_when_the_grace_is_over() {
+    let (server, _) = start(app);
+    let mut client = Client::with(&server, request("GET", "/shout", SHOUT));
+    assert_eq!(client.response().status, 101);
+    server.shutdown(Duration::ZERO);
+    client.assert_closed();
+}
+
+#[test]
+fn over_any_stream() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let (mut client, stream) = tokio::io::duplex(100);
+        let server = Server::new(app);
+        let talk = async move {
+            client.write_all((request("GET", "/shout", SHOUT) + "ab.").as_bytes()).await.unwrap();
+            let mut came = String::new();
+            client.read_to_string(&mut came).await.unwrap();
+            assert!(came.starts_with("HTTP/1.1 101 ") && came.ends_with("\r\n\r\nAB"), "{came}");
+        };
+        tokio::join!(server.serve_connection(stream), talk);
+    });
+}
