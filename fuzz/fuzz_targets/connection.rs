@@ -57,7 +57,7 @@ fn run(holds: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
         let mut came = Vec::new();
         let reading = async { reader.read_to_end(&mut came).await.unwrap() };
         let engine = Server::new(app).settings(settings);
-        tokio::join!(engine.serve_connection(server), sending, reading);
+        tokio::join!(engine.serve_connection(server), sending, reading).0.unwrap();
         came
     })
 }

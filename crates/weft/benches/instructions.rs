@@ -116,7 +116,7 @@ fn exchange(times: usize, app: impl Application + Clone + Send + 'static, input:
                 assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK\r\n"));
             }
         };
-        tokio::join!(engine.serve_connection(server), client);
+        tokio::join!(engine.serve_connection(server), client).0.unwrap();
     });
 }
 

@@ -21,6 +21,8 @@ mod body; // Body: nothing, bytes, or a stream that is pulled
 mod response; // Response and its payloads
 mod fields; // the field list of a response
 mod upgrade; // a connection that is handed over
+#[cfg(feature = "websocket")]
+pub mod websocket; // WebSockets over that
 mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is

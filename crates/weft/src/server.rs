@@ -1,8 +1,9 @@
 //! Server: bind, start, run, shut down.
 
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -55,21 +56,63 @@ where
 /// # }
 /// ```
 pub struct Server<A> {
-    app: A,
+    make_app: Arc<MakeApp<A>>,
     settings: Settings,
     workers: usize,
     listeners: Vec<Listener>,
     hooks: Option<Arc<MakeHooks>>,
 }
 
+type MakeApp<A> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<A>>>> + Send + Sync;
+
 type MakeHooks = dyn Fn() -> Box<dyn Hooks> + Send + Sync;
 
-impl<A> Server<A> {
+impl<A: Application + 'static> Server<A> {
     /// A server of this application, with the default settings, a worker for each CPU
     /// that the process may run on, and no address yet.
-    pub fn new(app: A) -> Server<A> {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        Server { app, settings: Settings::default(), workers, listeners: Vec::new(), hooks: None }
+    pub fn new(app: A) -> Server<A>
+    where
+        A: Clone + Send,
+    {
+        let app = Mutex::new(app);
+        Server::per_worker(move || {
+            let app = app.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            async move { Ok(app) }
+        })
+    }
+
+    /// A server of an application that each worker makes for itself, on its own event loop:
+    /// one that holds what cannot be sent to other threads, or that has to be waited for,
+    /// such as connections to a database.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    /// use weft::{Request, Response, Server};
+    ///
+    /// let server = Server::per_worker(|| async {
+    ///     let count = Rc::new(Cell::new(0));
+    ///     Ok(move |_: Request| {
+    ///         count.set(count.get() + 1);
+    ///         let text = format!("{} requests came to this worker.\n", count.get());
+    ///         async move { Response::text(text) }
+    ///     })
+    /// });
+    /// # drop(server);
+    /// ```
+    ///
+    /// An error ends [`start`](Server::start), [`run`](Server::run) or
+    /// [`serve_connection`](Server::serve_connection), which return it.
+    pub fn per_worker<F: Future<Output = Result<A>> + 'static>(
+        make: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Server<A> {
+        Server {
+            make_app: Arc::new(move || Box::pin(make())),
+            settings: Settings::default(),
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            listeners: Vec::new(),
+            hooks: None,
+        }
     }
 
     /// Sets the limits and clocks. To be called before [`listen`](Server::listen), which
@@ -108,13 +151,12 @@ impl<A> Server<A> {
     pub fn worker_count(&self) -> usize {
         self.workers
     }
-}
 
-impl<A: Application + Clone + Send + 'static> Server<A> {
     /// Starts the server in threads of its own.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop.
+    /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop; that of an
+    /// application that could not be made.
     pub fn start(self) -> Result<Running> {
         let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
         let (stop, stopped) = watch::channel(None);
@@ -138,23 +180,28 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
         if acceptors.len() < self.workers {
             // One acceptor for several workers has a thread of its own.
             let acceptors = std::mem::take(&mut acceptors);
-            threads.push(spawn("weft-accept".to_owned(), move |runtime| {
-                runtime.block_on(async {
-                    let tasks: Vec<_> = acceptors.into_iter().flat_map(Acceptor::spawn).collect();
-                    for task in tasks {
-                        // A task that panicked has nothing more to accept.
-                        let _ = task.await;
-                    }
-                });
-            })?);
+            threads.push(spawn(
+                "weft-accept".to_owned(),
+                |_| Ok(()),
+                move |runtime, ()| {
+                    runtime.block_on(async {
+                        let tasks: Vec<_> =
+                            acceptors.into_iter().flat_map(Acceptor::spawn).collect();
+                        for task in tasks {
+                            // A task that panicked has nothing more to accept.
+                            let _ = task.await;
+                        }
+                    });
+                },
+            )?);
         }
         let mut acceptors = acceptors.into_iter();
         for (number, queue) in queues.into_iter().enumerate() {
             let acceptor = acceptors.next();
-            let (app, settings, hooks) =
-                (self.app.clone(), self.settings.clone(), self.hooks.clone());
-            let stopped = stopped.clone();
-            threads.push(spawn(format!("weft-{number}"), move |runtime| {
+            let (make_app, settings) = (self.make_app.clone(), self.settings.clone());
+            let (hooks, stopped) = (self.hooks.clone(), stopped.clone());
+            let prepare = move |runtime: &LocalRuntime| runtime.block_on(make_app());
+            threads.push(spawn(format!("weft-{number}"), prepare, move |runtime, app| {
                 let hooks = hooks.map(|make| make());
                 let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
                 runtime.block_on(async move {
@@ -200,14 +247,19 @@ impl<A: Application + Clone + Send + 'static> Server<A> {
 
     /// Serves one connection over any stream, on the caller's task. Its runtime must
     /// have its timers enabled.
-    pub async fn serve_connection(&self, stream: impl Stream) {
+    ///
+    /// # Errors
+    /// That of an application that could not be made.
+    pub async fn serve_connection(&self, stream: impl Stream) -> Result<()> {
         let hooks = self.hooks.as_ref().map(|make| make());
         let (_, never) = watch::channel(None);
-        let worker = Worker::new(self.app.clone(), self.settings.clone(), hooks, never);
+        let app = (self.make_app)().await?;
+        let worker = Worker::new(app, self.settings.clone(), hooks, never);
         let transport = Transport::Other(Box::new(stream));
         let mut conn = worker.connection(transport, Peer::default());
         worker.count_in();
         worker.with_clock(worker.serve(&mut conn)).await;
+        Ok(())
     }
 }
 
@@ -291,15 +343,22 @@ impl Acceptor {
     }
 }
 
-/// Starts a thread with an event loop of its own.
-fn spawn(name: String, run: impl FnOnce(&LocalRuntime) + Send + 'static) -> Result<JoinHandle<()>> {
+/// Starts a thread with an event loop of its own, once all that it needs is there.
+fn spawn<T>(
+    name: String,
+    prepare: impl FnOnce(&LocalRuntime) -> Result<T> + Send + 'static,
+    run: impl FnOnce(&LocalRuntime, T) + Send + 'static,
+) -> Result<JoinHandle<()>> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
-            Ok(runtime) => {
-                // The starter waits for this word.
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(LocalOptions::default());
+        let runtime = runtime.map_err(Error::from);
+        // The starter waits for a word in any case.
+        match runtime.and_then(|runtime| Ok((prepare(&runtime)?, runtime))) {
+            Ok((prepared, runtime)) => {
                 let _ = ready.send(Ok(()));
-                run(&runtime);
+                run(&runtime, prepared);
                 // What the application does in threads of its own may outlast us.
                 runtime.shutdown_background();
             }
@@ -308,7 +367,7 @@ fn spawn(name: String, run: impl FnOnce(&LocalRuntime) + Send + 'static) -> Resu
     })?;
     match is_ready.recv() {
         Ok(Ok(())) => Ok(thread),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Error::new(ErrorKind::Io, "a thread ended before it began")),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(Error::new(ErrorKind::Panicked, "a worker could not be prepared")),
     }
 }

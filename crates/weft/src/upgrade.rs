@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Buf;
@@ -27,6 +27,21 @@ impl Upgrade {
 
     pub(crate) fn run(self, connection: Upgraded) -> Pin<Box<dyn Future<Output = ()>>> {
         (self.0)(connection)
+    }
+}
+
+/// The way of an [`Upgrade`] through the extensions of an [`http::Response`], which want to
+/// be cloned: whoever comes first takes it out.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried(Arc<Mutex<Option<Upgrade>>>);
+
+impl Carried {
+    pub(crate) fn new(upgrade: Upgrade) -> Carried {
+        Carried(Arc::new(Mutex::new(Some(upgrade))))
+    }
+
+    pub(crate) fn take(&self) -> Option<Upgrade> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

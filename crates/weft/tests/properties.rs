@@ -99,7 +99,7 @@ fn answer(response: Response) -> Vec<u8> {
             client.read_to_end(&mut came).await.unwrap();
         };
         let engine = Server::new(app);
-        tokio::join!(engine.serve_connection(server), ask);
+        tokio::join!(engine.serve_connection(server), ask).0.unwrap();
         came
     })
 }

@@ -206,6 +206,6 @@ fn over_any_stream() {
             client.read_to_string(&mut came).await.unwrap();
             assert!(came.starts_with("HTTP/1.1 101 ") && came.ends_with("\r\n\r\nAB"), "{came}");
         };
-        tokio::join!(server.serve_connection(stream), talk);
+        tokio::join!(server.serve_connection(stream), talk).0.unwrap();
     });
 }

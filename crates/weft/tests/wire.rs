@@ -224,7 +224,8 @@ fn through_pipe(input: &[u8]) -> Vec<u8> {
         let reading = async { reader.read_to_end(&mut came).await.unwrap() };
         let engine = Server::new(mirror).settings(settings());
         let all = async { tokio::join!(engine.serve_connection(server), sending, reading) };
-        tokio::time::timeout(Duration::from_secs(60), all).await.expect("it hangs");
+        let all = tokio::time::timeout(Duration::from_secs(60), all).await;
+        all.expect("it hangs").0.unwrap();
         came
     })
 }
