@@ -75,6 +75,19 @@ fn start_example(name: &str) -> (Program, String) {
     (server, format!("http://{address}"))
 }
 
+#[test]
+fn the_graceful_example_answers_before_it_stops() {
+    let (server, url) = start_example("graceful");
+    let mut client = Client::tcp(url.strip_prefix("http://").unwrap().parse().unwrap());
+    client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.signal(Signal::TERM);
+    let response = client.response();
+    assert_eq!(response.body, b"The server stops.\n");
+    assert_eq!(response.header("connection"), Some("close"));
+    client.assert_closed();
+    assert_eq!(server.end().status, Ok(0));
+}
+
 // -- h2load
 
 #[test]
@@ -110,13 +123,18 @@ fn h2load_has_100_000_requests_answered_on_1_000_connections() {
 #[track_caller]
 fn browse(url: &str) -> Ended {
     let profile = tempfile::tempdir().unwrap();
+    succeed(chromium(profile.path()).args(["--dump-dom", url]))
+}
+
+/// The browser, which tells on stderr what pages write to its console.
+fn chromium(profile: &Path) -> Command {
     let mut command = Command::new("chromium");
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]);
     command.args(["--no-first-run", "--disable-background-networking"]);
     command.args(["--disable-component-update", "--disable-sync"]);
-    command.arg(format!("--user-data-dir={}", profile.path().display()));
-    command.args(["--enable-logging=stderr", "--v=0", "--dump-dom", url]);
-    succeed(&mut command)
+    command.arg(format!("--user-data-dir={}", profile.display()));
+    command.args(["--enable-logging=stderr", "--v=0"]);
+    command
 }
 
 /// What the page wrote to the browser's console, or the browser on its behalf.
@@ -170,6 +188,45 @@ fn chromium_does_complain_of_a_page_with_a_fault() {
     // What it cannot load it may keep to itself; then the log tells.
     let log = server.stop().stdout;
     assert!(log.contains("\"GET /nothing.png HTTP/1.1\" 404 "), "{log}");
+}
+
+/// A guest that is a program, and one that is a page.
+#[test]
+fn chromium_chats_over_a_websocket() {
+    if !tool("chromium") {
+        return;
+    }
+    let (_server, url) = start_example("websocket_chat");
+    let profile = tempfile::tempdir().unwrap();
+    let mut command = chromium(profile.path());
+    command.args(["--remote-debugging-port=0", &format!("{url}/?name=page")]);
+    let page = Program::start(&mut command);
+    until("the page has joined", || page.stderr().contains("page has joined"));
+
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let mut guest = Client::tcp(address);
+    guest.send(concat!(
+        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ));
+    assert!(guest.head()[0].starts_with("HTTP/1.1 101 "));
+    for text in ["raw", "hello, page"] {
+        // A text, masked with zeros.
+        let frame = [&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat();
+        guest.send(frame);
+    }
+    until("the page hears the guest", || page.stderr().contains("raw: hello, page"));
+    let expected = b"\x81\x0eraw has joined\x81\x10raw: hello, page";
+    assert_eq!(
+        guest.body(expected.len()).escape_ascii().to_string(),
+        expected.escape_ascii().to_string()
+    );
+    drop(page);
+    let expected = b"\x81\x0dpage has left";
+    assert_eq!(
+        guest.body(expected.len()).escape_ascii().to_string(),
+        expected.escape_ascii().to_string()
+    );
 }
 
 // -- curl
