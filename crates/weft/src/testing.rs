@@ -1,4 +1,4 @@
-//! Call an application without a socket.
+//! Call an application without a socket, or over one that a test has for itself.
 //!
 //! ```
 //! use weft::{Request, Response, testing};
@@ -10,17 +10,25 @@
 //! reply.assert_text("Hello\n");
 //! ```
 
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::watch;
 
 use crate::app::Application;
 use crate::body::Body;
+use crate::error::{Error, ErrorKind};
 use crate::h1::framing;
 use crate::h1::parse::{self, Limits};
 use crate::headers::Headers;
+use crate::hooks::Hooks;
+use crate::listen::Bound;
 use crate::request::{Head, Peer, Request, Shared};
 use crate::response::{Payload, Response};
+use crate::server::{Running, Server};
 
 /// A request as the engine would make it of these bytes; what follows the head is the body.
 ///
@@ -67,6 +75,98 @@ pub fn call(app: impl Application, request: Request) -> Reply {
     })
 }
 
+/// A server for a test: on a free port of 127.0.0.1, with one worker. When it is stopped or
+/// dropped, a panic of the application becomes one of the test.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+/// use weft::{Request, Response, testing::TestServer};
+///
+/// let server = TestServer::start(async |_: Request| Response::text("Hello\n"));
+/// let mut client = TcpStream::connect(server.address()).unwrap();
+/// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+/// let mut came = String::new();
+/// client.read_to_string(&mut came).unwrap();
+/// assert!(came.ends_with("\r\n\r\nHello\n"));
+/// server.stop();
+/// ```
+#[derive(Debug)]
+pub struct TestServer {
+    running: Option<Running>,
+    address: SocketAddr,
+    panics: Panics,
+}
+
+/// What the application's panics said.
+#[derive(Clone, Debug, Default)]
+struct Panics(Arc<Mutex<Vec<String>>>);
+
+impl Hooks for Panics {
+    fn error(&self, _: &Peer, error: &Error) {
+        if error.kind() == ErrorKind::Panicked {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+        }
+    }
+}
+
+impl TestServer {
+    /// A server of this application, with the default settings.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(app: impl Application + Clone + Send + 'static) -> TestServer {
+        TestServer::of(Server::new(app))
+    }
+
+    /// A server that is set up in some other way; it has no address and no hooks yet.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn of<A: Application + 'static>(server: Server<A>) -> TestServer {
+        let panics = Panics::default();
+        let hooks = panics.clone();
+        let server = server.workers(1).hooks(move || hooks.clone());
+        let running = server.listen("127.0.0.1:0").and_then(Server::start).expect("a server");
+        let Bound::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
+        TestServer { running: Some(running), address, panics }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of a path on it.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Stops it when all is answered, ten seconds later at most.
+    ///
+    /// # Panics
+    /// If the application has.
+    pub fn stop(mut self) {
+        self.end(Duration::from_secs(10));
+    }
+
+    fn end(&mut self, grace: Duration) {
+        let Some(running) = self.running.take() else { return };
+        running.shutdown(grace);
+        let panics = self.panics.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One panic at a time: another would end the process.
+        if let Some(first) = panics.first().filter(|_| !std::thread::panicking()) {
+            panic!("{first}");
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
 /// A response that was read to its end.
 #[derive(Debug)]
 pub struct Reply {
@@ -92,5 +192,30 @@ impl Reply {
     #[track_caller]
     pub fn assert_text(&self, text: &str) {
         assert_eq!(String::from_utf8_lossy(&self.body), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_panic_of_the_application_is_one_of_the_test() {
+        async fn odd(request: Request) -> Response {
+            assert!(request.path() != "/odd", "odd things are asked for");
+            Response::text("ok")
+        }
+        for (path, expected) in [("/", None), ("/odd", Some("odd things are asked for"))] {
+            let server = TestServer::start(odd);
+            let mut client = std::net::TcpStream::connect(server.address()).unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            client.read_to_end(&mut Vec::new()).unwrap();
+            let ended = std::thread::spawn(|| server.stop()).join();
+            let said = ended.err().map(|panic| panic.downcast::<String>().unwrap());
+            assert_eq!(said.is_some(), expected.is_some());
+            assert!(said.is_none_or(|said| said.contains(expected.unwrap())));
+        }
     }
 }
