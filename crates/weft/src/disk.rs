@@ -8,6 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -54,11 +55,29 @@ pub(crate) fn read_whole_now(file: &fs::File, at: u64, length: usize) -> io::Res
     Ok(Some(bytes.into()))
 }
 
-/// How many of these bytes, from the first on, seem to be in memory. Between two probes
+/// How many of a file's bytes, of `most` at its start, seem to be in memory. Between two probes
 /// something may be missing: then the loop waits for one read of the disk.
-pub(crate) fn at_hand(file: &fs::File, at: u64, length: u64) -> u64 {
+///
+/// Of a small file that is kept, it is noted that all of it is there.
+pub(crate) fn at_hand(file: &File, open: &fs::File, most: u64) -> u64 {
+    let length = file.length.min(most);
+    let note = file.at_hand.as_deref().filter(|_| length <= STRIDE_BYTES);
+    if note.is_some_and(|note| note.load(Relaxed)) {
+        return length;
+    }
+    let hand = probe(open, file.start, length);
+    if let Some(note) = note
+        && hand == length
+        && file.is_whole()
+    {
+        note.store(true, Relaxed);
+    }
+    hand
+}
+
+fn probe(open: &fs::File, at: u64, length: u64) -> u64 {
     let mut hand = 0;
-    while hand < length && !matches!(read_now(file, &mut [0], at + hand), Ok(None)) {
+    while hand < length && !matches!(read_now(open, &mut [0], at + hand), Ok(None)) {
         hand += STRIDE_BYTES - (at + hand) % STRIDE_BYTES;
     }
     hand.min(length)
@@ -187,14 +206,14 @@ mod tests {
     #[test]
     fn what_was_fetched_is_at_hand() {
         let file = Arc::new(cold());
-        if at_hand(&file, 0, LENGTH) == LENGTH {
+        if probe(&file, 0, LENGTH) == LENGTH {
             return println!("SKIPPED: this file system keeps everything in memory");
         }
         assert!(read_whole_now(&file, 0, LENGTH as usize).unwrap().is_none());
         run(fetch(file.clone(), 0, LENGTH)).unwrap();
-        assert!(at_hand(&file, 0, LENGTH) >= WINDOW_BYTES);
+        assert!(probe(&file, 0, LENGTH) >= WINDOW_BYTES);
         run(fetch(file.clone(), WINDOW_BYTES, LENGTH - WINDOW_BYTES)).unwrap();
-        assert_eq!(at_hand(&file, 7, LENGTH - 7), LENGTH - 7);
+        assert_eq!(probe(&file, 7, LENGTH - 7), LENGTH - 7);
         assert_eq!(
             read_whole_now(&file, 0, LENGTH as usize).unwrap().unwrap().len() as u64,
             LENGTH

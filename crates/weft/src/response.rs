@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -74,6 +75,8 @@ pub struct File {
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) version: Option<FileVersion>,
+    /// Whether all of it was in memory when somebody looked lately; for files that are kept.
+    pub(crate) at_hand: Option<Arc<AtomicBool>>,
 }
 
 /// Where a file's bytes are.
@@ -164,26 +167,32 @@ impl File {
 
     pub(crate) fn with_metadata(file: impl Into<Arc<fs::File>>, metadata: &fs::Metadata) -> File {
         let (source, version) = (Source::Open(file.into()), Some(FileVersion::new(metadata)));
-        File { source, start: 0, length: metadata.len(), version }
+        File { source, start: 0, length: metadata.len(), version, at_hand: None }
     }
 
     /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
     /// has no validators but those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
-        File { source: Source::Open(file.into()), start, length, version: None }
+        File { source: Source::Open(file.into()), start, length, version: None, at_hand: None }
     }
 
     /// Bytes that are always in memory, as a file.
     pub(crate) fn of_bytes(bytes: &'static [u8]) -> File {
         let version = Some(FileVersion::of_bytes(bytes));
         let length = bytes.len() as u64;
-        File { source: Source::Memory(Bytes::from_static(bytes)), start: 0, length, version }
+        let source = Source::Memory(Bytes::from_static(bytes));
+        File { source, start: 0, length, version, at_hand: None }
     }
 
     /// A part of this, which must be within it.
     pub(crate) fn part(self, range: Range<u64>) -> File {
         let start = self.start.saturating_add(range.start);
         File { start, length: range.end - range.start, ..self }
+    }
+
+    /// Whether it is all of what it was opened as.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.start == 0 && self.version.is_some_and(|version| version.length == self.length)
     }
 
     /// Takes off what was sent.

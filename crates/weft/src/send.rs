@@ -172,7 +172,7 @@ impl Writer {
             self.gone += sent;
         }
         while file.length > 0 {
-            let mut turn = disk::at_hand(&open, file.start, file.length.min(FILE_TURN_BYTES));
+            let mut turn = disk::at_hand(file, &open, FILE_TURN_BYTES);
             if turn == 0 {
                 // At the end of the file, to ask for a byte finds that out.
                 turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);

@@ -100,6 +100,12 @@ impl Files {
         }
     }
 
+    /// Whether there are descriptors to spare.
+    pub(super) fn has_descriptors(&self) -> bool {
+        let shelf = self.shelf();
+        shelf.descriptors < shelf.limits.descriptors / 2
+    }
+
     /// Forgets what was known of a place.
     pub(super) fn forget(&self, key: &[u8]) {
         self.shelf().remove(key);
@@ -133,7 +139,7 @@ async fn tend(shelf: Weak<Mutex<Shelf>>, period: Duration) {
         let Some(shelf) = shelf.upgrade() else { return };
         let mut shelf = lock(&shelf);
         let unused = shelf.limits.unused;
-        shelf.prune(unused);
+        shelf.prune(unused, |_| true);
         if shelf.entries.is_empty() {
             shelf.tended = false;
             return;
@@ -174,8 +180,9 @@ impl Shelf {
             return;
         }
         if !self.has_room_for(&entry) && now.since(self.pruned) >= self.limits.trust {
-            let trust = self.limits.trust;
-            self.prune(trust);
+            // What is not there makes no room for itself among what is.
+            let (trust, empty) = (self.limits.trust, entry.is_empty());
+            self.prune(trust, |other| other.is_empty() || !empty);
         }
         if self.has_room_for(&entry) {
             self.bytes += entry.bytes;
@@ -205,11 +212,11 @@ impl Shelf {
         }
     }
 
-    /// Lets go of what was not asked for in this time.
-    fn prune(&mut self, unused: Duration) {
+    /// Lets go of what was not asked for in this time, if it may go.
+    fn prune(&mut self, unused: Duration, may_go: impl Fn(&Entry) -> bool) {
         self.pruned = Stopwatch::start();
         let now = self.pruned;
-        self.retain(|entry| now.since(entry.used) < unused);
+        self.retain(|entry| now.since(entry.used) < unused || !may_go(entry));
     }
 
     fn retain(&mut self, stays: impl Fn(&Entry) -> bool) {

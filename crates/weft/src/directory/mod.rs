@@ -25,7 +25,7 @@ use self::listing::{Order, POLICY};
 use self::place::Place;
 use self::resource::{Choice, Resource};
 use self::root::{Root, Wait};
-use self::site::{Found, Site};
+use self::site::{Found, Site, Terms};
 use crate::app::Application;
 use crate::disk;
 use crate::mime;
@@ -196,11 +196,15 @@ impl Directory {
     /// Looks a place up: here if the kernel has all that is needed at hand, otherwise in the
     /// pool.
     async fn look(&self, place: &Place<'_>, known: Option<Found>) -> io::Result<Found> {
-        match self.site.find(place, known.as_ref(), Wait::Never) {
+        let may_hold = self.files.has_descriptors();
+        match self.site.find(place, Terms { known: known.as_ref(), wait: Wait::Never, may_hold }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (site, place) = (self.site.clone(), place.clone().into_owned());
-                let work = move || site.find(&place, known.as_ref(), Wait::Gladly);
-                disk::blocking(work).await
+                disk::blocking(move || {
+                    let known = known.as_ref();
+                    site.find(&place, Terms { known, wait: Wait::Gladly, may_hold })
+                })
+                .await
             }
             found => found,
         }

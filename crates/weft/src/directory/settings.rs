@@ -104,9 +104,10 @@ pub struct DirectorySettings {
     pub max_compressed_bytes: u64,
 
     /// The largest file whose contents each worker keeps in memory, in bytes. Of larger ones it
-    /// keeps the descriptor.
+    /// keeps the descriptor; from 8 KiB on also of these, as long as less than half of the
+    /// descriptors are in use, because to send them from the page cache is cheaper.
     ///
-    /// Default 64 KiB: up to there, to copy is cheaper than another system call.
+    /// Default 64 KiB.
     pub max_kept_file_bytes: u64,
 
     /// The most contents that each worker keeps in memory, in bytes.

@@ -39,6 +39,16 @@ pub(super) enum Found {
     Nothing,
 }
 
+/// On what terms a place is looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// What it was when it was looked up before.
+    pub(super) known: Option<&'a Found>,
+    pub(super) wait: Wait,
+    /// Whether descriptors may be kept where contents would do.
+    pub(super) may_hold: bool,
+}
+
 impl Found {
     /// Whether it is still so, as far as that shows without another look.
     pub(super) fn is_current(&self) -> bool {
@@ -50,52 +60,41 @@ impl Found {
 }
 
 impl Site {
-    /// What lies at a place, given what is known of it.
+    /// What lies at a place.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if that would wait and must not, and those of the system but for what says
-    /// that there is nothing.
-    pub(super) fn find(
-        &self,
-        place: &Place<'_>,
-        known: Option<&Found>,
-        wait: Wait,
-    ) -> io::Result<Found> {
-        let Some(opened) = self.look(place.path(), wait)? else { return Ok(Found::Nothing) };
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if that would wait and must not, and those
+    /// of the system but for what says that there is nothing.
+    pub(super) fn find(&self, place: &Place<'_>, terms: Terms<'_>) -> io::Result<Found> {
+        let Some(opened) = self.look(place.path(), terms.wait)? else { return Ok(Found::Nothing) };
         match (opened.kind == Kind::Folder, place.is_folder()) {
-            (true, true) => self.index(place, known, wait),
+            (true, true) => self.index(place, terms),
             (true, false) => Ok(Found::Folder),
             (false, true) => Ok(Found::Nothing),
-            (false, false) => self.file(place.path(), opened, known, wait),
+            (false, false) => self.file(place.path(), opened, terms),
         }
     }
 
-    fn index(&self, folder: &Place<'_>, known: Option<&Found>, wait: Wait) -> io::Result<Found> {
+    fn index(&self, folder: &Place<'_>, terms: Terms<'_>) -> io::Result<Found> {
         for name in &self.settings.index {
             let path = folder.join(name);
-            if let Some(opened) = self.look_for(&path, wait)? {
-                return self.file(&path, opened, known, wait);
+            if let Some(opened) = self.look_for(&path, terms.wait)? {
+                return self.file(&path, opened, terms);
             }
         }
         Ok(if self.settings.listing { Found::List } else { Found::Nothing })
     }
 
-    fn file(
-        &self,
-        path: &[u8],
-        opened: Opened,
-        known: Option<&Found>,
-        wait: Wait,
-    ) -> io::Result<Found> {
+    fn file(&self, path: &[u8], opened: Opened, terms: Terms<'_>) -> io::Result<Found> {
         // A device or a pipe has no length, and may have no end.
         if opened.kind != Kind::File {
             return Ok(Found::Nothing);
         }
-        let known = match known {
+        let known = match terms.known {
             Some(Found::File(resource)) => Some(resource),
             _ => None,
         };
-        let look = Look { site: self, path, wait };
+        let look = Look { site: self, path, wait: terms.wait, may_hold: terms.may_hold };
         let made = Resource::make(look, opened, known.map(|known| &**known))?;
         Ok(match (made, known) {
             (None, Some(known)) => Found::File(known.clone()),
