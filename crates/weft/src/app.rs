@@ -162,8 +162,8 @@ impl<M: Middleware, A: Application> With<M, A> {
 }
 
 impl<M: Middleware, A: Application> Application for With<M, A> {
-    async fn call(&self, request: Request) -> Response {
-        self.middleware.call(request, &self.app).await
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.middleware.call(request, &self.app)
     }
 }
 
@@ -181,7 +181,7 @@ impl<M: Middleware, N: Middleware> Middleware for Chain<M, N> {
 struct Behind<'a, M, A>(&'a M, &'a A);
 
 impl<M: Middleware, A: Application> Application for Behind<'_, M, A> {
-    async fn call(&self, request: Request) -> Response {
-        self.0.call(request, self.1).await
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.0.call(request, self.1)
     }
 }

@@ -27,7 +27,7 @@ mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
 mod hooks; // what a server tells of its life
-pub mod middleware; // what stands before an application: Compress
+pub mod middleware; // what stands before an application: Log, Compress, limits
 pub mod testing; // call an application without a socket
 
 // The flow, in order.

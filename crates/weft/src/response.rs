@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE, VARY};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Fault};
@@ -37,6 +37,7 @@ pub struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: Fields,
     pub(crate) payload: Payload,
+    pub(crate) extensions: Extensions,
 }
 
 /// What follows the head.
@@ -242,7 +243,12 @@ const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 impl Response {
     /// A response with no body.
     pub fn new(status: StatusCode) -> Response {
-        Response { status, headers: Fields::default(), payload: Payload::empty() }
+        Response {
+            status,
+            headers: Fields::default(),
+            payload: Payload::empty(),
+            extensions: Extensions::new(),
+        }
     }
 
     /// 200 with a plain text.
@@ -321,9 +327,8 @@ impl Response {
 
     fn typed(content_type: HeaderValue, body: Body) -> Response {
         Response {
-            status: StatusCode::OK,
             headers: Fields::Own(vec![(CONTENT_TYPE, content_type)]),
-            payload: Payload::Body(body),
+            ..Response::body(body)
         }
     }
 
@@ -340,6 +345,18 @@ impl Response {
     pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
         self.headers.to_mut().push((name, field_value(value.as_ref())));
         self
+    }
+
+    /// The same response, and an error that it does not tell the client of, or not all of:
+    /// [`Hooks::error`](crate::Hooks::error) is told.
+    pub fn with_error(mut self, error: Error) -> Response {
+        self.extensions.insert(Arc::new(error));
+        self
+    }
+
+    /// The error that [came with it](Response::with_error).
+    pub fn error(&self) -> Option<&Error> {
+        self.extensions.get::<Arc<Error>>().map(|error| &**error)
     }
 
     /// Sets a field in place of any of that name.
@@ -373,6 +390,17 @@ impl Response {
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {
         let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
         found.map(|(_, value)| value)
+    }
+
+    /// What middleware has to say about the response to other middleware, by type. The
+    /// client sees nothing of it.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// The same, to be added to.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
     }
 
     /// The status.

@@ -27,7 +27,7 @@ use crate::headers::Headers;
 use crate::hooks::Hooks;
 use crate::listen::Bound;
 use crate::request::{Head, Peer, Request, Shared};
-use crate::response::{Payload, Response};
+use crate::response::{Part, Payload, Response};
 use crate::server::{Running, Server};
 
 /// A request as the engine would make it of these bytes; what follows the head is the body.
@@ -64,11 +64,14 @@ pub fn call(app: impl Application, request: Request) -> Reply {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("an event loop");
     runtime.block_on(async {
-        let Response { status, headers, payload } = app.call(request).await;
+        let Response { status, headers, payload, .. } = app.call(request).await;
         let body = match payload {
             Payload::Body(body) => body.collect(usize::MAX).await.expect("the application's body"),
             Payload::File(file) => file.read().expect("the application's file"),
-            Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
+            Payload::Parts { parts, end, .. } => {
+                let read = |part: Part| [part.head, part.file.read().expect("the file").into()];
+                parts.into_iter().flat_map(read).chain([end]).collect::<Vec<_>>().concat().into()
+            }
             Payload::Upgrade(_) => Bytes::new(),
         };
         Reply { status, headers: headers.into_vec(), body }

@@ -226,6 +226,9 @@ impl<A: Application> Busy<'_, A> {
             Ok(_) if self.conn.writer.is_closed() => return Fate::Close,
             Ok(response) => {
                 self.send_hints();
+                if let Some(error) = response.error() {
+                    self.worker.report(&self.conn.shared.peer, error);
+                }
                 response
             }
             Err(error) => {
@@ -431,7 +434,7 @@ pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
 }
 
 /// Runs code of the application; its panic is an error, not ours.
-fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
         let text = match panic.downcast::<String>() {
             Ok(text) => *text,

@@ -1,8 +1,73 @@
 //! What stands before an application: [`Middleware`](crate::Middleware) that comes with the
 //! engine, one file each.
+//!
+//! A request meets middleware in the order in which it is written. An order that makes sense:
+//!
+//! ```
+//! use std::time::Duration;
+//! use weft::middleware::*;
+//! use weft::{Application, Request, Response, testing};
+//!
+//! async fn hello(_: Request) -> Response { Response::text("Hello\n") }
+//!
+//! let app = hello
+//!     .with(RequestIds::new())
+//!     .with(RealAddress::x_forwarded_for(["10.0.0.0/8".parse()?]))
+//!     .with(Log::new(|line| eprint!("{line}")))
+//!     .with(RateLimit::new(50, Duration::from_secs(1)))
+//!     .with(BasicAuth::new("hello", fixed_users(&[("alice", "s3cret")])))
+//!     .with(BodyLimit::new(1 << 20))
+//!     .with(Compress::new())
+//!     .with(Concurrency::new(1_000))
+//!     .with(Timeout::new(Duration::from_secs(10)))
+//!     .with(CatchPanic::new());
+//! assert_eq!(testing::get(app, "/").status, 401);
+//! # Ok::<(), weft::Error>(())
+//! ```
+//!
+//! The types of such chains are deep. If the compiler says that its queries overflow, which may
+//! happen with more than fifteen, `#![recursion_limit = "256"]` in the program helps.
 
+mod request_id; // a name for each request
+mod real_address; // who the client is that a trusted proxy asks for
+mod log; // the access log: when a request is over, and who is given its line
+mod log_line; // what stands in such a line, and how it is escaped
+mod rate_limit; // how often a client may ask
+mod auth; // who may ask: passwords and tokens
+mod body_limit; // request bodies that are too large
 mod compress; // which responses are compressed, and what that does to their fields
 mod encoded; // a body that is compressed as it is pulled
+mod concurrency; // no more requests at a time than the application can bear
+mod timeout; // an application that takes too long
+mod catch_panic; // a page in place of an application's panic
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+
+use crate::response::Response;
 
 pub use crate::coding::Coding;
+pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
+pub use body_limit::BodyLimit;
+pub use catch_panic::CatchPanic;
 pub use compress::Compress;
+pub use concurrency::Concurrency;
+pub use log::Log;
+pub use rate_limit::RateLimit;
+pub use real_address::RealAddress;
+pub use request_id::{RequestId, RequestIds};
+pub use timeout::Timeout;
+
+/// A response that says its status in a line of text.
+fn plain(status: StatusCode) -> Response {
+    Response::text(format!("{status}\n")).with_status(status)
+}
+
+/// The same, which also says when to ask again: in whole seconds, at least one
+/// (RFC 9110 §10.2.3).
+fn plain_retry_after(status: StatusCode, after: Duration) -> Response {
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    plain(status).with_header(RETRY_AFTER, seconds.max(1).to_string())
+}

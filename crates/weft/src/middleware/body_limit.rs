@@ -1,0 +1,81 @@
+//! Request bodies that are too large.
+
+use crate::app::{Application, Middleware};
+use crate::body::too_large;
+use crate::request::Request;
+use crate::response::Response;
+
+/// Limits the bodies of requests, in place of
+/// [`Settings::max_body_bytes`](crate::Settings::max_body_bytes).
+///
+/// ```
+/// use weft::middleware::BodyLimit;
+/// use weft::{Application, Request, Response, testing};
+///
+/// async fn store(request: Request) -> weft::Result<Response> {
+///     let body = request.into_body().collect(usize::MAX).await?;
+///     Ok(Response::text(format!("{} bytes", body.len())))
+/// }
+///
+/// let app = store.with(BodyLimit::new(5));
+/// let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:";
+/// testing::call(app.clone(), testing::request(format!("{head} 5\r\n\r\nabcde"))).assert_text("5 bytes");
+/// assert_eq!(testing::call(app.clone(), testing::request(format!("{head} 6\r\n\r\nabcdef"))).status, 413);
+/// ```
+///
+/// If the request says that its body is larger, the answer is 413 (RFC 9110 §15.5.14), and the
+/// application is not called; a client that waits for it is not told to go on. A body of
+/// unknown length fails when it passes the limit, with
+/// [`ErrorKind::BodyTooLarge`](crate::ErrorKind::BodyTooLarge): an application that returns the
+/// error, as `?` does, answers 413 by that.
+///
+/// The limit may be higher than that of the settings. Of several, the one nearest to the
+/// application counts for bodies of unknown length.
+#[derive(Clone, Debug)]
+pub struct BodyLimit {
+    bytes: u64,
+}
+
+impl BodyLimit {
+    /// The most bytes that a body may have, as decoded.
+    pub fn new(bytes: u64) -> BodyLimit {
+        BodyLimit { bytes }
+    }
+}
+
+impl Middleware for BodyLimit {
+    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+        if request.body().length().is_some_and(|length| length > self.bytes) {
+            return too_large().into();
+        }
+        request.body().set_limit(self.bytes);
+        next.call(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn lengths() {
+        for (limit, body, status) in [
+            (0, "", 200),
+            (0, "a", 413),
+            (3, "abc", 200),
+            (3, "abcd", 413),
+            (u64::MAX, "abcd", 200),
+        ] {
+            let length = body.len();
+            let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            let app = async |request: Request| -> crate::Result<Response> {
+                request.into_body().collect(usize::MAX).await?;
+                Ok(Response::text("ok"))
+            };
+            let request = testing::request(head + body);
+            let reply = testing::call(app.with(BodyLimit::new(limit)), request);
+            assert_eq!(reply.status, status, "{length} of {limit}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A page in place of an application's panic.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use http::StatusCode;
+
+use super::plain;
+use crate::app::{Application, Middleware};
+use crate::error::Error;
+use crate::h1::guarded;
+use crate::request::{Head, Request};
+use crate::response::Response;
+
+/// Makes a response of status 500 of an application's panic.
+///
+/// ```
+/// use weft::middleware::CatchPanic;
+/// use weft::{Application, Request, Response, StatusCode, testing};
+///
+/// async fn buggy(_: Request) -> Response { panic!("no such thing") }
+///
+/// let catch = CatchPanic::new().page(|head, error| {
+///     eprintln!("{} {}: {error}", head.method(), head.target());
+///     Response::html("<h1>Sorry!</h1>").with_status(StatusCode::INTERNAL_SERVER_ERROR)
+/// });
+/// let reply = testing::get(buggy.with(catch), "/");
+/// assert_eq!(reply.status, 500);
+/// reply.assert_text("<h1>Sorry!</h1>");
+/// ```
+///
+/// Without this, the engine answers a panic with a line of text and closes the connection,
+/// and the middleware before the application sees no response. With it, whatever stands
+/// before it does, such as a [`Log`](super::Log), and the connection goes on.
+/// [`Hooks::error`](crate::Hooks::error) is told in both cases.
+///
+/// Only panics before the response are caught, not those of the body that it streams. What
+/// the application shares between requests has to bear that one of them was cut off, as with
+/// [`UnwindSafe`](std::panic::UnwindSafe). In a program built with `panic = "abort"` nothing is
+/// caught.
+#[derive(Clone)]
+pub struct CatchPanic {
+    page: Arc<Page>,
+}
+
+type Page = dyn Fn(&Head, &Error) -> Response + Send + Sync;
+
+impl CatchPanic {
+    /// Answers with the line `500 Internal Server Error`.
+    pub fn new() -> CatchPanic {
+        CatchPanic { page: Arc::new(|_, _| plain(StatusCode::INTERNAL_SERVER_ERROR)) }
+    }
+
+    /// Answers with what this function makes of the request's head and the error, whose kind
+    /// is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and whose text is the panic's.
+    pub fn page(
+        self,
+        page: impl Fn(&Head, &Error) -> Response + Send + Sync + 'static,
+    ) -> CatchPanic {
+        CatchPanic { page: Arc::new(page) }
+    }
+}
+
+impl Default for CatchPanic {
+    fn default() -> CatchPanic {
+        CatchPanic::new()
+    }
+}
+
+impl Middleware for CatchPanic {
+    async fn call(&self, request: Request, next: &impl Application) -> Response {
+        let head = request.head().clone();
+        // In a block, so that an application which panics before it makes a future is caught.
+        let mut answer = pin!(async move { next.call(request).await });
+        let answer = poll_fn(|cx| match guarded(|| answer.as_mut().poll(cx)) {
+            Ok(poll) => poll.map(Ok),
+            Err(error) => Poll::Ready(Err(error)),
+        });
+        match answer.await {
+            Ok(response) => response,
+            Err(error) => (self.page)(&head, &error).with_error(error),
+        }
+    }
+}
+
+impl fmt::Debug for CatchPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatchPanic").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[derive(Clone)]
+    struct Buggy;
+
+    impl Application for Buggy {
+        fn call(&self, request: Request) -> impl Future<Output = Response> {
+            assert_ne!(request.path(), "/early", "there is no future yet");
+            async move {
+                assert_ne!(request.path(), "/first");
+                tokio::task::yield_now().await;
+                assert_ne!(request.path(), "/later");
+                Response::text("ok")
+            }
+        }
+    }
+
+    #[test]
+    fn panics_early_and_late() {
+        let app = Buggy.with(CatchPanic::new());
+        for (path, status) in [("/early", 500), ("/first", 500), ("/later", 500), ("/", 200)] {
+            assert_eq!(testing::get(app.clone(), path).status, status, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_told_what_happened() {
+        let page = |head: &Head, error: &Error| Response::text(format!("{} {error}", head.path()));
+        let app = async |_: Request| -> Response { panic!("it was {}", 7) };
+        let reply = testing::get(app.with(CatchPanic::new().page(page)), "/a");
+        reply.assert_text("/a the application panicked: it was 7");
+    }
+}

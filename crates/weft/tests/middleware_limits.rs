@@ -1,0 +1,481 @@
+//! Middleware where framing, time and clients that leave matter, over real sockets.
+
+mod common;
+
+use std::future::pending;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Client, stop, until};
+use tokio::sync::Notify;
+use weft::middleware::{
+    BodyLimit, CatchPanic, Concurrency, Log, RateLimit, RealAddress, RequestIds, Timeout,
+};
+use weft::{
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Peer, Request, Response, Running,
+    Server, header,
+};
+
+fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+    start_workers(1, app)
+}
+
+fn start_workers<A: Application + Clone + Send + 'static>(workers: usize, app: A) -> Running {
+    let server = Server::new(app).workers(workers);
+    server.listen("127.0.0.1:0").unwrap().start().unwrap()
+}
+
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// A stream of chunks that a function makes.
+struct Chunks<F>(F);
+
+impl<F> futures_core::Stream for Chunks<F>
+where
+    F: FnMut(&mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> + Unpin,
+{
+    type Item = Result<Bytes, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        (self.0)(cx)
+    }
+}
+
+/// A body of some chunks, after which a function says how it goes on.
+fn stream(
+    chunks: &'static [&'static str],
+    mut then: impl FnMut() -> Poll<Option<Result<Bytes, Error>>> + Send + Unpin + 'static,
+) -> Body {
+    let mut chunks = chunks.iter();
+    Body::stream(Chunks(move |_: &mut Context<'_>| match chunks.next() {
+        Some(chunk) => Poll::Ready(Some(Ok(Bytes::from(*chunk)))),
+        None => then(),
+    }))
+}
+
+/// Counts how many values of its clones are alive.
+#[derive(Clone)]
+struct Alive(Arc<()>);
+
+impl Alive {
+    fn new() -> Alive {
+        Alive(Arc::new(()))
+    }
+
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+// -- Log
+
+/// What a log has written.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<String>>);
+
+impl Lines {
+    fn log(&self) -> Log {
+        let lines = self.clone();
+        let log = Log::new(move |line| lines.0.lock().unwrap().push_str(line));
+        log.pattern("%r: %s %B %X").unwrap()
+    }
+
+    /// The next line, which is there soon.
+    #[track_caller]
+    fn assert_next(&self, line: &str) {
+        until("a line is written", || self.0.lock().unwrap().contains('\n'));
+        let lines = std::mem::take(&mut *self.0.lock().unwrap());
+        assert_eq!(lines, format!("{line}\n"));
+    }
+}
+
+async fn bodies(request: Request) -> Response {
+    match request.path() {
+        "/bytes" => Response::text("four"),
+        "/empty" => Response::text(""),
+        "/stream" => Response::body(stream(&["one", "three"], || Poll::Ready(None))),
+        "/sized" => Response::body(stream(&["one", "three"], || Poll::Ready(None)))
+            .with_header(header::CONTENT_LENGTH, "8"),
+        "/fails" => {
+            let error = || Error::new(ErrorKind::Io, "on purpose");
+            Response::body(stream(&["one"], move || Poll::Ready(Some(Err(error())))))
+        }
+        "/endless" => Response::body(stream(&["one"], || Poll::Pending)),
+        "/echo" => Response::body(request.into_body()),
+        "/never" => pending().await,
+        "/panic" => panic!("on purpose"),
+        "/file" => {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&[b'x'; 100_000]).unwrap();
+            Response::file(File::open(file).unwrap()).with_header(header::ETAG, "\"e\"")
+        }
+        _ => Response::not_found(),
+    }
+}
+
+#[test]
+fn a_line_tells_what_was_sent_and_changes_nothing_of_it() {
+    let lines = Lines::default();
+    let (logged, plain) = (start(bodies.with(lines.log())), start(bodies));
+    for (request, fields, end) in [
+        ("GET /bytes", "", "200 4 +"),
+        ("HEAD /bytes", "", "200 0 +"),
+        ("GET /empty", "", "200 0 +"),
+        ("GET /stream", "", "200 8 +"),
+        ("HEAD /stream", "", "200 0 +"),
+        ("GET /sized", "", "200 8 +"),
+        ("GET /file", "", "200 100000 +"),
+        ("HEAD /file", "", "200 0 +"),
+        ("GET /file", "If-None-Match: \"e\"\r\n", "304 0 +"),
+        ("GET /file", "Range: bytes=0-9\r\n", "206 10 +"),
+        ("GET /file", "Range: bytes=200000-\r\n", "416 26 +"),
+        ("POST /echo", "Content-Length: 5\r\n", "200 5 +"),
+        ("GET /none", "", "404 14 +"),
+    ] {
+        let [seen, expected] = [&logged, &plain].map(|server| {
+            let mut client = Client::connect(server);
+            client.send(format!("{request} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+            if request.starts_with("POST") {
+                std::thread::sleep(Duration::from_millis(20));
+                client.send("12345");
+            }
+            let head_only = request.starts_with("HEAD");
+            let mut response = if head_only { client.head() } else { client.response() };
+            client.assert_open("/bytes");
+            response.headers.retain(|(name, _)| name != "date" && name != "last-modified");
+            (response.status, response.headers, response.body)
+        });
+        assert!(seen == expected, "{request} {fields}: {seen:?}");
+        lines.assert_next(&format!("{request} HTTP/1.1: {end}\nGET /bytes HTTP/1.1: 200 4 +"));
+    }
+    stop(logged);
+    stop(plain);
+}
+
+#[test]
+fn a_line_tells_who_did_not_get_it_all() {
+    let lines = Lines::default();
+    let server = start(bodies.with(lines.log()));
+    for (target, came, end) in [
+        ("/never", "", "499 0 X"),
+        ("/endless", "one\r\n", "200 3 X"),
+        ("/fails", "", "200 3 X"),
+        ("/panic", "", "500 0 X"),
+    ] {
+        let mut client = Client::connect(&server);
+        client.get(target);
+        match came {
+            "" => std::thread::sleep(Duration::from_millis(20)),
+            came => until("it comes", || {
+                client.read();
+                client.came().ends_with(came.as_bytes())
+            }),
+        }
+        drop(client);
+        lines.assert_next(&format!("GET {target} HTTP/1.1: {end}"));
+    }
+    stop(server);
+}
+
+#[test]
+fn a_stream_is_logged_when_it_has_ended_and_not_before() {
+    let (go_on, lines) = (Arc::new(Notify::new()), Lines::default());
+    let word = go_on.clone();
+    let app = move |_: Request| {
+        let mut wait = Some(Box::pin(word.clone().notified_owned()));
+        let stream = Chunks(move |cx: &mut Context<'_>| {
+            let Some(waiting) = &mut wait else { return Poll::Ready(None) };
+            std::task::ready!(waiting.as_mut().poll(cx));
+            wait = None;
+            Poll::Ready(Some(Ok(Bytes::from("late"))))
+        });
+        async move { Response::body(Body::stream(stream)) }
+    };
+    let server = start(app.with(lines.log()));
+    let mut client = Client::connect(&server);
+    client.get("/");
+    until("the head comes", || client.read() > 0);
+    assert_eq!(*lines.0.lock().unwrap(), "");
+    go_on.notify_one();
+    assert_eq!(client.response().text(), "late");
+    lines.assert_next("GET / HTTP/1.1: 200 4 +");
+    stop(server);
+}
+
+#[test]
+fn trailers_pass_the_log() {
+    let lines = Lines::default();
+    let server = start(bodies.with(lines.log()));
+    let mut client = Client::connect(&server);
+    client.send(CHUNKED.replace("POST /", "POST /echo"));
+    client.send("3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n");
+    until("it is there", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
+    lines.assert_next("POST /echo HTTP/1.1: 200 3 +");
+    stop(server);
+}
+
+// -- RequestIds and RealAddress
+
+#[test]
+fn workers_make_different_ids() {
+    let server = start_workers(4, bodies.with(RequestIds::new()));
+    let mut ids = Vec::new();
+    for _ in 0..16 {
+        let mut client = Client::connect(&server);
+        for _ in 0..4 {
+            client.get("/bytes");
+            ids.push(client.response().header("x-request-id").unwrap().to_owned());
+        }
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 64);
+    stop(server);
+}
+
+#[test]
+fn only_a_proxy_is_believed() {
+    let who = async |request: Request| {
+        Response::text(request.peer().address().map_or(String::new(), |a| a.ip().to_string()))
+    };
+    for (trusted, client) in [("127.0.0.0/8", "192.0.2.1"), ("10.0.0.0/8", "127.0.0.1")] {
+        let proxies = [trusted.parse().unwrap()];
+        let server = start(who.with(RealAddress::x_forwarded_for(proxies)));
+        let field = "X-Forwarded-For: 192.0.2.1";
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
+        assert_eq!(Client::with(&server, text).response().text(), client);
+        stop(server);
+    }
+}
+
+// -- Timeout
+
+#[test]
+fn a_late_application_is_given_up_and_the_connection_goes_on() {
+    let alive = Alive::new();
+    let counted = alive.clone();
+    let app = move |request: Request| {
+        let alive = counted.clone();
+        async move {
+            let _alive = alive;
+            bodies(request).await
+        }
+    };
+    let server = start(app.with(Timeout::new(Duration::from_millis(30))));
+    let mut client = Client::connect(&server);
+    client.get("/never");
+    let response = client.response();
+    assert_eq!((response.status, response.text()), (503, "503 Service Unavailable\n"));
+    until("the future is dropped", || alive.count() == 1);
+    client.assert_open("/bytes");
+
+    // A body under way may take longer.
+    client.get("/endless");
+    until("it begins", || client.read() > 0 && client.came().ends_with(b"one\r\n"));
+    std::thread::sleep(Duration::from_millis(100));
+    client.socket().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let error = std::io::Read::read(&mut client.socket(), &mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is neither ended nor cut");
+    stop(server);
+}
+
+// -- BodyLimit
+
+async fn collect(request: Request) -> weft::Result<Response> {
+    if *request.method() == Method::GET {
+        return Ok(Response::text("ok"));
+    }
+    let body = request.into_body().collect(usize::MAX).await?;
+    Ok(Response::text(body.len().to_string()))
+}
+
+#[test]
+fn a_body_over_the_limit_is_413_however_it_is_framed() {
+    let called = Arc::new(Mutex::new(0));
+    let count = called.clone();
+    let app = move |request: Request| {
+        *count.lock().unwrap() += 1;
+        collect(request)
+    };
+    let server = start(app.with(BodyLimit::new(5)));
+    let sized = |n: usize, more: &str| {
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\n{more}\r\n")
+    };
+    for (case, bytes, status, calls) in [
+        ("at the limit", sized(5, "") + "12345", 200, 1),
+        ("over it", sized(6, "") + "123456", 413, 0),
+        ("over it, and nothing sent", sized(6, ""), 413, 0),
+        ("told beforehand", sized(6, "Expect: 100-continue\r\n"), 413, 0),
+        ("larger than the engine takes", sized(17 << 20, ""), 413, 0),
+        ("in chunks", format!("{CHUNKED}2\r\n12\r\n3\r\n345\r\n0\r\n\r\n"), 200, 1),
+        ("in more chunks", format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n0\r\n\r\n"), 413, 1),
+        ("in chunks without an end", format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n"), 413, 1),
+    ] {
+        // The first response: nobody is told to go on.
+        assert_eq!(Client::with(&server, bytes).response().status, status, "{case}");
+        assert_eq!(std::mem::take(&mut *called.lock().unwrap()), calls, "{case}");
+    }
+    stop(server);
+}
+
+#[test]
+fn the_limit_may_be_higher_than_that_of_the_settings() {
+    let server = start(collect.with(BodyLimit::new(20 << 20)));
+    let length = 17 << 20;
+    let mut client = Client::connect(&server);
+    client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
+    client.send(vec![b'x'; length]);
+    assert_eq!(client.response().text(), length.to_string());
+    client.assert_open("/");
+    stop(server);
+}
+
+// -- Concurrency
+
+/// An application whose requests to `/wait` end when they are told to.
+fn gate() -> (Arc<Notify>, Alive, impl Application + Clone + Send) {
+    let (open, inside) = (Arc::new(Notify::new()), Alive::new());
+    let (word, alive) = (open.clone(), inside.clone());
+    let app = move |request: Request| {
+        let (word, alive) = (word.clone(), alive.clone());
+        async move {
+            let _alive = alive;
+            if request.path() == "/wait" {
+                word.notified().await;
+            }
+            Response::text("ok")
+        }
+    };
+    (open, inside, app)
+}
+
+#[test]
+fn all_workers_count_together() {
+    let (open, inside, app) = gate();
+    let limit = Concurrency::new(2).queue(1).wait(common::PATIENCE);
+    let limit = limit.retry_after(Duration::from_millis(1_500));
+    let server = start_workers(2, app.with(limit));
+    let get = |target| Client::with(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_eq!(get("/").response().status, 200);
+    let at_rest = inside.count();
+    let mut entered = [get("/wait"), get("/wait")];
+    until("both are in", || inside.count() == at_rest + 2);
+    // Of two more one waits, and the other is turned away.
+    let mut more = [get("/wait"), get("/wait")];
+    let mut answered = None;
+    until("one is answered", || {
+        answered = more.iter().position(|client| {
+            client.socket().set_nonblocking(true).unwrap();
+            let has_come = client.socket().peek(&mut [0]).is_ok();
+            client.socket().set_nonblocking(false).unwrap();
+            has_come
+        });
+        answered.is_some()
+    });
+    let response = more[answered.unwrap()].response();
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("2")));
+    assert_eq!(inside.count(), at_rest + 2, "the other is not in");
+    // Who leaves makes room for who waits.
+    for _ in 0..3 {
+        open.notify_one();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for client in &mut entered {
+        assert_eq!(client.response().status, 200);
+    }
+    until("one is left", || {
+        open.notify_waiters();
+        inside.count() == at_rest
+    });
+    assert_eq!(more[1 - answered.unwrap()].response().status, 200);
+    stop(server);
+}
+
+#[test]
+fn a_client_that_leaves_makes_room() {
+    let (_open, inside, app) = gate();
+    let server = start(app.with(Concurrency::new(1).queue(0)));
+    let mut other = Client::connect(&server);
+    other.assert_open("/");
+    let base = inside.count();
+    let mut client = Client::connect(&server);
+    client.get("/wait");
+    until("it is in", || inside.count() == base + 1);
+    other.get("/");
+    assert_eq!(other.response().status, 503);
+    drop(client);
+    until("it is out", || inside.count() == base);
+    other.assert_open("/");
+    stop(server);
+}
+
+#[test]
+fn who_waits_too_long_is_turned_away() {
+    let (_open, inside, app) = gate();
+    let limit = Concurrency::new(1).queue(9).wait(Duration::from_millis(30));
+    let server = start(app.with(limit));
+    Client::connect(&server).assert_open("/");
+    let base = inside.count();
+    let mut client = Client::connect(&server);
+    client.get("/wait");
+    until("it is in", || inside.count() == base + 1);
+    let mut other = Client::connect(&server);
+    other.get("/");
+    assert_eq!(other.response().status, 503);
+    stop(server);
+}
+
+// -- RateLimit
+
+#[test]
+fn all_workers_limit_together() {
+    let server =
+        start_workers(4, bodies.with(RateLimit::new(1, Duration::from_secs(3_600)).burst(5)));
+    let statuses: Vec<u16> = (0..12)
+        .map(|_| {
+            let mut client = Client::connect(&server);
+            client.get("/bytes");
+            let response = client.response();
+            let wait = response.header("retry-after").map(|text| text.parse::<u64>().unwrap());
+            assert_eq!(wait.is_some(), response.status == 429);
+            assert!(wait.is_none_or(|seconds| (3_500..=3_600).contains(&seconds)), "{wait:?}");
+            response.status
+        })
+        .collect();
+    assert_eq!(statuses, [[200; 5].as_slice(), &[429; 7]].concat());
+    stop(server);
+}
+
+// -- CatchPanic
+
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<ErrorKind>>>);
+
+impl Hooks for Told {
+    fn error(&self, _: &Peer, error: &Error) {
+        self.0.lock().unwrap().push(error.kind());
+    }
+}
+
+#[test]
+fn a_panic_is_told_and_logged_and_the_connection_goes_on() {
+    let (lines, told) = (Lines::default(), Told::default());
+    let page = |_: &weft::Head, error: &Error| Response::from(error);
+    let app = bodies.with(lines.log()).with(CatchPanic::new().page(page));
+    let hooks = told.clone();
+    let server = Server::new(app).workers(1).hooks(move || hooks.clone());
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut client = Client::connect(&server);
+    client.get("/panic");
+    let response = client.response();
+    assert_eq!((response.status, response.header("connection")), (500, None));
+    assert_eq!(*told.0.lock().unwrap(), [ErrorKind::Panicked]);
+    lines.assert_next("GET /panic HTTP/1.1: 500 26 +");
+    client.assert_open("/bytes");
+    stop(server);
+}
