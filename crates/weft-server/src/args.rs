@@ -39,7 +39,7 @@ Files:
 pub(crate) enum Command {
     Help,
     Version,
-    Serve(Args),
+    Serve(Box<Args>),
 }
 
 pub(crate) struct Args {
@@ -100,7 +100,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
         args.files.index = DirectorySettings::default().index;
     }
     args.directory = directory.unwrap_or(args.directory);
-    Ok(Command::Serve(args))
+    Ok(Command::Serve(Box::new(args)))
 }
 
 const MOST_WORKERS: usize = 1024;

@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Client, Weft, repository, until, weft};
+use rustix::fs::Advice;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -36,10 +40,7 @@ fn private_bytes(id: u32) -> u64 {
 
 #[test]
 fn without_descriptors_it_serves_whom_it_has_and_waits_without_spinning() {
-    let program = weft(["site", "--listen", "127.0.0.1:0", "--no-log", "--workers", "1"]);
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(program.get_program());
-    let server = Weft::start(limited.args(program.get_args()).current_dir(repository("")));
+    let server = serve_with_descriptors(40, &repository("site"));
 
     let mut served = vec![server.client(), server.client()];
     for client in &mut served {
@@ -47,10 +48,7 @@ fn without_descriptors_it_serves_whom_it_has_and_waits_without_spinning() {
     }
     // More than there are descriptors for; the kernel completes them all the same.
     let mut waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
-    until("it has run out", || {
-        let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).expect("it runs").count();
-        open >= 40
-    });
+    until("it has run out", || open_descriptors(server.id()) >= 40);
     // A file needs a descriptor too: those who have a connection hear that there is none.
     assert_eq!(served[0].get("/weave.svg").status, 503);
     let (before, start) = (cpu_ticks(server.id()), Instant::now());
@@ -65,6 +63,175 @@ fn without_descriptors_it_serves_whom_it_has_and_waits_without_spinning() {
     for mut client in last {
         assert_eq!(client.get("/").status, 200);
     }
+    server.stop();
+}
+
+/// The program with one worker and so few descriptors.
+fn serve_with_descriptors(limit: usize, folder: &Path) -> Weft {
+    let mut program = weft([folder]);
+    program.args(["--listen", "127.0.0.1:0", "--no-log", "--workers", "1"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);
+    Weft::start(limited.arg(program.get_program()).args(program.get_args()))
+}
+
+fn open_descriptors(id: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{id}/fd")).expect("it runs").count()
+}
+
+/// Words that become much smaller, but not at once.
+fn text(length: usize) -> String {
+    let words = (0_u32..).flat_map(|n| format!("{} words, ", n.wrapping_mul(n)).into_bytes());
+    String::from_utf8(words.take(length).collect()).expect("words")
+}
+
+#[test]
+fn without_descriptors_it_still_serves_the_files_that_it_knows() {
+    let site = tempfile::tempdir().unwrap();
+    let large = vec![b'x'; 200_000];
+    std::fs::write(site.path().join("large.bin"), &large).unwrap();
+    std::fs::write(site.path().join("small.txt"), "small").unwrap();
+    std::fs::write(site.path().join("other.txt"), "other").unwrap();
+    let written = Instant::now();
+    // What changed just now is not kept in memory.
+    until("the files have settled", || written.elapsed() > Duration::from_secs(4));
+    let server = serve_with_descriptors(40, site.path());
+    let mut client = server.client();
+    let ask = |client: &mut Client| {
+        let (small, large_one) = (client.get("/small.txt"), client.get("/large.bin"));
+        assert_eq!((small.status, &small.body[..]), (200, &b"small"[..]));
+        assert_eq!((large_one.status, large_one.body == large), (200, true));
+        // That it is not there is known as well.
+        assert_eq!(client.get("/nothing").status, 404);
+    };
+    ask(&mut client);
+    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    until("it has run out", || open_descriptors(server.id()) >= 40);
+    // Far longer than what is known is believed without another look, for which there is
+    // no descriptor.
+    let start = Instant::now();
+    until("what is known is old", || {
+        ask(&mut client);
+        start.elapsed() > Duration::from_secs(4)
+    });
+    assert!(open_descriptors(server.id()) >= 40, "there was room all along");
+    // For who asks for something else, what can be opened again is closed: not what is in memory.
+    let other = client.get("/other.txt").status;
+    assert!([200, 503].contains(&other), "{other}");
+    assert_eq!(client.get("/small.txt").status, 200);
+    drop(waiting);
+    until("there is room again", || {
+        [client.get("/other.txt").status, client.get("/large.bin").status] == [200, 200]
+    });
+    server.stop();
+}
+
+#[test]
+fn what_was_compressed_is_not_compressed_again() {
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("a.txt"), text(1 << 20)).unwrap();
+    let written = Instant::now();
+    // What changed just now may change again, and is made anew after a while.
+    until("the file has settled", || written.elapsed() > Duration::from_secs(4));
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let mut client = server.client();
+    let mut ask = || {
+        let before = cpu_ticks(server.id());
+        client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.header("content-encoding"), Some("br"));
+        (response.body, cpu_ticks(server.id()) - before)
+    };
+    let (first, cost) = ask();
+    assert!(cost > 0, "it cost nothing: this shows nothing");
+    let mut costs = 0;
+    for _ in 0..100 {
+        let (body, cost) = ask();
+        assert!(body == first);
+        costs += cost;
+    }
+    assert!(costs < 10 * cost, "the first cost {cost} ticks, a hundred more {costs}");
+    server.stop();
+}
+
+/// How many bytes a process or one of its threads has had the disk bring; `None` where the
+/// system does not count them.
+fn bytes_from_disk(proc: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{proc}/io")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
+}
+
+#[test]
+fn the_event_loop_does_not_wait_for_the_disk() {
+    // Who looks whether something is at hand starts to read a few pages, and in larger files
+    // what follows, but does not wait for that.
+    const FILES: u64 = 200;
+    const BYTES: u64 = 120_000;
+    let site = tempfile::tempdir().unwrap();
+    for at in 0..FILES {
+        let path = site.path().join(format!("{at}.bin"));
+        std::fs::write(&path, vec![b'x'; BYTES as usize]).unwrap();
+        let file = File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let id = server.id();
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
+    let event_loop = tasks.map(|task| task.unwrap().path()).find(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "weft-0\n")
+    });
+    let event_loop = event_loop.expect("there is one worker");
+    let event_loop = event_loop.strip_prefix("/proc").unwrap().to_str().unwrap();
+    let read = || Some((bytes_from_disk(event_loop)?, bytes_from_disk(&id.to_string())?));
+    let Some(before) = read() else {
+        return common::skipped("this system does not count who reads from the disk");
+    };
+    let mut client = server.client();
+    for at in 0..FILES {
+        let response = client.get(&format!("/{at}.bin"));
+        assert_eq!((response.status, response.body.len() as u64), (200, BYTES), "{at}");
+    }
+    let after = read().expect("it still counts");
+    let (by_event_loop, by_all) = (after.0 - before.0, after.1 - before.1);
+    server.stop();
+    eprintln!("the event loop started to read {by_event_loop} of {by_all} bytes");
+    if by_all < FILES * BYTES / 2 {
+        return common::skipped("this file system keeps everything in memory");
+    }
+    assert!(by_event_loop < by_all / 2, "the event loop read {by_event_loop} of {by_all} bytes");
+}
+
+#[test]
+fn who_asks_and_leaves_does_not_have_more_compressed_at_a_time() {
+    const CLIENTS: usize = 50;
+    let site = tempfile::tempdir().unwrap();
+    for at in 0..CLIENTS {
+        std::fs::write(site.path().join(format!("{at}.txt")), text(4 << 20)).unwrap();
+    }
+    std::fs::write(site.path().join("plain.txt"), "plain").unwrap();
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    let mut client = server.client();
+    let before = threads().count();
+    // What is looked up later is at hand then, and needs no threads.
+    for at in 0..CLIENTS {
+        client.send(format!("HEAD /{at}.txt HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
+    }
+    let used = cpu_ticks(server.id());
+    for at in 0..CLIENTS {
+        let mut hasty = TcpStream::connect(server.address()).unwrap();
+        let request = format!("GET /{at}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+        hasty.write_all(request.as_bytes()).unwrap();
+        drop(hasty);
+        // It is heard before the next comes.
+        assert_eq!(client.get("/plain.txt").status, 200);
+        assert_eq!(client.get("/plain.txt").status, 200);
+    }
+    let more = threads().count() - before;
+    assert!(more <= 8, "{more} threads more");
+    until("somebody works, or this shows nothing", || cpu_ticks(server.id()) > used + 20);
     server.stop();
 }
 

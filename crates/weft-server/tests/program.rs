@@ -57,7 +57,20 @@ fn help_and_version_go_to_stdout() {
         assert!(stdout.ends_with('\n'), "{argument}: {stdout}");
     }
     let help = run(["--help"]).stdout;
-    for option in ["--listen ADDR", "--workers N", "--no-log", "--help", "--version"] {
+    for option in [
+        "--listen ADDR",
+        "--workers N",
+        "--no-log",
+        "--index NAME",
+        "--spa FILE",
+        "--cache RULE",
+        "--language TAG",
+        "--compress ",
+        "--no-compress",
+        "--follow-links",
+        "--help",
+        "--version",
+    ] {
         assert!(help.contains(option), "{option} is not in the help");
     }
     assert_eq!(run(["-V"]).stdout, version);
@@ -230,6 +243,20 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
         (words(&["--workers", "99999999999999999999"]), 2, "99999999999999999999"),
         (words(&["--workers="]), 2, "\"\""),
         (vec!["--listen".into(), OsStr::from_bytes(b"\xff:80").into()], 2, "unicode"),
+        (words(&["--index"]), 2, "'--index'"),
+        (words(&["--spa"]), 2, "'--spa'"),
+        (words(&["--language"]), 2, "'--language'"),
+        (vec!["--index".into(), OsStr::from_bytes(b"\xff").into()], 2, "unicode"),
+        (words(&["--compress=1"]), 2, "'--compress'"),
+        (words(&["--no-compress=1"]), 2, "'--no-compress'"),
+        (words(&["--follow-links=1"]), 2, "'--follow-links'"),
+        (words(&["--cache"]), 2, "'--cache'"),
+        (words(&["--cache", ""]), 2, "--cache: \"\" is no time such as 90s, 5m, 1h or 7d"),
+        (words(&["--cache", "60"]), 2, "--cache: \"60\" is no time"),
+        (words(&["--cache", "*.css=1w!"]), 2, "--cache: \"1w!\" is no time"),
+        (words(&["--cache", "one hour\nX: y"]), 2, "--cache: \"one hour\\nX: y\" is no time"),
+        // A good one does not help a bad one.
+        (words(&["--cache", "1h", "--cache", "*.css="]), 2, "--cache: \"\" is no time"),
         // Folders that are none.
         (vec![at("nothing")], 1, "nothing: No such file or directory"),
         (vec![at("a.txt")], 1, "a.txt: Not a directory"),
@@ -299,6 +326,117 @@ fn the_site_of_this_repository_is_served_byte_by_byte() {
         assert_eq!(found, (301, Some("/guide/?a=b")));
     }
     server.stop();
+}
+
+#[test]
+fn the_files_are_served_as_the_options_say() {
+    let outer = folder(&[("out.txt", "out")]);
+    let site = outer.path().join("site");
+    fs::create_dir(&site).unwrap();
+    let text = "many words, ".repeat(200);
+    for (name, contents) in [
+        ("index.html", "index"),
+        ("start.html", "start"),
+        ("app.html", "app"),
+        ("about.html", "about"),
+        ("about.html.de", "de"),
+        ("about.html.ja", "ja"),
+        ("a.css", "a"),
+        ("a.css.gz", "gzip"),
+        ("text.txt", &text),
+    ] {
+        fs::write(site.join(name), contents).unwrap();
+    }
+    std::os::unix::fs::symlink("../out.txt", site.join("link.txt")).unwrap();
+    std::os::unix::fs::symlink("a.css", site.join("within.css")).unwrap();
+
+    /// Options; a target and a field; the status, the body's beginning, and a field of the answer.
+    type Case<'a> = (&'a [&'a str], &'a str, &'a str, u16, &'a str, (&'a str, Option<&'a str>));
+    let cache = "cache-control";
+    let (coding, gzip) = ("content-encoding", "Accept-Encoding: gzip");
+    let (language, german) = ("content-language", "Accept-Language: de, ja;q=0.5");
+    let cases: [Case; _] = [
+        (&[], "/", "", 200, "index", (cache, None)),
+        (&["--index", "start.html"], "/", "", 200, "start", (cache, None)),
+        (&["--index", "none", "--index", "about.html"], "/", "", 200, "about", (cache, None)),
+        (&["--index=start.html", "--index=index.html"], "/", "", 200, "start", (cache, None)),
+        (&["--index", "none"], "/", "", 404, "", (cache, None)),
+        (&[], "/users/17", "", 404, "", (cache, None)),
+        (&["--spa", "app.html"], "/users/17", "", 200, "app", (cache, None)),
+        (&["--spa", "app.html"], "/", "", 200, "index", (cache, None)),
+        (&["--spa", "app.html"], "/b.css", "", 404, "", (cache, None)),
+        (&["--spa", "index.html", "--spa", "app.html"], "/x", "", 200, "app", (cache, None)),
+        (&["--spa", "none.html"], "/users/17", "", 404, "", (cache, None)),
+        (&["--cache", "5m"], "/a.css", "", 200, "a", (cache, Some("max-age=300"))),
+        (&["--cache", "*.css=1h"], "/a.css", "", 200, "a", (cache, Some("max-age=3600"))),
+        (&["--cache", "*.css=1h"], "/", "", 200, "index", (cache, None)),
+        (
+            &["--cache=*.css=1h", "--cache=no-cache"],
+            "/a.css",
+            "",
+            200,
+            "a",
+            (cache, Some("no-cache")),
+        ),
+        (
+            &["--cache=no-cache", "--cache=*.css=1h"],
+            "/a.css",
+            "",
+            200,
+            "a",
+            (cache, Some("max-age=3600")),
+        ),
+        (
+            &["--cache", "/*.css=immutable"],
+            "/a.css",
+            "",
+            200,
+            "a",
+            (cache, Some("max-age=31536000, immutable")),
+        ),
+        (
+            &["--cache", "private, max-age=60"],
+            "/",
+            "",
+            200,
+            "index",
+            (cache, Some("private, max-age=60")),
+        ),
+        (&["--cache", "5m"], "/nothing", "", 404, "", (cache, None)),
+        (&[], "/about.html", german, 200, "about", (language, None)),
+        (&["--language", "ja"], "/about.html", german, 200, "ja", (language, Some("ja"))),
+        (
+            &["--language=ja", "--language=de"],
+            "/about.html",
+            german,
+            200,
+            "de",
+            (language, Some("de")),
+        ),
+        (&[], "/text.txt", gzip, 200, "\x1f", (coding, Some("gzip"))),
+        (&["--compress"], "/text.txt", gzip, 200, "\x1f", (coding, Some("gzip"))),
+        (&["--no-compress"], "/text.txt", gzip, 200, "many", (coding, None)),
+        (&["--no-compress", "--compress"], "/text.txt", gzip, 200, "\x1f", (coding, Some("gzip"))),
+        (&["--compress", "--no-compress"], "/text.txt", gzip, 200, "many", (coding, None)),
+        (&["--no-compress"], "/a.css", gzip, 200, "gzip", (coding, Some("gzip"))),
+        (&["--no-compress"], "/a.css", "Accept-Encoding: br", 200, "a", (coding, None)),
+        (&[], "/link.txt", "", 404, "", (cache, None)),
+        (&[], "/within.css", "", 200, "a", (cache, None)),
+        (&["--follow-links"], "/link.txt", "", 200, "out", (cache, None)),
+        (&["--follow-links"], "/../out.txt", "", 404, "", (cache, None)),
+    ];
+    for (options, target, field, status, begin, (name, value)) in cases {
+        let server = Weft::serve(&site, &[&["--workers", "1"], options].concat());
+        let mut client = server.client();
+        let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
+        let response = client.response();
+        let what = format!("{options:?} {target} {field}");
+        assert_eq!(response.status, status, "{what}");
+        assert_eq!(response.header(name), value, "{what}");
+        assert!(response.body.starts_with(begin.as_bytes()), "{what}: {:?}", response.body);
+        server.stop();
+    }
 }
 
 /// The files beneath a folder, as paths relative to the site.

@@ -2,117 +2,17 @@
 
 mod common;
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::{Client, Response, stop};
-use rustix::fs::{CWD, FileType, Mode};
-use tempfile::TempDir;
-use weft::{Directory, Running, Server};
-
-/// A folder in a folder: what lies beside the root must never be served.
-struct Tree {
-    outer: TempDir,
-}
-
-impl Tree {
-    fn new() -> Tree {
-        let outer = tempfile::tempdir().unwrap();
-        fs::create_dir(outer.path().join("root")).unwrap();
-        fs::write(outer.path().join("secret.txt"), SECRET).unwrap();
-        fs::create_dir(outer.path().join("root-secret")).unwrap();
-        fs::write(outer.path().join("root-secret/index.html"), SECRET).unwrap();
-        Tree { outer }
-    }
-
-    /// A tree with files: path and contents.
-    fn with(files: &[(&str, &str)]) -> Tree {
-        let tree = Tree::new();
-        for (path, contents) in files {
-            tree.write(path, contents);
-        }
-        tree
-    }
-
-    fn root(&self) -> PathBuf {
-        self.outer.path().join("root")
-    }
-
-    fn path(&self, name: impl AsRef<[u8]>) -> PathBuf {
-        self.root().join(OsStr::from_bytes(name.as_ref()))
-    }
-
-    /// Writes a file, and makes its folders.
-    fn write(&self, name: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, contents).unwrap();
-    }
-
-    fn link(&self, name: &str, target: impl AsRef<Path>) {
-        symlink(target, self.path(name)).unwrap();
-    }
-
-    fn pipe(&self, name: &str) {
-        let mode = Mode::RUSR | Mode::WUSR;
-        rustix::fs::mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).unwrap();
-    }
-
-    fn serve(&self) -> Running {
-        let server = Server::new(Directory::open(self.root()).unwrap()).workers(1);
-        server.listen("127.0.0.1:0").unwrap().start().unwrap()
-    }
-}
-
-/// What lies outside of the root.
-const SECRET: &str = "SECRET";
-
-fn ask(client: &mut Client, method: &str, target: impl AsRef<[u8]>) -> Response {
-    client.send(request(method, target));
-    if method == "HEAD" { client.head() } else { client.response() }
-}
-
-fn request(method: &str, target: impl AsRef<[u8]>) -> Vec<u8> {
-    [method.as_bytes(), b" ", target.as_ref(), b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat()
-}
-
-/// Asks for each target on one connection, and compares statuses.
-#[track_caller]
-fn assert_statuses(server: &Running, cases: &[(&str, u16)]) {
-    let mut client = Client::connect(server);
-    for (target, status) in cases {
-        let response = ask(&mut client, "GET", target);
-        assert_eq!(response.status, *status, "{target}: {}", response.text());
-        assert!(!response.text().contains(SECRET), "{target} went out of the root");
-    }
-}
-
-/// Asks for each target on one connection; each is found and has this body.
-#[track_caller]
-fn assert_bodies<T: AsRef<[u8]>>(server: &Running, cases: &[(T, &str)]) {
-    let mut client = Client::connect(server);
-    for (target, body) in cases {
-        let response = ask(&mut client, "GET", target);
-        let target = target.as_ref().escape_ascii();
-        assert_eq!((response.status, response.text()), (200, *body), "{target}");
-    }
-}
-
-/// Bytes that do not repeat with any power of two.
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8).collect()
-}
-
-/// `Date` may change between two requests; all else shall not.
-fn fields_but_date(response: &Response) -> Vec<(String, String)> {
-    response.headers.iter().filter(|(name, _)| name != "date").cloned().collect()
-}
+use common::tree::{
+    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_but_date, pattern, request,
+};
+use common::{Client, stop};
+use weft::{Directory, Running};
 
 // -- files
 
@@ -620,74 +520,9 @@ fn names_that_begin_with_a_dot_are_hidden() {
 fn no_path_leads_out_of_the_root() {
     let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
     let server = tree.serve();
-    let absolute = tree.outer.path().join("secret.txt");
-    let absolute = absolute.to_str().unwrap();
-    let steps = "../".repeat(30);
-    let encoded_steps = "%2e%2e/".repeat(30);
-    let targets = [
-        "/../secret.txt",
-        "/folder/../../secret.txt",
-        "/folder/deep/../../../secret.txt",
-        "/folder/..",
-        "/..",
-        "/../",
-        "/../root-secret/",
-        "/../root/index.html",
-        "/%2e%2e/secret.txt",
-        "/%2E%2E/secret.txt",
-        "/.%2e/secret.txt",
-        "/%2e./secret.txt",
-        "/..%2fsecret.txt",
-        "/..%2Fsecret.txt",
-        "/%2e%2e%2fsecret.txt",
-        "/folder%2f..%2f..%2fsecret.txt",
-        // Encoded twice, it is the name of a file that is not there.
-        "/%252e%252e/secret.txt",
-        "/%252e%252e%252fsecret.txt",
-        "/..%252fsecret.txt",
-        "/%25252e%25252e/secret.txt",
-        "/..\\secret.txt",
-        "/..%5csecret.txt",
-        "/..%5Csecret.txt",
-        "/folder\\..\\..\\secret.txt",
-        "/folder/..\\../secret.txt",
-        "/%5c../secret.txt",
-        "/..%00/secret.txt",
-        "/../secret.txt%00.html",
-        "/%00/../secret.txt",
-        "/..;/secret.txt",
-        "/..%3b/secret.txt",
-        "/..%20/secret.txt",
-        "/..%0d%0a/secret.txt",
-        // Overlong UTF-8 and other ways to write a dot or a slash.
-        "/%c0%ae%c0%ae/secret.txt",
-        "/%c0%ae%c0%ae%c0%afsecret.txt",
-        "/%e0%80%ae%e0%80%ae/secret.txt",
-        "/%f0%80%80%ae%f0%80%80%ae/secret.txt",
-        "/..%c0%afsecret.txt",
-        "/..%e0%80%afsecret.txt",
-        "/..%c1%9csecret.txt",
-        "/..%ef%bc%8fsecret.txt",
-        "/%ef%bc%8e%ef%bc%8e/secret.txt",
-        "/%u002e%u002e/secret.txt",
-        "/....//secret.txt",
-        "/...//../secret.txt",
-        "//../secret.txt",
-        "///../../secret.txt",
-        "/%2f../secret.txt",
-        "/%2f%2e%2e%2fsecret.txt",
-        "/.well-known/../../secret.txt",
-        "/.well-known%2f..%2f..%2fsecret.txt",
-        "http://a/../secret.txt",
-        "http://a/%2e%2e/secret.txt",
-        &format!("/{steps}etc/passwd"),
-        &format!("/{encoded_steps}etc/passwd"),
-        &format!("/{absolute}"),
-        &format!("/{}", absolute.replace('/', "%2f")),
-        "/proc/self/environ",
-        "/%2fproc%2fself%2fenviron",
-    ];
-    assert_statuses(&server, &targets.map(|target| (target, 404)));
+    let targets = tree.ways_out();
+    let cases: Vec<_> = targets.iter().map(|target| (&**target, 404)).collect();
+    assert_statuses(&server, &cases);
     // What is no path at all is refused before.
     for target in ["../secret.txt", "secret.txt", "/../secret.txt#a", "\\..\\secret.txt"] {
         let mut client = Client::with(&server, request("GET", target));
@@ -801,29 +636,23 @@ fn what_may_not_be_read_is_forbidden() {
         ("closed-index/index.html", SECRET),
         ("open.txt", "open"),
     ]);
-    let none = fs::Permissions::from_mode(0o000);
-    for name in ["closed.txt", "closed", "closed-index/index.html"] {
-        fs::set_permissions(tree.path(name), none.clone()).unwrap();
-    }
-    if File::open(tree.path("closed.txt")).is_ok() {
-        // The test harness hides what a test that passes prints, but not what it writes.
-        let skipped = b"SKIPPED: permissions do not bind this user, probably root\n";
-        std::io::stderr().write_all(skipped).unwrap();
-        return;
-    }
-    let server = tree.serve();
-    assert_statuses(
-        &server,
-        &[
-            ("/closed.txt", 403),
-            ("/closed/", 403),
-            ("/closed/a.txt", 403),
-            ("/closed/nothing", 403),
-            ("/closed-index/", 403),
-            ("/open.txt", 200),
-        ],
-    );
-    stop(server);
+    tree.close(&["closed.txt", "closed", "closed-index/index.html"]);
+    as_nobody(|| {
+        assert!(File::open(tree.path("closed.txt")).is_err(), "permissions do not bind us");
+        let server = tree.serve();
+        assert_statuses(
+            &server,
+            &[
+                ("/closed.txt", 403),
+                ("/closed/", 403),
+                ("/closed/a.txt", 403),
+                ("/closed/nothing", 403),
+                ("/closed-index/", 403),
+                ("/open.txt", 200),
+            ],
+        );
+        stop(server);
+    });
     // The folder is to be removed.
     fs::set_permissions(tree.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
 }

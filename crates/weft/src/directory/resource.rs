@@ -79,9 +79,6 @@ struct Files {
 /// our memory, while there are descriptors for that: measured, it is cheaper by half of the copy.
 const COPIED_BYTES: u64 = 8 << 10;
 
-/// From this size on an open file is asked each time whether it has changed.
-const CHECKED_BYTES: u64 = 256 << 10;
-
 /// How long a file must have been as it is for its contents to be kept: far longer than the
 /// kernel's clock takes from one time of change to the next.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -176,8 +173,6 @@ impl Resource {
     pub(super) fn is_current(&self) -> bool {
         self.representations().all(|Representation { file, .. }| match &file.source {
             Source::Memory(_) => true,
-            // It costs little beside sending much; for less, a second's trust must do.
-            Source::Open(_) if file.length < CHECKED_BYTES => true,
             Source::Open(open) => open
                 .metadata()
                 .is_ok_and(|metadata| Some(FileVersion::new(&metadata)) == file.version),
@@ -328,7 +323,12 @@ impl Representation {
         response.set_header(CONTENT_ENCODING, coding.token());
         let length = bytes.len() as u64;
         let file = File { source: Source::Memory(bytes), start: 0, length, ..self.file.clone() };
-        Representation { file, fields: response.headers.keep() }
+        // The rest is added to those of a file that is too young to be kept with each response.
+        let fields = match &self.fields {
+            Fields::Kept(_) => response.headers.keep(),
+            Fields::Own(_) => response.headers,
+        };
+        Representation { file, fields }
     }
 }
 

@@ -103,7 +103,7 @@ impl Site {
     }
 
     /// Opens the file at this path, if there is one.
-    pub(super) fn look_for(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
+    fn look_for(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
         Ok(self.look(path, wait)?.filter(|opened| opened.kind == Kind::File))
     }
 
