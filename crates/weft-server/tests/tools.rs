@@ -389,6 +389,29 @@ fn curl_talks_to_each_example() {
                 (&["/nothing"], "404 404 Not Found\n"),
             ],
         ),
+        (
+            "upload",
+            &[
+                (&["/", "--form", "title=días"], "200 title = días\n"),
+                (
+                    &["/", "--form", "files=@-;filename=../a\"b.txt", "--form", "files=@/dev/null"],
+                    "200 files: a%22b.txt, 0 bytes, CRC-32 00000000\n\
+                     files: null, 0 bytes, CRC-32 00000000\n",
+                ),
+                (&["/", "--form", "files=;filename="], "200 files: no file\n"),
+                (
+                    &["/", "--form", "files=123456789;filename=n"],
+                    "200 files: n, 9 bytes, CRC-32 cbf43926\n",
+                ),
+                (
+                    &["/", "--data", "title=a"],
+                    "415 415 Unsupported Media Type: expected a form as multipart/form-data, and \
+                     Content-Type says application/x-www-form-urlencoded\n",
+                ),
+                (&["/", "--request", "PUT"], "405 "),
+            ],
+        ),
+        ("sse", &[(&["/nothing"], "404 404 Not Found\n")]),
     ] {
         let (_server, url) = start_example(name);
         for (request, expected) in requests {
@@ -398,6 +421,47 @@ fn curl_talks_to_each_example() {
             let (text, status) = ended.stdout.rsplit_once('\n').unwrap();
             assert_eq!(format!("{status} {text}"), *expected, "{name} {request:?}");
         }
+    }
+}
+
+#[test]
+fn curl_uploads_files_as_a_browser_does() {
+    if !tool("curl") {
+        return;
+    }
+    let (_server, url) = start_example("upload");
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = [1, 64 << 10, 20 << 20];
+    let mut command = curl();
+    command.arg(&url);
+    let mut expected = String::new();
+    for size in sizes {
+        let file = folder.path().join(size.to_string());
+        fs::write(&file, pattern(size)).unwrap();
+        command.arg("--form").arg(format!("files=@{}", file.display()));
+        let mut sum = flate2::Crc::new();
+        sum.update(&pattern(size));
+        expected += &format!("files: {size}, {size} bytes, CRC-32 {:08x}\n", sum.sum());
+    }
+    for options in [&[][..], &["--header", "Transfer-Encoding: chunked"]] {
+        assert_eq!(succeed(command.args(options)).stdout, expected, "{options:?}");
+    }
+}
+
+#[test]
+fn curl_sees_the_clock_of_an_example_tick() {
+    if !tool("curl") {
+        return;
+    }
+    let (_server, url) = start_example("sse");
+    let page = succeed(curl().arg(&url)).stdout;
+    assert!(page.contains("new EventSource(\"/clock\")"), "{page}");
+    let clock = Program::start(curl().arg("--no-buffer").arg(format!("{url}/clock")));
+    until("it ticks twice", || clock.stdout().matches("\n\n").count() >= 2);
+    for event in clock.stdout().split_terminator("\n\n") {
+        let (first, second) = event.split_once('\n').expect("two lines");
+        assert_eq!(first, "event: tick");
+        assert!(second.starts_with("data: ") && second.ends_with(" GMT"), "{second}");
     }
 }
 

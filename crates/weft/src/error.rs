@@ -32,7 +32,8 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The peer's bytes are not the HTTP that RFC 9110 and 9112 describe.
+    /// The peer's bytes are not the HTTP that RFC 9110 and 9112 describe, or not the form or
+    /// query that is expected.
     Malformed,
     /// The request line is longer than [`Settings::max_request_line_bytes`](crate::Settings).
     TargetTooLong,
@@ -42,6 +43,8 @@ pub enum ErrorKind {
     BodyTooLarge,
     /// The peer closed the connection in the middle of a body.
     BodyIncomplete,
+    /// The body is of another media type than is expected.
+    MediaTypeUnsupported,
     /// The peer asks for an HTTP version that is not spoken here.
     VersionUnsupported,
     /// The peer asks for a method or transfer coding that is not implemented here.
@@ -74,9 +77,8 @@ impl ErrorKind {
         use ErrorKind::*;
         match self {
             Malformed | TargetTooLong | HeadTooLarge | BodyTooLarge | BodyIncomplete
-            | VersionUnsupported | NotImplemented | ExpectationFailed | TooSlow | Disconnected => {
-                Fault::Peer
-            }
+            | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
+            | TooSlow | Disconnected => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | InvalidSetting => {
                 Fault::Application
             }
@@ -92,6 +94,7 @@ impl ErrorKind {
             TargetTooLong => Some(StatusCode::URI_TOO_LONG),
             HeadTooLarge => Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
             BodyTooLarge => Some(StatusCode::PAYLOAD_TOO_LARGE),
+            MediaTypeUnsupported => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
             VersionUnsupported => Some(StatusCode::HTTP_VERSION_NOT_SUPPORTED),
             NotImplemented => Some(StatusCode::NOT_IMPLEMENTED),
             ExpectationFailed => Some(StatusCode::EXPECTATION_FAILED),

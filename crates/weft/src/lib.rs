@@ -23,6 +23,13 @@ mod fields; // the field list of a response
 mod upgrade; // a connection that is handed over
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets over that
+pub mod sse; // server-sent events
+#[cfg(feature = "form")]
+pub mod form; // forms and uploads, read within limits
+#[cfg(feature = "form")]
+mod query; // a target's query, decoded
+#[cfg(feature = "cookie")]
+pub mod cookie; // cookies: a request's, and those that a response sets
 mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is

@@ -220,6 +220,13 @@ impl Request {
     }
 }
 
+/// The same as [`Request::into_parts`].
+impl From<Request> for (Head, Body) {
+    fn from(request: Request) -> (Head, Body) {
+        request.into_parts()
+    }
+}
+
 impl Deref for Request {
     type Target = Head;
 

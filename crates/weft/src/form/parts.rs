@@ -1,0 +1,281 @@
+//! Bytes → the parts of a `multipart` body (RFC 2046 §5.1). Pure.
+//!
+//! Chunks are put in as they come; heads, data and ends come out. Data are slices of the chunks.
+//! No more is kept than a part's head, or the bytes that may be the beginning of a boundary.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memmem::Finder;
+
+use super::too_large;
+use crate::error::{Error, Result};
+use crate::h1::parse::{self, Limits, MOST_BYTES};
+use crate::headers::Headers;
+
+/// The longest boundary (RFC 2046 §5.1.1), in bytes.
+const MAX_BOUNDARY_BYTES: usize = 70;
+
+/// A multipart body that is taken apart.
+#[derive(Debug)]
+pub(super) struct Parts {
+    /// CRLF, two hyphens and the boundary.
+    delimiter: Finder<'static>,
+    max_head_bytes: usize,
+    state: State,
+    rest: Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Preamble,
+    /// Behind a delimiter.
+    Delimiter,
+    Head,
+    Data,
+    End,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// More has to come first.
+    Wait,
+    Head(Headers),
+    Data(Bytes),
+    /// The end of a part.
+    PartEnd,
+    /// The end of all parts. What follows has no meaning.
+    End,
+}
+
+impl Parts {
+    pub(super) fn new(boundary: &[u8], max_head_bytes: usize) -> Result<Parts> {
+        let may_be = |b: &u8| matches!(b, b' '..=b'~');
+        if !(1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()) || !boundary.iter().all(may_be) {
+            return Err(Error::malformed("the boundary of the form is not 1 to 70 characters"));
+        }
+        let delimiter = [b"\r\n--", boundary].concat();
+        Ok(Parts {
+            delimiter: Finder::new(&delimiter).into_owned(),
+            max_head_bytes: max_head_bytes.min(MOST_BYTES),
+            state: State::Preamble,
+            // The first delimiter may stand at the very beginning.
+            rest: Bytes::from_static(b"\r\n"),
+        })
+    }
+
+    /// Puts a chunk in.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        if self.rest.is_empty() {
+            self.rest = chunk;
+            return;
+        }
+        let mut both = BytesMut::with_capacity(self.rest.len() + chunk.len());
+        both.extend_from_slice(&self.rest);
+        both.extend_from_slice(&chunk);
+        self.rest = both.freeze();
+    }
+
+    /// What comes next of what was put in.
+    pub(super) fn step(&mut self) -> Result<Step> {
+        loop {
+            match self.state {
+                State::Preamble => match self.data() {
+                    Step::PartEnd => self.state = State::Delimiter,
+                    Step::Data(_) => {}
+                    step => return Ok(step),
+                },
+                State::Data => {
+                    let step = self.data();
+                    if let Step::PartEnd = step {
+                        self.state = State::Delimiter;
+                    }
+                    return Ok(step);
+                }
+                State::Delimiter => match self.line_end()? {
+                    Some(state) => self.state = state,
+                    None => return Ok(Step::Wait),
+                },
+                State::Head => return self.head(),
+                State::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    /// What stands before the next delimiter, or the end of that.
+    fn data(&mut self) -> Step {
+        let delimiter = self.delimiter.needle();
+        let length = match self.delimiter.find(&self.rest) {
+            Some(0) => {
+                self.rest.advance(delimiter.len());
+                return Step::PartEnd;
+            }
+            Some(length) => length,
+            None => self.rest.len() - begun(&self.rest, delimiter),
+        };
+        if length == 0 { Step::Wait } else { Step::Data(self.rest.split_to(length)) }
+    }
+
+    /// What follows a delimiter: two hyphens after the last part, otherwise white space and CRLF.
+    fn line_end(&mut self) -> Result<Option<State>> {
+        if self.rest.starts_with(b"--") {
+            return Ok(Some(State::End));
+        }
+        let space = self.rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+        if space > self.max_head_bytes {
+            return Err(self.head_too_large());
+        }
+        match self.rest[space..] {
+            [b'\r', b'\n', ..] => {
+                self.rest.advance(space + 2);
+                Ok(Some(State::Head))
+            }
+            [] | [b'\r'] => Ok(None),
+            [b'-'] if space == 0 => Ok(None),
+            _ => Err(Error::malformed("something follows a boundary of the form on its line")),
+        }
+    }
+
+    fn head(&mut self) -> Result<Step> {
+        let most = self.max_head_bytes;
+        let limits = Limits { request_line: 0, head: usize::MAX, fields: usize::MAX };
+        let window = &self.rest[..self.rest.len().min(most)];
+        let Some((fields, length)) = parse::trailers(window, &limits)? else {
+            let is_too_large = self.rest.len() >= most;
+            return if is_too_large { Err(self.head_too_large()) } else { Ok(Step::Wait) };
+        };
+        self.state = State::Data;
+        Ok(Step::Head(Headers::new(self.rest.split_to(length), fields)))
+    }
+
+    fn head_too_large(&self) -> Error {
+        too_large(format!("the head of a part is larger than {} bytes", self.max_head_bytes))
+    }
+}
+
+/// How many bytes at the end may be the beginning of a delimiter.
+fn begun(bytes: &[u8], delimiter: &[u8]) -> usize {
+    let most = bytes.len().min(delimiter.len() - 1);
+    (1..=most).rev().find(|&length| bytes.ends_with(&delimiter[..length])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of chunks, written down: `[name: value|…]` for a head, data, `/` for the end
+    /// of a part, `.` for the end; `?` where more should have come, `!` for an error.
+    fn taken_apart<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> String {
+        let mut parts = Parts::new(b"b-b", 40).unwrap();
+        let mut seen = Vec::new();
+        for chunk in chunks {
+            parts.push(Bytes::copy_from_slice(chunk));
+            loop {
+                match parts.step() {
+                    Ok(Step::Wait) => break,
+                    Ok(Step::Head(head)) => {
+                        let fields = head.iter().map(|(name, value)| {
+                            format!("{name}: {}|", String::from_utf8_lossy(value))
+                        });
+                        seen.extend(format!("[{}]", fields.collect::<String>()).bytes());
+                    }
+                    Ok(Step::Data(data)) => {
+                        assert!(!data.is_empty());
+                        seen.extend(data);
+                    }
+                    Ok(Step::PartEnd) => seen.push(b'/'),
+                    Ok(Step::End) => {
+                        seen.push(b'.');
+                        return String::from_utf8(seen).unwrap();
+                    }
+                    Err(_) => {
+                        seen.push(b'!');
+                        return String::from_utf8(seen).unwrap();
+                    }
+                }
+            }
+        }
+        seen.push(b'?');
+        String::from_utf8(seen).unwrap()
+    }
+
+    #[test]
+    fn bodies_whole_and_split_at_every_byte() {
+        for (body, expected) in [
+            ("--b-b--", "."),
+            ("--b-b--\r\n", "."),
+            ("--b-b\r\n\r\n\r\n--b-b--", "[]/."),
+            ("--b-b\r\na: 1\r\n\r\nx\r\n--b-b--", "[a: 1|]x/."),
+            (
+                "--b-b\r\na:1\r\nb:2\r\n\r\nx\r\n--b-b\r\nc:3\r\n\r\n\r\n--b-b--",
+                "[a: 1|b: 2|]x/[c: 3|]/.",
+            ),
+            ("preamble\r\n--b-b \t\r\n\r\nx\r\n--b-b--epilogue", "[]x/."),
+            ("\r\n--b-b\r\n\r\nx\r\n--b-b--", "[]x/."),
+            // What is almost a delimiter.
+            (
+                "--b-b\r\n\r\n--b-b\r--b-b\n--b-b--\r\n--b-\r\n-\r\n\r\n\r\r\n--b-b--",
+                "[]--b-b\r--b-b\n--b-b--\r\n--b-\r\n-\r\n\r\n\r/.",
+            ),
+            ("--b-b\r\n\r\n\r\n--b\r\n--b-b\r\n--b-b--", "[]\r\n--b/?"),
+            // Not whole.
+            ("", "?"),
+            ("no boundary", "?"),
+            ("x--b-b--", "?"),
+            ("--b-b", "?"),
+            ("--b-b-", "?"),
+            ("--b-b\r", "?"),
+            ("--b-b\r\na: 1\r\n", "?"),
+            ("--b-b\r\n\r\nx\r\n--b-", "[]x?"),
+            ("--b-b\r\n\r\nx\r\n--b-b", "[]x/?"),
+            // Wrong.
+            ("--b-bx\r\n\r\n\r\n--b-b--", "!"),
+            ("--b-b -", "!"),
+            ("--b-b-x", "!"),
+            ("--b-b\n\nx\r\n--b-b--", "!"),
+            ("--b-b\r\na b\r\n\r\nx\r\n--b-b--", "!"),
+            ("--b-b\r\na: \0\r\n\r\nx\r\n--b-b--", "!"),
+            ("--b-b\r\na: 34567890123456789012345678901234567\r\n\r\nx\r\n--b-b--", "!"),
+            (
+                "--b-b\r\na: 345678901234567890123456789012\r\n\r\nx\r\n--b-b--",
+                "[a: 345678901234567890123456789012|]x/.",
+            ),
+        ] {
+            let bytes = body.as_bytes();
+            assert_eq!(taken_apart([bytes]), expected, "{body:?}");
+            for at in 0..=bytes.len() {
+                assert_eq!(taken_apart([&bytes[..at], &bytes[at..]]), expected, "{body:?} at {at}");
+            }
+            assert_eq!(taken_apart(bytes.chunks(1)), expected, "{body:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn endless_heads_and_lines_are_not_kept() {
+        for begin in ["--b-b", "--b-b\r\na: ", "--b-b\r\n"] {
+            for filler in [" ", "a:\r\n"] {
+                let filler = filler.repeat(100);
+                assert_eq!(taken_apart([begin.as_bytes(), filler.as_bytes()]), "!", "{begin}");
+            }
+        }
+        let mut parts = Parts::new(b"b", 40).unwrap();
+        parts.push(Bytes::from(vec![b'\r'; 1_000]));
+        assert!(matches!(parts.step().unwrap(), Step::Wait));
+        assert!(parts.rest.len() <= 1);
+    }
+
+    #[test]
+    fn boundaries() {
+        for (boundary, is_one) in [
+            (&b"a"[..], true),
+            (b"----WebKitFormBoundary7MA4YWxkTrZu0gW", true),
+            (b"a b'()+_,-./:=?", true),
+            (&[b'x'; 70], true),
+            (&[b'x'; 71], false),
+            (b"", false),
+            (b"a\nb", false),
+            (b"\xff", false),
+        ] {
+            assert_eq!(Parts::new(boundary, 40).is_ok(), is_one, "{}", boundary.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Forms without files (WHATWG URL §5): their fields, and forms by serde.
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::{Settings, expect_type, too_large};
+use crate::body::Body;
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::Head;
+
+const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
+
+/// The fields of a form, decoded, in the order in which they came. What is no UTF-8 is shown
+/// as U+FFFD.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// The value of the first field of that name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
+    }
+
+    /// The values of all fields of that name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.iter().filter(move |(n, _)| *n == name).map(|(_, value)| value)
+    }
+
+    /// Name and value of each field, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl Settings {
+    /// The fields of an urlencoded form.
+    ///
+    /// ```
+    /// # use weft::{Request, Response, form};
+    /// async fn colours(request: Request) -> weft::Result<Response> {
+    ///     let fields = form::fields(request).await?;
+    ///     let colours: Vec<_> = fields.get_all("colour").collect();
+    ///     Ok(Response::text(colours.join(", ")))
+    /// }
+    /// # let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\
+    /// #     Content-Type: application/x-www-form-urlencoded\r\n\r\ncolour=red&a&colour=blue";
+    /// # weft::testing::call(colours, weft::testing::request(request)).assert_text("red, blue");
+    /// ```
+    ///
+    /// # Errors
+    /// [`MediaTypeUnsupported`](ErrorKind::MediaTypeUnsupported) if the request has another
+    /// `Content-Type`, [`BodyTooLarge`](ErrorKind::BodyTooLarge) over a limit, and those of
+    /// [`Body::chunk`].
+    pub async fn fields(&self, request: impl Into<(Head, Body)>) -> Result<Fields> {
+        let text = self.collect(request.into()).await?;
+        Ok(Fields(form_urlencoded::parse(&text).into_owned().collect()))
+    }
+
+    /// An urlencoded form as a value of a type that serde can make. A name that occurs several
+    /// times fits a `Vec`.
+    ///
+    /// # Errors
+    /// [`Malformed`](ErrorKind::Malformed) if the form is no such value, and those of
+    /// [`fields`](Settings::fields).
+    pub async fn read<T: DeserializeOwned>(&self, request: impl Into<(Head, Body)>) -> Result<T> {
+        let text = self.collect(request.into()).await?;
+        serde_html_form::from_bytes(&text).map_err(|error| {
+            let reason = format!("the form is not what is expected: {error}");
+            Error::new(ErrorKind::Malformed, reason)
+        })
+    }
+
+    /// The text of a form that is within the limits.
+    async fn collect(&self, (head, mut body): (Head, Body)) -> Result<Bytes> {
+        expect_type(&head, MEDIA_TYPE)?;
+        if let Some(bytes) = self.max_bytes {
+            body.set_limit(bytes);
+        }
+        let text = body.collect(self.max_all_fields_bytes).await?;
+        let mut fields = 0;
+        for field in text.split(|&b| b == b'&').filter(|field| !field.is_empty()) {
+            fields += 1;
+            if field.len() > self.max_field_bytes {
+                let most = self.max_field_bytes;
+                return Err(too_large(format!("a field is larger than {most} bytes")));
+            }
+        }
+        if fields > self.max_fields {
+            return Err(too_large(format!("more than {} fields", self.max_fields)));
+        }
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::response::Response;
+    use crate::testing::{call, request};
+
+    fn post(content_type: &str, text: &str) -> Request {
+        let length = text.len();
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n");
+        request(format!("{head}Content-Type: {content_type}\r\n\r\n{text}"))
+    }
+
+    fn limited() -> Settings {
+        Settings {
+            max_fields: 3,
+            max_field_bytes: 12,
+            max_all_fields_bytes: 30,
+            ..Settings::default()
+        }
+    }
+
+    async fn shown(request: Request) -> Result<Response> {
+        let fields = limited().fields(request).await?;
+        Ok(Response::text(format!("{:?}", fields.iter().collect::<Vec<_>>())))
+    }
+
+    #[test]
+    fn forms() {
+        for (text, status, answer) in [
+            ("", 200, "[]"),
+            ("a=1", 200, r#"[("a", "1")]"#),
+            ("b=1&a=2&b", 200, r#"[("b", "1"), ("a", "2"), ("b", "")]"#),
+            ("&&a=1&&", 200, r#"[("a", "1")]"#),
+            ("a+b=%26+%3d", 200, r#"[("a b", "& =")]"#),
+            ("a=%C3%AD%ff", 200, r#"[("a", "í\u{fffd}")]"#),
+            ("a=1234567890", 200, r#"[("a", "1234567890")]"#),
+            ("a=12345678901", 413, "413 Payload Too Large: a field is larger than 12 bytes\n"),
+            ("a&b&c", 200, r#"[("a", ""), ("b", ""), ("c", "")]"#),
+            ("a&b&c&d", 413, "413 Payload Too Large: more than 3 fields\n"),
+            (
+                "a=1234567890&b=1234567890&c=12",
+                200,
+                r#"[("a", "1234567890"), ("b", "1234567890"), ("c", "12")]"#,
+            ),
+            (
+                "a=1234567890&b=1234567890&c=123",
+                413,
+                "413 Payload Too Large: the body is larger than allowed\n",
+            ),
+        ] {
+            let reply = call(shown, post(MEDIA_TYPE, text));
+            assert_eq!(reply.status, status, "{text}");
+            reply.assert_text(&answer.replace("\\u{fffd}", "\u{fffd}"));
+        }
+    }
+
+    #[test]
+    fn other_media_types() {
+        for (content_type, found) in [
+            ("application/x-www-form-urlencoded; charset=utf-8", None),
+            ("Application/X-WWW-Form-Urlencoded", None),
+            ("application/json", Some("application/json")),
+            ("multipart/form-data; boundary=a", Some("multipart/form-data")),
+            ("application/x-www-form-urlencoded2", Some("application/x-www-form-urlencoded2")),
+            ("", Some("nothing")),
+        ] {
+            let reply = call(shown, post(content_type, "a=1"));
+            let Some(found) = found else {
+                assert_eq!(reply.status, 200, "{content_type}");
+                continue;
+            };
+            assert_eq!(reply.status, 415);
+            reply.assert_text(&format!(
+                "415 Unsupported Media Type: expected a form as {MEDIA_TYPE}, and Content-Type says {found}\n"
+            ));
+        }
+    }
+
+    #[test]
+    fn forms_by_serde() {
+        #[derive(serde::Deserialize, Debug)]
+        #[allow(dead_code, reason = "shown")]
+        struct Order {
+            item: String,
+            count: u8,
+            #[serde(default)]
+            with: Vec<String>,
+        }
+        async fn order(request: Request) -> Result<Response> {
+            let order: Order = Settings::default().read(request).await?;
+            Ok(Response::text(format!("{order:?}")))
+        }
+        for (text, status, answer) in [
+            (
+                "item=t%20ea&count=2&with=milk&other=x&with=sugar",
+                200,
+                r#"Order { item: "t ea", count: 2, with: ["milk", "sugar"] }"#,
+            ),
+            ("count=2", 400, "missing field `item`"),
+            ("item=a&count=256", 400, "number too large"),
+            ("item=a&item=b&count=1", 400, "unsupported value"),
+        ] {
+            let reply = call(order, post(MEDIA_TYPE, text));
+            assert_eq!(reply.status, status, "{text}");
+            let said = String::from_utf8_lossy(&reply.body);
+            assert!(said.contains(answer), "{text}: {said}");
+        }
+    }
+}
