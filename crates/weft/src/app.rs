@@ -66,9 +66,8 @@ pub trait Application {
 
 impl<F, T> Application for F
 where
-    F: Fn(Request) -> T,
-    T: Future,
-    T::Output: Into<Response>,
+    F: AsyncFn(Request) -> T,
+    T: Into<Response>,
 {
     async fn call(&self, request: Request) -> Response {
         self(request).await.into()
@@ -143,6 +142,58 @@ trait Boxed {
 impl<A: Application> Boxed for A {
     fn call_boxed(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + '_>> {
         Box::pin(self.call(request))
+    }
+}
+
+/// An application of any type, so that several can stand in one list
+/// ([`VirtualHosts`](crate::middleware::VirtualHosts)) or be chosen while the program runs.
+/// Each of its calls makes one small allocation.
+///
+/// ```
+/// use weft::{BoxApplication, Request, Response};
+///
+/// async fn closed(_: Request) -> Response { Response::text("We will be back\n") }
+/// async fn open(_: Request) -> Response { Response::text("Welcome\n") }
+///
+/// let is_open = true;
+/// let app = if is_open { BoxApplication::new(open) } else { BoxApplication::new(closed) };
+/// weft::testing::get(app, "/").assert_text("Welcome\n");
+/// ```
+pub struct BoxApplication(Box<dyn Duplicate>);
+
+impl BoxApplication {
+    /// The application, boxed.
+    pub fn new(app: impl Application + Clone + Send + 'static) -> BoxApplication {
+        BoxApplication(Box::new(app))
+    }
+}
+
+impl Application for BoxApplication {
+    async fn call(&self, request: Request) -> Response {
+        self.0.call_boxed(request).await
+    }
+}
+
+impl Clone for BoxApplication {
+    fn clone(&self) -> BoxApplication {
+        BoxApplication(self.0.duplicate())
+    }
+}
+
+impl std::fmt::Debug for BoxApplication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BoxApplication")
+    }
+}
+
+/// An application of any type that each worker can have its clone of.
+trait Duplicate: Boxed + Send {
+    fn duplicate(&self) -> Box<dyn Duplicate>;
+}
+
+impl<A: Application + Clone + Send + 'static> Duplicate for A {
+    fn duplicate(&self) -> Box<dyn Duplicate> {
+        Box::new(self.clone())
     }
 }
 

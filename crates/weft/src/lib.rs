@@ -34,7 +34,7 @@ mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
 mod hooks; // what a server tells of its life
-pub mod middleware; // what stands before an application: Log, Compress, limits
+pub mod middleware; // what stands before an application, one file each
 pub mod testing; // call an application without a socket
 
 // The flow, in order.
@@ -61,7 +61,7 @@ mod range; // the parts of a file that are asked for
 #[doc(hidden)]
 pub mod bare; // the pure parts, for benchmarks and fuzz targets
 
-pub use app::{Application, Chain, Middleware, Next, With};
+pub use app::{Application, BoxApplication, Chain, Middleware, Next, With};
 pub use body::Body;
 pub use conn::Stream;
 pub use directory::{Directory, DirectorySettings, HeaderRule, Links};

@@ -40,16 +40,9 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     }
     let file = file.clone();
     add_validators(&mut response, &file, moment.now);
-    let etag = response.header(ETAG.as_str()).cloned();
-    let modified = response.header(LAST_MODIFIED.as_str());
-    let validators = Validators {
-        etag: etag.as_ref().map(|etag| etag.as_bytes()),
-        modified: modified.and_then(|date| parse_http_date(date.as_bytes(), moment.now)),
-    };
-    match judge(head.method(), head.headers(), &validators, moment.now) {
-        Verdict::NotModified => return not_modified(response),
-        Verdict::Failed => return page(response, StatusCode::PRECONDITION_FAILED),
-        Verdict::Proceed => {}
+    response = judged(head, response, moment.now);
+    if response.status != StatusCode::OK {
+        return response;
     }
     if response.header(ACCEPT_RANGES.as_str()).is_none() {
         response.set_header(ACCEPT_RANGES, "bytes");
@@ -60,7 +53,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
         // RFC 9110 §14.2: other methods have no ranges, and neither have two fields.
         _ => return response,
     };
-    if !range_applies(head.headers(), &validators, moment.now) {
+    if !range_applies(head.headers(), &validators(&response, moment.now), moment.now) {
         return response;
     }
     match select(range, file.length) {
@@ -85,6 +78,25 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
             response.set_header(CONTENT_RANGE, unsatisfied(file.length));
             page(response, StatusCode::RANGE_NOT_SATISFIABLE)
         }
+    }
+}
+
+/// A response that would be a success, or what takes its place because of a request's
+/// preconditions: 304 or 412.
+pub(crate) fn judged(head: &Head, response: Response, now: u64) -> Response {
+    match judge(head.method(), head.headers(), &validators(&response, now), now) {
+        Verdict::Proceed => response,
+        Verdict::NotModified => not_modified(response),
+        Verdict::Failed => page(response, StatusCode::PRECONDITION_FAILED),
+    }
+}
+
+/// What the fields of a response say to recognise it by.
+fn validators(response: &Response, now: u64) -> Validators<'_> {
+    let modified = response.header(LAST_MODIFIED.as_str());
+    Validators {
+        etag: response.header(ETAG.as_str()).map(|etag| etag.as_bytes()),
+        modified: modified.and_then(|date| parse_http_date(date.as_bytes(), now)),
     }
 }
 

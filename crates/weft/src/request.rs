@@ -49,6 +49,8 @@ struct Parts {
     local: Span,
     /// What stands in place of that, if middleware has said so.
     rewritten: Option<Box<str>>,
+    /// How many bytes of it are taken away: the prefix that the application is mounted under.
+    mount: usize,
     authority: Option<Span>,
     version: Version,
     headers: Headers,
@@ -198,8 +200,20 @@ impl Request {
     pub fn set_path_and_query(&mut self, local: impl Into<Box<str>>) {
         let local = local.into();
         assert!(local.starts_with('/'), "a path begins with a slash: {local:?}");
+        let whole = match self.head.mount() {
+            "" => local,
+            mount => [mount, &*local].concat().into(),
+        };
         let parts = Arc::make_mut(&mut self.head.0);
-        parts.rewritten = Some(local);
+        parts.rewritten = Some(whole);
+        parts.decoded = OnceLock::new();
+    }
+
+    /// Takes the first so many bytes of the path away, for whoever sees the request after
+    /// this. They must end where a segment does; what they were is the [mount](Head::mount).
+    pub(crate) fn take_prefix(&mut self, bytes: usize) {
+        let parts = Arc::make_mut(&mut self.head.0);
+        parts.mount += bytes;
         parts.decoded = OnceLock::new();
     }
 
@@ -243,12 +257,13 @@ impl Head {
         (authority, local): (Option<Span>, Span),
         headers: Headers,
     ) -> Head {
-        let (rewritten, decoded) = (None, OnceLock::new());
+        let (rewritten, mount, decoded) = (None, 0, OnceLock::new());
         Head(Arc::new(Parts {
             method,
             target,
             local,
             rewritten,
+            mount,
             authority,
             version,
             headers,
@@ -315,15 +330,54 @@ impl Head {
         }
     }
 
+    /// The host that the request is for: the authority without its port, and without the dot
+    /// at the end of a fully qualified name. Names of hosts compare without regard to case; an
+    /// IPv6 address is in its brackets.
+    ///
+    /// ```
+    /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: Example.org.:8080\r\n\r\n");
+    /// assert_eq!(request.host(), Some("Example.org"));
+    /// ```
+    pub fn host(&self) -> Option<&str> {
+        self.authority().map(host)
+    }
+
+    /// The start of the path that was taken away because the application is mounted under it
+    /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
+    /// as it was sent: empty, or `/prefix`. Links to paths of the application begin with it.
+    pub fn mount(&self) -> &str {
+        &self.whole()[..self.0.mount]
+    }
+
     /// Path and query.
     fn local(&self) -> &str {
-        self.0.rewritten.as_deref().unwrap_or_else(|| self.text(self.0.local))
+        &self.whole()[self.0.mount..]
+    }
+
+    /// The mount, path and query.
+    fn whole(&self) -> &str {
+        self.0.rewritten.as_deref().unwrap_or_else(|| self.sent())
+    }
+
+    /// Path and query as the client sent them, whatever middleware has made of them.
+    pub(crate) fn sent(&self) -> &str {
+        self.text(self.0.local)
     }
 
     fn text(&self, span: Span) -> &str {
         let bytes = span.of(self.0.headers.text());
         std::str::from_utf8(bytes).expect("framing refuses a target that is no UTF-8")
     }
+}
+
+/// An authority without its port and a final dot.
+pub(crate) fn host(authority: &str) -> &str {
+    let end = match authority.find(']') {
+        Some(bracket) => bracket + 1,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let host = &authority[..end];
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 #[cfg(test)]
@@ -346,5 +400,38 @@ mod tests {
         let address = SocketAddr::from(([192, 0, 2, 1], 80));
         request.set_peer(address);
         assert_eq!(request.peer().address(), Some(address));
+    }
+
+    #[test]
+    fn a_mount_is_taken_away_from_the_path() {
+        let mut request = request("GET /a%20b/c/d%20?q HTTP/1.1\r\nHost: a\r\n\r\n");
+        let before = request.head().clone();
+        request.take_prefix("/a%20b".len());
+        assert_eq!((request.mount(), request.path()), ("/a%20b", "/c/d%20"));
+        assert_eq!(&*request.segments(), ["c", "d "]);
+        request.set_path_and_query("/x/y");
+        assert_eq!((request.mount(), request.path(), request.query()), ("/a%20b", "/x/y", None));
+        request.take_prefix("/x/y".len());
+        assert_eq!((request.mount(), request.path()), ("/a%20b/x/y", "/"));
+        assert!(request.segments().is_empty());
+        assert_eq!(
+            (before.mount(), before.path(), request.sent()),
+            ("", "/a%20b/c/d%20", "/a%20b/c/d%20?q")
+        );
+    }
+
+    #[test]
+    fn hosts() {
+        for (authority, name) in [
+            ("a", "a"),
+            ("A.b:80", "A.b"),
+            ("a.:80", "a"),
+            ("a:", "a"),
+            ("", ""),
+            ("[::1]", "[::1]"),
+            ("[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(host(authority), name, "{authority}");
+        }
     }
 }

@@ -15,6 +15,7 @@ use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::fields::Fields;
+use crate::h1::framing::is_bodiless;
 use crate::headers::members;
 use crate::upgrade::{Carried, Upgrade, Upgraded};
 
@@ -273,7 +274,7 @@ impl Response {
 
     /// 404 with a line of text.
     pub fn not_found() -> Response {
-        Response::text("404 Not Found\n").with_status(StatusCode::NOT_FOUND)
+        StatusCode::NOT_FOUND.into()
     }
 
     /// A redirect (3xx) to a URI reference.
@@ -452,6 +453,25 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
+/// The status, and a line of text that says it. So a function can return
+/// `Result<Response, StatusCode>`.
+///
+/// ```
+/// use weft::{Response, StatusCode};
+///
+/// let response = Response::from(StatusCode::GONE);
+/// assert_eq!((response.status().as_u16(), response.length()), (410, Some(9)));
+/// ```
+impl From<StatusCode> for Response {
+    fn from(status: StatusCode) -> Response {
+        match status {
+            StatusCode::RESET_CONTENT => Response::new(status),
+            _ if is_bodiless(status) => Response::new(status),
+            _ => Response::text(format!("{status}\n")).with_status(status),
+        }
+    }
+}
+
 /// What the peer is told of an error: the reason, if it is the peer's own fault.
 impl From<&Error> for Response {
     fn from(error: &Error) -> Response {
@@ -483,4 +503,26 @@ pub(crate) fn field_value(bytes: &[u8]) -> HeaderValue {
         let bytes: Vec<u8> = bytes.iter().map(clean).collect();
         HeaderValue::from_bytes(&bytes).expect("no control byte is left")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_as_a_response() {
+        for (status, length, is_typed) in [
+            (200, 7, true),
+            (404, 14, true),
+            (599, 26, true),
+            (204, 0, false),
+            (205, 0, false),
+            (304, 0, false),
+        ] {
+            let response = Response::from(StatusCode::from_u16(status).unwrap());
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(response.length(), Some(length), "{status}");
+            assert_eq!(response.header("content-type").is_some(), is_typed, "{status}");
+        }
+    }
 }

@@ -153,7 +153,8 @@ impl Directory {
         match self.find(&place).await? {
             Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
             Found::Folder => {
-                let mut location = place.folder_reference();
+                let mut location = head.mount().to_owned();
+                location.push_str(&place.folder_reference());
                 if let Some(query) = head.query() {
                     location.push('?');
                     location.push_str(query);

@@ -28,6 +28,7 @@
 //! The types of such chains are deep. If the compiler says that its queries overflow, which may
 //! happen with more than fifteen, `#![recursion_limit = "256"]` in the program helps.
 
+// Who asks, how often, and for what.
 mod request_id; // a name for each request
 mod real_address; // who the client is that a trusted proxy asks for
 mod log; // the access log: when a request is over, and who is given its line
@@ -35,11 +36,27 @@ mod log_line; // what stands in such a line, and how it is escaped
 mod rate_limit; // how often a client may ask
 mod auth; // who may ask: passwords and tokens
 mod body_limit; // request bodies that are too large
-mod compress; // which responses are compressed, and what that does to their fields
-mod encoded; // a body that is compressed as it is pulled
 mod concurrency; // no more requests at a time than the application can bear
 mod timeout; // an application that takes too long
 mod catch_panic; // a page in place of an application's panic
+
+// Which application, and what it sees of the request.
+mod virtual_hosts; // an application for each host
+mod mount; // another application for the paths under a prefix
+mod strip_prefix; // a prefix of the path that the application does not see
+mod rewrite; // other paths in place of those that were asked for
+mod clean_path; // one path where several would mean the same
+mod canonical; // one host and one scheme, to which others are redirected
+mod method_override; // the method that a client meant and could not send
+mod head; // HEAD, answered as GET
+
+// What becomes of the response.
+mod compress; // which responses are compressed, and what that does to their fields
+mod encoded; // a body that is compressed as it is pulled
+mod etag; // answers that the client has already are not sent again
+mod cors; // what pages of other sites may read
+mod headers; // fields that are set, added and removed; security headers
+mod health; // whether the server is well, and means to stay
 
 use std::time::Duration;
 
@@ -51,14 +68,26 @@ use crate::response::Response;
 pub use crate::coding::Coding;
 pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
 pub use body_limit::BodyLimit;
+pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
+pub use clean_path::{CleanPath, FinalSlash};
 pub use compress::Compress;
 pub use concurrency::Concurrency;
+pub use cors::Cors;
+pub use etag::ETag;
+pub use head::HeadAsGet;
+pub use headers::{ResponseHeaders, SecurityHeaders};
+pub use health::Health;
 pub use log::Log;
+pub use method_override::MethodOverride;
+pub use mount::Mount;
 pub use rate_limit::RateLimit;
 pub use real_address::RealAddress;
 pub use request_id::{RequestId, RequestIds};
+pub use rewrite::Rewrite;
+pub use strip_prefix::StripPrefix;
 pub use timeout::Timeout;
+pub use virtual_hosts::VirtualHosts;
 
 /// A response that says its status in a line of text.
 fn plain(status: StatusCode) -> Response {

@@ -1,0 +1,86 @@
+//! A prefix of the path that the application does not see.
+
+use super::mount::Prefix;
+use crate::app::{Application, Middleware};
+use crate::request::Request;
+use crate::response::Response;
+
+/// Takes a prefix off the path; a path that is not under it gets 404. For an application that
+/// has an address to itself but not its root, as behind a proxy that passes paths on whole.
+/// [`Mount`](super::Mount) is for several applications side by side.
+///
+/// ```
+/// use weft::middleware::StripPrefix;
+/// use weft::{Application, Request, Response, testing};
+///
+/// async fn app(request: Request) -> Response { Response::text(request.path().to_owned()) }
+///
+/// let app = app.with(StripPrefix::new("/app"));
+/// testing::get(app.clone(), "/app/users").assert_text("/users");
+/// testing::get(app.clone(), "/app").assert_text("/");
+/// assert_eq!(testing::get(app, "/apple").status, 404);
+/// ```
+///
+/// Prefixes are compared as by [`Mount`](super::Mount), and the application finds its own in
+/// [`mount`](crate::Head::mount).
+#[derive(Clone, Debug)]
+pub struct StripPrefix(Prefix);
+
+impl StripPrefix {
+    /// Takes off this prefix, which is not percent-encoded. A slash at its end makes no
+    /// difference.
+    ///
+    /// # Panics
+    /// If it does not begin with a slash, or has an empty segment.
+    pub fn new(prefix: &str) -> StripPrefix {
+        StripPrefix(Prefix::new(prefix))
+    }
+}
+
+impl Middleware for StripPrefix {
+    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+        match self.0.length(request.path()) {
+            Some(bytes) => {
+                request.take_prefix(bytes);
+                next.call(request).await
+            }
+            None => Response::not_found(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::{Directory, DirectorySettings};
+    use crate::testing::get;
+
+    #[test]
+    fn prefixes() {
+        async fn show(request: Request) -> Response {
+            Response::text(format!("{} {}", request.path(), request.query().unwrap_or("-")))
+        }
+        for (target, status, text) in [
+            ("/app", 200, "/ -"),
+            ("/app?q", 200, "/ q"),
+            ("/app/x/?q", 200, "/x/ q"),
+            ("/apps", 404, "404 Not Found\n"),
+            ("/", 404, "404 Not Found\n"),
+        ] {
+            let reply = get(show.with(StripPrefix::new("/app")), target);
+            assert_eq!(reply.status, status, "{target}");
+            reply.assert_text(text);
+        }
+    }
+
+    #[test]
+    fn redirects_of_a_directory_lead_back_to_it() {
+        let files = [("folder/index.html", &b"x"[..])];
+        let app = Directory::embedded(files, DirectorySettings::default());
+        let reply = get(app.with(StripPrefix::new("/docs")), "/docs/folder?q");
+        assert_eq!(
+            (reply.status.as_u16(), reply.header("location")),
+            (301, Some("/docs/folder/?q"))
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//~ `Site: weft::Application`
+
+use weft::Application;
+use weft::middleware::Compress;
+
+struct Site;
+
+fn main() {
+    let _ = Site.with(Compress::new());
+}
