@@ -594,8 +594,9 @@ fn strace_sees_no_file_opened_for_a_small_hot_one() {
     let calls = |name: &str| trace().lines().filter(|line| line.contains(name)).count();
     until("the trace is whole", || calls(" sendto(") >= 500);
     assert_eq!((calls(" recvfrom("), calls(" sendto("), calls(" sendfile(")), (500, 500, 0));
-    // The file is looked at again once a second.
+    // The file is looked at again once a second, with three neighbours that it might have; and
+    // the first look may be made twice, here and in the pool.
     let opened = calls(" openat2(");
-    assert!(opened <= 2 * seconds, "the file was opened {opened} times");
+    assert!(opened <= 4 * (seconds + 2), "the file was opened {opened} times");
     server.stop();
 }

@@ -9,7 +9,6 @@ use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, StatusCode};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::plain;
 use crate::app::{Application, Middleware};
 use crate::request::{Head, Request};
 use crate::response::{Response, field_value};
@@ -162,7 +161,7 @@ async fn admit(user: User, mut request: Request, next: &impl Application) -> Res
 }
 
 fn refuse(challenge: &HeaderValue) -> Response {
-    let mut response = plain(StatusCode::UNAUTHORIZED);
+    let mut response = Response::from(StatusCode::UNAUTHORIZED);
     response.headers.to_mut().push((WWW_AUTHENTICATE, challenge.clone()));
     response
 }

@@ -8,7 +8,6 @@ use std::task::Poll;
 
 use http::StatusCode;
 
-use super::plain;
 use crate::app::{Application, Middleware};
 use crate::error::Error;
 use crate::h1::guarded;
@@ -51,7 +50,7 @@ type Page = dyn Fn(&Head, &Error) -> Response + Send + Sync;
 impl CatchPanic {
     /// Answers with the line `500 Internal Server Error`.
     pub fn new() -> CatchPanic {
-        CatchPanic { page: Arc::new(|_, _| plain(StatusCode::INTERNAL_SERVER_ERROR)) }
+        CatchPanic { page: Arc::new(|_, _| StatusCode::INTERNAL_SERVER_ERROR.into()) }
     }
 
     /// Answers with what this function makes of the request's head and the error, whose kind

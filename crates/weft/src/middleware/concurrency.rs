@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::plain_retry_after;
+use super::retry_after;
 use crate::app::{Application, Middleware};
 use crate::request::Request;
 use crate::response::Response;
@@ -88,7 +88,7 @@ impl Middleware for Concurrency {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         match self.enter().await {
             Some(_permit) => next.call(request).await,
-            None => plain_retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
+            None => retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
         }
     }
 }

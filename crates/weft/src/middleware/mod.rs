@@ -89,14 +89,9 @@ pub use strip_prefix::StripPrefix;
 pub use timeout::Timeout;
 pub use virtual_hosts::VirtualHosts;
 
-/// A response that says its status in a line of text.
-fn plain(status: StatusCode) -> Response {
-    Response::text(format!("{status}\n")).with_status(status)
-}
-
-/// The same, which also says when to ask again: in whole seconds, at least one
+/// A response that says its status, and when to ask again: in whole seconds, at least one
 /// (RFC 9110 §10.2.3).
-fn plain_retry_after(status: StatusCode, after: Duration) -> Response {
+fn retry_after(status: StatusCode, after: Duration) -> Response {
     let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-    plain(status).with_header(RETRY_AFTER, seconds.max(1).to_string())
+    Response::from(status).with_header(RETRY_AFTER, seconds.max(1).to_string())
 }

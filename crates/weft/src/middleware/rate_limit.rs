@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::plain_retry_after;
+use super::retry_after;
 use crate::app::{Application, Middleware};
 use crate::deadline::Stopwatch;
 use crate::request::Request;
@@ -122,7 +122,7 @@ impl Middleware for RateLimit {
         let now = u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
         match self.table.take(client(address.ip()), now, self.rate) {
             Ok(()) => next.call(request).await,
-            Err(wait) => plain_retry_after(StatusCode::TOO_MANY_REQUESTS, wait),
+            Err(wait) => retry_after(StatusCode::TOO_MANY_REQUESTS, wait),
         }
     }
 }

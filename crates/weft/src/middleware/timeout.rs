@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::plain;
 use crate::app::{Application, Middleware};
 use crate::request::Request;
 use crate::response::Response;
@@ -45,7 +44,7 @@ impl Middleware for Timeout {
         // The timer begins to exist when the application first has to wait.
         match tokio::time::timeout(self.after, next.call(request)).await {
             Ok(response) => response,
-            Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE),
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into(),
         }
     }
 }
