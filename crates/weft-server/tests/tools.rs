@@ -88,6 +88,28 @@ fn the_graceful_example_answers_before_it_stops() {
     assert_eq!(server.end().status, Ok(0));
 }
 
+/// What each middleware of the example adds.
+#[test]
+fn the_middleware_example_shows_each_of_them() {
+    let (server, url) = start_example("middleware");
+    let mut client = Client::tcp(url.strip_prefix("http://").unwrap().parse().unwrap());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nX-Request-Id: mine\r\n\r\n");
+    let page = client.response();
+    for (name, value) in [
+        ("content-encoding", "gzip"),
+        ("vary", "accept-encoding"),
+        ("via", "1.1 example"),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(page.header(name), Some(value), "{name}");
+    }
+    assert!(page.header("x-request-id").is_some());
+    let etag = page.header("etag").expect("a tag").to_owned();
+    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: {etag}\r\n\r\n"));
+    assert!(client.head()[0].starts_with("HTTP/1.1 304 "));
+    until("both are in the log", || server.stderr().matches("\"GET / HTTP/1.1\"").count() == 2);
+}
+
 // -- h2load
 
 #[test]
@@ -386,6 +408,26 @@ fn curl_talks_to_each_example() {
                 (&["/add/2/x"], "400 two whole numbers, please\n"),
                 (&["/length", "--data", "12345"], "200 5 bytes\n"),
                 (&["/length"], "405 "),
+                (&["/nothing"], "404 404 Not Found\n"),
+            ],
+        ),
+        (
+            "vhosts",
+            &[
+                (&["/a", "--header", "Host: shop.localhost"], "200 The shop, at /a\n"),
+                (&["/", "--header", "Host: Anna.blog.localhost:80"], "200 The blog of Anna\n"),
+                (&["/"], "200 Ask for shop.localhost.\n"),
+                (&["/status", "--header", "Host: shop.localhost"], "200 All is well.\n"),
+            ],
+        ),
+        (
+            "middleware",
+            &[
+                (&["/admin"], "401 401 Unauthorized\n"),
+                (&["/admin", "--user", "alice:s3cret"], "200 For your eyes only.\n"),
+                (&["/admin", "--user", "alice:secret"], "401 401 Unauthorized\n"),
+                (&["/slow"], "503 503 Service Unavailable\n"),
+                (&["/panic"], "500 500 Internal Server Error\n"),
                 (&["/nothing"], "404 404 Not Found\n"),
             ],
         ),
