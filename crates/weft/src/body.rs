@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
-use crate::disk;
+use crate::disk::Reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h1::incoming::Incoming;
 use crate::headers::Headers;
@@ -45,6 +45,7 @@ enum Kind {
     Bytes(Bytes),
     Incoming(Box<Incoming>),
     Stream(BoxBody),
+    File(Box<Reader>),
     /// It had come, and was then found to be too large.
     TooLarge,
 }
@@ -94,7 +95,15 @@ impl Body {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
-            Kind::Incoming(_) | Kind::Stream(_) | Kind::TooLarge => Err(self),
+            Kind::Incoming(_) | Kind::Stream(_) | Kind::File(_) | Kind::TooLarge => Err(self),
+        }
+    }
+
+    /// The file, or what is left of it, if it is one.
+    pub(crate) fn into_file(self) -> Result<File, Body> {
+        match self.0 {
+            Kind::File(reader) => reader.into_file().map_err(|reader| Body(Kind::File(reader))),
+            _ => Err(self),
         }
     }
 
@@ -130,7 +139,7 @@ impl Body {
                 }
                 Kind::Incoming(incoming) => incoming.poll_chunk(cx),
                 Kind::TooLarge => Poll::Ready(Err(too_large())),
-                Kind::Stream(stream) => match ready!(stream.as_mut().poll_frame(cx)) {
+                Kind::Stream(_) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
                     Some(Ok(frame)) => match frame.into_data() {
@@ -139,6 +148,15 @@ impl Body {
                     },
                 },
             };
+        }
+    }
+
+    /// The next frame of a stream or of a file.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        match &mut self.0 {
+            Kind::Stream(stream) => stream.as_mut().poll_frame(cx),
+            Kind::File(reader) => Pin::new(reader).poll_frame(cx),
+            _ => unreachable!("this is only called for those"),
         }
     }
 
@@ -174,6 +192,7 @@ impl Body {
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Incoming(incoming) => incoming.length(),
             Kind::Stream(stream) => stream.size_hint().exact(),
+            Kind::File(reader) => reader.size_hint().exact(),
             Kind::TooLarge => None,
         }
     }
@@ -209,7 +228,7 @@ impl From<File> for Body {
     fn from(file: File) -> Body {
         match file.in_memory() {
             Some(bytes) => bytes.into(),
-            None => Body(Kind::Stream(Box::pin(disk::Reader::new(file)))),
+            None => Body(Kind::File(Box::new(Reader::new(file)))),
         }
     }
 }
@@ -240,8 +259,8 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        if let Kind::Stream(stream) = &mut self.0 {
-            return stream.as_mut().poll_frame(cx);
+        if let Kind::Stream(_) | Kind::File(_) = self.0 {
+            return self.poll_stream(cx);
         }
         if let Some(chunk) = ready!(self.poll_chunk(cx)?) {
             return Poll::Ready(Some(Ok(Frame::data(chunk))));
@@ -281,6 +300,7 @@ impl fmt::Debug for Body {
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
             Kind::Incoming(_) => f.write_str("Body(incoming)"),
             Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::File(_) => f.write_str("Body(file)"),
             Kind::TooLarge => f.write_str("Body(too large)"),
         }
     }
@@ -346,7 +366,7 @@ pub(crate) fn wrong_length() -> Error {
 }
 
 /// An error of our own, such as that of a request's body that is sent back, stays what it is.
-fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     match error.into().downcast::<Error>() {
         Ok(own) => *own,
         Err(other) => {

@@ -143,6 +143,11 @@ impl Reader {
         Reader { file, reading: None }
     }
 
+    /// What is left of the file, unless a piece of it is being read.
+    pub(crate) fn into_file(self: Box<Self>) -> Result<File, Box<Self>> {
+        if self.reading.is_none() { Ok(self.file) } else { Err(self) }
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let Source::Open(open) = &self.file.source else {
             return Poll::Ready(Ok(self.file.in_memory().unwrap_or_default()));

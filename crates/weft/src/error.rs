@@ -63,6 +63,8 @@ pub enum ErrorKind {
     InvalidResponse,
     /// A body that the application supplied failed.
     BodyFailed,
+    /// A [tower service](crate::tower) answered with an error.
+    ServiceFailed,
     /// A setting has a value that makes no sense.
     InvalidSetting,
     /// The listening socket could not be had.
@@ -79,9 +81,8 @@ impl ErrorKind {
             Malformed | TargetTooLong | HeadTooLarge | BodyTooLarge | BodyIncomplete
             | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
             | TooSlow | Disconnected => Fault::Peer,
-            Panicked | LengthMismatch | InvalidResponse | BodyFailed | InvalidSetting => {
-                Fault::Application
-            }
+            Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
+            | InvalidSetting => Fault::Application,
             Listen | Io => Fault::System,
         }
     }
@@ -99,9 +100,8 @@ impl ErrorKind {
             NotImplemented => Some(StatusCode::NOT_IMPLEMENTED),
             ExpectationFailed => Some(StatusCode::EXPECTATION_FAILED),
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
-            Panicked | LengthMismatch | InvalidResponse | BodyFailed | InvalidSetting => {
-                Some(StatusCode::INTERNAL_SERVER_ERROR)
-            }
+            Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
+            | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
             Disconnected | Listen | Io => None,
         }
     }

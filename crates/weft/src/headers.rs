@@ -75,6 +75,14 @@ impl Headers {
         })
     }
 
+    /// Name and value of each field, the value as a part of the head's bytes.
+    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
+        self.fields.iter().map(|field| {
+            let value = field.value.of(&self.text);
+            (field.name.of(&self.text), self.text.slice_ref(value))
+        })
+    }
+
     /// How many fields there are.
     pub fn len(&self) -> usize {
         self.fields.len()

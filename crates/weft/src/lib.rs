@@ -35,6 +35,7 @@ mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
 mod hooks; // what a server tells of its life
 pub mod middleware; // what stands before an application, one file each
+pub mod tower; // run tower services and axum routers; use tower layers
 pub mod testing; // call an application without a socket
 
 // The flow, in order.

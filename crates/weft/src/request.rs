@@ -80,8 +80,8 @@ impl Shared {
         Arc::new(Shared { peer, stop, hints: Mutex::default() })
     }
 
-    pub(crate) fn shutdown(&self) -> Shutdown {
-        Shutdown(self.stop.clone())
+    pub(crate) fn shutdown(self: &Arc<Shared>) -> Shutdown {
+        Shutdown(self.clone())
     }
 
     pub(crate) fn take_hints(&self) -> Vec<u8> {
@@ -101,12 +101,14 @@ impl Shared {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Shutdown(Stop);
+pub struct Shutdown(Arc<Shared>);
 
 impl Shutdown {
     /// Waits until the server is to stop.
     pub async fn requested(&mut self) {
-        if self.0.wait_for(Option::is_some).await.is_err() {
+        // Cloned here and not sooner: the workers share the count of receivers.
+        let mut stop = self.0.stop.clone();
+        if stop.wait_for(Option::is_some).await.is_err() {
             // Nobody is left who could stop the server.
             std::future::pending().await
         }
@@ -114,7 +116,7 @@ impl Shutdown {
 
     /// Whether the server is to stop.
     pub fn is_requested(&self) -> bool {
-        self.0.borrow().is_some()
+        self.0.stop.borrow().is_some()
     }
 }
 
@@ -128,6 +130,28 @@ impl Peer {
 impl Request {
     pub(crate) fn new(head: Head, body: Body, shared: Arc<Shared>) -> Request {
         Request { head, body, shared, peer: None, extensions: Extensions::new() }
+    }
+
+    /// A request of parts that were another's. Without the word of a server that may stop
+    /// there is none.
+    pub(crate) fn assemble(
+        (head, body): (Head, Body),
+        peer: Option<Peer>,
+        shutdown: Option<Shutdown>,
+        extensions: Extensions,
+    ) -> Request {
+        let shared = match shutdown {
+            Some(Shutdown(shared)) => shared,
+            None => Shared::new(Peer::default(), watch::channel(None).1),
+        };
+        Request { head, body, shared, peer, extensions }
+    }
+
+    /// Everything that there is of a request, to be given another form.
+    pub(crate) fn dissolve(self) -> (Head, Body, Peer, Shutdown, Extensions) {
+        let Request { head, body, shared, peer, extensions } = self;
+        let peer = peer.unwrap_or_else(|| shared.peer.clone());
+        (head, body, peer, Shutdown(shared), extensions)
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
@@ -349,8 +373,13 @@ impl Head {
         &self.whole()[..self.0.mount]
     }
 
+    /// Path and query as middleware has set them, if it has.
+    pub(crate) fn rewritten(&self) -> Option<&str> {
+        (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.local())
+    }
+
     /// Path and query.
-    fn local(&self) -> &str {
+    pub(crate) fn local(&self) -> &str {
         &self.whole()[self.0.mount..]
     }
 

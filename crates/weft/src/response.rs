@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Fault};
 use crate::fields::Fields;
 use crate::h1::framing::is_bodiless;
 use crate::headers::members;
-use crate::upgrade::{Carried, Upgrade, Upgraded};
+use crate::upgrade::{Upgrade, Upgraded};
 
 /// A response: a status, a short header list and a payload.
 ///
@@ -430,26 +430,6 @@ impl Response {
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
         let (_, value) = self.headers.iter().find(|(name, _)| *name == CONTENT_LENGTH)?;
         Some(value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(()))
-    }
-}
-
-/// For frameworks that speak of responses in the terms of the crate `http`. A file becomes a
-/// stream, and the engine has no part in its validators and ranges any more; a connection
-/// that is handed over rides in the extensions.
-impl From<Response> for http::Response<Body> {
-    fn from(response: Response) -> http::Response<Body> {
-        let mut converted = http::Response::new(Body::empty());
-        *converted.status_mut() = response.status;
-        converted.headers_mut().extend(response.headers.into_vec());
-        match response.payload {
-            Payload::Body(body) => *converted.body_mut() = body,
-            Payload::File(file) => *converted.body_mut() = file.into(),
-            Payload::Upgrade(upgrade) => {
-                drop(converted.extensions_mut().insert(Carried::new(upgrade)))
-            }
-            Payload::Parts { .. } => unreachable!("only the engine makes parts of a file"),
-        }
-        converted
     }
 }
 

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Client, stop};
+use http::{HeaderMap, Version};
 use weft::websocket::{self, Message, WebSocket};
-use weft::{Application, ErrorKind, Request, Response, Running, Server};
+use weft::{Application, Body, ErrorKind, Method, Request, Response, Running, Server};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -177,6 +178,36 @@ fn a_shutdown_says_goodbye() {
     client.assert_closed();
     stopping.join().unwrap();
     assert_eq!(*ends.lock().unwrap(), [Ok(())]);
+}
+
+/// A handler of axum's, and the same behind a layer of tower's.
+#[test]
+fn from_a_handler_of_axum() {
+    async fn chat(method: Method, version: Version, headers: HeaderMap) -> http::Response<Body> {
+        settings().accept_http(&method, version, &headers, async |mut socket| {
+            let _ = echo(&mut socket).await;
+        })
+    }
+    let router = || axum::Router::new().route("/", axum::routing::any(chat));
+    let name = http::HeaderName::from_static("x-a");
+    let layer = tower_http::set_header::SetRequestHeaderLayer::overriding(
+        name,
+        http::HeaderValue::from_static("b"),
+    );
+    for server in [
+        serve(weft::tower::app(router())),
+        serve(weft::tower::app(router().layer(layer.clone()))),
+        serve(weft::tower::app(router()).with(weft::tower::layer(layer))),
+    ] {
+        let mut client = open(&server, &masked(TEXT, b"early"));
+        assert_comes(&mut client, &unmasked(TEXT, b"early"));
+        client.send(masked(TEXT, b"later"));
+        assert_comes(&mut client, &unmasked(TEXT, b"later"));
+        let mut other = Client::with(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(other.response().status, 426);
+        drop(client);
+        stop(server);
+    }
 }
 
 #[test]

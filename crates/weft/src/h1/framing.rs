@@ -107,7 +107,7 @@ fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> boo
 }
 
 /// The target's authority, and its path with the query (RFC 9112 §3.2).
-fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
+pub(crate) fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
     let target = head.target.of(text);
     let whole = head.target;
     if std::str::from_utf8(target).is_err() {

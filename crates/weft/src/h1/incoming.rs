@@ -22,6 +22,10 @@ use crate::headers::Headers;
 const READ_BYTES: u64 = 64 << 10;
 const LEAST_READ_BYTES: u64 = 1 << 10;
 
+/// After so many bytes that came without a wait, others get their turn. Some readers of
+/// bodies take, and keep, whatever comes before the next wait.
+const TURN_BYTES: usize = 256 << 10;
+
 /// A request's body that is not all here yet.
 pub(crate) struct Incoming {
     state: State,
@@ -33,6 +37,8 @@ pub(crate) struct Incoming {
     expects_continue: bool,
     deadline: Deadline,
     pace: Pace,
+    /// How many bytes came since the last wait.
+    at_once: usize,
     loan: Arc<Loan>,
     trailers: Option<Headers>,
 }
@@ -140,6 +146,7 @@ impl Incoming {
             expects_continue: terms.expects_continue,
             deadline: terms.deadline,
             pace: terms.pace,
+            at_once: 0,
             loan,
             trailers: None,
         }
@@ -208,16 +215,25 @@ impl Incoming {
                     if std::mem::take(&mut self.expects_continue) {
                         self.loan.tell(|ledger| ledger.wants_continue = true);
                     }
+                    if self.at_once >= TURN_BYTES {
+                        self.at_once = 0;
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
                     let left = self.decoder.length().unwrap_or(READ_BYTES);
                     let room = left.clamp(LEAST_READ_BYTES, READ_BYTES) as usize;
                     match reader.poll_fill(cx, room) {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(incomplete())),
-                        Poll::Ready(Ok(bytes)) => self.pace.moved(bytes, &self.deadline),
+                        Poll::Ready(Ok(bytes)) => {
+                            self.at_once += bytes;
+                            self.pace.moved(bytes, &self.deadline);
+                        }
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                         Poll::Pending if self.loan.poll_revoked(cx).is_ready() => {
                             return Poll::Ready(Err(Error::disconnected()));
                         }
                         Poll::Pending => {
+                            self.at_once = 0;
                             return self
                                 .pace
                                 .poll_over(&self.deadline, cx)

@@ -1,0 +1,60 @@
+//! How much memory a large upload takes: in a process of its own, for the tests beside it
+//! would be measured with it.
+
+mod common;
+
+use axum::Router;
+use axum::extract::multipart::MultipartError;
+use axum::extract::{DefaultBodyLimit, Multipart};
+use axum::routing::post;
+use common::{Client, stop};
+use weft::{Server, Settings, tower};
+
+async fn count(mut parts: Multipart) -> Result<String, MultipartError> {
+    let mut report = String::new();
+    while let Some(mut part) = parts.next_field().await? {
+        let mut bytes = 0;
+        let name = part.name().unwrap_or_default().to_owned();
+        while let Some(chunk) = part.chunk().await? {
+            bytes += chunk.len();
+        }
+        report += &format!("{name} {bytes}\n");
+    }
+    Ok(report)
+}
+
+/// The most memory that this process ever had, in KiB.
+fn peak_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// With `WEFT_UPLOAD_MIB` another size than 256 is sent.
+#[test]
+fn a_large_upload_takes_no_memory() {
+    let size = std::env::var("WEFT_UPLOAD_MIB").map_or(256, |mib| mib.parse().unwrap()) << 20;
+    let router = Router::new().route("/", post(count).layer(DefaultBodyLimit::disable()));
+    let settings = Settings { max_body_bytes: u64::MAX, ..Settings::default() };
+    let server = Server::new(tower::app(router)).settings(settings).workers(1);
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let part = "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
+    let end = "\r\n--B--\r\n";
+    let length = part.len() + size + end.len();
+    let mut client = Client::connect(&server);
+    let block = vec![b'x'; 1 << 20];
+    let before = peak_kib();
+    client.send(format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=B\r\n\
+         Content-Length: {length}\r\n\r\n{part}"
+    ));
+    for _ in 0..size / block.len() {
+        client.send(&block);
+    }
+    client.send(end);
+    assert_eq!(client.response().text(), format!("file {size}\n"));
+    let more = peak_kib() - before;
+    println!("{} MiB were uploaded with {more} KiB more memory", size >> 20);
+    assert!(more < 4 << 10, "{more} KiB");
+    stop(server);
+}
