@@ -223,7 +223,11 @@ fn layers_of_tower_http_around_an_application() {
 
 #[test]
 fn a_body_that_a_layer_wraps_is_asked_for_by_the_application_alone() {
-    let server = start(app.with(weft::tower::layer(RequestBodyLimitLayer::new(10))));
+    let slow = async |request: Request| {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        app(request).await
+    };
+    let server = start(slow.with(weft::tower::layer(RequestBodyLimitLayer::new(10))));
     let mut client = Client::connect(&server);
     let fields = "Content-Length: 2\r\nExpect: 100-continue\r\n";
     assert_eq!(ask(&mut client, "POST", "/length", fields).status, 100);

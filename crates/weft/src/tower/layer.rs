@@ -146,11 +146,8 @@ impl Desk {
     /// What is new; whoever asks is woken when there is more.
     fn take(&self, cx: &Context<'_>) -> Vec<Order> {
         let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = std::mem::take(&mut orders.new);
-        if new.is_empty() {
-            orders.filler = Some(cx.waker().clone());
-        }
-        new
+        orders.filler = Some(cx.waker().clone());
+        std::mem::take(&mut orders.new)
     }
 }
 
