@@ -56,11 +56,11 @@ pub trait Application {
     /// assert_eq!(reply.headers[1].1, "inner");
     /// assert_eq!(reply.headers[2].1, "outer");
     /// ```
-    fn with<M: Middleware>(self, middleware: M) -> With<M, Self>
+    fn with<M: Middleware>(self, middleware: M) -> With<M, Innermost<Self>>
     where
         Self: Sized,
     {
-        With { middleware, app: self }
+        With { middleware, app: Innermost(self) }
     }
 }
 
@@ -198,17 +198,27 @@ impl<A: Application + Clone + Send + 'static> Duplicate for A {
 }
 
 /// An application behind middleware: what [`Application::with`] makes.
+///
+/// Each middleware's application is all that stands behind it, so that its future holds that
+/// of the next, with nothing between them that the compiler would have to look through.
 #[derive(Clone, Debug)]
 pub struct With<M, A> {
     middleware: M,
     app: A,
 }
 
-impl<M: Middleware, A: Application> With<M, A> {
+/// The application itself, behind all middleware.
+#[derive(Clone, Debug)]
+pub struct Innermost<A>(A);
+
+impl<M, A> With<M, A> {
     /// The application behind one more middleware, which a request meets after those that
     /// are there.
-    pub fn with<N: Middleware>(self, next: N) -> With<Chain<M, N>, A> {
-        With { middleware: Chain(self.middleware, next), app: self.app }
+    pub fn with<N: Middleware>(self, next: N) -> With<M, A::Behind>
+    where
+        A: Put<N>,
+    {
+        With { middleware: self.middleware, app: self.app.put(next) }
     }
 }
 
@@ -218,21 +228,33 @@ impl<M: Middleware, A: Application> Application for With<M, A> {
     }
 }
 
-/// One middleware and then another.
-#[derive(Clone, Debug)]
-pub struct Chain<M, N>(M, N);
-
-impl<M: Middleware, N: Middleware> Middleware for Chain<M, N> {
-    async fn call(&self, request: Request, next: &impl Application) -> Response {
-        self.0.call(request, &Behind(&self.1, next)).await
+impl<A: Application> Application for Innermost<A> {
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.0.call(request)
     }
 }
 
-/// An application behind a middleware, both borrowed.
-struct Behind<'a, M, A>(&'a M, &'a A);
+/// What a further middleware can be put into, before the innermost application.
+pub trait Put<N> {
+    /// What that makes of it.
+    type Behind: Application;
 
-impl<M: Middleware, A: Application> Application for Behind<'_, M, A> {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
-        self.0.call(request, self.1)
+    /// Puts it there.
+    fn put(self, middleware: N) -> Self::Behind;
+}
+
+impl<A: Application, N: Middleware> Put<N> for Innermost<A> {
+    type Behind = With<N, Innermost<A>>;
+
+    fn put(self, middleware: N) -> Self::Behind {
+        With { middleware, app: self }
+    }
+}
+
+impl<M: Middleware, A: Put<N>, N> Put<N> for With<M, A> {
+    type Behind = With<M, A::Behind>;
+
+    fn put(self, middleware: N) -> Self::Behind {
+        With { middleware: self.middleware, app: self.app.put(middleware) }
     }
 }

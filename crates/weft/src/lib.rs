@@ -62,7 +62,7 @@ mod range; // the parts of a file that are asked for
 #[doc(hidden)]
 pub mod bare; // the pure parts, for benchmarks and fuzz targets
 
-pub use app::{Application, BoxApplication, Chain, Middleware, Next, With};
+pub use app::{Application, BoxApplication, Innermost, Middleware, Next, Put, With};
 pub use body::Body;
 pub use conn::Stream;
 pub use directory::{Directory, DirectorySettings, HeaderRule, Links};

@@ -13,11 +13,12 @@ use bytes::Bytes;
 use common::{Client, stop, until};
 use tokio::sync::Notify;
 use weft::middleware::{
-    BodyLimit, CatchPanic, Concurrency, Log, RateLimit, RealAddress, RequestIds, Timeout,
+    BasicAuth, BodyLimit, CatchPanic, Compress, Concurrency, Log, RateLimit, RealAddress,
+    RequestIds, Timeout, fixed_users,
 };
 use weft::{
-    Application, Body, Error, ErrorKind, File, Hooks, Method, Peer, Request, Response, Running,
-    Server, header,
+    Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Peer, Request, Response,
+    Running, Server, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
@@ -477,5 +478,34 @@ fn a_panic_is_told_and_logged_and_the_connection_goes_on() {
     assert_eq!(*told.0.lock().unwrap(), [ErrorKind::Panicked]);
     lines.assert_next("GET /panic HTTP/1.1: 500 26 +");
     client.assert_open("/bytes");
+    stop(server);
+}
+
+// -- all of them
+
+/// The types of a chain nest, and the compiler has a limit for that: this has to compile.
+#[test]
+fn all_middleware_stands_before_one_application() {
+    let lines = Lines::default();
+    let app = bodies
+        .with(RequestIds::new())
+        .with(RealAddress::forwarded(["127.0.0.1".parse().unwrap()]))
+        .with(lines.log())
+        .with(RateLimit::new(50, Duration::from_secs(1)))
+        .with(BasicAuth::new("r", fixed_users(&[("a", "b")])))
+        .with(BodyLimit::new(1 << 20))
+        .with(Compress::new())
+        .with(Concurrency::new(1_000))
+        .with(Timeout::new(Duration::from_secs(10)))
+        .with(CatchPanic::new())
+        .with(async |request: Request, next: Next<'_>| next.call(request).await);
+    let server = start(app);
+    let mut client = Client::connect(&server);
+    for (authorization, end) in [("Basic YTpi", "200 4 +"), ("Basic YTpj", "401 17 +")] {
+        client.send("GET /bytes HTTP/1.1\r\nHost: a\r\n");
+        client.send(format!("Authorization: {authorization}\r\n\r\n"));
+        assert!(end.starts_with(&client.response().status.to_string()), "{authorization}");
+        lines.assert_next(&format!("GET /bytes HTTP/1.1: {end}"));
+    }
     stop(server);
 }
