@@ -67,6 +67,7 @@ fn help_and_version_go_to_stdout() {
         "--language TAG",
         "--compress ",
         "--no-compress",
+        "--list",
         "--follow-links",
         "--help",
         "--version",

@@ -191,6 +191,34 @@ fn chromium_shows_the_site_without_a_word_in_its_console() {
     assert!(log.lines().all(|line| line.contains(" HTTP/1.1\" 200 ")), "{log}");
 }
 
+/// A list as the browser has it: nothing of it is refused by its own policy, and the links of
+/// strange names lead to them.
+#[test]
+fn chromium_shows_a_folder_without_a_word_in_its_console() {
+    if !tool("chromium") {
+        return;
+    }
+    let site = tempfile::tempdir().unwrap();
+    for name in ["a & b.txt", "<img src=x onerror=alert(1)>", "javascript:alert(1)", "100%.txt"] {
+        fs::write(site.path().join(name), name).unwrap();
+    }
+    fs::create_dir(site.path().join("folder")).unwrap();
+    let server = Weft::serve(site.path(), &["--list"]);
+    let ended = browse(&server.url("/?sort=date&order=desc"));
+    assert_eq!(console(&ended), [""; 0], "{}", ended.stderr);
+    for part in [
+        "<a href=\"./folder/\"><bdi>folder</bdi>/</a>",
+        "<a href=\"./100%25.txt\"><bdi>100%.txt</bdi></a>",
+        "<a href=\"./javascript%3Aalert%281%29\">",
+        "<bdi>&lt;img src=x onerror=alert(1)&gt;</bdi>",
+        "aria-sort=\"descending\"",
+    ] {
+        assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
+    }
+    assert!(!ended.stdout.contains("<img"), "{}", ended.stdout);
+    server.stop();
+}
+
 /// The test above would pass if the browser called its complaints by another name.
 #[test]
 fn chromium_does_complain_of_a_page_with_a_fault() {
