@@ -9,10 +9,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Application, Directory, DirectorySettings, Request, Response, Server, bare};
+use weft::middleware::{
+    Canonical, CatchPanic, CleanPath, Compress, Concurrency, Cors, ETag, Health, Log, RateLimit,
+    RequestIds, SecurityHeaders, Timeout,
+};
+use weft::{
+    Application, Directory, DirectorySettings, Middleware, Next, Request, Response, Server, bare,
+};
 
 /// How much more than the baseline is a regression, in percent. Compilers differ a little.
 const TOLERANCE: u64 = 10;
@@ -64,6 +71,21 @@ const WORKLOADS: &[Workload] = &[
     ("exchange browser", |n| exchange(n, hello, BROWSER)),
     ("file minimal", |n| exchange(n, site(), MINIMAL)),
     ("file browser", |n| exchange(n, site(), BROWSER)),
+    // Beside `exchange browser`: what each middleware costs.
+    ("with a function", |n| exchange(n, hello.with(function), BROWSER)),
+    ("with Canonical", |n| behind(n, Canonical::new().host("localhost:8080"))),
+    ("with CatchPanic", |n| behind(n, CatchPanic::new())),
+    ("with CleanPath", |n| behind(n, CleanPath::new())),
+    ("with Compress", |n| behind(n, Compress::new())),
+    ("with Concurrency", |n| behind(n, Concurrency::new(1_000))),
+    ("with Cors", |n| behind(n, Cors::new())),
+    ("with ETag", |n| behind(n, ETag::new())),
+    ("with Health", |n| behind(n, Health::new("/healthz"))),
+    ("with Log", |n| behind(n, Log::new(|line| assert!(!black_box(line).is_empty())))),
+    ("with RateLimit", |n| behind(n, RateLimit::new(u32::MAX, Duration::from_secs(1)))),
+    ("with RequestIds", |n| behind(n, RequestIds::new())),
+    ("with SecurityHeaders", |n| behind(n, SecurityHeaders::new())),
+    ("with Timeout", |n| behind(n, Timeout::new(Duration::from_secs(10)))),
 ];
 
 fn parse(times: usize, input: &[u8]) {
@@ -122,6 +144,15 @@ fn exchange(times: usize, app: impl Application + Clone + Send + 'static, input:
 
 async fn hello(_: Request) -> Response {
     Response::text("Hello, world!\n")
+}
+
+async fn function(request: Request, next: Next<'_>) -> Response {
+    next.call(request).await
+}
+
+/// Exchanges with a browser through a middleware.
+fn behind(times: usize, middleware: impl Middleware + Clone + Send + 'static) {
+    exchange(times, hello.with(middleware), BROWSER);
 }
 
 /// A small file that is in memory.
