@@ -166,7 +166,8 @@ impl<A: Application> Worker<A> {
             match Box::pin(h1::serve(conn, self)).await {
                 Fate::Rest => conn.deadline.set(self.settings.idle_timeout),
                 Fate::Close | Fate::Linger => break,
-                Fate::HandOver => return self.hand_over(conn).await,
+                // Boxed, so that it takes no room in connections that are never handed over.
+                Fate::HandOver => return Box::pin(self.hand_over(conn)).await,
             }
         }
     }
