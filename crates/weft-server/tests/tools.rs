@@ -69,7 +69,7 @@ fn start_example(name: &str) -> (Program, String) {
     let program = example(name);
     let (server, address) = start(|address| {
         let mut command = Command::new(&program);
-        command.arg(address);
+        command.arg(address).current_dir(repository("."));
         command
     });
     (server, format!("http://{address}"))
@@ -437,6 +437,19 @@ fn curl_talks_to_each_example() {
                 (&["/length", "--data", "12345"], "200 5 bytes\n"),
                 (&["/length"], "405 "),
                 (&["/nothing"], "404 404 Not Found\n"),
+            ],
+        ),
+        (
+            "axum",
+            &[
+                (&["/"], "200 Hello, visitor 1!\n"),
+                (&["/search?q=d%C3%ADas"], "200 You look for días.\n"),
+                (&["/people/anna"], "200 This is anna.\n"),
+                (&["/people/form", "--data", "name=anna"], "200 anna\n"),
+                (&["/people/json", "--json", "{\"name\":\"a\"}"], "200 {\"name\":\"a\",\"age\":0}"),
+                (&["/upload", "--form", "a=b", "--form", "c=def"], "200 a: 1 bytes\nc: 3 bytes\n"),
+                (&["/tower/none"], "404 "),
+                (&["/nothing"], "404 There is no /nothing.\n"),
             ],
         ),
         (
