@@ -117,6 +117,19 @@ impl FileVersion {
         }
     }
 
+    /// Whether an open file is still of this version. It cannot have become another file, so
+    /// that its length and its times tell.
+    pub(crate) fn is_of(&self, file: &fs::File) -> bool {
+        // Cheaper than `statx(2)`, which the standard library has.
+        rustix::fs::fstat(file).is_ok_and(|stat| {
+            let modified = (stat.st_mtime, stat.st_mtime_nsec as i64);
+            let changed = (stat.st_ctime, stat.st_ctime_nsec as i64);
+            stat.st_size as u64 == self.length
+                && Some(modified) == self.modified
+                && changed == self.changed
+        })
+    }
+
     /// A strong validator (RFC 9110 §8.8.3), as far as a clock with nanoseconds is fine
     /// enough.
     pub(crate) fn etag(&self) -> String {

@@ -173,9 +173,7 @@ impl Resource {
     pub(super) fn is_current(&self) -> bool {
         self.representations().all(|Representation { file, .. }| match &file.source {
             Source::Memory(_) => true,
-            Source::Open(open) => open
-                .metadata()
-                .is_ok_and(|metadata| Some(FileVersion::new(&metadata)) == file.version),
+            Source::Open(open) => file.version.is_some_and(|version| version.is_of(open)),
         })
     }
 
