@@ -104,7 +104,7 @@ pub struct DirectorySettings {
     pub max_compressed_bytes: u64,
 
     /// The largest file whose contents each worker keeps in memory, in bytes. Of larger ones it
-    /// keeps the descriptor; from 8 KiB on also of these, as long as less than half of the
+    /// keeps the descriptor; from 24 KiB on also of these, as long as less than half of the
     /// descriptors are in use, because to send them from the page cache is cheaper.
     ///
     /// Default 64 KiB.
