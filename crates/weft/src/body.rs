@@ -13,6 +13,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::disk::Reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h1::incoming::Incoming;
+use crate::h2;
 use crate::headers::Headers;
 use crate::response::File;
 
@@ -44,6 +45,7 @@ enum Kind {
     Empty,
     Bytes(Bytes),
     Incoming(Box<Incoming>),
+    Http2(Box<h2::Incoming>),
     Stream(BoxBody),
     File(Box<Reader>),
     /// It had come, and was then found to be too large.
@@ -90,12 +92,16 @@ impl Body {
         Body(Kind::Incoming(Box::new(incoming)))
     }
 
+    pub(crate) fn http2(incoming: h2::Incoming) -> Body {
+        Body(Kind::Http2(Box::new(incoming)))
+    }
+
     /// The bytes, if they are all here and the body is not a stream.
     pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
-            Kind::Incoming(_) | Kind::Stream(_) | Kind::File(_) | Kind::TooLarge => Err(self),
+            _ => Err(self),
         }
     }
 
@@ -138,6 +144,7 @@ impl Body {
                     Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
                 }
                 Kind::Incoming(incoming) => incoming.poll_chunk(cx),
+                Kind::Http2(incoming) => incoming.poll_chunk(cx),
                 Kind::TooLarge => Poll::Ready(Err(too_large())),
                 Kind::Stream(_) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
@@ -191,6 +198,7 @@ impl Body {
             Kind::Empty => Some(0),
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Incoming(incoming) => incoming.length(),
+            Kind::Http2(incoming) => incoming.length(),
             Kind::Stream(stream) => stream.size_hint().exact(),
             Kind::File(reader) => reader.size_hint().exact(),
             Kind::TooLarge => None,
@@ -202,15 +210,17 @@ impl Body {
     pub fn set_limit(&mut self, bytes: u64) {
         match &mut self.0 {
             Kind::Incoming(incoming) => incoming.set_limit(bytes),
+            Kind::Http2(incoming) => incoming.set_limit(bytes),
             Kind::Bytes(here) if here.len() as u64 > bytes => self.0 = Kind::TooLarge,
             _ => {}
         }
     }
 
-    /// The trailer fields of a chunked request body, once it was read to its end.
+    /// The trailer fields of a request's body, once it was read to its end.
     pub fn trailers(&self) -> Option<&Headers> {
         match &self.0 {
             Kind::Incoming(incoming) => incoming.trailers(),
+            Kind::Http2(incoming) => incoming.trailers(),
             _ => None,
         }
     }
@@ -267,6 +277,7 @@ impl http_body::Body for Body {
         }
         let trailers = match &mut self.0 {
             Kind::Incoming(incoming) => incoming.take_trailers(),
+            Kind::Http2(incoming) => incoming.take_trailers(),
             _ => None,
         };
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(header_map(&trailers)))))
@@ -298,7 +309,7 @@ impl fmt::Debug for Body {
         match &self.0 {
             Kind::Empty => f.write_str("Body(empty)"),
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
-            Kind::Incoming(_) => f.write_str("Body(incoming)"),
+            Kind::Incoming(_) | Kind::Http2(_) => f.write_str("Body(incoming)"),
             Kind::Stream(_) => f.write_str("Body(stream)"),
             Kind::File(_) => f.write_str("Body(file)"),
             Kind::TooLarge => f.write_str("Body(too large)"),

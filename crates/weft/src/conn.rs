@@ -50,14 +50,10 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
-impl Connection {
-    pub(crate) fn new(
-        transport: Transport,
-        shared: Arc<Shared>,
-        deadline: Deadline,
-        settings: &Settings,
-    ) -> Connection {
-        let (read, write) = match transport {
+impl Transport {
+    /// The two directions, which part ways.
+    pub(crate) fn split(self) -> (Reader, WriteHalf) {
+        let (read, write) = match self {
             Transport::Tcp(stream) => {
                 let (read, write) = stream.into_split();
                 (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
@@ -71,8 +67,20 @@ impl Connection {
                 (ReadHalf::Other(read), WriteHalf::Other(write))
             }
         };
+        (Reader { half: read, buffer: BytesMut::new() }, write)
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        transport: Transport,
+        shared: Arc<Shared>,
+        deadline: Deadline,
+        settings: &Settings,
+    ) -> Connection {
+        let (reader, write) = transport.split();
         Connection {
-            reader: Some(Reader { half: read, buffer: BytesMut::new() }),
+            reader: Some(reader),
             writer: Writer::new(write, settings.max_gathered_bytes),
             deadline,
             shared,

@@ -4,6 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::HeaderValue;
+
 /// An instant as RFC 9110 §5.6.7 writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
 /// ```
@@ -52,6 +54,11 @@ impl Date {
     /// Seconds since 1970, as of the last refresh.
     pub(crate) fn now(&self) -> u64 {
         self.second.get()
+    }
+
+    /// The date alone.
+    pub(crate) fn value(&self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.line.borrow()[6..35]).expect("a date is ASCII")
     }
 
     /// The line with its CRLF.

@@ -3,8 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
+use http::HeaderMap;
 
-use crate::h1::parse::{Field, Fields};
+use crate::error::{Error, ErrorKind, Result};
+use crate::h1::parse::{Field, Fields, MOST_BYTES, Span};
 
 /// The fields of a request's head, or of its trailers, in the order in which they came.
 ///
@@ -92,6 +94,68 @@ impl Headers {
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
+}
+
+/// A head that did not come as text, on its way to [`Headers`]: its parts are written one after
+/// the other.
+#[derive(Default)]
+pub(crate) struct Lines {
+    pub(crate) text: Vec<u8>,
+    pub(crate) fields: Fields,
+}
+
+impl Lines {
+    /// With room for so many bytes.
+    ///
+    /// # Errors
+    /// `HeadTooLarge` if there cannot be so many.
+    pub(crate) fn with_capacity(bytes: usize) -> Result<Lines> {
+        if bytes > MOST_BYTES {
+            return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
+        }
+        Ok(Lines { text: Vec::with_capacity(bytes), fields: Fields::new() })
+    }
+
+    /// Adds what is no field.
+    pub(crate) fn part(&mut self, part: &[u8]) -> Span {
+        let start = self.text.len();
+        self.text.extend_from_slice(part);
+        Span::new(start, self.text.len())
+    }
+
+    /// Adds a field.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value) = (self.part(name), self.part(value));
+        self.fields.push(Field { name, value });
+    }
+
+    /// Makes the value of the last field longer.
+    pub(crate) fn extend_last(&mut self, parts: &[&[u8]]) {
+        let Some(field) = self.fields.last_mut() else { return };
+        parts.iter().for_each(|part| self.text.extend_from_slice(part));
+        field.value = field.value.until(self.text.len());
+    }
+
+    pub(crate) fn into_headers(self) -> Headers {
+        Headers::new(self.text.into(), self.fields)
+    }
+}
+
+impl TryFrom<&HeaderMap> for Headers {
+    type Error = Error;
+
+    fn try_from(map: &HeaderMap) -> Result<Headers> {
+        let mut lines = Lines::with_capacity(size(map))?;
+        for (name, value) in map {
+            lines.field(name.as_str().as_bytes(), value.as_bytes());
+        }
+        Ok(lines.into_headers())
+    }
+}
+
+/// How many bytes the names and values of a map have.
+pub(crate) fn size(map: &HeaderMap) -> usize {
+    map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// The members of one comma-separated list, without empty ones. Quoted strings are

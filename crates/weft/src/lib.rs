@@ -45,6 +45,7 @@ mod worker; // one core: clock, buffers, connections
 mod conn; // one connection: transport, input, deadline
 mod proxy_protocol; // who the client of a proxy is
 mod h1; // the HTTP/1 loop: start reading here
+mod h2; // HTTP/2, onto the same application
 mod send; // payload → socket
 
 // What the flow leans on.
@@ -52,11 +53,13 @@ mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
 mod date_parse; // the three forms of a date → an instant
 mod deadline; // one sweeper per worker for all timeouts
+mod panic; // a panic of the application is an error
 mod disk; // reads of files that do not hold up the event loop
 mod accept; // what a request accepts: codings, languages
 mod coding; // content codings: brotli, zstd, gzip
 mod mime; // file name → media type
 mod representation; // what a request for a file gets of it
+mod payload; // what follows a head, as one body
 mod conditional; // preconditions: 304 and 412
 mod range; // the parts of a file that are asked for
 #[doc(hidden)]

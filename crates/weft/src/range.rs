@@ -191,8 +191,13 @@ impl Multipart {
 
 /// What a file's bytes contain only by malice of whoever knew it before.
 pub(crate) fn random_boundary() -> String {
-    let number = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", number(), number())
+    format!("{:032x}", u128::from_be_bytes(random_bytes()))
+}
+
+/// Bytes that nobody guesses by chance; no secret can be made of them.
+pub(crate) fn random_bytes() -> [u8; 16] {
+    let number = || u128::from(RandomState::new().build_hasher().finish());
+    (number() << 64 | number()).to_be_bytes()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use http::{Extensions, Method, Version};
+use http::{Extensions, HeaderValue, Method, Version};
 use tokio::sync::watch;
 
 use crate::body::Body;
@@ -67,16 +67,16 @@ pub struct Peer {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) peer: Peer,
-    stop: Stop,
-    /// `Link` lines that wait to go out in an interim response.
-    hints: Mutex<Vec<u8>>,
+    stop: Arc<Stop>,
+    /// Values of `Link` that wait to go out in an interim response.
+    hints: Mutex<Vec<HeaderValue>>,
 }
 
 /// Tells when the server is to stop, and how long it waits.
 pub(crate) type Stop = watch::Receiver<Option<Duration>>;
 
 impl Shared {
-    pub(crate) fn new(peer: Peer, stop: Stop) -> Arc<Shared> {
+    pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {
         Arc::new(Shared { peer, stop, hints: Mutex::default() })
     }
 
@@ -84,7 +84,7 @@ impl Shared {
         Shutdown(self.clone())
     }
 
-    pub(crate) fn take_hints(&self) -> Vec<u8> {
+    pub(crate) fn take_hints(&self) -> Vec<HeaderValue> {
         std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -107,7 +107,7 @@ impl Shutdown {
     /// Waits until the server is to stop.
     pub async fn requested(&mut self) {
         // Cloned here and not sooner: the workers share the count of receivers.
-        let mut stop = self.0.stop.clone();
+        let mut stop = Stop::clone(&self.0.stop);
         if stop.wait_for(Option::is_some).await.is_err() {
             // Nobody is left who could stop the server.
             std::future::pending().await
@@ -142,7 +142,7 @@ impl Request {
     ) -> Request {
         let shared = match shutdown {
             Some(Shutdown(shared)) => shared,
-            None => Shared::new(Peer::default(), watch::channel(None).1),
+            None => Shared::new(Peer::default(), Arc::new(watch::channel(None).1)),
         };
         Request { head, body, shared, peer, extensions }
     }
@@ -187,11 +187,7 @@ impl Request {
     /// ```
     pub fn early_hints<L: AsRef<[u8]>>(&self, links: impl IntoIterator<Item = L>) {
         let mut hints = self.shared.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        for link in links {
-            hints.extend_from_slice(b"link: ");
-            hints.extend_from_slice(field_value(link.as_ref()).as_bytes());
-            hints.extend_from_slice(b"\r\n");
-        }
+        hints.extend(links.into_iter().map(|link| field_value(link.as_ref())));
     }
 
     /// The body, to be read in place.

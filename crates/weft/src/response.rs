@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
-use crate::body::Body;
+use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::fields::Fields;
 use crate::h1::framing::is_bodiless;
@@ -429,6 +429,25 @@ impl Response {
             Payload::File(file) => Some(file.length),
             Payload::Parts { length, .. } => Some(*length),
             Payload::Upgrade(_) => Some(0),
+        }
+    }
+
+    /// The length of the body, if it is known: what the application declared must be true.
+    pub(crate) fn sound_length(&self, head_only: bool) -> Result<Option<u64>, Error> {
+        if self.status.is_informational() {
+            let reason = "an interim status ends no exchange";
+            return Err(Error::new(ErrorKind::InvalidResponse, reason));
+        }
+        let length = self.length();
+        match (self.declared_length(), length) {
+            (None, length) => Ok(length),
+            (Some(Err(())), _) => Err(wrong_length()),
+            (Some(Ok(declared)), None) => Ok(Some(declared)),
+            (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
+            (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
+            // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
+            (Some(_), Some(0)) if is_bodiless(self.status) => Ok(Some(0)),
+            (Some(Ok(_)), Some(_)) => Err(wrong_length()),
         }
     }
 

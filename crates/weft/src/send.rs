@@ -337,6 +337,11 @@ impl WriteHalf {
         }
     }
 
+    /// Whether several slices leave together.
+    pub(crate) fn is_write_vectored(&self) -> bool {
+        self.socket().is_some()
+    }
+
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),

@@ -134,6 +134,25 @@ pub struct Settings {
     /// Default none: who believes everybody lets everybody choose an address.
     pub proxies: Vec<Network>,
 
+    /// Whether HTTP/2 is spoken: to clients that begin with its preface (RFC 9113 §3.3), and
+    /// over TLS to those that choose it by ALPN.
+    ///
+    /// Default true.
+    pub http2: bool,
+
+    /// The most requests at a time on one connection of HTTP/2; further ones are refused, and
+    /// the client may send them again (RFC 9113 §5.1.2).
+    ///
+    /// Default 128, as nginx and h2o.
+    pub max_concurrent_streams: u32,
+
+    /// How much of the request bodies of one HTTP/2 connection may be under way, or here and
+    /// not yet read by the application, in bytes; for one body it is a quarter. The client
+    /// waits then (RFC 9113 §5.2). From 65,535 to 2^31 - 1.
+    ///
+    /// Default 1 MiB: 5 MB/s for one upload over a way of 50 ms.
+    pub body_window_bytes: u32,
+
     /// What becomes of the application's future when the client goes away before the
     /// response.
     ///
@@ -189,6 +208,9 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(20),
             linger_timeout: Duration::from_secs(2),
             proxies: Vec::new(),
+            http2: true,
+            max_concurrent_streams: 128,
+            body_window_bytes: 1 << 20,
             disconnect: Disconnect::Cancel,
             server_name: "weft".to_owned(),
         }

@@ -45,7 +45,7 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
     let headers = Headers::new(text, parsed.fields);
     let head = Head::new(parsed.method, parsed.version, parsed.target, names, headers);
     let (_, never) = watch::channel(None);
-    Request::new(head, Body::from(body), Shared::new(Peer::default(), never))
+    Request::new(head, Body::from(body), Shared::new(Peer::default(), Arc::new(never)))
 }
 
 /// What an application answers to a `GET` of this target.

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Buf;
+use http::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::conn::Reader;
-use crate::request::{Peer, Shared, Shutdown};
+use crate::conn::{Reader, Stream, Transport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::{Head, Peer, Shared, Shutdown};
+use crate::response::Response;
 use crate::send::Writer;
 
 /// What becomes of a connection once the response is out.
@@ -28,6 +31,24 @@ impl Upgrade {
     pub(crate) fn run(self, connection: Upgraded) -> Pin<Box<dyn Future<Output = ()>>> {
         (self.0)(connection)
     }
+}
+
+/// Whether a client will understand that its connection goes over to something else: it must
+/// have asked for that (RFC 9110 §7.8), in a version that has it. Over HTTP/2 it has asked by
+/// an extended `CONNECT`, which comes here in the form of an upgrade.
+pub(crate) fn check(head: &Head, response: &Response) -> Result<()> {
+    let asked_for = match response.status {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
+            let headers = head.headers();
+            matches!(head.version(), Version::HTTP_11 | Version::HTTP_2)
+                && headers.list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
+                && headers.list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
+        }
+        status => *head.method() == Method::CONNECT && status.is_success(),
+    };
+    let reason = "the client has not asked for this protocol or tunnel";
+    asked_for.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
 }
 
 /// The way of an [`Upgrade`] through the extensions of an [`http::Response`], which want to
@@ -64,6 +85,12 @@ pub struct Upgraded {
 }
 
 impl Upgraded {
+    /// One that is no connection of its own, but a stream within one.
+    pub(crate) fn stream(stream: impl Stream, shared: Arc<Shared>) -> Upgraded {
+        let (reader, write) = Transport::Other(Box::new(stream)).split();
+        Upgraded { reader, writer: Writer::new(write, 0), shared }
+    }
+
     pub(crate) fn new(reader: Reader, writer: Writer, shared: Arc<Shared>) -> Upgraded {
         Upgraded { reader, writer, shared }
     }

@@ -218,7 +218,8 @@ impl Opening<'_> {
             Err(Box::new(response.with_header(UPGRADE, "websocket")))
         };
         let upgrades = names("connection", "upgrade") && names("upgrade", "websocket");
-        if self.method != Method::GET || self.version != Version::HTTP_11 || !upgrades {
+        let has_upgrades = matches!(self.version, Version::HTTP_11 | Version::HTTP_2);
+        if self.method != Method::GET || !has_upgrades || !upgrades {
             return refuse(StatusCode::UPGRADE_REQUIRED, "This is the place of a WebSocket.\n");
         }
         if (self.fields)("sec-websocket-version") != b"13" {

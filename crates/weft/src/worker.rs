@@ -19,9 +19,11 @@ use crate::date::Date;
 use crate::deadline::Deadlines;
 use crate::error::{Error, Result};
 use crate::h1::parse::Limits;
-use crate::h1::{self, Fate, guard};
+use crate::h1::{self, Fate};
+use crate::h2;
 use crate::hooks::Hooks;
 use crate::listen::Place;
+use crate::panic::guard;
 use crate::request::{Peer, Shared, Stop};
 use crate::settings::Settings;
 
@@ -32,11 +34,12 @@ pub(crate) struct Worker<A> {
     pub(crate) trailer_limits: Limits,
     /// The head line with the server's name.
     pub(crate) server_line: Vec<u8>,
+    pub(crate) server_name: Option<HeaderValue>,
     pub(crate) date: Date,
     pub(crate) buffers: Buffers,
     pub(crate) deadlines: Deadlines,
     pub(crate) hooks: Option<Box<dyn Hooks>>,
-    stop: Stop,
+    pub(crate) stop: Arc<Stop>,
     draining: Cell<bool>,
     open: Cell<usize>,
     /// The sweeper may start, or the last connection has closed.
@@ -85,18 +88,20 @@ impl<A: Application> Worker<A> {
         };
         let trailer_limits =
             Limits { head: settings.max_trailer_bytes.min(MOST_HEAD_BYTES), ..limits };
-        let server_line = match HeaderValue::from_str(&settings.server_name) {
-            Ok(name) if !name.is_empty() => [b"server: ", name.as_bytes(), b"\r\n"].concat(),
-            _ => Vec::new(),
-        };
+        let server_name = HeaderValue::from_str(&settings.server_name).ok();
+        let server_name = server_name.filter(|name| !name.is_empty());
+        let server_line = server_name
+            .as_ref()
+            .map_or(Vec::new(), |name| [b"server: ", name.as_bytes(), b"\r\n"].concat());
         Worker {
             limits,
             trailer_limits,
             server_line,
+            server_name,
             date: Date::new(),
             buffers: Buffers::default(),
             deadlines: Deadlines::new(&settings),
-            stop,
+            stop: Arc::new(stop),
             draining: Cell::new(false),
             open: Cell::new(0),
             changed: Notify::new(),
@@ -168,6 +173,7 @@ impl<A: Application> Worker<A> {
                 Fate::Close | Fate::Linger => break,
                 // Boxed, so that it takes no room in connections that are never handed over.
                 Fate::HandOver => return Box::pin(self.hand_over(conn)).await,
+                Fate::Http2 => return Box::pin(h2::serve(conn, self)).await,
             }
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
     let Known { host, connection, expect, .. } = head.known;
     let http_10 = head.version == Version::HTTP_10;
     let length = request_length(&head.known, text, http_10)?;
-    let (authority, local) = target(head, text)?;
+    let (authority, local) = target(&head.method, head.target, text)?;
     match host {
         Occurrence::Once(host) => check_authority(host.of(text))?,
         Occurrence::Repeated => return Err(Error::malformed("more than one Host")),
@@ -107,13 +107,12 @@ fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> boo
 }
 
 /// The target's authority, and its path with the query (RFC 9112 §3.2).
-pub(crate) fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
-    let target = head.target.of(text);
-    let whole = head.target;
+pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>, Span)> {
+    let target = whole.of(text);
     if std::str::from_utf8(target).is_err() {
         return Err(Error::malformed("the request target is no UTF-8"));
     }
-    if head.method == Method::CONNECT {
+    if method == Method::CONNECT {
         check_authority(target)?;
         // RFC 9110 §9.3.6: there is no default port.
         if !target.last().is_some_and(u8::is_ascii_digit) || !target.contains(&b':') {
@@ -123,7 +122,7 @@ pub(crate) fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
     }
     match target {
         [b'/', ..] => Ok((None, whole)),
-        b"*" if head.method == Method::OPTIONS => Ok((None, whole)),
+        b"*" if method == Method::OPTIONS => Ok((None, whole)),
         _ => {
             let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
                 target.get(..scheme.len()).is_some_and(|t| t.eq_ignore_ascii_case(scheme))
@@ -144,7 +143,7 @@ pub(crate) fn target(head: &Head, text: &[u8]) -> Result<(Option<Span>, Span)> {
 }
 
 /// `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
-fn check_authority(authority: &[u8]) -> Result<()> {
+pub(crate) fn check_authority(authority: &[u8]) -> Result<()> {
     let place = |bytes: &[u8], end: u8| bytes.iter().position(|&b| b == end);
     let is_sound = match authority {
         [] => true,

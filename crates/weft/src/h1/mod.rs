@@ -23,11 +23,11 @@ mod respond;
 mod drain;
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::header::LINK;
 use http::{Method, Version};
 
 use self::body::Decoder;
@@ -40,6 +40,7 @@ use crate::conn::{Connection, Reader};
 use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::headers::Headers;
+use crate::panic::guarded;
 use crate::request::{Head, Request};
 use crate::response::Response;
 use crate::settings::Disconnect;
@@ -54,6 +55,8 @@ pub(crate) enum Fate {
     Close,
     /// Somebody else gets it, for another protocol or a tunnel.
     HandOver,
+    /// It begins with the preface of HTTP/2 (RFC 9113 §3.4), which stands in the input.
+    Http2,
     /// It closes, but reads on for a while: the peer may still be sending, and would lose
     /// our last response to a reset (RFC 9112 §9.6).
     Linger,
@@ -89,7 +92,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     if next != Fate::Rest && busy.conn.reader.is_none() {
         busy.conn.writer.cut();
     }
-    busy.give_buffers();
+    busy.give_buffers(next);
     next
 }
 
@@ -155,6 +158,7 @@ impl<A: Application> Busy<'_, A> {
                     self.begin(head, length)
                 }
                 Ok(None) => return Fate::Rest,
+                Err(error) if self.is_http2(&error) => return Fate::Http2,
                 Err(error) => Err(error),
             };
             let next = match begun {
@@ -196,6 +200,14 @@ impl<A: Application> Busy<'_, A> {
                 return Err(Error::disconnected());
             }
         }
+    }
+
+    /// Whether what cannot be understood is where HTTP/2 begins.
+    fn is_http2(&mut self, error: &Error) -> bool {
+        error.kind() == ErrorKind::VersionUnsupported
+            && self.conn.requests == 0
+            && self.worker.settings.http2
+            && self.reader().buffer.starts_with(b"PRI * HTTP/2.0\r\n")
     }
 
     /// Makes a request of a head and of what follows it.
@@ -327,7 +339,10 @@ impl<A: Application> Busy<'_, A> {
     fn send_hints(&mut self) {
         let hints = self.conn.shared.take_hints();
         if !hints.is_empty() && self.interim {
-            self.send_interim(&[b"HTTP/1.1 103 Early Hints\r\n", &hints[..], b"\r\n"].concat());
+            let mut interim = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+            hints.iter().for_each(|value| compose::field(&mut interim, &LINK, value));
+            interim.extend_from_slice(b"\r\n");
+            self.send_interim(&interim);
         }
     }
 
@@ -392,13 +407,13 @@ impl<A: Application> Busy<'_, A> {
         }
     }
 
-    fn give_buffers(&mut self) {
+    fn give_buffers(&mut self, next: Fate) {
         let buffers = &self.worker.buffers;
         let mut out = std::mem::take(&mut self.conn.writer.out);
         out.clear();
         buffers.give_output(out);
         if let Some(reader) = &mut self.conn.reader
-            && (self.conn.upgrade.is_none() || reader.buffer.is_empty())
+            && (reader.buffer.is_empty() || !matches!(next, Fate::HandOver | Fate::Http2))
         {
             let mut input = std::mem::take(&mut reader.buffer);
             input.clear();
@@ -421,25 +436,4 @@ const LEAST_ROOM: usize = 1 << 10;
 
 fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the request came too slowly")
-}
-
-/// Runs a future of the application; its panic is an error.
-pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
-        Ok(polled) => polled.map(Ok),
-        Err(panicked) => Poll::Ready(Err(panicked)),
-    })
-    .await
-}
-
-/// Runs code of the application; its panic is an error, not ours.
-pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
-        let text = match panic.downcast::<String>() {
-            Ok(text) => *text,
-            Err(panic) => panic.downcast_ref::<&str>().map_or("?", |text| text).to_owned(),
-        };
-        Error::new(ErrorKind::Panicked, "the application panicked").because(text)
-    })
 }

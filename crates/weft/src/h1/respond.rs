@@ -11,15 +11,17 @@ use http_body::Body as _;
 
 use super::compose;
 use super::framing::{self, Outgoing};
-use super::{Busy, Exchange, Fate, Input, Stage, guarded};
+use super::{Busy, Exchange, Fate, Input, Stage};
 use crate::app::Application;
 use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
+use crate::panic::guarded;
 use crate::range::random_boundary;
 use crate::representation::{self, Moment};
 use crate::request::Head;
 use crate::response::{File, Part, Payload, Response};
+use crate::upgrade;
 
 /// What is left of a response when its head is gathered.
 enum Rest {
@@ -87,7 +89,7 @@ impl<A: Application> Busy<'_, A> {
             let reason = "no tunnels are made here";
             return Err(Error::new(ErrorKind::NotImplemented, reason));
         }
-        let length = guarded(|| sound_length(&response, head_only))??;
+        let length = guarded(|| response.sound_length(head_only))??;
         let framing = framing::response(exchange.head.version(), response.status, length);
         exchange.keep_alive &= framing != Outgoing::UntilClose
             && self.input_is_bounded()
@@ -130,7 +132,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Gathers the head after which the connection is somebody else's.
     fn gather_upgrade(&mut self, exchange: &Exchange, response: Response) -> Result<Option<Rest>> {
-        check_upgrade(&exchange.head, &response)?;
+        upgrade::check(&exchange.head, &response)?;
         if !matches!(self.input, Input::Clear) {
             let reason = "a connection is handed over only when the request's body is read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
@@ -269,41 +271,5 @@ impl<A: Application> Busy<'_, A> {
             let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
             hooks.answered(&Record { peer, head, status, body_bytes, duration });
         }
-    }
-}
-
-/// Whether a client will understand that its connection goes over to something else: it must
-/// have asked for that (RFC 9110 §7.8), in a version that has it.
-fn check_upgrade(head: &Head, response: &Response) -> Result<()> {
-    let asked_for = match response.status {
-        StatusCode::SWITCHING_PROTOCOLS => {
-            let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
-            let headers = head.headers();
-            head.version() == Version::HTTP_11
-                && headers.list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
-                && headers.list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
-        }
-        status => *head.method() == Method::CONNECT && status.is_success(),
-    };
-    let reason = "the client has not asked for this protocol or tunnel";
-    asked_for.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
-}
-
-/// The length of a response's body, if it is known: what the application declared must
-/// be true.
-fn sound_length(response: &Response, head_only: bool) -> Result<Option<u64>> {
-    if response.status.is_informational() {
-        return Err(Error::new(ErrorKind::InvalidResponse, "an interim status ends no exchange"));
-    }
-    let length = response.length();
-    match (response.declared_length(), length) {
-        (None, length) => Ok(length),
-        (Some(Err(())), _) => Err(wrong_length()),
-        (Some(Ok(declared)), None) => Ok(Some(declared)),
-        (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
-        (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
-        // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
-        (Some(_), Some(0)) if framing::is_bodiless(response.status) => Ok(Some(0)),
-        (Some(Ok(_)), Some(_)) => Err(wrong_length()),
     }
 }

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use crate::app::{Application, Middleware};
 use crate::error::Error;
-use crate::h1::guarded;
+use crate::panic::guarded;
 use crate::request::{Head, Request};
 use crate::response::Response;
 

@@ -11,13 +11,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body::{Frame, SizeHint};
 
 use super::names::Names;
-use super::{BoxError, head, payload};
+use super::{BoxError, head};
 use crate::body::{Body, failed};
 use crate::date;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fields::Fields;
 use crate::h1::framing;
 use crate::headers::Headers;
+use crate::payload;
 use crate::range::random_boundary;
 use crate::representation::{self, Moment};
 use crate::request::{Head, Request};

@@ -1,13 +1,11 @@
 //! The head of a request that services or layers have had in their hands.
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::h1::framing;
-use crate::h1::parse::{self, Field, MOST_BYTES, Span};
-use crate::headers::Headers;
+use crate::headers::{Lines, size};
 use crate::request::Head;
 
 /// The head with the target and the fields that `http` has of a request. If it was ours
@@ -32,26 +30,11 @@ fn has_fields(head: &Head, map: &HeaderMap) -> bool {
 
 /// A head of new bytes: target, names and values, one after the other.
 fn write((method, version, target): (&Method, Version, &str), map: &HeaderMap) -> Result<Head> {
-    let parts = map.iter().map(|(name, value)| name.as_str().len() + value.len());
-    let mut text = Vec::with_capacity(target.len() + parts.sum::<usize>());
-    if text.capacity() > MOST_BYTES {
-        return Err(Error::new(ErrorKind::HeadTooLarge, "the fields of the head are too large"));
-    }
-    let mut head = parse::Head::new();
-    head.method = method.clone();
-    head.version = version;
-    head.target = add(&mut text, target.as_bytes());
+    let mut lines = Lines::with_capacity(target.len() + size(map))?;
+    let target = lines.part(target.as_bytes());
     for (name, value) in map {
-        let name = add(&mut text, name.as_str().as_bytes());
-        head.fields.push(Field { name, value: add(&mut text, value.as_bytes()) });
+        lines.field(name.as_str().as_bytes(), value.as_bytes());
     }
-    let names = framing::target(&head, &text)?;
-    let headers = Headers::new(Bytes::from(text), head.fields);
-    Ok(Head::new(head.method, head.version, head.target, names, headers))
-}
-
-fn add(text: &mut Vec<u8>, part: &[u8]) -> Span {
-    let start = text.len();
-    text.extend_from_slice(part);
-    Span::new(start, text.len())
+    let names = framing::target(method, target, &lines.text)?;
+    Ok(Head::new(method.clone(), version, target, names, lines.into_headers()))
 }

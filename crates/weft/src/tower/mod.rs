@@ -16,7 +16,6 @@ mod head; // the head of a request that comes back from there
 mod names; // field names that were seen before
 mod layer; // a layer as middleware
 mod service; // an application as a service
-mod payload; // what follows a response's head, as one body
 
 use std::fmt;
 use std::future::poll_fn;

@@ -14,7 +14,7 @@ use crate::upgrade::Upgrade;
 
 /// A file was already held against what the request says of it, so that it needs no version
 /// any more.
-pub(super) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
+pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
     let body = match payload {
         Payload::Body(body) => body,
         Payload::File(file) => Body::from(File { version: None, ..file }),

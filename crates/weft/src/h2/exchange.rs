@@ -1,0 +1,275 @@
+//! One request and its response.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::h2::RecvStream;
+use ::h2::server::SendResponse;
+use bytes::Bytes;
+use http::header::LINK;
+use http::{Method, StatusCode};
+use tokio::sync::oneshot;
+
+use super::incoming::{Incoming, Terms};
+use super::request::{self, Asked};
+use super::response::{self, Outgoing, gone};
+use super::tunnel::Tunnel;
+use crate::app::Application;
+use crate::body::Body;
+use crate::deadline::{Pace, Stopwatch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::h1::framing::is_bodiless;
+use crate::hooks::Record;
+use crate::panic::{guard, guarded};
+use crate::payload;
+use crate::range::random_boundary;
+use crate::representation::{self, Moment};
+use crate::request::{Head, Peer, Request, Shared};
+use crate::response::{Payload, Response};
+use crate::settings::Disconnect;
+use crate::upgrade::{self, Upgrade, Upgraded};
+use crate::worker::Worker;
+
+/// Answers a request.
+pub(super) async fn exchange<A: Application>(
+    worker: &Worker<A>,
+    peer: &Peer,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let mut exchange = Exchange {
+        worker,
+        shared: Shared::new(peer.clone(), worker.stop.clone()),
+        respond,
+        is_read: None,
+        watch: worker.hooks.as_ref().map(|_| Stopwatch::start()),
+        body_bytes: 0,
+    };
+    let (parts, stream) = request.into_parts();
+    match request::read(&parts, &worker.limits) {
+        Ok(asked) => exchange.answer(asked, stream).await,
+        Err(error) => exchange.refuse(error).await,
+    }
+}
+
+struct Exchange<'a, A> {
+    worker: &'a Worker<A>,
+    /// What the request knows of its connection.
+    shared: Arc<Shared>,
+    respond: SendResponse<Bytes>,
+    /// Tells when the client, which waits for a 100, is to send its body.
+    is_read: Option<oneshot::Receiver<()>>,
+    /// For the hooks, if there are any.
+    watch: Option<Stopwatch>,
+    /// How much of the response's body was sent.
+    body_bytes: u64,
+}
+
+/// What is left of a response when its head is out.
+enum Rest {
+    Nothing,
+    Body(Body, Option<u64>),
+    Upgrade(Upgrade),
+}
+
+impl<'a, A: Application> Exchange<'a, A> {
+    async fn answer(&mut self, asked: Asked, stream: RecvStream) {
+        let (body, tunnel) = match asked.is_tunnel {
+            true => (Body::empty(), Some(stream)),
+            false => (self.request_body(&asked, stream), None),
+        };
+        let request = Request::new(asked.head.clone(), body, self.shared.clone());
+        let response = match self.call(request).await {
+            Ok(response) => {
+                self.send_hints();
+                if let Some(error) = response.error() {
+                    self.report(error);
+                }
+                response
+            }
+            Err(error) => {
+                self.report(&error);
+                if error.kind() == ErrorKind::Disconnected {
+                    return;
+                }
+                error.into()
+            }
+        };
+        let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
+        let response = representation::answer(&asked.head, response, &moment);
+        self.respond(Some(&asked.head), response, tunnel).await;
+    }
+
+    /// Answers what is no proper request.
+    async fn refuse(&mut self, error: Error) {
+        self.report(&error);
+        self.respond(None, error.into(), None).await;
+    }
+
+    fn request_body(&mut self, asked: &Asked, stream: RecvStream) -> Body {
+        if stream.is_end_stream() {
+            return Body::empty();
+        }
+        let on_read = asked.expects_continue.then(|| {
+            let (on_read, is_read) = oneshot::channel();
+            self.is_read = Some(is_read);
+            on_read
+        });
+        let settings = &self.worker.settings;
+        let terms = Terms {
+            length: asked.length,
+            max_bytes: settings.max_body_bytes,
+            on_read,
+            deadline: self.worker.deadlines.deadline(),
+            pace: Pace::new(settings),
+        };
+        Body::http2(Incoming::new(stream, terms))
+    }
+
+    /// Calls the application.
+    async fn call(&mut self, request: Request) -> Result<Response> {
+        let app = &self.worker.app;
+        let mut future = pin!(async move { app.call(request).await });
+        poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+            Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
+            Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        })
+        .await
+    }
+
+    /// What the client is told while the application thinks; ready when it does not want the
+    /// response any more.
+    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        self.send_hints();
+        if let Some(is_read) = &mut self.is_read
+            && let Poll::Ready(read) = Pin::new(is_read).poll(cx)
+        {
+            self.is_read = None;
+            if read.is_ok() {
+                self.send_interim(StatusCode::CONTINUE, |_| {});
+            }
+        }
+        match self.worker.settings.disconnect {
+            Disconnect::Cancel => self.respond.poll_reset(cx).map(|_| Error::disconnected()),
+            Disconnect::Detach => Poll::Pending,
+        }
+    }
+
+    /// Sends the early hints that the application has left.
+    fn send_hints(&mut self) {
+        let hints = self.shared.take_hints();
+        if !hints.is_empty() {
+            self.send_interim(StatusCode::EARLY_HINTS, |fields| {
+                fields.extend(hints.into_iter().map(|link| (LINK, link)));
+            });
+        }
+    }
+
+    fn send_interim(&mut self, status: StatusCode, add: impl FnOnce(&mut http::HeaderMap)) {
+        let mut interim = http::Response::new(());
+        *interim.status_mut() = status;
+        add(interim.headers_mut());
+        // It fails if the stream is gone, which the next step finds out.
+        let _ = self.respond.send_informational(interim);
+    }
+
+    /// Sends a response, or what takes its place.
+    async fn respond(
+        &mut self,
+        head: Option<&Head>,
+        response: Response,
+        tunnel: Option<RecvStream>,
+    ) {
+        let mut status = response.status;
+        let begun = self.begin(head, response).or_else(|error| {
+            self.report(&error);
+            let replacement = Response::from(&error);
+            status = replacement.status;
+            if error.kind() == ErrorKind::Disconnected {
+                return Err(error);
+            }
+            self.begin(head, replacement)
+        });
+        if let Ok((mut outgoing, rest)) = begun {
+            let sent = match rest {
+                Rest::Nothing => Ok(()),
+                Rest::Body(body, length) => outgoing.send_body(body, length).await,
+                Rest::Upgrade(upgrade) => {
+                    self.record(head, status);
+                    return self.hand_over(upgrade, outgoing, tunnel).await;
+                }
+            };
+            self.body_bytes = outgoing.sent;
+            if let Err(error) = sent {
+                self.report(&error);
+                outgoing.abandon(&error);
+            }
+        }
+        self.record(head, status);
+    }
+
+    /// Sends the head of a response; says what is left to be sent.
+    fn begin(
+        &mut self,
+        head: Option<&Head>,
+        response: Response,
+    ) -> Result<(Outgoing<'a, A>, Rest)> {
+        let method = head.map_or(&Method::GET, Head::method);
+        if let (Payload::Upgrade(_), Some(head)) = (&response.payload, head) {
+            upgrade::check(head, &response)?;
+            let message = response::upgrade_head(self.worker, &response);
+            let Payload::Upgrade(upgrade) = response.payload else { unreachable!("it is one") };
+            return Ok((self.send_head(message, false)?, Rest::Upgrade(upgrade)));
+        }
+        if *method == Method::CONNECT && response.status.is_success() {
+            let reason = "no tunnels are made here";
+            return Err(Error::new(ErrorKind::NotImplemented, reason));
+        }
+        let head_only = *method == Method::HEAD;
+        let length = guarded(|| response.sound_length(head_only))??;
+        let length = length.filter(|_| !is_bodiless(response.status));
+        let message = response::head(self.worker, &response, length);
+        let ends = head_only || is_bodiless(response.status) || length == Some(0);
+        let outgoing = self.send_head(message, ends)?;
+        let rest = match ends {
+            true => Rest::Nothing,
+            false => Rest::Body(payload::to_body(response.payload).0, length),
+        };
+        Ok((outgoing, rest))
+    }
+
+    fn send_head(&mut self, head: http::Response<()>, ends: bool) -> Result<Outgoing<'a, A>> {
+        let stream = self.respond.send_response(head, ends).map_err(gone)?;
+        Ok(Outgoing::new(self.worker, stream))
+    }
+
+    /// Lets the application have the stream for itself.
+    async fn hand_over(
+        &mut self,
+        upgrade: Upgrade,
+        outgoing: Outgoing<'_, A>,
+        tunnel: Option<RecvStream>,
+    ) {
+        let Some(incoming) = tunnel else { return };
+        let tunnel = Tunnel::new(incoming, outgoing.into_stream());
+        let upgraded = Upgraded::stream(tunnel, self.shared.clone());
+        if let Err(error) = guard(async move { upgrade.run(upgraded).await }).await {
+            self.report(&error);
+        }
+    }
+
+    fn report(&self, error: &Error) {
+        self.worker.report(&self.shared.peer, error);
+    }
+
+    fn record(&self, head: Option<&Head>, status: StatusCode) {
+        if let (Some(hooks), Some(watch)) = (&self.worker.hooks, self.watch) {
+            let (peer, body_bytes) = (&self.shared.peer, self.body_bytes);
+            let duration = watch.elapsed();
+            hooks.answered(&Record { peer, head, status, body_bytes, duration });
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A panic of the application is an error, and not the engine's end.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Runs a future of the application; its panic is an error.
+pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
+}
+
+/// Runs code of the application; its panic is an error, not ours.
+pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
+        let text = match panic.downcast::<String>() {
+            Ok(text) => *text,
+            Err(panic) => panic.downcast_ref::<&str>().map_or("?", |text| text).to_owned(),
+        };
+        Error::new(ErrorKind::Panicked, "the application panicked").because(text)
+    })
+}
