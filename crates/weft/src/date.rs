@@ -32,13 +32,15 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Date {
     second: Cell<u64>,
     line: RefCell<[u8; LINE.len()]>,
+    value: RefCell<HeaderValue>,
 }
 
 const LINE: &[u8; 37] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
 impl Date {
     pub(crate) fn new() -> Date {
-        let date = Date { second: Cell::new(u64::MAX), line: RefCell::new(*LINE) };
+        let value = RefCell::new(HeaderValue::from_static(""));
+        let date = Date { second: Cell::new(u64::MAX), line: RefCell::new(*LINE), value };
         date.refresh();
         date
     }
@@ -47,7 +49,9 @@ impl Date {
     pub(crate) fn refresh(&self) {
         let now = now();
         if self.second.replace(now) != now {
-            self.line.borrow_mut()[6..35].copy_from_slice(&imf_fixdate(now));
+            let date = imf_fixdate(now);
+            self.line.borrow_mut()[6..35].copy_from_slice(&date);
+            *self.value.borrow_mut() = HeaderValue::from_bytes(&date).expect("a date is ASCII");
         }
     }
 
@@ -58,7 +62,7 @@ impl Date {
 
     /// The date alone.
     pub(crate) fn value(&self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.line.borrow()[6..35]).expect("a date is ASCII")
+        self.value.borrow().clone()
     }
 
     /// The line with its CRLF.

@@ -50,7 +50,7 @@ pub(super) async fn exchange<A: Application>(
     let (parts, stream) = request.into_parts();
     match request::read(&parts, &worker.limits) {
         Ok(asked) => exchange.answer(asked, stream).await,
-        Err(error) => exchange.refuse(error).await,
+        Err(error) => Box::pin(exchange.refuse(error)).await,
     }
 }
 
@@ -199,7 +199,7 @@ impl<'a, A: Application> Exchange<'a, A> {
                 Rest::Body(body, length) => outgoing.send_body(body, length).await,
                 Rest::Upgrade(upgrade) => {
                     self.record(head, status);
-                    return self.hand_over(upgrade, outgoing, tunnel).await;
+                    return Box::pin(self.hand_over(upgrade, outgoing, tunnel)).await;
                 }
             };
             self.body_bytes = outgoing.sent;

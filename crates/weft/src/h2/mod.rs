@@ -48,11 +48,14 @@ pub(crate) use self::incoming::Incoming;
 /// Serves a connection that speaks HTTP/2, to its end.
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) {
     let Some(wire) = Wire::new(conn, worker) else { return };
+    let peer = &conn.shared.peer;
     let mut session = Session {
         worker,
         conn,
         wire: &wire,
+        exchange: |(request, respond)| exchange(worker, peer, request, respond),
         exchanges: FuturesUnordered::new(),
+        spare: None,
         accepted: Vec::new(),
         phase: Phase::Opening,
     };
@@ -63,12 +66,16 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
 }
 
 /// A connection while it is open.
-struct Session<'a, A> {
+struct Session<'a, A, E, F> {
     worker: &'a Worker<A>,
     conn: &'a Connection,
     wire: &'a Wire,
-    /// The requests that are being answered.
-    exchanges: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + 'a>>>,
+    /// How a request is answered.
+    exchange: E,
+    /// Those that are being answered.
+    exchanges: FuturesUnordered<Pin<Box<F>>>,
+    /// The room of one that was done at once, for the next.
+    spare: Option<Pin<Box<F>>>,
     /// Those that have just come.
     accepted: Vec<Accepted>,
     phase: Phase,
@@ -92,7 +99,12 @@ enum Phase {
     Left,
 }
 
-impl<A: Application> Session<'_, A> {
+impl<A, E, F> Session<'_, A, E, F>
+where
+    A: Application,
+    E: Fn(Accepted) -> F,
+    F: Future<Output = ()>,
+{
     async fn run(&mut self) -> Result<()> {
         let mut handshake = builder(&self.worker.settings).handshake(self.wire.clone());
         let shaken = poll_fn(|cx| match Pin::new(&mut handshake).poll(cx) {
@@ -160,16 +172,24 @@ impl<A: Application> Session<'_, A> {
             self.conn.deadline.clear();
             self.phase = Phase::Busy;
         }
-        for (request, respond) in std::mem::take(&mut self.accepted) {
-            let number = self.wire.count_request();
-            let peer = &self.conn.shared.peer;
-            let mut exchange = Box::pin(exchange(self.worker, peer, request, respond));
-            if exchange.as_mut().poll(cx).is_pending() {
-                self.exchanges.push(exchange);
+        let mut is_last = false;
+        for accepted in self.accepted.drain(..) {
+            is_last |= self.wire.count_request() == most;
+            let future = (self.exchange)(accepted);
+            let mut exchange = match self.spare.take() {
+                Some(mut spare) => {
+                    spare.set(future);
+                    spare
+                }
+                None => Box::pin(future),
+            };
+            match exchange.as_mut().poll(cx) {
+                Poll::Ready(()) => self.spare = Some(exchange),
+                Poll::Pending => self.exchanges.push(exchange),
             }
-            if number == most && self.phase == Phase::Busy {
-                self.leave(frames);
-            }
+        }
+        if is_last && self.phase == Phase::Busy {
+            self.leave(frames);
         }
     }
 

@@ -37,9 +37,11 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     if map.len() > limits.fields {
         return Err(Error::new(ErrorKind::HeadTooLarge, "the head has too many fields"));
     }
-    let mut lines = Lines::with_capacity(target.len() + size(map) + MOST_ADDED_BYTES)?;
+    let host = authority(parts)?;
+    // A little too much if `Host` was there. What is added beyond that is rare.
+    let mut lines = Lines::with_capacity(target.len() + "host".len() + host.len() + size(map))?;
     let whole = lines.part(target);
-    lines.field(HOST.as_str().as_bytes(), authority(parts)?.as_bytes());
+    lines.field(HOST.as_str().as_bytes(), host.as_bytes());
     if let Some(protocol) = protocol {
         write_upgrade(&mut lines, protocol);
     }
@@ -55,10 +57,6 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     let head = Head::new(method, Version::HTTP_2, whole, names, lines.into_headers());
     Ok(Asked { head, expects_continue, length, is_tunnel })
 }
-
-/// How much longer a head may get here: by the names of `Host` and of what makes an upgrade.
-/// The authority and the protocol come out of the same frame, whose size is limited.
-const MOST_ADDED_BYTES: usize = 8 << 10;
 
 /// Method and target, in the form that they would have over HTTP/1.
 fn target<'a>(parts: &'a Parts, extended: bool, limits: &Limits) -> Result<(Method, &'a [u8])> {

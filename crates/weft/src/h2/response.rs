@@ -20,7 +20,7 @@ use crate::response::Response;
 use crate::worker::Worker;
 
 /// Fields that belong to a connection, or to the engine (RFC 9113 §8.2.2).
-const NOT_SENT: [HeaderName; 6] = [
+static NOT_SENT: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -28,6 +28,10 @@ const NOT_SENT: [HeaderName; 6] = [
     UPGRADE,
     CONTENT_LENGTH,
 ];
+
+/// A body of this size is left with the crate h2 whatever the client's windows allow: it comes
+/// cheaper. Times the number of streams, that is not much.
+const SMALL_BYTES: usize = 4 << 10;
 
 /// The head of a response, whose body has this length if it has one and it is known.
 pub(super) fn head<A>(
@@ -39,21 +43,22 @@ pub(super) fn head<A>(
     *head.status_mut() = response.status;
     let fields = head.headers_mut();
     fields.reserve(response.headers.len() + 3);
+    let (mut has_date, mut has_server) = (false, worker.server_name.is_none());
     for (name, value) in &*response.headers {
+        has_date |= *name == DATE;
+        has_server |= *name == SERVER;
         if !NOT_SENT.contains(name) {
             fields.append(name, value.clone());
         }
     }
-    if !fields.contains_key(DATE) {
-        fields.insert(DATE, worker.date.value());
+    if !has_date {
+        fields.append(DATE, worker.date.value());
     }
-    if let Some(name) = &worker.server_name
-        && !fields.contains_key(SERVER)
-    {
-        fields.insert(SERVER, name.clone());
+    if !has_server && let Some(name) = &worker.server_name {
+        fields.append(SERVER, name.clone());
     }
     if let Some(length) = length {
-        fields.insert(CONTENT_LENGTH, length.into());
+        fields.append(CONTENT_LENGTH, length.into());
     }
     head
 }
@@ -86,8 +91,13 @@ impl<'a, A> Outgoing<'a, A> {
     /// Sends all of a body, of this length if that is known.
     pub(super) async fn send_body(&mut self, body: Body, length: Option<u64>) -> Result<()> {
         match body.into_bytes() {
-            Ok(bytes) => self.send(bytes, true).await,
-            Err(body) => self.send_stream(body, length).await,
+            Ok(bytes) if bytes.len() <= SMALL_BYTES => {
+                self.sent += bytes.len() as u64;
+                self.stream.send_data(bytes, true).map_err(gone)
+            }
+            // Boxed, for what is not done at once is large and rare.
+            Ok(bytes) => Box::pin(self.send(bytes, true)).await,
+            Err(body) => Box::pin(self.send_stream(body, length)).await,
         }
     }
 
