@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use weft::date::http_date;
-use weft::{Hooks, Record};
+use weft::{Error, Hooks, Peer, Record};
 
 /// How long a line may wait for others before it is written.
 const DELAY: Duration = Duration::from_millis(500);
@@ -163,6 +163,10 @@ impl AccessLog {
 }
 
 impl Hooks for AccessLog {
+    fn error(&self, _: &Peer, error: &Error) {
+        crate::complain_of_setting(error);
+    }
+
     fn answered(&self, record: &Record<'_>) {
         let mut line = self.line.borrow_mut();
         line.compose(record, SystemTime::now());

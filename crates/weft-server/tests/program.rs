@@ -69,6 +69,12 @@ fn help_and_version_go_to_stdout() {
         "--no-compress",
         "--list",
         "--follow-links",
+        "--tls-cert FILE",
+        "--tls-key FILE",
+        "--tls-self-signed",
+        "--tls-listen ADDR",
+        "--tls-tickets FILE",
+        "--tls-client-ca FILE",
         "--help",
         "--version",
     ] {

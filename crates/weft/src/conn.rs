@@ -18,8 +18,9 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proxy_protocol::{self, Preface};
 use crate::request::Shared;
-use crate::send::{WriteHalf, Writer};
+use crate::send::{Socket, WriteHalf, Writer};
 use crate::settings::Settings;
+use crate::tls::{self, Tls};
 use crate::upgrade::{Upgrade, Upgraded};
 
 /// A connection, between requests or within one.
@@ -32,6 +33,10 @@ pub(crate) struct Connection {
     pub(crate) shared: Arc<Shared>,
     /// How many requests it brought.
     pub(crate) requests: u64,
+    /// By which it is to be secured, before anything else.
+    pub(crate) tls: Option<Tls>,
+    /// Whether the client speaks HTTP/2 here.
+    pub(crate) http2: bool,
     /// Who gets it when the last response is out, if that is somebody.
     pub(crate) upgrade: Option<Upgrade>,
 }
@@ -85,6 +90,8 @@ impl Connection {
             deadline,
             shared,
             requests: 0,
+            tls: None,
+            http2: false,
             upgrade: None,
         }
     }
@@ -126,26 +133,26 @@ impl Connection {
 
 /// The receiving direction.
 pub(crate) struct Reader {
-    half: ReadHalf,
+    pub(crate) half: ReadHalf,
     /// What was read and not yet used.
     pub(crate) buffer: BytesMut,
 }
 
-enum ReadHalf {
+pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
     Other(tokio::io::ReadHalf<Box<dyn Stream>>),
+    /// One of the others, behind TLS.
+    Tls(Box<tls::ReadHalf>),
+    /// On its way from one form to another.
+    Nothing,
 }
 
 impl Reader {
     /// Ready when there is something to read. Needs no buffer: this is how an idle
     /// connection waits.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.half {
-            ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
-            ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
-            ReadHalf::Other(_) => Poll::Ready(Ok(())),
-        }
+        self.half.poll_readable(cx)
     }
 
     /// Reads past the buffer.
@@ -154,11 +161,7 @@ impl Reader {
         cx: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.half {
-            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Other(half) => Pin::new(half).poll_read(cx, room),
-        }
+        self.half.poll_read(cx, room)
     }
 
     /// Reads once, into at least `room` bytes of space behind what is there. 0 is the end.
@@ -173,10 +176,56 @@ impl Reader {
         if self.buffer.capacity() - self.buffer.len() < room {
             self.buffer.reserve(room.max(INPUT_BYTES));
         }
-        match &mut self.half {
-            ReadHalf::Tcp(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
-            ReadHalf::Unix(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
-            ReadHalf::Other(half) => pin!(half.read_buf(&mut self.buffer)).poll(cx),
+        self.half.poll_fill(cx, &mut self.buffer)
+    }
+}
+
+impl ReadHalf {
+    /// Ready when there is something to read, as far as that can be known.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Tls(half) => half.poll_readable(cx),
+            ReadHalf::Other(_) | ReadHalf::Nothing => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Other(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Tls(half) => half.poll_read(cx, room),
+            ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Reads once, into the space that a buffer has. 0 is the end.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            ReadHalf::Tcp(half) => pin!(half.read_buf(buffer)).poll(cx),
+            ReadHalf::Unix(half) => pin!(half.read_buf(buffer)).poll(cx),
+            ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
+            ReadHalf::Tls(half) => half.poll_fill(cx, buffer),
+            ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// The socket of the kernel's below, if there is one.
+    pub(crate) fn socket(&self) -> Option<Socket<'_>> {
+        match self {
+            ReadHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
+            ReadHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
+            ReadHalf::Other(_) | ReadHalf::Tls(_) | ReadHalf::Nothing => None,
         }
     }
 }

@@ -53,6 +53,8 @@ pub enum ErrorKind {
     ExpectationFailed,
     /// The peer was slower than the settings allow.
     TooSlow,
+    /// The peer does not speak TLS where that is spoken, or cannot agree with us on it.
+    TlsFailed,
     /// The peer went away.
     Disconnected,
     /// The application panicked.
@@ -80,7 +82,7 @@ impl ErrorKind {
         match self {
             Malformed | TargetTooLong | HeadTooLarge | BodyTooLarge | BodyIncomplete
             | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
-            | TooSlow | Disconnected => Fault::Peer,
+            | TooSlow | TlsFailed | Disconnected => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Fault::Application,
             Listen | Io => Fault::System,
@@ -102,7 +104,7 @@ impl ErrorKind {
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
-            Disconnected | Listen | Io => None,
+            TlsFailed | Disconnected | Listen | Io => None,
         }
     }
 }

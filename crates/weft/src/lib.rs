@@ -24,6 +24,11 @@ mod upgrade; // a connection that is handed over
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets over that
 pub mod sse; // server-sent events
+#[cfg(feature = "tls")]
+pub mod tls; // TLS: certificates, handshakes, records
+#[cfg(not(feature = "tls"))]
+#[path = "tls/absent.rs"]
+mod tls; // what stands in its place
 #[cfg(feature = "form")]
 pub mod form; // forms and uploads, read within limits
 #[cfg(feature = "form")]

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::proxy_protocol::Network;
 use crate::request::Peer;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use crate::worker::{Accepted, AcceptedSocket};
 
 /// Where a server listens: `host:port`, `:port` (every address of the machine),
@@ -66,6 +67,34 @@ pub enum Bound {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+    /// A TCP socket whose connections speak TLS.
+    Tls(SocketAddr),
+    /// A Unix socket whose connections speak TLS.
+    UnixTls(PathBuf),
+}
+
+impl Bound {
+    /// The address of a TCP socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Bound::Tcp(address) | Bound::Tls(address) => Some(*address),
+            Bound::Unix(_) | Bound::UnixTls(_) => None,
+        }
+    }
+
+    /// Whether its connections speak TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self, Bound::Tls(_) | Bound::UnixTls(_))
+    }
+
+    /// The same with TLS.
+    fn secured(self) -> Bound {
+        match self {
+            Bound::Tcp(address) => Bound::Tls(address),
+            Bound::Unix(path) => Bound::UnixTls(path),
+            secure => secure,
+        }
+    }
 }
 
 impl fmt::Display for Bound {
@@ -73,6 +102,8 @@ impl fmt::Display for Bound {
         match self {
             Bound::Tcp(address) => write!(f, "http://{address}"),
             Bound::Unix(path) => write!(f, "unix:{}", path.display()),
+            Bound::Tls(address) => write!(f, "https://{address}"),
+            Bound::UnixTls(path) => write!(f, "https+unix:{}", path.display()),
         }
     }
 }
@@ -81,6 +112,8 @@ impl fmt::Display for Bound {
 pub(crate) struct Listener {
     socket: OwnedFd,
     pub(crate) bound: Bound,
+    /// What its connections speak TLS by, if they do.
+    pub(crate) tls: Option<Tls>,
     _file: Option<SocketFile>,
 }
 
@@ -140,10 +173,19 @@ impl Listener {
 }
 
 impl Listener {
+    /// The same for connections that speak TLS.
+    pub(crate) fn secured(self, tls: Option<Tls>) -> Listener {
+        if tls.is_none() {
+            return self;
+        }
+        Listener { bound: self.bound.secured(), tls, ..self }
+    }
+
     /// Another socket on the same address, if that can be had.
     pub(crate) fn again(&self, settings: &Settings) -> Option<Result<Listener>> {
-        let Bound::Tcp(address) = self.bound else { return None };
-        Some(tcp(address, settings).map_err(|error| {
+        let address = self.bound.address()?;
+        let listener = tcp(address, settings).map(|listener| listener.secured(self.tls.clone()));
+        Some(listener.map_err(|error| {
             let reason = format!("cannot listen on {address} once more");
             Error::new(ErrorKind::Listen, reason).because(io::Error::from(error))
         }))
@@ -166,7 +208,7 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, settings.backlog.into())?;
     let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
-    Ok(Listener { socket, bound: Bound::Tcp(bound), _file: None })
+    Ok(Listener { socket, bound: Bound::Tcp(bound), tls: None, _file: None })
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
@@ -183,7 +225,7 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog.into())?;
     let file = SocketFile { path: path.to_owned(), inode: inode(path)? };
-    Ok(Listener { socket, bound: Bound::Unix(path.to_owned()), _file: Some(file) })
+    Ok(Listener { socket, bound: Bound::Unix(path.to_owned()), tls: None, _file: Some(file) })
 }
 
 impl Drop for SocketFile {
@@ -202,7 +244,7 @@ pub(crate) async fn accept(
     mut deliver: impl FnMut(Accepted),
     stopped: impl Future<Output = ()>,
 ) {
-    let Listener { socket, bound, _file } = listener;
+    let Listener { socket, bound, tls, _file } = listener;
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop takes a socket that listens");
@@ -217,7 +259,7 @@ pub(crate) async fn accept(
             () = &mut stopped => break,
         };
         match accepted {
-            Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
+            Ok(accepted) => admit(&gate, accepted, &tls, &mut deliver),
             Err(error) if is_passing(&error) => {}
             // Out of descriptors or of memory, most likely. The sleep, and not the next
             // closed connection, ends the pause: others may have taken what is missing.
@@ -226,7 +268,7 @@ pub(crate) async fn accept(
     }
     while gate.has_room_now() {
         match accept_one(socket.get_ref(), &bound) {
-            Ok((socket, peer)) => admit(&gate, socket, peer, &mut deliver),
+            Ok(accepted) => admit(&gate, accepted, &tls, &mut deliver),
             Err(error) if is_passing(&error) => {}
             Err(_) => break,
         }
@@ -248,16 +290,23 @@ fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, 
     let address = address.and_then(|address: SocketAddrAny| SocketAddr::try_from(address).ok());
     let canonical = |a: SocketAddr| SocketAddr::new(a.ip().to_canonical(), a.port());
     let socket = match bound {
-        Bound::Tcp(_) => AcceptedSocket::Tcp(accepted.into()),
-        Bound::Unix(_) => AcceptedSocket::Unix(accepted.into()),
+        Bound::Tcp(_) | Bound::Tls(_) => AcceptedSocket::Tcp(accepted.into()),
+        Bound::Unix(_) | Bound::UnixTls(_) => AcceptedSocket::Unix(accepted.into()),
     };
-    Ok((socket, Peer { address: address.map(canonical) }))
+    Ok((socket, Peer { address: address.map(canonical), tls: None }))
 }
 
-fn admit(gate: &Arc<Gate>, socket: AcceptedSocket, peer: Peer, deliver: &mut impl FnMut(Accepted)) {
+fn admit(
+    gate: &Arc<Gate>,
+    (socket, peer): (AcceptedSocket, Peer),
+    tls: &Option<Tls>,
+    deliver: &mut impl FnMut(Accepted),
+) {
     match gate.enter(peer.address().map(|address| address.ip())) {
-        Some(place) => deliver(Accepted { socket, peer, place }),
-        None => turn_away(&socket),
+        Some(place) => deliver(Accepted { socket, peer, place, tls: tls.clone() }),
+        None if tls.is_none() => turn_away(&socket),
+        // A handshake would cost what there is too much of already.
+        None => {}
     }
 }
 

@@ -13,6 +13,7 @@ use crate::h1::parse::Span;
 use crate::headers::Headers;
 use crate::path::{Segments, decode, decode_segments};
 use crate::response::field_value;
+use crate::tls::Session;
 
 /// A request: its [`Head`], which it derefs to, its body, and who sent it.
 ///
@@ -61,6 +62,8 @@ struct Parts {
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
+    /// What was agreed on with it, if the connection is encrypted.
+    pub(crate) tls: Option<Arc<Session>>,
 }
 
 /// What a connection and its requests share.
@@ -78,6 +81,12 @@ pub(crate) type Stop = watch::Receiver<Option<Duration>>;
 impl Shared {
     pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {
         Arc::new(Shared { peer, stop, hints: Mutex::default() })
+    }
+
+    /// The same on a connection that TLS was agreed on for.
+    pub(crate) fn secured(&self, session: Session) -> Arc<Shared> {
+        let peer = Peer { address: self.peer.address, tls: Some(Arc::new(session)) };
+        Shared::new(peer, self.stop.clone())
     }
 
     pub(crate) fn shutdown(self: &Arc<Shared>) -> Shutdown {
@@ -165,6 +174,23 @@ impl Request {
         self.peer.as_ref().unwrap_or(&self.shared.peer)
     }
 
+    /// Whether the connection is encrypted by TLS. What a proxy in front says of its own
+    /// client does not count.
+    ///
+    /// ```
+    /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// assert_eq!((request.is_secure(), request.scheme()), (false, "http"));
+    /// ```
+    pub fn is_secure(&self) -> bool {
+        self.shared.peer.tls.is_some()
+    }
+
+    /// The scheme of the connection: `https` if it is [encrypted](Request::is_secure),
+    /// otherwise `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.is_secure() { "https" } else { "http" }
+    }
+
     /// Tells when the server is to stop.
     pub fn shutdown(&self) -> Shutdown {
         self.shared.shutdown()
@@ -238,9 +264,9 @@ impl Request {
     }
 
     /// Sets who the other end is, for whoever sees the request after this: a trusted proxy
-    /// has said for whom it asks.
+    /// has said for whom it asks. What is known of TLS stays that of the connection.
     pub fn set_peer(&mut self, address: SocketAddr) {
-        self.peer = Some(Peer { address: Some(address) });
+        self.peer = Some(Peer { address: Some(address), tls: self.shared.peer.tls.clone() });
     }
 
     /// What middleware has to say about the request, by type.

@@ -22,6 +22,7 @@ use crate::deadline::{Deadline, Pace};
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::response::{File, Source};
+use crate::tls;
 
 /// The sending direction of a connection.
 pub(crate) struct Writer {
@@ -33,7 +34,7 @@ pub(crate) struct Writer {
     large: Bytes,
     /// When so much is gathered, it is sent before more is made.
     full: usize,
-    /// A stream that is no socket may keep what it was given until it is flushed.
+    /// A stream that is no plain socket may keep what it was given until it is flushed.
     buffered: bool,
 }
 
@@ -41,6 +42,8 @@ pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
     Other(tokio::io::WriteHalf<Box<dyn Stream>>),
+    /// One of the others, behind TLS.
+    Tls(Box<tls::WriteHalf>),
     Closed,
 }
 
@@ -125,10 +128,11 @@ impl Writer {
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let rest = &self.out[self.gone..];
-        let sent = if rest.is_empty() && self.large.is_empty() {
-            ready!(self.half.poll_flush(cx))?;
-            self.buffered = false;
-            return Poll::Ready(Ok(0));
+        let is_gone = rest.is_empty() && self.large.is_empty();
+        let sent = if is_gone || (self.buffered && self.half.holds_back()) {
+            let sent = ready!(self.half.poll_send(cx))?;
+            self.buffered = sent > 0 && self.half.holds_back();
+            return Poll::Ready(Ok(sent));
         } else if self.large.is_empty() {
             ready!(self.half.poll_write(cx, rest))?
         } else {
@@ -142,7 +146,10 @@ impl Writer {
         let of_out = sent.min(rest.len());
         self.gone += of_out;
         self.large.advance(sent - of_out);
-        self.buffered = matches!(self.half, WriteHalf::Other(_));
+        self.buffered = match self.half {
+            WriteHalf::Other(_) => true,
+            _ => self.half.holds_back(),
+        };
         Poll::Ready(Ok(sent))
     }
 
@@ -213,7 +220,7 @@ impl Writer {
     /// Gives a connection up whose response cannot be completed. It is reset: where only
     /// the end of the connection ends a response, a cut one must not look whole.
     pub(crate) fn abandon(&mut self) {
-        match &self.half {
+        match self.half.plain() {
             // It sends the reset at once, though a body may still hold the socket. If that
             // is gone already, nobody is deceived.
             WriteHalf::Tcp(half) => drop(rustix::net::connect_unspec(half.as_ref())),
@@ -224,10 +231,10 @@ impl Writer {
 
     /// Ends both directions, where letting go does not: a body still has the reader.
     pub(crate) fn cut(&mut self) {
-        let fd = match &self.half {
+        let fd = match self.half.plain() {
             WriteHalf::Tcp(half) => half.as_ref().as_fd(),
             WriteHalf::Unix(half) => half.as_ref().as_fd(),
-            WriteHalf::Other(_) | WriteHalf::Closed => return,
+            _ => return,
         };
         // The peer may have done so already.
         let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
@@ -240,11 +247,14 @@ impl Writer {
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.half {
-            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        self.half.poll_shutdown(cx)
+    }
+
+    /// Tells the peer, as far as that can be done without a wait, that the connection ends
+    /// here and was not cut. On a plain socket its end says so itself.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let WriteHalf::Tls(half) = &mut self.half {
+            half.say_goodbye();
         }
     }
 }
@@ -294,6 +304,14 @@ impl Socket<'_> {
         }
     }
 
+    /// Sends what the socket takes at once. Nobody is woken when it takes more.
+    pub(crate) fn try_write_vectored(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_write_vectored(slices),
+            Socket::Unix(socket) => socket.try_write_vectored(slices),
+        }
+    }
+
     fn try_send(
         self,
         call: &mut impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -312,15 +330,42 @@ impl WriteHalf {
         match std::mem::replace(self, WriteHalf::Closed) {
             WriteHalf::Tcp(half) => half.forget(),
             WriteHalf::Unix(half) => half.forget(),
+            WriteHalf::Tls(half) => half.into_plain().close(),
             WriteHalf::Other(_) | WriteHalf::Closed => {}
         }
+    }
+
+    /// The same, or what is below TLS.
+    fn plain(&self) -> &WriteHalf {
+        match self {
+            WriteHalf::Tls(half) => half.plain(),
+            half => half,
+        }
+    }
+
+    /// Whether bytes that were taken wait to be sent, and nothing more is taken before.
+    fn holds_back(&self) -> bool {
+        matches!(self, WriteHalf::Tls(half) if half.holds_back())
+    }
+
+    /// Sends of what was taken; 0 when nothing of it is left.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tls(half) => half.poll_send(cx),
+            half => half.poll_flush(cx).map_ok(|()| 0),
+        }
+    }
+
+    /// Whether several slices are sent as one.
+    pub(crate) fn takes_slices(&self) -> bool {
+        matches!(self, WriteHalf::Tls(_)) || self.socket().is_some()
     }
 
     pub(crate) fn socket(&self) -> Option<Socket<'_>> {
         match self {
             WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
-            WriteHalf::Other(_) | WriteHalf::Closed => None,
+            WriteHalf::Other(_) | WriteHalf::Tls(_) | WriteHalf::Closed => None,
         }
     }
 
@@ -333,18 +378,15 @@ impl WriteHalf {
             WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Unix(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Tls(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
-    }
-
-    /// Whether several slices leave together.
-    pub(crate) fn is_write_vectored(&self) -> bool {
-        self.socket().is_some()
     }
 
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),
+            WriteHalf::Tls(half) => half.poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -357,9 +399,20 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
             WriteHalf::Unix(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            WriteHalf::Tls(half) => half.poll_write_vectored(cx, slices),
             WriteHalf::Other(_) | WriteHalf::Closed => {
                 self.poll_write(cx, slices.first().map_or(&[], |slice| slice))
             }
+        }
+    }
+
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Tls(half) => half.poll_shutdown(cx),
+            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 }

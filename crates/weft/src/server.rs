@@ -17,6 +17,7 @@ use crate::hooks::Hooks;
 use crate::listen::{self, Address, Bound, Gate, Listener};
 use crate::request::{Peer, Stop};
 use crate::settings::Settings;
+use crate::tls::Tls;
 use crate::worker::{Accepted, Worker};
 
 /// Serves an application on an address, with the default [`Settings`] and a worker for
@@ -132,9 +133,15 @@ impl<A: Application + 'static> Server<A> {
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
-    pub fn listen(mut self, address: impl ToString) -> Result<Server<A>> {
-        let address: Address = address.to_string().parse()?;
-        self.listeners.extend(Listener::bind(&address, &self.settings)?);
+    pub fn listen(self, address: impl ToString) -> Result<Server<A>> {
+        self.listen_with(&address.to_string(), None)
+    }
+
+    /// Listens on another address, with TLS or without.
+    pub(crate) fn listen_with(mut self, address: &str, tls: Option<Tls>) -> Result<Server<A>> {
+        let address: Address = address.parse()?;
+        let listeners = Listener::bind(&address, &self.settings)?.into_iter();
+        self.listeners.extend(listeners.map(|listener| listener.secured(tls.clone())));
         Ok(self)
     }
 
@@ -174,6 +181,7 @@ impl<A: Application + 'static> Server<A> {
         if self.listeners.is_empty() {
             return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
         }
+        let mut watched = self.watched();
         let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
         let mut acceptors = self.acceptors(&desks, &stopped)?;
         drop(desks);
@@ -200,17 +208,27 @@ impl<A: Application + 'static> Server<A> {
             let acceptor = acceptors.next();
             let (make_app, settings) = (self.make_app.clone(), self.settings.clone());
             let (hooks, stopped) = (self.hooks.clone(), stopped.clone());
+            // The first worker does so for all.
+            let watched = std::mem::take(&mut watched);
             let prepare = move |runtime: &LocalRuntime| runtime.block_on(make_app());
             threads.push(spawn(format!("weft-{number}"), prepare, move |runtime, app| {
                 let hooks = hooks.map(|make| make());
                 let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
                 runtime.block_on(async move {
                     acceptor.map(Acceptor::spawn);
+                    watched.into_iter().for_each(|tls| worker.clone().keep_current(tls));
                     worker.run(queue).await;
                 });
             })?);
         }
         Ok(())
+    }
+
+    /// What is served with TLS, each once: their files may change.
+    fn watched(&self) -> Vec<Tls> {
+        let all: Vec<&Tls> = self.listeners.iter().filter_map(|l| l.tls.as_ref()).collect();
+        let is_first = |at: &usize| !all[..*at].iter().any(|known| known.is(all[*at]));
+        (0..all.len()).filter(is_first).map(|at| all[at].clone()).collect()
     }
 
     /// One acceptor for all workers, or one for each.
@@ -229,8 +247,8 @@ impl<A: Application + 'static> Server<A> {
             others.push(acceptor(sockets.collect::<Result<_>>()?));
         }
         let sockets = listeners.into_iter().map(|listener| match listener.bound {
-            Bound::Tcp(_) => (listener, desks[..1].to_vec()),
-            Bound::Unix(_) => (listener, desks.to_vec()),
+            Bound::Tcp(_) | Bound::Tls(_) => (listener, desks[..1].to_vec()),
+            Bound::Unix(_) | Bound::UnixTls(_) => (listener, desks.to_vec()),
         });
         others.insert(0, acceptor(sockets.collect()));
         Ok(others)

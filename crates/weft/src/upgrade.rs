@@ -146,7 +146,7 @@ impl AsyncWrite for Upgraded {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.writer.half.socket().is_some()
+        self.writer.half.takes_slices()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

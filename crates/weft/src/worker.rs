@@ -26,6 +26,7 @@ use crate::listen::Place;
 use crate::panic::guard;
 use crate::request::{Peer, Shared, Stop};
 use crate::settings::Settings;
+use crate::tls::{Tls, Turns};
 
 pub(crate) struct Worker<A> {
     pub(crate) app: A,
@@ -39,6 +40,8 @@ pub(crate) struct Worker<A> {
     pub(crate) buffers: Buffers,
     pub(crate) deadlines: Deadlines,
     pub(crate) hooks: Option<Box<dyn Hooks>>,
+    /// Who may take the next step of a TLS handshake.
+    pub(crate) turns: Turns,
     pub(crate) stop: Arc<Stop>,
     draining: Cell<bool>,
     open: Cell<usize>,
@@ -54,6 +57,7 @@ pub(crate) struct Accepted {
     pub(crate) socket: AcceptedSocket,
     pub(crate) peer: Peer,
     pub(crate) place: Place,
+    pub(crate) tls: Option<Tls>,
 }
 
 /// A socket that no event loop knows yet.
@@ -101,6 +105,7 @@ impl<A: Application> Worker<A> {
             date: Date::new(),
             buffers: Buffers::default(),
             deadlines: Deadlines::new(&settings),
+            turns: Turns::default(),
             stop: Arc::new(stop),
             draining: Cell::new(false),
             open: Cell::new(0),
@@ -118,7 +123,7 @@ impl<A: Application> Worker<A> {
     {
         let sweeper = self.clone();
         tokio::task::spawn_local(async move { sweeper.sweep().await });
-        while let Some(Accepted { socket, peer, place }) = accepted.recv().await {
+        while let Some(Accepted { socket, peer, place, tls }) = accepted.recv().await {
             let mut conn = match socket.register() {
                 Ok(transport) => self.connection(transport, peer),
                 Err(error) => {
@@ -126,6 +131,7 @@ impl<A: Application> Worker<A> {
                     continue;
                 }
             };
+            conn.tls = tls;
             // Counted here, and not by its task: a stop may come before that begins.
             self.count_in();
             let open = Open(self.clone());
@@ -162,10 +168,18 @@ impl<A: Application> Worker<A> {
         {
             return self.report(&conn.shared.peer, &error);
         }
+        if let Some(tls) = conn.tls.take()
+            && !Box::pin(tls.shake_hands(conn, self)).await
+        {
+            return;
+        }
         if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&conn.shared.peer)) {
             return;
         }
         let _closed = Closed { hooks: self.hooks.as_deref(), shared: conn.shared.clone() };
+        if conn.http2 {
+            return Box::pin(h2::serve(conn, self)).await;
+        }
         while self.has_input(conn).await {
             // A connection at rest is only this loop: the state of a busy one is boxed.
             match Box::pin(h1::serve(conn, self)).await {
@@ -176,6 +190,7 @@ impl<A: Application> Worker<A> {
                 Fate::Http2 => return Box::pin(h2::serve(conn, self)).await,
             }
         }
+        conn.writer.say_goodbye();
     }
 
     /// Lets an application have a connection for itself.
@@ -189,7 +204,8 @@ impl<A: Application> Worker<A> {
     /// Lets a proxy say who its client is.
     async fn meet_client(&self, conn: &mut Connection) -> Result<()> {
         if let Some(address) = conn.preface().await?.source {
-            conn.shared = Shared::new(Peer { address: Some(address) }, self.stop.clone());
+            conn.shared =
+                Shared::new(Peer { address: Some(address), tls: None }, self.stop.clone());
         }
         Ok(())
     }
@@ -217,6 +233,16 @@ impl<A: Application> Worker<A> {
             conn.deadline.poll_over(cx).map(|()| false)
         })
         .await
+    }
+
+    /// Loads certificates anew whenever their files change, in a task of its own.
+    pub(crate) fn keep_current(self: Rc<Self>, tls: Tls)
+    where
+        A: 'static,
+    {
+        tokio::task::spawn_local(async move {
+            tls.keep_current(|error| self.report(&Peer::default(), error)).await;
+        });
     }
 
     /// Keeps the clock: wakes whom it is time for, and dates the second. Rests while

@@ -243,6 +243,11 @@ impl Weft {
         self.program.stdout()
     }
 
+    /// What it has written to stderr so far.
+    pub fn stderr(&self) -> String {
+        self.program.stderr()
+    }
+
     /// The addresses that it has announced.
     #[track_caller]
     pub fn addresses(&self) -> Vec<String> {

@@ -199,7 +199,7 @@ impl AsyncWrite for Wire {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.borrow().writer.half.is_write_vectored()
+        self.0.borrow().writer.half.takes_slices()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

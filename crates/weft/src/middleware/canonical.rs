@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::{FORWARDED, HeaderName};
 
 use crate::app::{Application, Middleware};
-use crate::request::{self, Head, Request};
+use crate::request::{Request, host};
 use crate::response::Response;
 
 /// Redirects requests for other names of a site to its canonical one, and requests that came
@@ -60,7 +60,7 @@ impl Canonical {
     /// # Panics
     /// If it could not stand in a URI as `host` or `host:port`.
     pub fn host(self, authority: &str) -> Canonical {
-        let is_sound = !request::host(authority).is_empty()
+        let is_sound = !host(authority).is_empty()
             && authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:[]".contains(&b));
         assert!(is_sound, "{authority:?} is no host or host:port");
         Canonical { authority: Some(authority.into()), ..self }
@@ -69,10 +69,9 @@ impl Canonical {
     /// Redirects requests that came without encryption to HTTPS, on its own port unless
     /// [`host`](Canonical::host) names another.
     ///
-    /// No connection to the engine is encrypted yet. So this alone redirects all requests,
-    /// which is right where something else serves HTTPS, and with
-    /// [`behind_proxy`](Canonical::behind_proxy) those of which the proxy does not say
-    /// `https`.
+    /// What comes by [TLS](crate::Request::is_secure) is encrypted. Where something else serves
+    /// HTTPS, this redirects all requests; with [`behind_proxy`](Canonical::behind_proxy) the
+    /// proxy's word counts, and nothing else.
     pub fn https(self) -> Canonical {
         Canonical { https: true, ..self }
     }
@@ -92,10 +91,10 @@ impl Canonical {
         Canonical { status: StatusCode::TEMPORARY_REDIRECT, ..self }
     }
 
-    /// Whether a request came by HTTPS. What the connection itself knows belongs here.
-    fn is_secure(&self, head: &Head) -> bool {
-        let Some(field) = &self.scheme_field else { return false };
-        let Some(value) = head.headers().get_all(field.as_str()).last() else { return false };
+    /// Whether a request came by HTTPS. A proxy may speak TLS to us for clients that do not.
+    fn is_secure(&self, request: &Request) -> bool {
+        let Some(field) = &self.scheme_field else { return request.is_secure() };
+        let Some(value) = request.headers().get_all(field.as_str()).last() else { return false };
         let scheme = match *field {
             FORWARDED => forwarded_proto(value),
             _ => value.rsplit(|&b| b == b',').next(),
@@ -104,17 +103,15 @@ impl Canonical {
     }
 
     /// The answer, if the request is not to go on.
-    fn refuse(&self, head: &Head) -> Option<Response> {
-        let wants_https = self.https && !self.is_secure(head);
-        let asked = head.host().unwrap_or_default();
-        let is_other_host = self
-            .authority
-            .as_ref()
-            .is_some_and(|known| !request::host(known).eq_ignore_ascii_case(asked));
+    fn refuse(&self, request: &Request) -> Option<Response> {
+        let wants_https = self.https && !self.is_secure(request);
+        let asked = request.host().unwrap_or_default();
+        let is_other_host =
+            self.authority.as_ref().is_some_and(|known| !host(known).eq_ignore_ascii_case(asked));
         if !wants_https && !is_other_host {
             return None;
         }
-        let sent = head.sent();
+        let sent = request.sent();
         let slash = match sent.as_bytes() {
             [b'/', ..] => "",
             [] | [b'?', ..] => "/",

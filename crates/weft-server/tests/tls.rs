@@ -1,0 +1,168 @@
+//! What the README promises of the program's TLS.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{Client, Signal, Weft, run, tool, until, weft};
+use rcgen::{CertificateParams, CertifiedKey, DnType, KeyPair, generate_simple_self_signed};
+use tempfile::TempDir;
+
+/// A folder to serve, with a certificate beside what is served.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("site")).unwrap();
+        fs::write(folder.path().join("site/a.txt"), "A\n").unwrap();
+        let site = Site(folder);
+        site.certify("first");
+        site
+    }
+
+    /// Puts a new certificate in place.
+    fn certify(&self, name: &str) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        // The key first: whoever looks in between sees what does not fit.
+        fs::write(self.path("key"), key.serialize_pem()).unwrap();
+        fs::write(self.path("crt"), certificate.pem()).unwrap();
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = weft([self.path("site")]);
+        command.args(["--no-log", "--workers", "1"]).args(more);
+        command
+    }
+
+    fn serve(&self, more: &[&str]) -> Weft {
+        let (crt, key) = (self.path("crt"), self.path("key"));
+        let tls = ["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
+        Weft::start(self.command(more).args(tls))
+    }
+}
+
+/// What curl gets; `Err` is its exit status.
+fn curl(server: &Weft, more: &[&str]) -> Result<String, i32> {
+    let addresses = server.addresses();
+    let tls = addresses.iter().find_map(|address| address.strip_prefix("https://127.0.0.1:"));
+    let url = format!("https://localhost:{}/a.txt", tls.expect("an address with TLS"));
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--http1.1", "--max-time", "30", "--ipv4", &url]).args(more);
+    let output = command.output().expect("curl runs");
+    match output.status.code() {
+        Some(0) => Ok(String::from_utf8(output.stdout).expect("a text")),
+        code => Err(code.expect("it was not killed")),
+    }
+}
+
+#[test]
+fn a_certificate_serves_and_is_loaded_anew_by_a_signal() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    assert_eq!(server.addresses().len(), 1, "there is no plain one: {}", server.announcement);
+    let trusted = site.path("trusted");
+    fs::copy(site.path("crt"), &trusted).unwrap();
+    let trusting = ["--cacert", &trusted];
+    assert_eq!(curl(&server, &trusting), Ok("A\n".to_owned()));
+    assert_eq!(curl(&server, &[]), Err(60), "nobody else trusts it");
+
+    // What is no certificate changes nothing, and it says so.
+    fs::write(site.path("crt"), "x").unwrap();
+    server.signal(Signal::HUP);
+    until("it says why", || server.stderr().contains("crt holds no certificate"));
+    assert_eq!(curl(&server, &trusting), Ok("A\n".to_owned()));
+
+    site.certify("second");
+    server.signal(Signal::HUP);
+    let new = site.path("crt");
+    until("the new one is shown", || curl(&server, &["--cacert", &new]).is_ok());
+    assert_eq!(curl(&server, &trusting), Err(60), "the old one is gone");
+    server.stop();
+}
+
+#[test]
+fn a_certificate_for_the_occasion() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let arguments = ["--tls-self-signed", "--tls-listen", "127.0.0.1:0"];
+    let server = Weft::start(&mut site.command(&arguments));
+    assert!(server.announcement.ends_with("with 1 worker; no client trusts its certificate\n"));
+    assert_eq!(curl(&server, &["-k"]), Ok("A\n".to_owned()));
+    assert_eq!(curl(&server, &[]), Err(60));
+    server.stop();
+}
+
+#[test]
+fn plain_connections_are_served_beside_it_if_that_is_asked_for() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&["--listen", "127.0.0.1:0"]);
+    assert_eq!(server.addresses().len(), 2);
+    assert_eq!(curl(&server, &["-k"]), Ok("A\n".to_owned()));
+    assert_eq!(Client::tcp(server.address()).get("/a.txt").status, 200);
+    server.stop();
+}
+
+#[test]
+fn clients_show_certificates_and_come_back_with_tickets() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+    let [client, ca, tickets] = ["client", "ca", "tickets"].map(|name| site.path(name));
+    fs::write(&client, cert.pem() + &signing_key.serialize_pem()).unwrap();
+    fs::write(&ca, cert.pem()).unwrap();
+    fs::write(&tickets, [7; 48]).unwrap();
+    let server = site.serve(&["--tls-client-ca", &ca, "--tls-tickets", &tickets]);
+    assert_eq!(curl(&server, &["-k", "--cert", &client]), Ok("A\n".to_owned()));
+    assert!(curl(&server, &["-k"]).is_err());
+    server.stop();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let site = Site::new();
+    let path = |name: &str| site.path(name);
+    let (crt, key) = (path("crt"), path("key"));
+    fs::write(path("other"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let (other, missing) = (path("other"), path("missing"));
+    for (arguments, status, expected) in [
+        (&["--tls-cert", &*crt][..], 2, "each --tls-cert has its --tls-key; there are 1 and 0"),
+        (&["--tls-key", &key], 2, "there are 0 and 1"),
+        (&["--tls-listen", ":1"], 2, "--tls-listen needs --tls-cert or --tls-self-signed"),
+        (&["--tls-tickets", "x"], 2, "--tls-tickets needs --tls-cert"),
+        (&["--tls-client-ca", "x"], 2, "--tls-client-ca needs --tls-cert"),
+        (
+            &["--tls-self-signed", "--tls-cert", &crt, "--tls-key", &key],
+            2,
+            "--tls-self-signed is for",
+        ),
+        (&["--tls-self-signed", "--tls-listen", "x"], 2, "`x` is no address to listen on"),
+        (&["--tls-cert", &crt, "--tls-key", &other], 1, "does not belong to the certificate in"),
+        (&["--tls-cert", &crt, "--tls-key", &missing], 1, "cannot read"),
+        (&["--tls-self-signed", "--tls-tickets", &crt], 1, "keys of session tickets have 48 each"),
+    ] {
+        let ended = run(arguments.iter().copied().chain([&*path("site")]));
+        assert_eq!(ended.status, Ok(status), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{arguments:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    }
+}

@@ -1,0 +1,1019 @@
+//! TLS over real sockets: who is let in, what goes over the wire, and what changes at run time.
+#![cfg(feature = "tls")]
+
+mod common;
+
+use std::fs;
+use std::io::{ErrorKind as IoKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{PATIENCE, Response as Seen, stop, until};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::middleware::Canonical;
+use weft::tls::{ClientAuth, Identity, Roots, Settings as TlsSettings, Tls, Version};
+use weft::{
+    Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
+    Running, Server, Settings, Upgraded,
+};
+
+// -- the authority, and what it signs
+
+/// An authority of the tests' own.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+struct Signed {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn sign(&self, names: &[&str]) -> Signed {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        let name = |name: &&str| SanType::DnsName((*name).try_into().unwrap());
+        params.subject_alt_names = names.iter().map(name).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Signed { certificate, key: key.serialize_pem() }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        roots
+    }
+}
+
+impl Signed {
+    fn identity(&self) -> Identity {
+        Identity::pem(self.certificate.as_str(), self.key.as_str())
+    }
+
+    fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
+    }
+
+    fn write(&self, folder: &Path) {
+        fs::write(folder.join("key"), &self.key).unwrap();
+        fs::write(folder.join("crt"), &self.certificate).unwrap();
+    }
+}
+
+fn in_folder(folder: &TempDir) -> Identity {
+    Identity::files(folder.path().join("crt"), folder.path().join("key"))
+}
+
+// -- servers
+
+/// Tells the test of errors.
+struct Ears(Mutex<Sender<(ErrorKind, String)>>);
+
+impl Hooks for Ears {
+    fn error(&self, _: &Peer, error: &Error) {
+        let _ = self.0.lock().unwrap().send((error.kind(), error.to_string()));
+    }
+}
+
+type Heard = Receiver<(ErrorKind, String)>;
+
+fn serve_with(tls: &Tls, settings: Settings) -> (Running, Heard) {
+    let (ears, heard) = channel();
+    let server = Server::new(app).settings(settings).workers(1);
+    let server = server.hooks(move || Ears(Mutex::new(ears.clone())));
+    (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), heard)
+}
+
+fn serve(settings: TlsSettings) -> (Running, Heard) {
+    serve_with(&Tls::new(settings).unwrap(), Settings::default())
+}
+
+fn with_identity(identity: Identity) -> TlsSettings {
+    TlsSettings { identities: vec![identity], ..TlsSettings::default() }
+}
+
+/// The application of all tests: it says what it knows of the connection, takes and gives
+/// bodies.
+async fn app(mut request: Request) -> weft::Result<Response> {
+    let session = request.peer().tls().expect("all connections here are encrypted");
+    let answer = format!(
+        "{} {} {} {} {}",
+        session.version(),
+        session.cipher_suite(),
+        session.server_name().unwrap_or("-"),
+        session.peer_certificates().len(),
+        request.scheme(),
+    );
+    Ok(match (request.method(), request.path()) {
+        (&Method::POST, "/count") => {
+            let mut count = 0;
+            loop {
+                match request.body().chunk().await {
+                    Ok(Some(chunk)) => count += chunk.len(),
+                    Ok(None) => break Response::text(count.to_string()),
+                    Err(error) => break Response::from(&error).with_error(error),
+                }
+            }
+        }
+        (&Method::POST, _) => Response::body(request.into_body()),
+        (_, "/file") => {
+            Response::file(File::open(fs::File::open(FILE.get().expect("made")).unwrap())?)
+        }
+        (_, "/shout") => Response::upgrade("shout", async |mut connection: Upgraded| {
+            let mut byte = [0];
+            while let Ok(1) = connection.read(&mut byte).await {
+                connection.write_all(&byte.map(|b| b.to_ascii_uppercase())).await.unwrap();
+                connection.flush().await.unwrap();
+            }
+            AsyncWriteExt::shutdown(&mut connection).await.unwrap();
+        }),
+        (_, "/cut") => {
+            let parts = [Ok(vec![b'x'; 200_000]), Err(std::io::Error::other("on purpose"))];
+            Response::body(Body::stream(futures_util::stream::iter(parts)))
+        }
+        (_, path) => match path[1..].parse() {
+            Ok(length) => Response::body(Body::from(vec![b'x'; length])),
+            Err(_) => Response::text(answer),
+        },
+    })
+}
+
+static FILE: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
+
+// -- clients
+
+fn client_config(authority: &Authority) -> ClientConfig {
+    client_of(authority, aws_lc_rs::default_provider(), &[&TLS13, &TLS12], None)
+}
+
+fn client_of(
+    authority: &Authority,
+    provider: CryptoProvider,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    identity: Option<&Signed>,
+) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_protocol_versions(versions).unwrap();
+    let builder = builder.with_root_certificates(authority.roots());
+    match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![identity.der()], key).unwrap()
+        }
+    }
+}
+
+/// A client that speaks TLS, and remembers the lengths of the records that came.
+struct Client {
+    tls: ClientConnection,
+    socket: TcpStream,
+    wire: Vec<u8>,
+    came: Vec<u8>,
+}
+
+impl Client {
+    fn connect(server: &Running, config: &ClientConfig, name: &str) -> std::io::Result<Client> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let tls = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+        let socket = connect(server);
+        let mut client = Client { tls, socket, wire: Vec::new(), came: Vec::new() };
+        while client.tls.is_handshaking() {
+            client.flush()?;
+            if client.tls.is_handshaking() {
+                client.receive()?;
+            }
+        }
+        client.flush()?;
+        Ok(client)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Receives once; `false` at the end.
+    fn receive(&mut self) -> std::io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let length = self.socket.read(&mut buffer)?;
+        self.wire.extend_from_slice(&buffer[..length]);
+        let mut bytes = &buffer[..length];
+        loop {
+            self.tls.read_tls(&mut bytes)?;
+            let processed = self.tls.process_new_packets();
+            // What went wrong is told to the server.
+            self.flush()?;
+            processed.map_err(|error| std::io::Error::new(IoKind::InvalidData, error))?;
+            let mut reader = self.tls.reader();
+            let mut plain = vec![0; 64 << 10];
+            match reader.read(&mut plain) {
+                Ok(n) => self.came.extend_from_slice(&plain[..n]),
+                Err(error) if error.kind() == IoKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if bytes.is_empty() {
+                return Ok(length > 0);
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        for piece in bytes.chunks(16 << 10) {
+            self.tls.writer().write_all(piece).unwrap();
+            self.flush().unwrap();
+        }
+    }
+
+    fn get(&mut self, path: &str) -> Seen {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        self.response().expect("an answer")
+    }
+
+    fn response(&mut self) -> std::io::Result<Seen> {
+        loop {
+            let whole = Seen::parse(&self.came, false);
+            if let Some(response) = whole.filter(|r| {
+                r.header("content-length").is_some() || r.header("transfer-encoding").is_some()
+            }) {
+                self.came.drain(..response.length);
+                return Ok(response);
+            }
+            if !self.receive()? {
+                return Err(IoKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// The lengths of the records of data that came since this was last asked, without those
+    /// that are not whole.
+    fn records(&mut self) -> Vec<usize> {
+        let wire = std::mem::take(&mut self.wire);
+        let (mut rest, mut lengths) = (&wire[..], Vec::new());
+        while let [23, _, _, a, b, ..] = *rest {
+            let length = usize::from(u16::from_be_bytes([a, b]));
+            lengths.push(length);
+            rest = rest.get(5 + length..).unwrap_or_default();
+        }
+        lengths
+    }
+}
+
+fn connect(server: &Running) -> TcpStream {
+    let address = server.addresses()[0].address().expect("a TCP address");
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// All that comes on a socket.
+fn rest(mut socket: &TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    match socket.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) if error.kind() == IoKind::ConnectionReset => {}
+        Err(error) => panic!("{error}"),
+    }
+    rest
+}
+
+// -- what is agreed on
+
+#[test]
+fn versions_and_suites() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let (both, _) = serve(with_identity(identity.clone()));
+    let newest = TlsSettings { min_version: Version::Tls13, ..with_identity(identity) };
+    let (newest, _) = serve(newest);
+    for suite in aws_lc_rs::ALL_CIPHER_SUITES {
+        let name = suite.suite().as_str().unwrap().replace("TLS13_", "TLS_");
+        let is_13 = suite.tls13().is_some();
+        let provider =
+            CryptoProvider { cipher_suites: vec![*suite], ..aws_lc_rs::default_provider() };
+        let version = if is_13 { &TLS13 } else { &TLS12 };
+        let config = client_of(&authority, provider, &[version], None);
+        // The certificate is one of ECDSA.
+        let fits = !name.contains("_RSA_");
+        for (server, expected) in [(&both, fits), (&newest, is_13)] {
+            let connected = Client::connect(server, &config, "a.test");
+            assert_eq!(connected.is_ok(), expected, "{name}");
+            if let Ok(mut client) = connected {
+                let version = if is_13 { "TLSv1.3" } else { "TLSv1.2" };
+                let seen = format!("{version} {name} a.test 0 https");
+                assert_eq!(client.get("/").text(), seen);
+            }
+        }
+    }
+    stop(both);
+    stop(newest);
+}
+
+/// Whether an outside program is installed; see CONTRIBUTING.md.
+fn tool(name: &str) -> bool {
+    let is_there = std::process::Command::new(name).arg("version").output().is_ok();
+    if !is_there {
+        let required = std::env::var("WEFT_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+        assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
+        std::io::stderr()
+            .write_all(format!("SKIPPED: {name} is not installed\n").as_bytes())
+            .unwrap();
+    }
+    is_there
+}
+
+fn openssl(arguments: &[&str]) -> (bool, String) {
+    let mut command = std::process::Command::new("openssl");
+    let output = command.args(arguments).stdin(std::process::Stdio::null()).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn of_all_suites_that_openssl_knows_only_these_are_accepted() {
+    if !tool("openssl") {
+        return;
+    }
+    let authority = Authority::new("root");
+    let folder = tempfile::tempdir().unwrap();
+    let [key, crt] = ["rsa.key", "rsa.crt"].map(|name| folder.path().join(name));
+    let (made, _) = openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=a.test",
+        "-days",
+        "2",
+        "-addext",
+        "subjectAltName=DNS:a.test",
+        "-keyout",
+        key.to_str().unwrap(),
+        "-out",
+        crt.to_str().unwrap(),
+    ]);
+    assert!(made);
+    let identities = vec![authority.sign(&["a.test"]).identity(), Identity::files(crt, key)];
+    let (server, _) = serve(TlsSettings { identities, ..TlsSettings::default() });
+    let address = server.addresses()[0].address().unwrap().to_string();
+    let (_, list) = openssl(&["ciphers", "-s", "-v", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"]);
+    let old = list.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    });
+    let old: Vec<_> = old.filter(|(_, version)| version != "TLSv1.3").collect();
+    assert!(old.len() > 50, "{list}");
+    // Several at a time: each is a process.
+    let accepted: Vec<String> = std::thread::scope(|scope| {
+        let parts = old.chunks(old.len().div_ceil(4));
+        let tasks = parts.map(|part| {
+            let address = &address;
+            scope.spawn(move || {
+                let accepts = |name: &&String| {
+                    let suite = format!("{name}:@SECLEVEL=0");
+                    openssl(&[
+                        "s_client",
+                        "-connect",
+                        address,
+                        "-servername",
+                        "a.test",
+                        "-max_protocol",
+                        "TLSv1.2",
+                        "-cipher",
+                        &suite,
+                    ])
+                    .0
+                };
+                part.iter().map(|(name, _)| name).filter(accepts).cloned().collect::<Vec<_>>()
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        tasks.into_iter().flat_map(|task| task.join().unwrap()).collect()
+    });
+    let mut accepted = accepted;
+    accepted.sort();
+    assert_eq!(
+        accepted,
+        [
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            "ECDHE-RSA-AES128-GCM-SHA256",
+            "ECDHE-RSA-AES256-GCM-SHA384",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+        ]
+    );
+    for (option, is_accepted) in
+        [("-tls1", false), ("-tls1_1", false), ("-tls1_2", true), ("-tls1_3", true)]
+    {
+        let (connected, _) =
+            openssl(&["s_client", "-connect", &address, option, "-cipher", "ALL:@SECLEVEL=0"]);
+        assert_eq!(connected, is_accepted, "{option}");
+    }
+    stop(server);
+}
+
+#[test]
+fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
+    let authority = Authority::new("root");
+    let [first, second, third] = [&["a.test"][..], &["b2.test", "*.b.test"], &["x.b.test"]]
+        .map(|names| authority.sign(names));
+    let identities = [&first, &second, &third].map(Signed::identity).to_vec();
+    let (server, _) = serve(TlsSettings { identities, ..TlsSettings::default() });
+    for (name, expected) in [
+        ("a.test", Some(&first)),
+        ("A.Test", Some(&first)),
+        ("b2.test", Some(&second)),
+        ("y.b.test", Some(&second)),
+        ("x.b.test", Some(&third)),
+        // The first, which the client does not believe.
+        ("z.y.b.test", None),
+        ("b.test", None),
+        ("c.test", None),
+        ("127.0.0.1", None),
+    ] {
+        let client = Client::connect(&server, &client_config(&authority), name);
+        match (client, expected) {
+            (Ok(client), Some(expected)) => {
+                let shown = &client.tls.peer_certificates().unwrap()[0];
+                assert_eq!(*shown, expected.der(), "{name}");
+            }
+            (Err(error), None) => {
+                assert!(error.to_string().contains("not valid for name"), "{error}")
+            }
+            (client, _) => panic!("{name}: {:?}", client.map(|_| ())),
+        }
+    }
+    stop(server);
+}
+
+#[test]
+fn clients_with_and_without_a_certificate() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let server_identity = ours.sign(&["a.test"]).identity();
+    let (known, unknown) = (ours.sign(&["client"]), theirs.sign(&["client"]));
+    let roots = || Roots::pem(ours.pem.as_str());
+    for (auth, without, with_known, with_unknown) in [
+        (ClientAuth::None, Some("0"), Some("0"), Some("0")),
+        (ClientAuth::Optional(roots()), Some("0"), Some("1"), None),
+        (ClientAuth::Required(roots()), None, Some("1"), None),
+    ] {
+        let case = format!("{auth:?}");
+        let settings = TlsSettings { client_auth: auth, ..with_identity(server_identity.clone()) };
+        let (server, heard) = serve(settings);
+        for version in [&TLS12, &TLS13] {
+            for (identity, expected) in
+                [(None, without), (Some(&known), with_known), (Some(&unknown), with_unknown)]
+            {
+                let provider = aws_lc_rs::default_provider();
+                let config = client_of(&ours, provider, &[version], identity);
+                // In TLS 1.3 a client hears only later that it is not let in.
+                let seen = Client::connect(&server, &config, "a.test").and_then(|mut client| {
+                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    client.response()
+                });
+                let seen = seen.ok().map(|seen| seen.text().split(' ').nth(3).unwrap().to_owned());
+                assert_eq!(seen.as_deref(), expected, "{case} {version:?}");
+                if expected.is_none() {
+                    let (kind, _) = heard.recv_timeout(PATIENCE).unwrap();
+                    assert_eq!((kind, kind.fault()), (ErrorKind::TlsFailed, Fault::Peer));
+                }
+            }
+        }
+        stop(server);
+    }
+}
+
+// -- sessions that go on
+
+#[test]
+fn tickets_are_good_where_the_keys_and_the_rule_for_clients_are_the_same() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let folder = tempfile::tempdir().unwrap();
+    let [keys, rotated, others] =
+        ["keys", "rotated", "others"].map(|name| folder.path().join(name));
+    fs::write(&keys, [1; 48]).unwrap();
+    fs::write(&rotated, [[2; 48], [1; 48]].concat()).unwrap();
+    fs::write(&others, [3; 48]).unwrap();
+    let settings = |keys: Option<&Path>, client_auth| TlsSettings {
+        ticket_keys: keys.map(Path::to_owned),
+        client_auth,
+        ..with_identity(identity.clone())
+    };
+    let optional = || ClientAuth::Optional(Roots::pem(authority.pem.as_str()));
+    let (first, _) = serve(settings(Some(&keys), ClientAuth::None));
+    for (case, second, resumed) in [
+        ("the same keys", settings(Some(&keys), ClientAuth::None), true),
+        ("a newer key in front", settings(Some(&rotated), ClientAuth::None), true),
+        ("other keys", settings(Some(&others), ClientAuth::None), false),
+        ("keys of its own", settings(None, ClientAuth::None), false),
+        ("another rule for clients", settings(Some(&keys), optional()), false),
+    ] {
+        let (second, _) = serve(second);
+        for version in [&TLS12, &TLS13] {
+            let provider = aws_lc_rs::default_provider();
+            let mut config = client_of(&authority, provider, &[version], None);
+            config.resumption = Resumption::in_memory_sessions(8);
+            for (server, expected) in [(&first, false), (&first, true), (&second, resumed)] {
+                let mut client = Client::connect(server, &config, "a.test").unwrap();
+                assert_eq!(client.get("/").status, 200);
+                let kind = client.tls.handshake_kind().unwrap();
+                assert_eq!(kind == HandshakeKind::Resumed, expected, "{case}, {version:?}");
+            }
+        }
+        stop(second);
+    }
+    stop(first);
+}
+
+// -- files that change
+
+#[test]
+fn files_are_read_anew_when_they_change_or_when_it_is_asked_for() {
+    let authority = Authority::new("root");
+    let [first, second, third] = [1, 2, 3].map(|_| authority.sign(&["a.test"]));
+    let folder = tempfile::tempdir().unwrap();
+    first.write(folder.path());
+    let tls = Tls::new(TlsSettings {
+        check_files_every: Duration::from_millis(10),
+        ..with_identity(in_folder(&folder))
+    });
+    let tls = tls.unwrap();
+    let (server, heard) = serve_with(&tls, Settings::default());
+    let config = client_config(&authority);
+    let shown = || {
+        let client = Client::connect(&server, &config, "a.test").unwrap();
+        client.tls.peer_certificates().unwrap()[0].clone().into_owned()
+    };
+    assert_eq!(shown(), first.der());
+    let mut old = Client::connect(&server, &config, "a.test").unwrap();
+
+    // The certificate first and its key later: what does not fit is told once, and not used.
+    fs::write(folder.path().join("crt"), &second.certificate).unwrap();
+    let (kind, reason) = heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(kind, ErrorKind::InvalidSetting);
+    assert!(reason.contains("does not belong to the certificate in"), "{reason}");
+    assert_eq!(shown(), first.der());
+    assert!(tls.reload().is_err());
+    fs::write(folder.path().join("key"), &second.key).unwrap();
+    until("the new one is shown", || shown() == second.der());
+    assert_eq!(old.get("/").status, 200, "who is connected stays so");
+
+    // By a link to another folder, as some swap all at once.
+    let swapped = folder.path().join("swapped");
+    fs::create_dir(&swapped).unwrap();
+    third.write(&swapped);
+    for name in ["key", "crt"] {
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(swapped.join(name), &link).unwrap();
+        fs::rename(link, folder.path().join(name)).unwrap();
+    }
+    until("the third is shown", || shown() == third.der());
+    stop(server);
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let authority = Authority::new("root");
+    let [one, other] = [1, 2].map(|_| authority.sign(&["a.test"]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("crt"), &one.certificate).unwrap();
+    fs::write(path("key"), &one.key).unwrap();
+    fs::write(path("other"), &other.key).unwrap();
+    fs::write(path("empty"), "").unwrap();
+    fs::write(
+        path("encrypted"),
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    )
+    .unwrap();
+    fs::write(path("cut"), &one.key[..80]).unwrap();
+    fs::write(path("47"), [0; 47]).unwrap();
+    let files = |crt: &str, key: &str| with_identity(Identity::files(path(crt), path(key)));
+    let roots = ClientAuth::Required(Roots::file(path("empty")));
+    for (settings, expected) in [
+        (TlsSettings::default(), "needs a certificate"),
+        (files("crt", "key"), ""),
+        (files("crt", "other"), "the key in ?/other does not belong to the certificate in ?/crt"),
+        (files("missing", "key"), "cannot read ?/missing"),
+        (files("crt", "missing"), "cannot read ?/missing"),
+        (files("empty", "key"), "?/empty holds no certificate"),
+        (files("key", "key"), "?/key holds no certificate"),
+        (files("crt", "crt"), "?/crt holds no private key"),
+        (files("crt", "cut"), "?/cut is not sound PEM"),
+        (files("crt", "encrypted"), "the key in ?/encrypted is encrypted"),
+        (
+            TlsSettings { ticket_keys: Some(path("47")), ..files("crt", "key") },
+            "?/47 has 47 bytes, and keys of session tickets have 48 each",
+        ),
+        (TlsSettings { client_auth: roots, ..files("crt", "key") }, "?/empty holds no certificate"),
+    ] {
+        let expected = expected.replace('?', folder.path().to_str().unwrap());
+        let error = Tls::new(settings).err().map(|error| (error.kind(), error.to_string()));
+        match error {
+            None => assert_eq!(expected, ""),
+            Some((kind, reason)) => {
+                assert_eq!(kind, ErrorKind::InvalidSetting);
+                assert!(
+                    !expected.is_empty() && reason.contains(&expected),
+                    "{reason}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
+// -- clients that do not do as they should
+
+#[test]
+fn what_is_no_tls_is_answered_in_its_own_words() {
+    let authority = Authority::new("root");
+    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for (sent, answer, reason) in [
+        (
+            &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            "without TLS",
+        ),
+        (b"PRI * HTTP/2.0\r\n\r\n", b"HTTP/1.1 400 ", "without TLS"),
+        // Alert, fatal, decode_error (RFC 8446 §6.2), or unexpected_message.
+        (b"\x00garbage garbage garbage", b"\x15\x03", "handshake failed"),
+        (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", b"\x15\x03", "handshake failed"),
+        (b"\x17\x03\x03\x00\x05hello", b"\x15\x03", "handshake failed"),
+        // A hello that is cut short.
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"", "closed"),
+    ] {
+        let mut socket = connect(&server);
+        socket.write_all(sent).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let came = rest(&socket);
+        assert!(came.starts_with(answer), "{}: {}", sent.escape_ascii(), came.escape_ascii());
+        assert_eq!(came.is_empty(), answer.is_empty(), "{}", sent.escape_ascii());
+        let (kind, heard) = heard.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(kind.fault(), Fault::Peer);
+        assert!(heard.contains(reason), "{}: {heard}", sent.escape_ascii());
+        if answer.starts_with(b"HTTP") {
+            assert!(Seen::parse(&came, false).unwrap().text().contains("https://"));
+        }
+    }
+    // Who says nothing is not worth a word.
+    drop(connect(&server));
+    Client::connect(&server, &client_config(&authority), "a.test").unwrap().get("/");
+    assert!(heard.try_recv().is_err());
+    stop(server);
+}
+
+#[test]
+fn a_protocol_that_nobody_speaks_is_refused() {
+    let authority = Authority::new("root");
+    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for (offered, chosen) in [
+        (&["http/1.1"][..], Ok(Some("http/1.1"))),
+        (&["x", "http/1.1"], Ok(Some("http/1.1"))),
+        (&[], Ok(None)),
+        (&["x"], Err("NoApplicationProtocol")),
+    ] {
+        let mut config = client_config(&authority);
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        match (Client::connect(&server, &config, "a.test"), chosen) {
+            (Ok(client), Ok(chosen)) => {
+                assert_eq!(client.tls.alpn_protocol(), chosen.map(str::as_bytes));
+            }
+            (Err(error), Err(alert)) => {
+                assert!(error.to_string().contains(alert), "{error}");
+                assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TlsFailed);
+            }
+            (client, _) => panic!("{offered:?}: {:?}", client.map(|_| ())),
+        }
+    }
+    stop(server);
+    let http1 = Settings { http2: false, ..Settings::default() };
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let (server, _) = serve_with(&tls, http1);
+    let mut config = client_config(&authority);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let client = Client::connect(&server, &config, "a.test").unwrap();
+    assert_eq!(client.tls.alpn_protocol(), Some(&b"http/1.1"[..]));
+    stop(server);
+}
+
+#[test]
+fn a_handshake_has_a_deadline_however_many_bytes_come() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let tls = Tls::new(with_identity(identity)).unwrap();
+    let settings = Settings { head_timeout: Duration::from_millis(200), ..Settings::default() };
+    let (server, heard) = serve_with(&tls, settings);
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut hello = Vec::new();
+    let config = Arc::new(client_config(&authority));
+    ClientConnection::new(config, name).unwrap().write_tls(&mut hello).unwrap();
+    let socket = connect(&server);
+    socket.set_nodelay(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = hello[..hello.len() - 1].iter();
+    let mut is_closed = false;
+    until("the server has had enough", || {
+        if let Some(&byte) = bytes.next() {
+            is_closed |= (&socket).write(&[byte]).is_err();
+        }
+        let mut buffer = [0; 64];
+        match (&socket).read(&mut buffer) {
+            Ok(0) => is_closed = true,
+            Ok(_) => panic!("there was nothing to answer"),
+            Err(error) => is_closed |= error.kind() != IoKind::WouldBlock,
+        }
+        is_closed
+    });
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TooSlow);
+    stop(server);
+}
+
+#[test]
+fn a_body_that_is_cut_does_not_pass_for_a_whole_one() {
+    let authority = Authority::new("root");
+    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config(&authority);
+    for (says_goodbye, framing) in [
+        (false, "Content-Length: 100000"),
+        (true, "Content-Length: 100000"),
+        (false, "Transfer-Encoding: chunked"),
+        (true, "Transfer-Encoding: chunked"),
+    ] {
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("POST /count HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        client.send("5\r\nhello\r\n");
+        if says_goodbye {
+            client.tls.send_close_notify();
+            client.flush().unwrap();
+        }
+        client.socket.shutdown(Shutdown::Write).unwrap();
+        let (kind, _) = heard.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(kind, ErrorKind::BodyIncomplete, "{framing}, {says_goodbye}");
+        // To leave before the answer would be another error.
+        while let Ok(true) = client.receive() {}
+    }
+    // Between requests it is nobody's error.
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    client.get("/");
+    drop(client);
+    let mut last = Client::connect(&server, &config, "a.test").unwrap();
+    last.get("/");
+    assert!(heard.try_recv().is_err());
+    stop(server);
+}
+
+// -- what goes over the wire
+
+#[test]
+fn bodies_both_ways() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let body: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
+    for version in [&TLS12, &TLS13] {
+        let config = client_of(&authority, aws_lc_rs::default_provider(), &[version], None);
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!(
+            "POST /count HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ));
+        client.send(&body);
+        assert_eq!(client.response().unwrap().text(), body.len().to_string());
+        // Less than the buffers between us hold, for this client reads only when it has sent.
+        for length in [1, 1_300, 1_301, 16_384, 100_000] {
+            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
+            client.send(&body[..length]);
+            assert!(client.response().unwrap().body == body[..length], "{length}");
+        }
+        assert_eq!(client.get("/5000000").body.len(), 5_000_000);
+    }
+    stop(server);
+}
+
+#[test]
+fn files_and_parts_of_them() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.bin");
+    let contents: Vec<u8> = (0..3 << 20).map(|n: u32| (n / 3 % 251) as u8).collect();
+    fs::write(&path, &contents).unwrap();
+    FILE.set(path).unwrap();
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    assert!(client.get("/file").body == contents);
+    for (range, expected) in [
+        ("bytes=0-0", &contents[..1]),
+        ("bytes=100000-299999", &contents[100_000..300_000]),
+        ("bytes=-70000", &contents[contents.len() - 70_000..]),
+    ] {
+        client.send(format!("GET /file HTTP/1.1\r\nHost: a\r\nRange: {range}\r\n\r\n"));
+        let response = client.response().unwrap();
+        assert_eq!(response.status, 206);
+        assert!(response.body == expected, "{range}");
+    }
+    stop(server);
+}
+
+#[test]
+fn records_are_small_at_first_and_large_later() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_of(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    client.get("/");
+    client.wire.clear();
+    client.get("/1000000");
+    let records = client.records();
+    // What TLS 1.3 adds to a record: the type of its contents and 16 bytes of a tag.
+    let (small, large) = records.split_at(records.iter().position(|n| *n > 1_317).unwrap());
+    let small: usize = small.iter().map(|length| length - 17).sum();
+    assert!((60_000..=65_536 + 1_300).contains(&small), "{records:?}");
+    assert!(large.iter().filter(|length| **length == 16_384 + 17).count() > 50, "{records:?}");
+    stop(server);
+}
+
+#[test]
+fn keys_change_when_the_client_wants_that() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_of(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    for _ in 0..5 {
+        assert_eq!(client.get("/").status, 200);
+        client.tls.refresh_traffic_keys().unwrap();
+        assert_eq!(client.get("/100000").body.len(), 100_000);
+    }
+    stop(server);
+}
+
+#[test]
+fn what_comes_by_tls_is_not_sent_to_https() {
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let app = (async |_: Request| Response::text("ok")).with(Canonical::new().https());
+    let server = Server::new(app).workers(1).listen_tls("127.0.0.1:0", &tls).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let [secure, plain] = server.addresses() else { panic!("two addresses") };
+    assert_eq!((secure.is_secure(), plain.is_secure()), (true, false));
+    assert!(secure.to_string().starts_with("https://127.0.0.1:"), "{secure}");
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    assert_eq!(client.get("/").status, 200);
+    let mut socket = TcpStream::connect(plain.address().unwrap()).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(Seen::parse(&rest(&socket), false).unwrap().status, 308);
+    stop(server);
+}
+
+#[test]
+fn the_end_is_announced() {
+    let authority = Authority::new("root");
+    let settings = Settings { idle_timeout: Duration::from_millis(50), ..Settings::default() };
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let (server, _) = serve_with(&tls, settings);
+    for request in [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ] {
+        let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+        client.send(request);
+        assert_eq!(client.response().unwrap().status, 200);
+        // Without a close_notify this is an error.
+        while client.receive().unwrap() {}
+        assert_eq!(client.tls.reader().read(&mut [0]).unwrap(), 0, "{request}");
+    }
+    stop(server);
+}
+
+#[test]
+fn a_response_that_is_cut_looks_cut() {
+    let authority = Authority::new("root");
+    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for version in ["1.0", "1.1"] {
+        let config = client_config(&authority);
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("GET /cut HTTP/{version}\r\nHost: a\r\n\r\n"));
+        let end = loop {
+            match client.receive() {
+                Ok(true) => {}
+                end => break end,
+            }
+        };
+        assert!(end.is_err(), "to a client of HTTP/1.0 this is the whole body");
+        assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::BodyFailed);
+    }
+    stop(server);
+}
+
+#[test]
+fn connections_are_handed_over_decrypted() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    let upgrade = "Connection: upgrade\r\nUpgrade: shout";
+    // The first words come with the request.
+    client.send(format!("GET /shout HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n\r\nhel"));
+    client.send("lo");
+    client.tls.send_close_notify();
+    client.flush().unwrap();
+    while client.receive().unwrap() {}
+    let came = String::from_utf8(client.came).unwrap();
+    assert!(came.starts_with("HTTP/1.1 101 ") && came.ends_with("\r\n\r\nHELLO"), "{came}");
+    stop(server);
+}
+
+#[test]
+fn it_works_over_unix_sockets() {
+    let authority = Authority::new("root");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let server = Server::new(app).workers(1);
+    let server = server.listen_tls(format!("unix:{}", path.display()), &tls).unwrap();
+    let server = server.start().unwrap();
+    assert_eq!(server.addresses()[0].to_string(), format!("https+unix:{}", path.display()));
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
+    let mut socket = UnixStream::connect(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+    stream.write_all(b"GET /200000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut came = Vec::new();
+    stream.read_to_end(&mut came).unwrap();
+    assert_eq!(Seen::parse(&came, false).unwrap().body.len(), 200_000);
+    stop(server);
+}
+
+#[test]
+fn the_preface_of_a_proxy_comes_before_the_handshake() {
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    let (server, _) = serve_with(&tls, Settings { proxies, ..Settings::default() });
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
+    let mut socket = connect(&server);
+    // In one packet with the hello.
+    let mut begin = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n".to_vec();
+    tls.write_tls(&mut begin).unwrap();
+    socket.write_all(&begin).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut came = Vec::new();
+    stream.read_to_end(&mut came).unwrap();
+    assert!(Seen::parse(&came, false).unwrap().text().ends_with("https"));
+    stop(server);
+}
+
+#[test]
+fn handshakes_of_many_do_not_hold_up_who_is_connected() {
+    const CLIENTS: usize = 64;
+    let authority = Authority::new("root");
+    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config(&authority);
+    let mut connected = Client::connect(&server, &config, "a.test").unwrap();
+    std::thread::scope(|scope| {
+        let newcomers: Vec<_> = (0..CLIENTS)
+            .map(|_| scope.spawn(|| Client::connect(&server, &config, "a.test").unwrap().get("/")))
+            .collect();
+        for _ in 0..100 {
+            assert_eq!(connected.get("/").status, 200);
+        }
+        for newcomer in newcomers {
+            assert_eq!(newcomer.join().unwrap().status, 200);
+        }
+    });
+    assert!(heard.try_recv().is_err());
+    stop(server);
+}
