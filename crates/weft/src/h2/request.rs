@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::h1::framing;
@@ -37,7 +37,8 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     if map.len() > limits.fields {
         return Err(Error::new(ErrorKind::HeadTooLarge, "the head has too many fields"));
     }
-    let host = authority(parts)?;
+    let known = Known::find(map)?;
+    let host = authority(parts, known.host)?;
     // A little too much if `Host` was there. What is added beyond that is rare.
     let mut lines = Lines::with_capacity(target.len() + "host".len() + host.len() + size(map))?;
     let whole = lines.part(target);
@@ -47,15 +48,40 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     }
     write_fields(&mut lines, map)?;
     let names = framing::target(&method, whole, &lines.text)?;
-    let expects_continue = match map.get(EXPECT) {
-        None => false,
-        Some(value) if value.as_bytes().eq_ignore_ascii_case(b"100-continue") => true,
-        Some(_) => return Err(Error::new(ErrorKind::ExpectationFailed, "an unknown expectation")),
-    };
-    let length = map.get(CONTENT_LENGTH).and_then(|n| framing::content_length(n.as_bytes()));
     let is_tunnel = protocol.is_some() || method == Method::CONNECT;
     let head = Head::new(method, Version::HTTP_2, whole, names, lines.into_headers());
-    Ok(Asked { head, expects_continue, length, is_tunnel })
+    Ok(Asked { head, expects_continue: known.expects_continue, length: known.length, is_tunnel })
+}
+
+/// What the fields say that matters here. Looked for in passing, for to look names up in the
+/// map costs more.
+#[derive(Default)]
+struct Known<'a> {
+    host: Option<&'a HeaderValue>,
+    expects_continue: bool,
+    length: Option<u64>,
+}
+
+impl Known<'_> {
+    fn find(map: &HeaderMap) -> Result<Known<'_>> {
+        let mut known = Known::default();
+        for (name, value) in map {
+            if *name == HOST {
+                if known.host.replace(value).is_some() {
+                    return Err(Error::malformed("more than one Host"));
+                }
+            } else if *name == CONTENT_LENGTH {
+                known.length = framing::content_length(value.as_bytes());
+            } else if *name == EXPECT {
+                if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+                    let reason = "an unknown expectation";
+                    return Err(Error::new(ErrorKind::ExpectationFailed, reason));
+                }
+                known.expects_continue = true;
+            }
+        }
+        Ok(known)
+    }
 }
 
 /// Method and target, in the form that they would have over HTTP/1.
@@ -80,15 +106,9 @@ fn target<'a>(parts: &'a Parts, extended: bool, limits: &Limits) -> Result<(Meth
 }
 
 /// The host that the request is for (RFC 9113 §8.3.1).
-fn authority(parts: &Parts) -> Result<&str> {
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    let host = match (hosts.next(), hosts.next()) {
-        (_, Some(_)) => return Err(Error::malformed("more than one Host")),
-        (None, _) => None,
-        (Some(host), None) => {
-            Some(host.to_str().map_err(|_| Error::malformed("not a valid host and port"))?)
-        }
-    };
+fn authority<'a>(parts: &'a Parts, host: Option<&'a HeaderValue>) -> Result<&'a str> {
+    let host = host.map(HeaderValue::to_str).transpose();
+    let host = host.map_err(|_| Error::malformed("not a valid host and port"))?;
     let authority = match (parts.uri.authority(), host) {
         (None, None) => return Err(Error::malformed("neither :authority nor Host")),
         (None, Some(host)) => host,
