@@ -149,8 +149,9 @@ impl Deadline {
 /// a credit of time that waiting uses up and moved bytes earn back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    credit: Duration,
-    most: Duration,
+    /// In microseconds. It may fall a little below zero, for a wait is measured in ticks.
+    credit: i64,
+    most: i64,
     bytes_per_second: u32,
     /// Since when we wait, on the worker's clock in milliseconds.
     waiting_since: Option<u64>,
@@ -158,9 +159,10 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(settings: &Settings) -> Pace {
+        let most = micros(settings.stall_timeout);
         Pace {
-            credit: settings.stall_timeout,
-            most: settings.stall_timeout,
+            credit: most,
+            most,
             bytes_per_second: settings.min_bytes_per_second.max(1),
             waiting_since: None,
         }
@@ -171,7 +173,11 @@ impl Pace {
         if self.waiting_since.is_none() || !deadline.is_set() {
             // It is not set any more if a head has come meanwhile, whose end cleared it.
             self.waiting_since.get_or_insert(deadline.0.clock.now());
-            deadline.set(self.credit);
+            deadline.set(Duration::from_micros(self.credit.max(0) as u64));
+        }
+        // A deadline that is set anew with each byte would never come: not in debt.
+        if self.credit < -micros(deadline.0.clock.tick) {
+            return Poll::Ready(());
         }
         deadline.poll_over(cx)
     }
@@ -184,10 +190,15 @@ impl Pace {
         self.credit = self.credit_after(waited, bytes);
     }
 
-    fn credit_after(&self, waited: Duration, bytes: usize) -> Duration {
-        let earned = Duration::from_secs_f64(bytes as f64 / f64::from(self.bytes_per_second));
-        self.credit.saturating_sub(waited).saturating_add(earned).min(self.most)
+    fn credit_after(&self, waited: Duration, bytes: usize) -> i64 {
+        let earned = bytes as u64 * 1_000_000 / u64::from(self.bytes_per_second);
+        let earned = i64::try_from(earned).unwrap_or(i64::MAX);
+        self.credit.saturating_sub(micros(waited)).saturating_add(earned).min(self.most)
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Measures how long an exchange takes, or how old something is.
@@ -226,10 +237,10 @@ mod tests {
             (5_000, 0, 15_000),
             (5_000, 500, 16_000),
             (5_000, 1 << 30, 20_000),
-            (30_000, 1, 2),
+            (30_000, 1, -9_998),
         ] {
             let credit = pace.credit_after(Duration::from_millis(waited), bytes);
-            assert_eq!(credit, Duration::from_millis(left), "{waited} ms, {bytes} bytes");
+            assert_eq!(credit, left * 1_000, "{waited} ms, {bytes} bytes");
         }
     }
 }

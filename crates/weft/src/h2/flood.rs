@@ -25,9 +25,11 @@ const UNIT: u64 = 256;
 const SECOND: u64 = 50 * UNIT;
 
 /// A frame costs one unit, and one that takes a request back ten: the request has cost more
-/// than its frame.
+/// than its frame. Room in a window costs little: some clients give it for each byte that
+/// they get.
 const FRAME: u64 = UNIT;
 const RESET: u64 = 10 * UNIT;
+const WINDOW: u64 = UNIT / 8;
 
 /// The credit of a client, and where in its frames it is.
 pub(super) struct Flood {
@@ -96,8 +98,9 @@ fn cost(kind: u8, flags: u8, length: usize) -> u64 {
         1 => 0,
         // RST_STREAM
         3 => RESET,
-        // PRIORITY, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION, empty DATA, and what
-        // is not known.
+        // WINDOW_UPDATE
+        8 => WINDOW,
+        // PRIORITY, SETTINGS, PING, GOAWAY, CONTINUATION, empty DATA, and what is not known.
         _ => FRAME,
     }
 }
@@ -131,7 +134,7 @@ mod tests {
             ("RST_STREAM", frame(3, 0, 4), 200, 210),
             ("SETTINGS", frame(4, 0, 6), 2_000, 2_200),
             ("PING", frame(6, 0, 8), 2_000, 2_200),
-            ("WINDOW_UPDATE", frame(8, 0, 4), 2_000, 2_200),
+            ("WINDOW_UPDATE", frame(8, 0, 4), 16_000, 30_000),
             ("CONTINUATION", frame(9, 0, 0), 2_000, 2_100),
             ("unknown", frame(200, 0, 0), 2_000, 2_100),
         ] {

@@ -243,8 +243,9 @@ fn builder(settings: &Settings) -> Builder {
         .initial_connection_window_size(window)
         .initial_window_size((window / 4).max(LEAST_WINDOW_BYTES))
         .max_send_buffer_size(settings.max_gathered_bytes)
-        .max_local_error_reset_streams(Some(MOST_RESETS))
-        .max_pending_accept_reset_streams(MOST_RESETS);
+        .max_concurrent_reset_streams(MOST_REMEMBERED)
+        .max_local_error_reset_streams(Some(MOST_ERRORS))
+        .max_pending_accept_reset_streams(MOST_TAKEN_BACK);
     builder
 }
 
@@ -252,9 +253,17 @@ fn builder(settings: &Settings) -> Builder {
 const LEAST_WINDOW_BYTES: u32 = 65_535;
 const MOST_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
-/// So many streams may be reset, because of errors or before they are accepted, until the
-/// client is taken for an attacker.
-const MOST_RESETS: usize = 100;
+/// So many streams may be reset because of errors of the client, in the whole life of a
+/// connection, until it is taken for an attack.
+const MOST_ERRORS: usize = 1_000;
+
+/// So many requests of one read may have been taken back already when they are looked at.
+const MOST_TAKEN_BACK: usize = 100;
+
+/// So many streams are remembered for a second after they were reset because the application
+/// left a body unread. A client that has not heard of it sends on, which is no error then; to
+/// a stream that is forgotten it is one.
+const MOST_REMEMBERED: usize = 512;
 
 fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the first request came too slowly")

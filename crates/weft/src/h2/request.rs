@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -71,7 +72,12 @@ impl Known<'_> {
                     return Err(Error::malformed("more than one Host"));
                 }
             } else if *name == CONTENT_LENGTH {
-                known.length = framing::content_length(value.as_bytes());
+                let length = framing::content_length(value.as_bytes());
+                let length = length
+                    .ok_or_else(|| Error::malformed("Content-Length is not one decimal number"))?;
+                if known.length.replace(length).is_some() {
+                    return Err(Error::malformed("more than one Content-Length"));
+                }
             } else if *name == EXPECT {
                 if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
                     let reason = "an unknown expectation";
@@ -91,7 +97,10 @@ fn target<'a>(parts: &'a Parts, extended: bool, limits: &Limits) -> Result<(Meth
         let authority = authority.ok_or_else(|| Error::malformed("CONNECT wants an authority"))?;
         return Ok((Method::CONNECT, authority.as_str().as_bytes()));
     }
-    let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let path = parts.uri.path_and_query();
+    // A path that was not sent looks like a slash, but is not equal to one.
+    let path = path.filter(|path| **path != "/" || **path == PathAndQuery::from_static("/"));
+    let path = path.map_or("", |path| path.as_str());
     if path.len() > limits.request_line {
         return Err(Error::new(ErrorKind::TargetTooLong, "the request target is too long"));
     }
@@ -232,6 +241,19 @@ mod tests {
             ("GET", "http://a/", &[("x", "1\t")], ErrorKind::Malformed),
             ("CONNECT", "a", &[], ErrorKind::Malformed),
             ("GET", "http://a/", &[("expect", "miracles")], ErrorKind::ExpectationFailed),
+            (
+                "GET",
+                "http://a/",
+                &[("expect", "100-continue"), ("expect", "miracles")],
+                ErrorKind::ExpectationFailed,
+            ),
+            ("PUT", "http://a/", &[("content-length", "")], ErrorKind::Malformed),
+            (
+                "PUT",
+                "http://a/",
+                &[("content-length", "5"), ("content-length", "5")],
+                ErrorKind::Malformed,
+            ),
             ("GET", "http://a/234567890123456789012345678901", &[], ErrorKind::TargetTooLong),
             (
                 "GET",

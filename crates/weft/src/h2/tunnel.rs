@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use ::h2::{Reason, RecvStream, SendStream};
+use ::h2::{RecvStream, SendStream};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -82,10 +82,12 @@ impl AsyncWrite for Tunnel {
     }
 }
 
-/// The stream ends for the client, too, when nobody has it any more.
+/// The stream ends for the client, too, when nobody has it any more. What was written before
+/// still arrives, as on a socket that is closed; a reset would take it back.
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.outgoing.send_reset(Reason::CANCEL);
+        // It fails if this direction has ended already.
+        let _ = self.outgoing.send_data(Bytes::new(), true);
     }
 }
 

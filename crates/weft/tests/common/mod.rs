@@ -1,6 +1,7 @@
 //! What the tests share: a server's address, and responses read as data.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod frames;
 pub mod tree;
 
 use std::io::{ErrorKind, Read, Write};
