@@ -1,4 +1,4 @@
-//! A whole connection: whatever comes, the engine ends it, and answers each request once.
+//! A whole connection of HTTP/1: whatever comes, the engine ends it, and answers each request once.
 #![no_main]
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn run(holds: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
             response.with_header(HeaderName::from_static("x-call"), call.to_string())
         }
     };
-    let settings = Settings { max_body_bytes: 1 << 16, ..Settings::default() };
+    let settings = Settings { max_body_bytes: 1 << 16, http2: false, ..Settings::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (client, server) = tokio::io::duplex(holds);

@@ -40,7 +40,7 @@ use self::wire::Wire;
 use crate::app::Application;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::settings::{Disconnect, Settings};
+use crate::settings::Disconnect;
 use crate::worker::Worker;
 
 pub(crate) use self::incoming::Incoming;
@@ -106,7 +106,7 @@ where
     F: Future<Output = ()>,
 {
     async fn run(&mut self) -> Result<()> {
-        let mut handshake = builder(&self.worker.settings).handshake(self.wire.clone());
+        let mut handshake = builder(self.worker).handshake(self.wire.clone());
         let shaken = poll_fn(|cx| match Pin::new(&mut handshake).poll(cx) {
             Poll::Ready(frames) => Poll::Ready(frames.map_err(|error| self.wire.failure(error))),
             Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
@@ -233,13 +233,14 @@ where
 }
 
 /// What the client is told of our limits, and what the crate h2 has to keep to.
-fn builder(settings: &Settings) -> Builder {
+fn builder<A>(worker: &Worker<A>) -> Builder {
+    let settings = &worker.settings;
     let window = settings.body_window_bytes.clamp(LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES);
     let mut builder = Builder::new();
     builder
         .enable_connect_protocol()
         .max_concurrent_streams(settings.max_concurrent_streams)
-        .max_header_list_size(settings.max_head_bytes as u32)
+        .max_header_list_size(worker.limits.head as u32)
         .initial_connection_window_size(window)
         .initial_window_size((window / 4).max(LEAST_WINDOW_BYTES))
         .max_send_buffer_size(settings.max_gathered_bytes)
