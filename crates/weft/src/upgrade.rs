@@ -158,6 +158,13 @@ impl AsyncWrite for Upgraded {
     }
 }
 
+/// A handler that ends is the end of the connection, which must not look as if it was cut.
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        self.writer.say_goodbye();
+    }
+}
+
 impl fmt::Debug for Upgraded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Upgraded({:?})", self.peer())

@@ -112,11 +112,14 @@ pub(crate) fn chunk_size(out: &mut Vec<u8>, size: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2).
+/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2). What frames a message is
+/// ours alone here, too, and nothing that may stand behind it (RFC 9110 §6.5.1).
 pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        field(out, name, value);
+        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && *name != CONNECTION {
+            field(out, name, value);
+        }
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -5,7 +5,7 @@
 //! dropped. No task and no channel stands between the application and the socket: the
 //! application's pace is the client's pace.
 
-use std::io::ErrorKind::UnexpectedEof;
+use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -225,8 +225,10 @@ impl Incoming {
                     let room = left.clamp(LEAST_READ_BYTES, READ_BYTES) as usize;
                     match reader.poll_fill(cx, room) {
                         Poll::Ready(Ok(0)) => return Poll::Ready(Err(incomplete())),
-                        // Behind TLS an end that nobody has announced is an error.
-                        Poll::Ready(Err(error)) if error.kind() == UnexpectedEof => {
+                        // A reset is such an end, too; behind TLS one that nobody has announced.
+                        Poll::Ready(Err(error))
+                            if matches!(error.kind(), ConnectionReset | UnexpectedEof) =>
+                        {
                             return Poll::Ready(Err(incomplete()));
                         }
                         Poll::Ready(Ok(bytes)) => {

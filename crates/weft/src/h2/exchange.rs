@@ -158,6 +158,17 @@ impl<'a, A: Application> Exchange<'a, A> {
         }
     }
 
+    /// If somebody still has the body that the client waits to send, such as the response that
+    /// is made of it, lets the client go on: behind the response's head it cannot be told.
+    fn send_last_continue(&mut self) {
+        let is_kept = |mut is_read: oneshot::Receiver<()>| {
+            is_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
+        };
+        if self.is_read.take().is_some_and(is_kept) {
+            self.send_interim(StatusCode::CONTINUE, |_| {});
+        }
+    }
+
     /// Sends the early hints that the application has left.
     fn send_hints(&mut self) {
         let hints = self.shared.take_hints();
@@ -233,6 +244,9 @@ impl<'a, A: Application> Exchange<'a, A> {
         let length = length.filter(|_| !is_bodiless(response.status));
         let message = response::head(self.worker, &response, length);
         let ends = head_only || is_bodiless(response.status) || length == Some(0);
+        if !ends {
+            self.send_last_continue();
+        }
         let outgoing = self.send_head(message, ends)?;
         let rest = match ends {
             true => Rest::Nothing,

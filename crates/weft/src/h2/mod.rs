@@ -40,7 +40,6 @@ use self::wire::Wire;
 use crate::app::Application;
 use crate::conn::Connection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::settings::Disconnect;
 use crate::worker::Worker;
 
 pub(crate) use self::incoming::Incoming;
@@ -114,9 +113,9 @@ where
         let mut frames = shaken.await?;
         let end = poll_fn(|cx| self.poll(&mut frames, cx)).await;
         drop(frames);
-        if self.worker.settings.disconnect == Disconnect::Detach {
-            while self.exchanges.next().await.is_some() {}
-        }
+        // Without their client the exchanges come to an end: at once if they are cancelled by
+        // that, in their own time if they are detached or have been handed over.
+        while self.exchanges.next().await.is_some() {}
         end
     }
 

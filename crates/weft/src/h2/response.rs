@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use ::h2::{Reason, SendStream};
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Body as _;
@@ -19,11 +19,13 @@ use crate::panic::guarded;
 use crate::response::Response;
 use crate::worker::Worker;
 
-/// Fields that belong to a connection, or to the engine (RFC 9113 §8.2.2).
-static NOT_SENT: [HeaderName; 6] = [
+/// Fields that belong to a connection, or to the engine (RFC 9113 §8.2.2). The crate h2 refuses
+/// to send most of them, and with them the whole response.
+static NOT_SENT: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
+    TE,
     TRANSFER_ENCODING,
     UPGRADE,
     CONTENT_LENGTH,
@@ -125,6 +127,9 @@ impl<'a, A> Outgoing<'a, A> {
         }
         if length.is_some() && left > 0 {
             return Err(wrong_length());
+        }
+        for name in &NOT_SENT {
+            trailers.remove(name);
         }
         if trailers.is_empty() {
             return self.send(Bytes::new(), true).await;
