@@ -10,22 +10,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Client, Ended, LONG_PATIENCE, Program, Signal, Weft, repository, tool, until};
-
-/// Runs a program to its end, which must be a success.
-#[track_caller]
-fn succeed(command: &mut Command) -> Ended {
-    let ended = Program::start(command).end_within(LONG_PATIENCE);
-    assert_eq!(ended.status, Ok(0), "{command:?}: {}{}", ended.stdout, ended.stderr);
-    ended
-}
-
-/// A program with as many descriptors as the system lets it have.
-fn with_descriptors(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"ulimit -n "$(ulimit -Hn)"; exec "$0" "$@""#]).arg(program);
-    command
-}
+use common::outside::{
+    browse, chromium, console, curl, heading, pattern, succeed, with_descriptors,
+};
+use common::{Client, Program, Signal, Weft, repository, tool, until};
 
 // -- the examples
 
@@ -140,36 +128,6 @@ fn h2load_has_100_000_requests_answered_on_1_000_connections() {
 
 // -- chromium
 
-/// Shows a page in a browser without a window: the document as it stands after all
-/// scripts, and what the browser has to say.
-#[track_caller]
-fn browse(url: &str) -> Ended {
-    let profile = tempfile::tempdir().unwrap();
-    succeed(chromium(profile.path()).args(["--dump-dom", url]))
-}
-
-/// The browser, which tells on stderr what pages write to its console.
-fn chromium(profile: &Path) -> Command {
-    let mut command = Command::new("chromium");
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]);
-    command.args(["--no-first-run", "--disable-background-networking"]);
-    command.args(["--disable-component-update", "--disable-sync"]);
-    command.arg(format!("--user-data-dir={}", profile.display()));
-    command.args(["--enable-logging=stderr", "--v=0"]);
-    command
-}
-
-/// What the page wrote to the browser's console, or the browser on its behalf.
-fn console(ended: &Ended) -> Vec<&str> {
-    ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect()
-}
-
-/// The first heading of a page, with its tags.
-fn heading(page: &str) -> &str {
-    let end = page.find("</h1>").expect("a heading");
-    &page[page.find("<h1").expect("a heading")..end]
-}
-
 #[test]
 fn chromium_shows_the_site_without_a_word_in_its_console() {
     if !tool("chromium") {
@@ -281,18 +239,6 @@ fn chromium_chats_over_a_websocket() {
 
 // -- curl
 
-/// `curl`, quiet unless something fails, and never by way of a proxy.
-fn curl() -> Command {
-    let mut command = Command::new("curl");
-    command.args(["--disable", "--silent", "--show-error", "--noproxy", "*"]);
-    command
-}
-
-/// Bytes that do not repeat with any power of two.
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8).collect()
-}
-
 #[test]
 fn curl_fetches_files_whole_with_each_version() {
     if !tool("curl") {
@@ -393,6 +339,12 @@ fn curl_gets_back_what_it_uploads() {
         ),
         (&["--data-binary", &whole], &["> POST /up HTTP/1.1", "> Content-Length: 20971520"]),
         (&["--http1.0", "--upload-file", file], &["> PUT /up HTTP/1.0"]),
+        (&["--http2-prior-knowledge", "--upload-file", file], &["> PUT /up HTTP/2"]),
+        // Without a length: in HTTP/2 nothing has to say that.
+        (
+            &["--http2-prior-knowledge", "--upload-file", file, "--header", "Content-Length:"],
+            &["> PUT /up HTTP/2"],
+        ),
     ];
     for (options, account) in cases {
         let mut command = curl();

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use clients::{Ask, Client, Cut, Reply, Site, Transport, everywhere, until};
 use common::PATIENCE;
 use common::tree::{Tree, pattern};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
@@ -1343,6 +1343,9 @@ fn failures_within_a_body_never_look_whole() {
     });
 }
 
+/// Fields of the request; status, `Content-Range` and body of the response.
+type Case<'a> = (Vec<(&'a str, String)>, u16, Option<&'a str>, &'a str);
+
 // -- files
 
 #[test]
@@ -1360,7 +1363,7 @@ fn files_with_preconditions_and_ranges() {
         assert_eq!(first.field("accept-ranges"), Some("bytes"));
         let etag = first.field("etag").expect("an ETag").to_owned();
         let date = first.field("last-modified").expect("a date").to_owned();
-        let cases: Vec<(Vec<(&str, String)>, u16, Option<&str>, &str)> = vec![
+        let cases: Vec<Case> = vec![
             (vec![], 200, None, "0123456789"),
             (vec![("range", "bytes=2-3".into())], 206, Some("bytes 2-3/10"), "23"),
             (vec![("range", "bytes=5-".into())], 206, Some("bytes 5-9/10"), "56789"),
@@ -2025,13 +2028,7 @@ fn a_long_stream_is_told_of_the_shutdown() {
                 Ok::<_, Error>(Bytes::from("goodbye"))
             };
             let hello = async { Ok(Bytes::from("hello ")) };
-            let parts: [Pin<Box<dyn Future<Output = Result<Bytes, Error>> + Send>>; 2] =
-                [Box::pin(hello), Box::pin(goodbye)];
-            let parts = stream::unfold(parts.into_iter(), async |mut parts| {
-                let part = parts.next()?.await;
-                Some((part, parts))
-            });
-            Response::body(Body::stream(parts))
+            Response::body(Body::stream(stream::once(hello).chain(stream::once(goodbye))))
         });
         let mut client = site.client().await;
         let mut response = client.send(Ask::get("/")).await.begin().await.unwrap();

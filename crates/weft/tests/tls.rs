@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{PATIENCE, Response as Seen, stop, until};
+use common::{PATIENCE, Response as Seen, stop, tool, until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -336,19 +336,6 @@ fn versions_and_suites() {
     }
     stop(both);
     stop(newest);
-}
-
-/// Whether an outside program is installed; see CONTRIBUTING.md.
-fn tool(name: &str) -> bool {
-    let is_there = std::process::Command::new(name).arg("version").output().is_ok();
-    if !is_there {
-        let required = std::env::var("WEFT_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-        assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
-        std::io::stderr()
-            .write_all(format!("SKIPPED: {name} is not installed\n").as_bytes())
-            .unwrap();
-    }
-    is_there
 }
 
 fn openssl(arguments: &[&str]) -> (bool, String) {
@@ -701,8 +688,13 @@ fn a_protocol_that_nobody_speaks_is_refused() {
     for (offered, chosen) in [
         (&["http/1.1"][..], Ok(Some("http/1.1"))),
         (&["x", "http/1.1"], Ok(Some("http/1.1"))),
+        (&["http/1.0", "http/1.1"], Ok(Some("http/1.1"))),
+        // So speaks `curl --http1.0`.
+        (&["http/1.0"], Ok(Some("http/1.0"))),
         (&[], Ok(None)),
         (&["x"], Err("NoApplicationProtocol")),
+        // Last, for who chooses HTTP/2 and says nothing in it is heard of as well.
+        (&["http/1.1", "h2"], Ok(Some("h2"))),
     ] {
         let mut config = client_config(&authority);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();

@@ -1,8 +1,11 @@
 //! What the tests share: programs as children, and a client that speaks bytes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod outside;
+
 use std::env;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -53,11 +56,17 @@ pub fn tool(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = env::split_paths(&path).any(|folder| folder.join(name).is_file());
     if !is_there {
-        let required = env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-        assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
-        skipped(&format!("{name} is not installed"));
+        missing(name);
     }
     is_there
+}
+
+/// Says of a tool that it is not installed; see [`tool`].
+#[track_caller]
+pub fn missing(name: &str) {
+    let required = env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+    assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
+    skipped(&format!("{name} is not installed"));
 }
 
 /// A program that runs; it is killed with the value.
@@ -79,12 +88,18 @@ pub struct Ended {
 impl Program {
     #[track_caller]
     pub fn start(command: &mut Command) -> Program {
-        Program::writing_to(command, Stdio::piped())
+        Program::between(Stdio::null(), command, Stdio::piped())
+    }
+
+    /// One that is told what the file says.
+    #[track_caller]
+    pub fn told(command: &mut Command, stdin: File) -> Program {
+        Program::between(stdin.into(), command, Stdio::piped())
     }
 
     #[track_caller]
-    fn writing_to(command: &mut Command, stdout: Stdio) -> Program {
-        let command = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+    fn between(stdin: Stdio, command: &mut Command, stdout: Stdio) -> Program {
+        let command = command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdout = child.stdout.take().map(Output::of).unwrap_or_default();
         let stderr = Output::of(child.stderr.take().expect("it is piped"));
@@ -216,7 +231,7 @@ impl Weft {
     #[track_caller]
     pub fn start_unread(mut command: Command) -> (Weft, PipeReader) {
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        (Weft::announced(Program::writing_to(&mut command, writer.into())), reader)
+        (Weft::announced(Program::between(Stdio::null(), &mut command, writer.into())), reader)
     }
 
     /// From now on the log is read.
@@ -259,9 +274,20 @@ impl Weft {
     /// The first of its TCP addresses.
     #[track_caller]
     pub fn address(&self) -> SocketAddr {
+        self.first_with("http://")
+    }
+
+    /// The first of its addresses with TLS.
+    #[track_caller]
+    pub fn tls_address(&self) -> SocketAddr {
+        self.first_with("https://")
+    }
+
+    #[track_caller]
+    fn first_with(&self, scheme: &str) -> SocketAddr {
         let addresses = self.addresses();
-        let tcp = addresses.iter().find_map(|address| address.strip_prefix("http://"));
-        tcp.expect("a TCP address").parse().expect("an address")
+        let found = addresses.iter().find_map(|address| address.strip_prefix(scheme));
+        found.expect("such an address").parse().expect("an address")
     }
 
     pub fn url(&self, target: &str) -> String {

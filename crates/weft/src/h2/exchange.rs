@@ -197,11 +197,12 @@ impl<'a, A: Application> Exchange<'a, A> {
         let mut status = response.status;
         let begun = self.begin(head, response).or_else(|error| {
             self.report(&error);
-            let replacement = Response::from(&error);
-            status = replacement.status;
+            // Nobody hears of another status, and it is no fault that a log should show.
             if error.kind() == ErrorKind::Disconnected {
                 return Err(error);
             }
+            let replacement = Response::from(&error);
+            status = replacement.status;
             self.begin(head, replacement)
         });
         if let Ok((mut outgoing, rest)) = begun {

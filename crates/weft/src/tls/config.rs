@@ -50,7 +50,7 @@ impl Configs {
         config.ticketer = ticketer;
         // Clients keep their sessions themselves. A cache would be ours to lock and to bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
         let mut http1 = config.clone();
         http1.alpn_protocols.remove(0);
         Ok(Configs { http2: Arc::new(config), http1: Arc::new(http1) })

@@ -25,6 +25,7 @@ impl Session {
         let suite = connection.negotiated_cipher_suite();
         let alpn = match connection.alpn_protocol() {
             Some(b"h2") => Some("h2"),
+            Some(b"http/1.0") => Some("http/1.0"),
             Some(_) => Some("http/1.1"),
             None => None,
         };
@@ -50,8 +51,8 @@ impl Session {
         self.cipher_suite
     }
 
-    /// The protocol that was chosen by ALPN (RFC 7301), `h2` or `http/1.1`, if the client
-    /// offered any.
+    /// The protocol that was chosen by ALPN (RFC 7301), `h2`, `http/1.1` or `http/1.0`, if the
+    /// client offered any.
     pub fn alpn(&self) -> Option<&'static str> {
         self.alpn
     }

@@ -213,3 +213,19 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub fn stop(server: Running) {
     server.shutdown(Duration::from_millis(100));
 }
+
+/// Whether an outside program is installed. If it is not, the test that needs it says so
+/// and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails instead.
+#[track_caller]
+pub fn tool(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !is_there {
+        let required = std::env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+        assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
+        let line = format!("SKIPPED: {name} is not installed\n");
+        // The test harness hides what a test that passes prints, but not what it writes.
+        std::io::stderr().write_all(line.as_bytes()).expect("stderr is there");
+    }
+    is_there
+}

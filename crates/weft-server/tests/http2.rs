@@ -1,0 +1,431 @@
+//! HTTP/2 and TLS, seen by outside programs. Where one is missing its test says so; see `tool`.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::outside::{browse_with, console, curl, heading, pattern, succeed};
+use common::{Ended, Program, Weft, missing, repository, tool, weft};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use tempfile::TempDir;
+
+/// The sizes of the files that are served; each is named for its size.
+const SIZES: [usize; 4] = [0, 1_000, 300_000, 20 << 20];
+
+/// A folder to serve, and an authority that has signed a certificate for `localhost`.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Site {
+        let site = Site(tempfile::tempdir().unwrap());
+        fs::create_dir(site.path("site")).unwrap();
+        for size in SIZES {
+            fs::write(site.path(&format!("site/{size}")), pattern(size)).unwrap();
+        }
+        fs::write(site.path("site/404.html"), "<h1>Nothing</h1>\n").unwrap();
+        fs::create_dir(site.path("site/folder")).unwrap();
+        fs::write(site.path("site/folder/index.html"), "<h1>Folder</h1>\n".repeat(1_000)).unwrap();
+
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(DnType::CommonName, "the authority of these tests");
+        let key = KeyPair::generate().unwrap();
+        fs::write(site.path("ca"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().unwrap();
+        fs::write(site.path("crt"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        fs::write(site.path("key"), key.serialize_pem()).unwrap();
+        site
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, more: &[&str]) -> Weft {
+        self.serve_folder(&self.path("site"), more)
+    }
+
+    /// Serves a folder with TLS and without.
+    fn serve_folder(&self, folder: &str, more: &[&str]) -> Weft {
+        let (crt, key) = (self.path("crt"), self.path("key"));
+        let mut command = weft([folder, "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"]);
+        Weft::start(command.args(["--tls-cert", &crt, "--tls-key", &key]).args(more))
+    }
+
+    /// `curl` that believes the authority.
+    fn curl(&self) -> Command {
+        let mut command = curl();
+        command.args(["--ipv4", "--cacert", &self.path("ca")]);
+        command
+    }
+}
+
+/// A URL by the name that the certificate is for.
+fn named_url(server: &Weft, target: &str) -> String {
+    format!("https://localhost:{}{target}", server.tls_address().port())
+}
+
+/// A URL for those who do not look at the certificate.
+fn tls_url(server: &Weft, target: &str) -> String {
+    format!("https://{}{target}", server.tls_address())
+}
+
+// -- curl
+
+#[test]
+fn curl_agrees_on_a_version_with_each_port() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let (plain, secure) = (server.url("/1000"), named_url(&server, "/1000"));
+    let by_address = tls_url(&server, "/1000");
+    let other_name = format!("https://other.test:{}/1000", server.tls_address().port());
+    let resolve = format!("other.test:{}:127.0.0.1", server.tls_address().port());
+    // `Err` is curl's status: 35 for a failed handshake, 60 for a certificate not to be believed.
+    for (options, url, expected) in [
+        (&[][..], &secure, Ok("2 200 1000")),
+        (&["--tls-max", "1.2"], &secure, Ok("2 200 1000")),
+        (&["--http2-prior-knowledge"], &secure, Ok("2 200 1000")),
+        (&["--http1.1"], &secure, Ok("1.1 200 1000")),
+        (&["--http1.0"], &secure, Ok("1.1 200 1000")),
+        (&["--no-alpn"], &secure, Ok("1.1 200 1000")),
+        (&["--tls-max", "1.1", "--ciphers", "ALL:@SECLEVEL=0"], &secure, Err(35)),
+        (&[], &by_address, Err(60)),
+        (&["--resolve", &resolve], &other_name, Err(60)),
+        (&[], &plain, Ok("1.1 200 1000")),
+        (&["--http2-prior-knowledge"], &plain, Ok("2 200 1000")),
+        // `Upgrade: h2c` is ignored: RFC 9113 §3.1 has made it obsolete.
+        (&["--http2"], &plain, Ok("1.1 200 1000")),
+    ] {
+        let mut command = site.curl();
+        command.args(["--write-out", "%{http_version} %{http_code} %{size_download}"]);
+        command.args(["--output", "/dev/null"]).args(options).arg(url);
+        let ended = Program::start(&mut command).end();
+        let seen = ended.status.map(|status| match status {
+            0 => Ok(&*ended.stdout),
+            status => Err(status),
+        });
+        assert_eq!(seen, Ok(expected), "{options:?} {url}: {}", ended.stderr);
+    }
+    // The version of a response is that of the server.
+    let log = server.stop().stdout;
+    for (version, times) in [("2.0", 4), ("1.1", 4), ("1.0", 1)] {
+        let line = format!("\"GET /1000 HTTP/{version}\" 200 1000 ");
+        assert_eq!(log.matches(&line).count(), times, "{version}: {log}");
+    }
+}
+
+/// What differs between versions of HTTP is how a response is framed, and nothing else.
+#[test]
+fn curl_gets_the_same_in_each_version() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let (plain, secure) = (server.url(""), named_url(&server, ""));
+    let etag = {
+        let head = succeed(curl().args(["--head", &format!("{plain}/1000")])).stdout;
+        let line = head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag");
+        format!("If-None-Match: {line}")
+    };
+    for (target, options, status) in [
+        ("/1000", &[][..], "200"),
+        ("/1000", &["--head"], "200"),
+        ("/0", &[], "200"),
+        ("/1000", &["--range", "0-9"], "206"),
+        ("/1000", &["--range", "-1"], "206"),
+        ("/20971520", &["--range", "10000000-19999999"], "206"),
+        ("/20971520", &[], "200"),
+        ("/20971520", &["--head"], "200"),
+        ("/1000", &["--range", "1000-"], "416"),
+        ("/1000", &["--header", &etag], "304"),
+        ("/1000", &["--header", "If-None-Match: \"x\""], "200"),
+        ("/1000", &["--header", "If-Match: \"x\""], "412"),
+        ("/1000", &["--header", "If-Modified-Since: Fri, 31 Dec 2100 00:00:00 GMT"], "304"),
+        ("/nothing", &[], "404"),
+        ("/nothing", &["--head"], "404"),
+        ("/folder", &[], "301"),
+        ("/folder/", &["--header", "Accept-Encoding: gzip"], "200"),
+        ("/folder/", &["--header", "Accept-Encoding: gzip", "--head"], "200"),
+        ("/1000", &["--data", "a=b"], "405"),
+    ] {
+        let get = |option: &str, version: &str, url: &str| {
+            let (head, body) = (site.path("head"), site.path("body"));
+            let mut command = site.curl();
+            command.args([option, "--dump-header", &head, "--output", &body]).args(options);
+            command.args(["--write-out", "%{http_version}", &format!("{url}{target}")]);
+            let case = format!("{option} {url}{target} {options:?}");
+            assert_eq!(succeed(&mut command).stdout, version, "{case}");
+            let head = fs::read_to_string(head).unwrap();
+            let (first, fields) = head.split_once("\r\n").expect("a status line");
+            assert_eq!(first.split(' ').nth(1), Some(status), "{case}");
+            let is_of_all =
+                |line: &&str| !["date: ", "connection: "].iter().any(|n| line.starts_with(n));
+            let mut fields: Vec<_> = fields.lines().filter(is_of_all).map(str::to_owned).collect();
+            fields.sort();
+            // Where none comes, curl makes no file.
+            let mut bytes = fs::read(&body).unwrap_or_default();
+            let _ = fs::remove_file(&body);
+            if options.contains(&"--head") {
+                // For a body it takes the head.
+                assert!(bytes.ends_with(b"\r\n\r\n"), "{case}: a body came");
+                bytes.clear();
+            }
+            (fields, bytes)
+        };
+        let expected = get("--http1.1", "1.1", &plain);
+        for (option, version, url) in [
+            ("--http1.1", "1.1", &secure),
+            ("--http2", "2", &secure),
+            ("--http2-prior-knowledge", "2", &plain),
+        ] {
+            let (fields, body) = get(option, version, url);
+            assert_eq!(fields, expected.0, "{option} {url}{target} {options:?}");
+            assert!(body == expected.1, "{option} {url}{target} {options:?}: another body");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn curl_fetches_50_files_at_once_on_one_connection() {
+    if !tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let copies = site.path("copies");
+    fs::create_dir(&copies).unwrap();
+    let size = |number: usize| 20_000 * number + 1;
+    for number in 0..50 {
+        fs::write(site.path(&format!("site/file-{number}")), pattern(size(number))).unwrap();
+    }
+    let server = site.serve(&[]);
+    // Only with TLS: without it the curl of Debian 12 fails to share a connection, with any server.
+    let mut command = site.curl();
+    command.args(["--parallel", "--parallel-max", "50"]);
+    command.args(["--write-out", "%{http_version} %{http_code} %{num_connects}\n"]);
+    command.args(["--output", &format!("{copies}/#1"), &named_url(&server, "/file-[0-49]")]);
+    let said = succeed(&mut command).stdout;
+    assert_eq!(said.lines().count(), 50, "{said}");
+    assert_eq!(said.matches("2 200 0\n").count(), 49, "{said}");
+    assert_eq!(said.matches("2 200 1\n").count(), 1, "{said}");
+    for number in 0..50 {
+        let copy = fs::read(format!("{copies}/{number}")).unwrap();
+        assert!(copy == pattern(size(number)), "{number}: other bytes");
+    }
+    server.stop();
+}
+
+// -- nghttp and h2load, of nghttp2
+
+/// The response comes before the request is over; a reset that is no error says that the rest
+/// of it is not wanted (RFC 9113 §8.1).
+#[test]
+fn nghttp_hears_why_its_upload_is_refused() {
+    if !tool("nghttp") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    for url in [server.url("/1000"), tls_url(&server, "/1000")] {
+        let mut command = Command::new("nghttp");
+        command.args(["-v", "--null-out", "--no-verify-peer"]);
+        let said = succeed(command.args(["--data", &site.path("site/20971520"), &url])).stdout;
+        let (head, behind) = said.split_once(":status: 405").expect("a status");
+        assert!(!head.contains("recv RST_STREAM"), "{said}");
+        let (_, reset) = behind.split_once("recv RST_STREAM").expect("a reset");
+        let code = reset.lines().nth(1).expect("its code");
+        assert!(code.contains("NO_ERROR"), "{said}");
+    }
+    server.stop();
+}
+
+#[test]
+fn h2load_has_20_000_requests_answered_in_each_way() {
+    if !tool("h2load") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let (plain, secure) = (server.url("/1000"), tls_url(&server, "/1000"));
+    for (options, url, protocol) in [
+        (&[][..], &plain, "h2c"),
+        (&[], &secure, "h2"),
+        (&["--h1"], &secure, "http/1.1"),
+        (&["--no-tls-proto=http/1.1"], &plain, "http/1.1"),
+    ] {
+        let mut command = Command::new("h2load");
+        command.args(["-n", "20000", "-c", "100", "-m", "32"]).args(options).arg(url);
+        let ended = succeed(&mut command);
+        for line in [
+            &format!("Application protocol: {protocol}"),
+            "requests: 20000 total, 20000 started, 20000 done, 20000 succeeded, 0 failed, 0 errored, 0 timeout",
+            "status codes: 20000 2xx, 0 3xx, 0 4xx, 0 5xx",
+        ] {
+            assert!(ended.stdout.lines().any(|found| found == line), "{line}: {}", ended.stdout);
+        }
+        assert!(ended.stdout.contains("(20000000) data"), "{url}: {}", ended.stdout);
+    }
+    let log = server.stop().stdout;
+    for version in ["2.0", "1.1"] {
+        let line = format!(" \"GET /1000 HTTP/{version}\" 200 1000 \"-\" ");
+        assert_eq!(log.lines().filter(|found| found.contains(&line)).count(), 40_000, "{version}");
+    }
+    assert_eq!(log.lines().count(), 80_000);
+}
+
+// -- chromium
+
+#[test]
+fn chromium_shows_the_site_over_http_2() {
+    if !tool("chromium") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve_folder(repository("site").to_str().unwrap(), &[]);
+    let page = fs::read_to_string(repository("site/index.html")).unwrap();
+    let ended = browse_with(&["--ignore-certificate-errors"], &tls_url(&server, "/"));
+    assert!(ended.stdout.contains(heading(&page)), "{}", ended.stdout);
+    assert_eq!(console(&ended), [""; 0]);
+    let log = server.stop().stdout;
+    for file in ["/", "/style.css", "/weave.svg"] {
+        assert!(log.contains(&format!("\"GET {file} HTTP/2.0\" 200 ")), "{file}: {log}");
+    }
+    assert!(log.lines().all(|line| line.contains(" HTTP/2.0\" 200 ")), "{log}");
+}
+
+/// What the browser itself believes to have spoken.
+#[test]
+fn chromium_knows_which_version_it_speaks() {
+    if !tool("chromium") {
+        return;
+    }
+    let site = Site::new();
+    let page = "<h1>none</h1><script>document.querySelector('h1').textContent = \
+        performance.getEntriesByType('navigation')[0].nextHopProtocol</script>";
+    fs::write(site.path("site/index.html"), page).unwrap();
+    let server = site.serve(&[]);
+    for (options, url, expected) in [
+        (&["--ignore-certificate-errors"][..], tls_url(&server, "/"), "<h1>h2"),
+        (
+            &["--ignore-certificate-errors", "--disable-http2"],
+            tls_url(&server, "/"),
+            "<h1>http/1.1",
+        ),
+        (&[], server.url("/"), "<h1>http/1.1"),
+    ] {
+        let ended = browse_with(options, &url);
+        assert_eq!(heading(&ended.stdout), expected, "{options:?} {url}");
+        assert_eq!(console(&ended), [""; 0], "{options:?} {url}");
+    }
+    server.stop();
+}
+
+// -- httpx, the HTTP client of Python
+
+/// A Python that has httpx and h2: the one in the PATH, or that of the system, which gets them
+/// by the system's packages.
+fn python() -> Option<&'static str> {
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let output = Command::new(python).args(["-c", "import httpx, h2"]).output();
+        output.is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        missing("httpx with h2, for python3,");
+    }
+    found
+}
+
+#[test]
+fn httpx_fetches_files_parts_and_30_at_once() {
+    let Some(python) = python() else { return };
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let mut command = Command::new(python);
+    command.args([
+        "-c",
+        include_str!("http2/client.py"),
+        &named_url(&server, ""),
+        &site.path("ca"),
+    ]);
+    assert_eq!(succeed(&mut command).stdout, "all as expected\n");
+    // Each was seen here as it was there, and those of the client that believed nobody were not.
+    let log = server.stop().stdout;
+    assert_eq!(log.matches(" HTTP/2.0\" ").count(), 40, "{log}");
+    assert_eq!(log.lines().count(), 40, "{log}");
+}
+
+// -- openssl
+
+/// What `openssl s_client` says of a connection on which it has sent these bytes.
+fn s_client(site: &Site, server: &Weft, options: &[&str], bytes: &str) -> Ended {
+    let input = site.path("input");
+    fs::write(&input, bytes).unwrap();
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-connect", &server.tls_address().to_string()]);
+    command.args(["-servername", "localhost", "-CAfile", &site.path("ca"), "-ign_eof"]);
+    Program::told(command.args(options), fs::File::open(input).unwrap()).end()
+}
+
+const LAST_REQUEST: &str = "HEAD /1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn openssl_comes_back_with_its_session_even_after_a_new_start() {
+    if !tool("openssl") {
+        return;
+    }
+    let site = Site::new();
+    let (tickets, session) = (site.path("tickets"), site.path("session"));
+    fs::write(&tickets, [7; 48]).unwrap();
+    for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let first = site.serve(&["--tls-tickets", &tickets]);
+        let (new, reused) = (format!("New, {name}, "), format!("Reused, {name}, "));
+        let ended = s_client(&site, &first, &[version, "-sess_out", &session], LAST_REQUEST);
+        assert!(ended.stdout.contains(&new), "{version}: {}", ended.stdout);
+        assert!(ended.stdout.contains("Verify return code: 0 (ok)"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("HTTP/1.1 200 OK"), "{}", ended.stdout);
+        let back = || [version, "-sess_in", &session];
+        let ended = s_client(&site, &first, &back(), LAST_REQUEST);
+        assert!(ended.stdout.contains(&reused), "{version}: {}", ended.stdout);
+        assert!(ended.stdout.contains("HTTP/1.1 200 OK"), "{}", ended.stdout);
+        first.stop();
+        for (arguments, expected) in [(&["--tls-tickets", &*tickets][..], &reused), (&[], &new)] {
+            let second = site.serve(arguments);
+            let ended = s_client(&site, &second, &back(), LAST_REQUEST);
+            assert!(ended.stdout.contains(expected), "{version} {arguments:?}: {}", ended.stdout);
+            second.stop();
+        }
+    }
+}
+
+#[test]
+fn openssl_cannot_renegotiate_nor_send_early_data() {
+    if !tool("openssl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    for (options, bytes, expected) in [
+        // The client asks for other keys by a new handshake: that has no place in HTTP/2 (RFC
+        // 9113 §9.2.1), and was the way of several attacks.
+        (&["-tls1_2", "-no_ign_eof"][..], "R\n", "no renegotiation"),
+        (&["-tls1_2"], LAST_REQUEST, "Secure Renegotiation IS supported"),
+        (&["-tls1_2"], LAST_REQUEST, "Extended master secret: yes"),
+        // A request of early data could be sent twice by somebody else.
+        (&["-tls1_3"], LAST_REQUEST, "Max Early Data: 0"),
+    ] {
+        let ended = s_client(&site, &server, options, bytes);
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(said.contains(expected), "{options:?}: {expected}? {said}");
+    }
+    server.stop();
+}
