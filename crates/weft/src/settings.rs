@@ -50,7 +50,8 @@ pub struct Settings {
     pub max_body_bytes: u64,
 
     /// How much of a body that the application left unread is read and thrown away so
-    /// that the connection can go on; more: the connection closes after the response.
+    /// that the connection can go on; more: the connection closes after the response, or
+    /// over HTTP/2 the client is told to stop.
     ///
     /// Default 64 KiB: less than a new connection costs.
     pub max_drain_bytes: u64,

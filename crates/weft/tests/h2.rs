@@ -696,9 +696,37 @@ fn uploads_that_are_not_read_hold_up_no_other() {
     stop(server);
 }
 
+fn not_drained() -> Settings {
+    Settings { max_drain_bytes: 0, ..Settings::default() }
+}
+
+/// Some clients take it for an error to be told to stop.
+#[test]
+fn a_small_upload_that_is_left_unread_may_be_sent_to_its_end() {
+    let server = start(async |_: Request| Response::text("no, thanks"));
+    let mut client = Raw::connect(&server);
+    for (length, reset) in [(1, None), (60_000, None), (100_000, Some("NO_ERROR"))] {
+        let stream = client.post("/");
+        // The answer is here before the body is sent.
+        client.until("the answer", |raw| raw.on(stream).is_some_and(|answer| answer.ended));
+        client.upload_some(stream, length);
+        if reset.is_none() {
+            client.data(stream, "", true);
+            client.sync();
+        } else {
+            let is_reset = |raw: &Raw| raw.on(stream).is_some_and(|answer| answer.reset.is_some());
+            client.until("a reset", is_reset);
+        }
+        let answer = client.answer(stream);
+        assert_eq!((answer.text(), answer.reset), ("no, thanks", reset), "{length} bytes");
+    }
+    client.assert_open("/");
+    stop(server);
+}
+
 #[test]
 fn uploads_left_unread_cost_nothing_of_the_window() {
-    let server = start(async |request: Request| match request.path() {
+    let server = start_with(not_drained(), async |request: Request| match request.path() {
         "/unread" => Ok::<_, Error>(Response::text("no, thanks")),
         _ => Ok(Response::text(request.into_body().collect(1 << 24).await?.len().to_string())),
     });
@@ -724,7 +752,7 @@ fn uploads_left_unread_cost_nothing_of_the_window() {
 /// trip. That is no attack.
 #[test]
 fn many_uploads_left_unread_are_no_attack() {
-    let server = start(async |_: Request| Response::text("no, thanks"));
+    let server = start_with(not_drained(), async |_: Request| Response::text("no, thanks"));
     let mut client = Raw::connect(&server);
     client.until("the connection's window", |raw| raw.window(0) == 1 << 20);
     for _ in 0..4 {

@@ -44,6 +44,7 @@ pub(super) async fn exchange<A: Application>(
         shared: Shared::new(peer.clone(), worker.stop.clone()),
         respond,
         is_read: None,
+        unread: None,
         watch: worker.hooks.as_ref().map(|_| Stopwatch::start()),
         body_bytes: 0,
     };
@@ -61,6 +62,8 @@ struct Exchange<'a, A> {
     respond: SendResponse<Bytes>,
     /// Tells when the client, which waits for a 100, is to send its body.
     is_read: Option<oneshot::Receiver<()>>,
+    /// Gets what the application leaves unread of the request's body.
+    unread: Option<oneshot::Receiver<RecvStream>>,
     /// For the hooks, if there are any.
     watch: Option<Stopwatch>,
     /// How much of the response's body was sent.
@@ -100,6 +103,12 @@ impl<'a, A: Application> Exchange<'a, A> {
         let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
         let response = representation::answer(&asked.head, response, &moment);
         self.respond(Some(&asked.head), response, tunnel).await;
+        if let Some(mut unread) = self.unread.take()
+            && let Ok(stream) = unread.try_recv()
+            && self.worker.settings.max_drain_bytes > 0
+        {
+            Box::pin(self.drain(stream)).await;
+        }
     }
 
     /// Answers what is no proper request.
@@ -117,15 +126,46 @@ impl<'a, A: Application> Exchange<'a, A> {
             self.is_read = Some(is_read);
             on_read
         });
+        let (on_drop, unread) = oneshot::channel();
+        self.unread = Some(unread);
         let settings = &self.worker.settings;
         let terms = Terms {
             length: asked.length,
             max_bytes: settings.max_body_bytes,
             on_read,
+            on_drop: Some(on_drop),
             deadline: self.worker.deadlines.deadline(),
             pace: Pace::new(settings),
         };
         Body::http2(Incoming::new(stream, terms))
+    }
+
+    /// Reads what is left of a request's body away, so that the client can send it to its end:
+    /// many take it for an error to be told to stop, though it is none (RFC 9113 §8.1). As on
+    /// HTTP/1, only so much of it, and not for long.
+    async fn drain(&mut self, stream: RecvStream) {
+        let settings = &self.worker.settings;
+        let deadline = self.worker.deadlines.deadline();
+        deadline.set(settings.linger_timeout);
+        let terms = Terms {
+            length: None,
+            max_bytes: settings.max_drain_bytes,
+            on_read: None,
+            on_drop: None,
+            deadline: self.worker.deadlines.deadline(),
+            pace: Pace::new(settings),
+        };
+        let mut rest = Incoming::new(stream, terms);
+        poll_fn(|cx| {
+            loop {
+                match rest.poll_chunk(cx) {
+                    Poll::Ready(Ok(Some(_))) => {}
+                    Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(()),
+                    Poll::Pending => return deadline.poll_over(cx),
+                }
+            }
+        })
+        .await;
     }
 
     /// Calls the application.

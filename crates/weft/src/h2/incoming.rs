@@ -16,7 +16,8 @@ use crate::headers::Headers;
 
 /// A request's body that may not all be here yet.
 pub(crate) struct Incoming {
-    stream: RecvStream,
+    /// `None` once it was given back.
+    stream: Option<RecvStream>,
     state: State,
     /// How many bytes were said to come.
     left: Option<u64>,
@@ -24,6 +25,8 @@ pub(crate) struct Incoming {
     allowed: u64,
     /// To be told when the client waits for a 100 and the application reads.
     on_read: Option<oneshot::Sender<()>>,
+    /// Who gets what the application left unread.
+    on_drop: Option<oneshot::Sender<RecvStream>>,
     deadline: Deadline,
     pace: Pace,
     trailers: Option<Headers>,
@@ -42,6 +45,7 @@ pub(super) struct Terms {
     pub(super) length: Option<u64>,
     pub(super) max_bytes: u64,
     pub(super) on_read: Option<oneshot::Sender<()>>,
+    pub(super) on_drop: Option<oneshot::Sender<RecvStream>>,
     pub(super) deadline: Deadline,
     pub(super) pace: Pace,
 }
@@ -49,11 +53,12 @@ pub(super) struct Terms {
 impl Incoming {
     pub(super) fn new(stream: RecvStream, terms: Terms) -> Incoming {
         Incoming {
-            stream,
+            stream: Some(stream),
             state: State::Data,
             left: terms.length,
             allowed: terms.max_bytes,
             on_read: terms.on_read,
+            on_drop: terms.on_drop,
             deadline: terms.deadline,
             pace: terms.pace,
             trailers: None,
@@ -100,7 +105,7 @@ impl Incoming {
                 State::Data if self.left.is_some_and(|left| left > self.allowed) => {
                     return Poll::Ready(Err(too_large()));
                 }
-                State::Data => match self.stream.poll_data(cx) {
+                State::Data => match self.stream().poll_data(cx) {
                     Poll::Ready(Some(Ok(data))) if data.is_empty() => {}
                     Poll::Ready(Some(Ok(data))) => return Poll::Ready(self.take(data).map(Some)),
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(incomplete(error))),
@@ -115,7 +120,7 @@ impl Incoming {
     fn take(&mut self, data: Bytes) -> Result<Bytes> {
         self.pace.moved(data.len(), &self.deadline);
         // It fails only if the stream is gone: then nobody wants to send.
-        let _ = self.stream.flow_control().release_capacity(data.len());
+        let _ = self.stream().flow_control().release_capacity(data.len());
         let bytes = data.len() as u64;
         self.left = self.left.map(|left| left.saturating_sub(bytes));
         self.allowed = self.allowed.checked_sub(bytes).ok_or_else(too_large)?;
@@ -123,7 +128,7 @@ impl Incoming {
     }
 
     fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match self.stream.poll_trailers(cx) {
+        match self.stream().poll_trailers(cx) {
             Poll::Ready(Ok(trailers)) => {
                 self.trailers = trailers.as_ref().map(Headers::try_from).transpose()?;
                 Poll::Ready(Ok(()))
@@ -131,6 +136,10 @@ impl Incoming {
             Poll::Ready(Err(error)) => Poll::Ready(Err(incomplete(error))),
             Poll::Pending => self.poll_slow(cx).map(Err),
         }
+    }
+
+    fn stream(&mut self) -> &mut RecvStream {
+        self.stream.as_mut().expect("it is given back only at the end")
     }
 
     /// The client is waited for; ready when it has been too slow.
@@ -141,6 +150,18 @@ impl Incoming {
         }
         let over = self.pace.poll_over(&self.deadline, cx);
         over.map(|()| Error::new(ErrorKind::TooSlow, "the body came too slowly"))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let State::Data = self.state
+            && let Some(stream) = self.stream.take()
+            && let Some(on_drop) = self.on_drop.take()
+        {
+            // If nobody wants it any more, the crate h2 tells the client to stop.
+            let _ = on_drop.send(stream);
+        }
     }
 }
 
