@@ -40,12 +40,13 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     }
     let file = file.clone();
     add_validators(&mut response, &file, moment.now);
+    // A 304 has it, too, as it has that of a kept file.
+    if response.header(ACCEPT_RANGES.as_str()).is_none() {
+        response.set_header(ACCEPT_RANGES, "bytes");
+    }
     response = judged(head, response, moment.now);
     if response.status != StatusCode::OK {
         return response;
-    }
-    if response.header(ACCEPT_RANGES.as_str()).is_none() {
-        response.set_header(ACCEPT_RANGES, "bytes");
     }
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
