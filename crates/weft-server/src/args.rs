@@ -1,188 +1,168 @@
-//! The command line → [`Args`]: syntax only.
+//! The command line → [`Config`], together with the file that it names.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lexopt::prelude::*;
-use weft::{Address, DirectorySettings, HeaderRule, Links};
 
-pub(crate) const HELP: &str = "\
-Serves the files of a folder over HTTP.
-
-Usage: weft [DIR] [OPTION]...
-
-  DIR              the folder to serve [default: .]
-  --listen ADDR    where to listen: host:port, :port, [v6]:port or unix:PATH;
-                   may be repeated [default: 127.0.0.1:8080, or none with TLS]
-  --workers N      event loops, each a thread [default: one per CPU]
-  --no-log         no access log on stdout
-
-TLS:
-  --tls-cert FILE  the certificate and those up to its root, in PEM
-  --tls-key FILE   its private key; both may be repeated, in the same order: clients
-                   get the certificate for the name that they ask for, or the first
-  --tls-self-signed
-                   make a certificate for this machine, which no client trusts
-  --tls-listen ADDR
-                   where to speak TLS; may be repeated [default: 127.0.0.1:8443]
-  --tls-tickets FILE
-                   keys of session tickets, 48 bytes each: the first encrypts
-  --tls-client-ca FILE
-                   clients must have a certificate that one of these has signed
-
-Files:
-  --index NAME     the file that stands for its folder; may be repeated, then the
-                   first that is there [default: index.html]
-  --list           list folders that have no such file
-  --spa FILE       serve this file of the folder for what is not found: the page of
-                   an application that routes in the browser
-  --cache RULE     what Cache-Control says: a time (90s, 5m, 1h, 7d), immutable,
-                   no-cache or any other value; for some files: '*.css=1h',
-                   '/assets/**=immutable'; may be repeated, the last that fits counts
-  --language TAG   pages in this language are in files such as about.html.TAG; may
-                   be repeated
-  --compress       compress texts for clients that accept it [default]
-  --no-compress    do not; compressed files beside them (.br .zst .gz) still serve
-  --follow-links   follow symbolic links out of the folder
-
-  -h, --help       this text
-  -V, --version    the version
-";
+use crate::config::{
+    Action, At, Config, FilesConfig, Place, Problem, RouteConfig, Text, flags, nearest, parse_route,
+};
 
 pub(crate) enum Command {
     Help,
     Version,
-    Serve(Box<Args>),
+    Serve(Args),
+    /// Says what is wrong, or what would be done.
+    Check {
+        args: Args,
+        print: bool,
+    },
 }
 
-pub(crate) struct Args {
-    pub(crate) directory: PathBuf,
-    pub(crate) listen: Vec<String>,
-    pub(crate) tls: Option<TlsArgs>,
-    pub(crate) workers: Option<usize>,
-    pub(crate) log: bool,
-    pub(crate) files: Box<DirectorySettings>,
-}
-
-/// How TLS is spoken, and where.
-pub(crate) struct TlsArgs {
-    pub(crate) listen: Vec<String>,
-    /// Certificates and their keys; none: one that is made for the occasion.
-    pub(crate) files: Vec<(PathBuf, PathBuf)>,
-    pub(crate) tickets: Option<PathBuf>,
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-/// The same as it stands on the command line.
+/// What stands on the command line.
 #[derive(Default)]
-struct TlsOptions {
-    listen: Vec<String>,
-    certificates: Vec<PathBuf>,
-    keys: Vec<PathBuf>,
-    self_signed: bool,
-    tickets: Option<PathBuf>,
-    client_ca: Option<PathBuf>,
+pub(crate) struct Args {
+    pub(crate) file: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    routes: Vec<String>,
+    /// Options that are keys of a file too, each with its arguments.
+    options: Vec<(&'static str, Vec<OsString>)>,
 }
+
+/// Why nothing comes of it.
+pub(crate) enum Failure {
+    /// The command line is wrong.
+    Usage(Vec<Problem>),
+    /// Something else is: the file, or what the system has.
+    Other(Vec<Problem>),
+}
+
+/// The options that are no keys.
+pub(crate) const OTHER_OPTIONS: [&str; 7] =
+    ["config", "route", "print", "tls-key", "follow-links", "help", "version"];
 
 /// Reads the command line, the program's name first.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = lexopt::Parser::from_iter(line);
-    let mut directory = None;
-    let mut args = Args {
-        directory: ".".into(),
-        listen: Vec::new(),
-        tls: None,
-        workers: None,
-        log: true,
-        files: Box::new(DirectorySettings { index: Vec::new(), ..DirectorySettings::default() }),
-    };
-    let mut tls = TlsOptions::default();
+    let mut args = Args::default();
+    let (mut check, mut print, mut tls_keys) = (false, false, Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
-            Long("listen") => args.listen.push(address(parser.value()?)?),
-            Long("tls-listen") => tls.listen.push(address(parser.value()?)?),
-            Long("tls-cert") => tls.certificates.push(parser.value()?.into()),
-            Long("tls-key") => tls.keys.push(parser.value()?.into()),
-            Long("tls-self-signed") => tls.self_signed = true,
-            Long("tls-tickets") => tls.tickets = Some(parser.value()?.into()),
-            Long("tls-client-ca") => tls.client_ca = Some(parser.value()?.into()),
-            Long("workers") => {
-                let workers: usize = parser.value()?.parse()?;
-                if workers == 0 || workers > MOST_WORKERS {
-                    return Err(format!("--workers is a number from 1 to {MOST_WORKERS}").into());
-                }
-                args.workers = Some(workers);
+            Long("config") if args.file.is_none() => args.file = Some(parser.value()?.into()),
+            Long("config") => return Err("--config is given twice; there is one file".into()),
+            Long("route") => args.routes.push(parser.value()?.string()?),
+            Long("print") => print = true,
+            Long("tls-key") => tls_keys.push(parser.value()?),
+            Long("follow-links") => args.option("links").push("anywhere".into()),
+            Long(name) => {
+                let Some((flag, switch)) = find_flag(name) else { return Err(unknown(name)) };
+                let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
+                args.option(flag).push(word);
             }
-            Long("no-log") => args.log = false,
-            Long("index") => args.files.index.push(parser.value()?.string()?),
-            Long("list") => args.files.listing = true,
-            Long("spa") => args.files.fallback = Some(parser.value()?.string()?),
-            Long("cache") => {
-                let rule = HeaderRule::cache(&parser.value()?.string()?);
-                args.files.headers.push(rule.map_err(|error| format!("--cache: {error}"))?);
-            }
-            Long("language") => args.files.languages.push(parser.value()?.string()?),
-            Long("compress") => args.files.compress = true,
-            Long("no-compress") => args.files.compress = false,
-            Long("follow-links") => args.files.links = Links::Anywhere,
-            Value(value) if directory.is_none() => directory = Some(value.into()),
+            Value(word) if word == "check" && !check && args.has_no_place() => check = true,
+            Value(file) if check && args.file.is_none() => args.file = Some(file.into()),
+            Value(folder) if !check && args.folder.is_none() => args.folder = Some(folder.into()),
             argument => return Err(argument.unexpected()),
         }
     }
-    args.tls = tls.checked()?;
-    if args.listen.is_empty() && args.tls.is_none() {
-        args.listen.push("127.0.0.1:8080".to_owned());
+    args.pair_keys(tls_keys)?;
+    match (check, print) {
+        (true, _) if args.file.is_none() => {
+            Err("`check` needs the file to be checked; a folder of that name is ./check".into())
+        }
+        (true, print) => Ok(Command::Check { args, print }),
+        (false, true) => Err("--print belongs to `weft check FILE`".into()),
+        (false, false) => Ok(Command::Serve(args)),
     }
-    if args.files.index.is_empty() {
-        args.files.index = DirectorySettings::default().index;
-    }
-    args.directory = directory.unwrap_or(args.directory);
-    Ok(Command::Serve(Box::new(args)))
 }
 
-fn address(value: OsString) -> Result<String, lexopt::Error> {
-    let address = value.string()?;
-    address.parse::<Address>().map_err(|error| error.reason().to_owned())?;
-    Ok(address)
+/// The option that is a key, and for a switch the word that it stands for.
+fn find_flag(name: &str) -> Option<(&'static str, Option<&'static str>)> {
+    flags().find_map(|flag| match flag.is_switch {
+        false => (flag.name == name).then_some((flag.name, None)),
+        true if flag.name == name => Some((flag.name, Some("yes"))),
+        true => (name.strip_prefix("no-") == Some(flag.name)).then_some((flag.name, Some("no"))),
+    })
 }
 
-impl TlsOptions {
-    /// What they come to; `None` without a certificate.
-    fn checked(mut self) -> Result<Option<TlsArgs>, String> {
-        let (certificates, keys) = (self.certificates.len(), self.keys.len());
-        if certificates != keys {
+fn unknown(name: &str) -> lexopt::Error {
+    let known = flags().map(|flag| flag.name).chain(OTHER_OPTIONS);
+    let hint = match nearest(name, known) {
+        Some(near) => format!("; did you mean --{near}?"),
+        None => String::new(),
+    };
+    format!("invalid option '--{name}'{hint}").into()
+}
+
+impl Args {
+    /// The arguments of an option, as far as they were met.
+    fn option(&mut self, flag: &'static str) -> &mut Vec<OsString> {
+        let at = self.options.iter().position(|(known, _)| *known == flag);
+        let at = at.unwrap_or_else(|| {
+            self.options.push((flag, Vec::new()));
+            self.options.len() - 1
+        });
+        &mut self.options[at].1
+    }
+
+    fn has_no_place(&self) -> bool {
+        self.folder.is_none() && self.file.is_none()
+    }
+
+    /// Puts each key behind its certificate.
+    fn pair_keys(&mut self, keys: Vec<OsString>) -> Result<(), String> {
+        let certificates = std::mem::take(self.option("tls-cert"));
+        let (count, key_count) = (certificates.len(), keys.len());
+        if count != key_count {
             return Err(format!(
-                "each --tls-cert has its --tls-key; there are {certificates} and {keys}"
+                "each --tls-cert has its --tls-key; there are {count} and {key_count}"
             ));
         }
-        if certificates > 0 && self.self_signed {
-            return Err("--tls-self-signed is for who has no --tls-cert".to_owned());
+        self.options.retain(|(flag, _)| count > 0 || *flag != "tls-cert");
+        for (certificate, key) in certificates.into_iter().zip(keys) {
+            self.option("tls-cert").extend([certificate, key]);
         }
-        if certificates == 0 && !self.self_signed {
-            return match self.without_certificate() {
-                Some(option) => Err(format!("{option} needs --tls-cert or --tls-self-signed")),
-                None => Ok(None),
-            };
-        }
-        if self.listen.is_empty() {
-            self.listen.push("127.0.0.1:8443".to_owned());
-        }
-        let files = self.certificates.into_iter().zip(self.keys).collect();
-        let TlsOptions { listen, tickets, client_ca, .. } = self;
-        Ok(Some(TlsArgs { listen, files, tickets, client_ca }))
+        Ok(())
     }
 
-    /// An option that makes no sense where there is no certificate.
-    fn without_certificate(&self) -> Option<&'static str> {
-        let given = [
-            ("--tls-listen", !self.listen.is_empty()),
-            ("--tls-tickets", self.tickets.is_some()),
-            ("--tls-client-ca", self.client_ca.is_some()),
-        ];
-        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    /// What the file says, and the options in place of what they are about.
+    pub(crate) fn config(&self) -> Result<Config, Failure> {
+        let mut config = match &self.file {
+            Some(path) => read(path).map_err(Failure::Other)?,
+            None => Config::default(),
+        };
+        let options = self.options.iter();
+        let set = options.filter_map(|(flag, words)| config.set_option(flag, words));
+        let mut problems: Vec<Problem> = set.filter_map(Result::err).collect();
+        for text in &self.routes {
+            let place = Place::Option("--route".to_owned());
+            match parse_route(text) {
+                Ok((host, prefix, action)) => add_route(&mut config, place, [host, prefix], action),
+                Err(message) => problems.push(Problem { place, message }),
+            }
+        }
+        let is_alone = self.file.is_none() && self.routes.is_empty();
+        if let Some(root) = self.folder.clone().or(is_alone.then(|| ".".into())) {
+            let action = Action::Files { root, files: Box::<FilesConfig>::default() };
+            add_route(&mut config, Place::Unknown, ["*".to_owned(), "/".to_owned()], action);
+        }
+        if problems.is_empty() { Ok(config) } else { Err(Failure::Usage(problems)) }
     }
 }
 
-const MOST_WORKERS: usize = 1024;
+fn add_route(config: &mut Config, place: Place, [host, prefix]: [String; 2], action: Action) {
+    let names = At { place: place.clone(), value: host };
+    let prefix = At { place: place.clone(), value: prefix };
+    config.add_route(names, RouteConfig { prefix, action: At { place, value: action } });
+}
+
+fn read(path: &Path) -> Result<Config, Vec<Problem>> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        vec![Problem { place: Place::Unknown, message: format!("cannot read {name}: {error}") }]
+    })?;
+    Config::parse(&Text::new(&name, text), path.parent().unwrap_or(Path::new("")))
+}

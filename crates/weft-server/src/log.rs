@@ -164,7 +164,7 @@ impl AccessLog {
 
 impl Hooks for AccessLog {
     fn error(&self, _: &Peer, error: &Error) {
-        crate::complain_of_setting(error);
+        crate::run::complain_of_setting(error);
     }
 
     fn answered(&self, record: &Record<'_>) {

@@ -1,24 +1,27 @@
-//! The arguments for TLS → [`Tls`]; a certificate where there is none.
+//! The plan for TLS → [`Tls`]; a certificate where there is none.
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
-use weft::tls::{ClientAuth, Identity, Roots, Settings, Tls};
+use weft::tls::{ClientAuth, Identity, Roots, Settings, Tls, Version};
 
-use crate::args::TlsArgs;
+use crate::plan::TlsPlan;
 
-pub(crate) fn set_up(args: &TlsArgs) -> Result<Tls, String> {
-    let files = args.files.iter().map(|(certificate, key)| Identity::files(certificate, key));
-    let mut identities: Vec<Identity> = files.collect();
+pub(crate) fn set_up(plan: &TlsPlan) -> Result<Tls, String> {
+    let pairs = plan.certificates.iter().map(|pair| &pair.value);
+    let mut identities: Vec<Identity> =
+        pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
     if identities.is_empty() {
-        identities.push(self_signed(&args.listen)?);
+        identities.push(self_signed(&plan.listen)?);
     }
-    let client_auth = match &args.client_ca {
+    let client_auth = match &plan.client_ca {
         Some(path) => ClientAuth::Required(Roots::file(path)),
         None => ClientAuth::None,
     };
-    let ticket_keys = args.tickets.clone();
-    Tls::new(Settings { identities, client_auth, ticket_keys, ..Settings::default() })
-        .map_err(|error| error.to_string())
+    let ticket_keys = plan.tickets.clone();
+    let min_version = if plan.only_1_3 { Version::Tls13 } else { Version::Tls12 };
+    let settings =
+        Settings { identities, client_auth, ticket_keys, min_version, ..Settings::default() };
+    Tls::new(settings).map_err(|error| error.to_string())
 }
 
 /// A certificate for this machine, by whatever it may be called here.

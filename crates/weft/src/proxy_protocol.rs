@@ -2,6 +2,7 @@
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -137,6 +138,17 @@ impl Network {
     }
 }
 
+/// As it can be written: `10.0.0.0/8`, or one address.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = if self.address.is_ipv4() { 32 } else { 128 };
+        match self.bits {
+            bits if bits == most => self.address.fmt(f),
+            bits => write!(f, "{}/{bits}", self.address),
+        }
+    }
+}
+
 impl FromStr for Network {
     type Err = Error;
 
@@ -229,6 +241,9 @@ mod tests {
                 contains,
                 "{network:?} {address}"
             );
+        }
+        for text in ["127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::1", "2001:db8::/33"] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
         for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");

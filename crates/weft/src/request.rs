@@ -256,8 +256,23 @@ impl Request {
     }
 
     /// Takes the first so many bytes of the path away, for whoever sees the request after
-    /// this. They must end where a segment does; what they were is the [mount](Head::mount).
-    pub(crate) fn take_prefix(&mut self, bytes: usize) {
+    /// this: the application is mounted under them, and finds them in
+    /// [`mount`](Head::mount). [`Mount`](crate::middleware::Mount) does this for a prefix; here
+    /// is what a router of one's own needs.
+    ///
+    /// ```
+    /// let mut request = weft::testing::request("GET /api/users HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// request.take_prefix("/api".len());
+    /// assert_eq!((request.mount(), request.path()), ("/api", "/users"));
+    /// ```
+    ///
+    /// # Panics
+    /// If they do not end where a segment does.
+    pub fn take_prefix(&mut self, bytes: usize) {
+        let rest = self.head.local().get(bytes..);
+        let ends_segment = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']);
+        let is_sound = bytes == 0 || rest.is_some_and(ends_segment);
+        assert!(is_sound, "a prefix of {bytes} bytes cuts a segment");
         let parts = Arc::make_mut(&mut self.head.0);
         parts.mount += bytes;
         parts.decoded = OnceLock::new();

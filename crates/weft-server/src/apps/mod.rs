@@ -1,0 +1,28 @@
+//! What can answer for a route.
+
+mod redirect; // another place
+mod respond; // a text
+
+use weft::{Application, Directory, Request, Response};
+
+pub(crate) use redirect::{Redirect, escape};
+pub(crate) use respond::Respond;
+
+/// One of the applications. It sees paths without the prefix of its route, which is the
+/// request's mount.
+#[derive(Clone)]
+pub(crate) enum App {
+    Files(Directory),
+    Redirect(Redirect),
+    Respond(Respond),
+}
+
+impl Application for App {
+    async fn call(&self, request: Request) -> Response {
+        match self {
+            App::Files(directory) => directory.call(request).await,
+            App::Redirect(redirect) => redirect.answer(&request),
+            App::Respond(respond) => respond.answer(),
+        }
+    }
+}

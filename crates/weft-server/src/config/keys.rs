@@ -1,0 +1,361 @@
+//! The keys of the top, of `[tls]` and of `[files]`. What a file can say of files in general it
+//! can also say of those of one route.
+
+use std::path::PathBuf;
+
+use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links};
+
+use super::key::{Key, Pair, Takes};
+use super::place::{At, Checked};
+
+/// What stands before the first section.
+#[derive(Debug)]
+pub(crate) struct Top {
+    pub(crate) listen: Vec<At<String>>,
+    /// None: one per CPU.
+    pub(crate) workers: Option<usize>,
+    pub(crate) access_log: bool,
+}
+
+impl Default for Top {
+    fn default() -> Top {
+        Top { listen: Vec::new(), workers: None, access_log: true }
+    }
+}
+
+pub(crate) static TOP: [Key<Top>; 3] = [
+    Key {
+        name: "listen",
+        flag: "listen",
+        argument: "ADDR",
+        help: "where to listen: host:port, :port, [v6]:port or unix:PATH \
+               (127.0.0.1:8080, or none with TLS)",
+        takes: Takes::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
+        show: |top| addresses_shown(&top.listen),
+    },
+    Key {
+        name: "workers",
+        flag: "workers",
+        argument: "N",
+        help: "event loops, each a thread (one per CPU)",
+        takes: Takes::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
+        show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
+    },
+    Key {
+        name: "access_log",
+        flag: "log",
+        argument: "",
+        help: "write an access log to stdout",
+        takes: Takes::Switch(|top, switch| top.access_log = switch),
+        show: |top| top.access_log.to_string(),
+    },
+];
+
+/// How TLS is spoken, and where.
+#[derive(Debug, Default)]
+pub(crate) struct TlsConfig {
+    pub(crate) listen: Vec<At<String>>,
+    pub(crate) certificates: Vec<At<Pair>>,
+    pub(crate) self_signed: bool,
+    pub(crate) tickets: Option<At<PathBuf>>,
+    pub(crate) client_ca: Option<At<PathBuf>>,
+    /// Whether versions before 1.3 are refused.
+    pub(crate) only_1_3: bool,
+}
+
+pub(crate) static TLS: [Key<TlsConfig>; 6] = [
+    Key {
+        name: "listen",
+        flag: "tls-listen",
+        argument: "ADDR",
+        help: "where to speak TLS (127.0.0.1:8443, if there is a certificate)",
+        takes: Takes::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
+        show: |tls| addresses_shown(&tls.listen),
+    },
+    Key {
+        name: "certificates",
+        flag: "tls-cert",
+        argument: "FILE",
+        help: "the certificate and those up to its root, in PEM, with --tls-key FILE, its private \
+               key, in the same order: clients get the certificate for the name that they ask \
+               for, or the first",
+        takes: Takes::Pairs(|tls, pairs| tls.certificates = pairs),
+        show: |tls| {
+            let pair = |At { value: Pair { certificate, key }, .. }: &At<Pair>| {
+                let [certificate, key] =
+                    [certificate, key].map(|path| quoted(&path.to_string_lossy()));
+                format!("{{ cert = {certificate}, key = {key} }}")
+            };
+            list(tls.certificates.iter().map(pair))
+        },
+    },
+    Key {
+        name: "self_signed",
+        flag: "tls-self-signed",
+        argument: "",
+        help: "make a certificate for this machine, which no client trusts",
+        takes: Takes::Switch(|tls, switch| tls.self_signed = switch),
+        show: |tls| tls.self_signed.to_string(),
+    },
+    Key {
+        name: "tickets",
+        flag: "tls-tickets",
+        argument: "FILE",
+        help: "keys of session tickets, 48 bytes each: the first encrypts, all decrypt",
+        takes: Takes::Path(|tls, path| tls.tickets = Some(path)),
+        show: |tls| path_shown(tls.tickets.as_ref()),
+    },
+    Key {
+        name: "client_ca",
+        flag: "tls-client-ca",
+        argument: "FILE",
+        help: "clients must have a certificate that one of these has signed",
+        takes: Takes::Path(|tls, path| tls.client_ca = Some(path)),
+        show: |tls| path_shown(tls.client_ca.as_ref()),
+    },
+    Key {
+        name: "min_version",
+        flag: "tls-min-version",
+        argument: "VERSION",
+        help: "the oldest version that is spoken: 1.2 or 1.3",
+        takes: Takes::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
+        show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
+    },
+];
+
+/// How files are served, as far as that was said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilesConfig {
+    pub(crate) index: Option<Vec<String>>,
+    pub(crate) list: Option<bool>,
+    pub(crate) fallback: Option<String>,
+    pub(crate) cache: Option<Vec<Rule>>,
+    pub(crate) languages: Option<Vec<String>>,
+    pub(crate) compress: Option<bool>,
+    pub(crate) links: Option<Links>,
+    pub(crate) headers: Option<Vec<Rule>>,
+}
+
+/// A rule, and how it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) text: String,
+    pub(crate) rule: HeaderRule,
+}
+
+pub(crate) static FILES: [Key<FilesConfig>; 8] = [
+    Key {
+        name: "index",
+        flag: "index",
+        argument: "NAME",
+        help: "the file that stands for its folder; of several the first that is there",
+        takes: Takes::Texts(|files, names| {
+            files.index = Some(values(names));
+            Ok(())
+        }),
+        show: |files| files.index.as_ref().map_or_else(String::new, |names| texts(names.iter())),
+    },
+    Key {
+        name: "list",
+        flag: "list",
+        argument: "",
+        help: "list folders that have no such file",
+        takes: Takes::Switch(|files, switch| files.list = Some(switch)),
+        show: |files| files.list.map_or_else(String::new, |list| list.to_string()),
+    },
+    Key {
+        name: "fallback",
+        flag: "spa",
+        argument: "FILE",
+        help: "serve this file of the folder for what is not found: the page of an application \
+               that routes in the browser",
+        takes: Takes::Text(|files, path| {
+            files.fallback = Some(path.value);
+            Ok(())
+        }),
+        show: |files| files.fallback.as_ref().map_or_else(String::new, |path| quoted(path)),
+    },
+    Key {
+        name: "cache",
+        flag: "cache",
+        argument: "RULE",
+        help: "what Cache-Control says: a time (90s, 5m, 1h, 7d), immutable, no-cache or any other \
+               value; for some files: '*.css=1h', '/assets/**=immutable'; of several the last that \
+               fits counts",
+        takes: Takes::Rules(|files, texts| {
+            files.cache = Some(rules(texts, |text| {
+                HeaderRule::cache(text).map_err(|error| error.reason().to_owned())
+            })?);
+            Ok(())
+        }),
+        show: |files| rules_shown(files.cache.as_ref()),
+    },
+    Key {
+        name: "languages",
+        flag: "language",
+        argument: "TAG",
+        help: "pages in this language are in files such as about.html.TAG",
+        takes: Takes::Texts(|files, tags| {
+            files.languages = Some(values(tags));
+            Ok(())
+        }),
+        show: |files| files.languages.as_ref().map_or_else(String::new, |tags| texts(tags.iter())),
+    },
+    Key {
+        name: "compress",
+        flag: "compress",
+        argument: "",
+        help: "compress texts for clients that accept it; without it, compressed files beside them \
+               (.br .zst .gz) still serve",
+        takes: Takes::Switch(|files, switch| files.compress = Some(switch)),
+        show: |files| files.compress.map_or_else(String::new, |compress| compress.to_string()),
+    },
+    Key {
+        name: "links",
+        flag: "links",
+        argument: "WHERE",
+        help: "which symbolic links are followed: those that stay inside the folder, those that \
+               lead anywhere, or never any",
+        takes: Takes::Choice(&["inside", "anywhere", "never"], |files, choice| {
+            files.links = Some(match choice {
+                "anywhere" => Links::Anywhere,
+                "never" => Links::Never,
+                _ => Links::Inside,
+            });
+        }),
+        show: |files| match files.links {
+            None => String::new(),
+            Some(Links::Inside) => quoted("inside"),
+            Some(Links::Anywhere) => quoted("anywhere"),
+            Some(Links::Never) => quoted("never"),
+        },
+    },
+    Key {
+        name: "headers",
+        flag: "header",
+        argument: "FIELD",
+        help: "a field of the responses: 'NAME: VALUE'; for some files: '*.html=NAME: VALUE'",
+        takes: Takes::Fields(|files, texts| {
+            files.headers = Some(rules(texts, field)?);
+            Ok(())
+        }),
+        show: |files| rules_shown(files.headers.as_ref()),
+    },
+];
+
+impl FilesConfig {
+    /// What is so if nothing is said.
+    pub(crate) fn defaults() -> FilesConfig {
+        let DirectorySettings { index, listing, fallback, languages, compress, links, .. } =
+            DirectorySettings::default();
+        FilesConfig {
+            index: Some(index),
+            list: Some(listing),
+            fallback,
+            cache: Some(Vec::new()),
+            languages: Some(languages),
+            compress: Some(compress),
+            links: Some(links),
+            headers: Some(Vec::new()),
+        }
+    }
+
+    /// This, and what it does not say as others say it.
+    pub(crate) fn or(self, others: &FilesConfig) -> FilesConfig {
+        let others = others.clone();
+        FilesConfig {
+            index: self.index.or(others.index),
+            list: self.list.or(others.list),
+            fallback: self.fallback.or(others.fallback),
+            cache: self.cache.or(others.cache),
+            languages: self.languages.or(others.languages),
+            compress: self.compress.or(others.compress),
+            links: self.links.or(others.links),
+            headers: self.headers.or(others.headers),
+        }
+    }
+}
+
+/// The engine sees to these itself.
+const NOT_OURS: [HeaderName; 5] = [
+    weft::header::CONNECTION,
+    weft::header::CONTENT_LENGTH,
+    weft::header::DATE,
+    weft::header::SERVER,
+    weft::header::TRANSFER_ENCODING,
+];
+
+/// `NAME: VALUE` or `PATTERN=NAME: VALUE`.
+fn field(text: &str) -> Result<HeaderRule, String> {
+    let wrong = || format!("expected NAME: VALUE or PATTERN=NAME: VALUE, found {text:?}");
+    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
+    let (pattern, name) = name.rsplit_once('=').unwrap_or(("*", name));
+    let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+    if NOT_OURS.contains(&name) {
+        return Err(format!("the server sets {name} itself"));
+    }
+    let value = HeaderValue::from_str(value.trim());
+    let value =
+        value.map_err(|_| format!("the value of {name} has a byte that no field can have"))?;
+    Ok(HeaderRule::new(pattern, name, value))
+}
+
+fn rules(
+    texts: Vec<At<String>>,
+    parse: impl Fn(&str) -> Result<HeaderRule, String>,
+) -> Checked<Vec<Rule>> {
+    let rule = |text: At<String>| match parse(&text.value) {
+        Ok(rule) => Ok(Rule { text: text.value, rule }),
+        Err(message) => Err(text.problem(message)),
+    };
+    texts.into_iter().map(rule).collect()
+}
+
+fn addresses(given: Vec<At<String>>) -> Checked<Vec<At<String>>> {
+    for address in &given {
+        let parsed = address.value.parse::<Address>();
+        parsed.map_err(|error| address.problem(error.reason().to_owned()))?;
+    }
+    Ok(given)
+}
+
+fn values(texts: Vec<At<String>>) -> Vec<String> {
+    texts.into_iter().map(|text| text.value).collect()
+}
+
+// -- values as they stand in a file
+
+/// A text in quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A list of texts.
+pub(crate) fn texts<S: AsRef<str>>(items: impl Iterator<Item = S>) -> String {
+    list(items.map(|item| quoted(item.as_ref())))
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn addresses_shown(addresses: &[At<String>]) -> String {
+    texts(addresses.iter().map(|address| &address.value))
+}
+
+fn path_shown(path: Option<&At<PathBuf>>) -> String {
+    path.map_or_else(String::new, |path| quoted(&path.value.to_string_lossy()))
+}
+
+fn rules_shown(rules: Option<&Vec<Rule>>) -> String {
+    rules.map_or_else(String::new, |rules| texts(rules.iter().map(|rule| &rule.text)))
+}

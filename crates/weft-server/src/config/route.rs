@@ -1,0 +1,187 @@
+//! A route as it is written: an operator and a target, or a table.
+
+use std::path::{Path, PathBuf};
+
+use super::keys::{FILES, FilesConfig};
+use super::nearest::nearest;
+use super::place::{At, Checked, Problem};
+use super::value::{Name, Value};
+
+/// What answers for the paths under a prefix.
+#[derive(Debug)]
+pub(crate) struct RouteConfig {
+    pub(crate) prefix: At<String>,
+    pub(crate) action: At<Action>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Action {
+    Files { root: PathBuf, files: Box<FilesConfig> },
+    Redirect { to: String, status: u16 },
+    Respond { text: String, status: u16 },
+}
+
+/// What stands in front of a target. Those of mighty, and one of our own.
+const OPERATORS: [&str; 4] = ["->", "<<", "=>", ">>"];
+
+/// What the redirect `<<` says: the place has changed for good.
+const MOVED_PERMANENTLY: u16 = 301;
+
+/// `-> /srv/www`: an operator, then its target.
+pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
+    let operator = OPERATORS.into_iter().find(|operator| text.trim_start().starts_with(operator));
+    let Some(operator) = operator else {
+        return Err(format!(
+            "expected `-> FOLDER` for files or `<< URL` for a redirect, found {text:?}"
+        ));
+    };
+    match (operator, text.trim_start()[operator.len()..].trim()) {
+        ("=>", _) => Err("CGI (`=>`) is not available in this version".to_owned()),
+        (">>", _) => Err("reverse proxy (`>>`) is not available in this version".to_owned()),
+        (_, "") => Err(format!("the target behind `{operator}` is missing")),
+        ("->", folder) => Ok(Action::Files { root: base.join(folder), files: Box::default() }),
+        (_, url) => Ok(Action::Redirect { to: url.to_owned(), status: MOVED_PERMANENTLY }),
+    }
+}
+
+/// `HOST/PREFIX OP TARGET`, as it stands on the command line. Without a host it is for all
+/// of them.
+pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String> {
+    let wrong =
+        || format!("expected `HOST/PREFIX -> FOLDER` or `HOST/PREFIX << URL`, found {text:?}");
+    let spaced = OPERATORS.iter().filter_map(|operator| text.find(&format!(" {operator} ")));
+    let (place, action) = text.split_at(spaced.min().ok_or_else(wrong)?);
+    let (host, prefix) = place.trim().split_at(place.trim().find('/').ok_or_else(wrong)?);
+    let host = if host.is_empty() { "*" } else { host.trim_end() };
+    Ok((host.to_owned(), prefix.to_owned(), parse_action(action, Path::new(""))?))
+}
+
+/// The value of a route in a file.
+pub(super) fn read_action(value: &Value<'_>, problems: &mut Vec<Problem>) -> Option<At<Action>> {
+    let place = value.place();
+    let action = match value.as_text() {
+        Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
+        None => match value.entries() {
+            Ok(entries) => return read_long(value, &entries, problems),
+            Err(_) => Err(value.problem(
+                "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
+            )),
+        },
+    };
+    let found = action.map_err(|problem| problems.push(problem)).ok();
+    found.map(|value| At { place, value })
+}
+
+/// The forms of a table, by the key that tells them apart, with the others that each has.
+const FORMS: [(&str, &[&str]); 5] = [
+    ("files", &[]),
+    ("redirect", &["status"]),
+    ("respond", &["status"]),
+    ("cgi", &[]),
+    ("proxy", &[]),
+];
+
+fn read_long(
+    table: &Value<'_>,
+    entries: &[(Name, Value<'_>)],
+    problems: &mut Vec<Problem>,
+) -> Option<At<Action>> {
+    let names_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
+    let mut named = entries.iter().filter(|(name, _)| names_form(&name.value).is_some());
+    let (Some((form, target)), second) = (named.next(), named.next()) else {
+        let hint = "a route has one of the keys `files`, `redirect` and `respond`";
+        problems.push(table.problem(hint));
+        return None;
+    };
+    if let Some((name, _)) = second {
+        let (first, second) = (&form.value, &name.value);
+        problems.push(name.problem(format!("a route has `{first}` or `{second}`, not both")));
+        return None;
+    }
+    let others = entries.iter().filter(|(name, _)| name.value != form.value);
+    let action = match &*form.value {
+        "files" => {
+            let mut files = FilesConfig::default();
+            for (name, value) in others {
+                let done = match FILES.iter().find(|key| key.name == name.value) {
+                    Some(key) => key.set_value(&mut files, value),
+                    None => Err(unknown(name, FILES.iter().map(|key| key.name))),
+                };
+                problems.extend(done.err());
+            }
+            let root = target.path().map(|path| path.value);
+            root.map(|root| Action::Files { root, files: Box::new(files) })
+        }
+        form @ ("redirect" | "respond") => {
+            let mut status = None;
+            for (name, value) in others {
+                match &*name.value {
+                    "status" => match value.number("a status", &(200..=599)) {
+                        Ok(number) => status = Some(number as u16),
+                        Err(problem) => problems.push(problem),
+                    },
+                    _ => problems.push(unknown(name, ["status"].into_iter())),
+                }
+            }
+            target.text().map(|At { value: text, .. }| match form {
+                "redirect" => {
+                    Action::Redirect { to: text, status: status.unwrap_or(MOVED_PERMANENTLY) }
+                }
+                _ => Action::Respond { text, status: status.unwrap_or(200) },
+            })
+        }
+        form => Err(target.problem(format!("`{form}` is not available in this version"))),
+    };
+    let found: Checked<Action> = action;
+    let found = found.map_err(|problem| problems.push(problem)).ok();
+    found.map(|value| At { place: table.place(), value })
+}
+
+/// What is said of a key that nobody knows.
+pub(super) fn unknown<'a>(name: &Name, known: impl Iterator<Item = &'a str> + Clone) -> Problem {
+    let hint = match nearest(&name.value, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
+            format!("known here: {}", known.join(", "))
+        }
+    };
+    name.problem(format!("unknown key `{}`; {hint}", name.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_the_command_line() {
+        for (text, expected) in [
+            ("/ -> site", "* / Files site"),
+            ("example.org/api/ -> /srv/api", "example.org /api/ Files /srv/api"),
+            ("a b/x  ->  /srv/a -> b ", "a b /x Files /srv/a -> b"),
+            ("[::1]/ << https://a/", "[::1] / Redirect https://a/"),
+            ("*.a.org/old/ << /new/", "*.a.org /old/ Redirect /new/"),
+            (" a / -> b", "a / Files b"),
+        ] {
+            let (host, prefix, action) = parse_route(text).unwrap();
+            let action = match action {
+                Action::Files { root, .. } => format!("Files {}", root.display()),
+                Action::Redirect { to, .. } => format!("Redirect {to}"),
+                Action::Respond { .. } => unreachable!("there is no operator for it"),
+            };
+            assert_eq!(format!("{host} {prefix} {action}"), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("", "expected `HOST/PREFIX -> FOLDER`"),
+            ("/", "expected `HOST/PREFIX"),
+            ("/->site", "expected `HOST/PREFIX"),
+            ("example.org -> site", "expected `HOST/PREFIX"),
+            ("/ -> ", "the target behind `->` is missing"),
+            ("/ => /usr/lib/cgi-bin", "CGI (`=>`) is not available"),
+            ("/ >> localhost:80", "reverse proxy (`>>`) is not available"),
+        ] {
+            let message = parse_route(text).unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+}

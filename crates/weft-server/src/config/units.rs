@@ -1,0 +1,130 @@
+//! Sizes and times as people write them. Pure.
+
+use std::time::Duration;
+
+const SIZES: [(&str, u64); 8] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+const TIMES: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// `16MiB`, `500 kB` or a number of bytes.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("expected a size such as 16MiB or 500kB, found {text:?}");
+    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let factor = match unit {
+        "" => 1,
+        unit => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1,
+    };
+    number.checked_mul(factor).ok_or_else(wrong)
+}
+
+/// `20s`, `500ms`, `5m`, `1h`, `7d`, or `never` for one that does not end.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    if text == "never" {
+        return Ok(Duration::MAX);
+    }
+    let wrong = |hint: &str| {
+        format!("expected a time such as 20s, 500ms, 5m or never, found {text:?}{hint}")
+    };
+    let (number, unit) = split(text).ok_or_else(|| wrong(""))?;
+    if unit.is_empty() {
+        return Err(wrong("; the unit is missing"));
+    }
+    let factor = TIMES.iter().find(|(name, _)| *name == unit).ok_or_else(|| wrong(""))?.1;
+    match number.checked_mul(factor) {
+        Some(0) => Err(wrong("; for no limit write never")),
+        Some(millis) => Ok(Duration::from_millis(millis)),
+        None => Err(wrong("")),
+    }
+}
+
+/// A number and its unit, between which there may be a space.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.strip_prefix(' ').unwrap_or(unit)))
+}
+
+/// A size in the largest unit in which it is whole.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let binary = SIZES.iter().filter(|(name, _)| name.ends_with("iB"));
+    match binary.into_iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor)) {
+        Some((name, factor)) => format!("{}{name}", bytes / factor),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// A time in the largest unit in which it is whole; days only from two on.
+pub(crate) fn show_time(time: Duration) -> String {
+    if time == Duration::MAX {
+        return "never".to_owned();
+    }
+    let millis = time.as_millis();
+    let whole = |factor: u64| millis.is_multiple_of(factor.into());
+    // A minute alone is told in seconds, as settings are.
+    let fits = |&&(name, factor): &&(&str, u64)| {
+        whole(factor) && (matches!(name, "s" | "ms") || millis >= 2 * u128::from(factor))
+    };
+    match TIMES.iter().find(fits) {
+        Some((name, factor)) => format!("{}{name}", millis / u128::from(*factor)),
+        None => format!("{millis}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes, shown) in [
+            ("0", 0, "0B"),
+            ("500", 500, "500B"),
+            ("8192", 8_192, "8KiB"),
+            ("16MiB", 16 << 20, "16MiB"),
+            ("16 MiB", 16 << 20, "16MiB"),
+            ("3GiB", 3 << 30, "3GiB"),
+            ("2kB", 2_000, "2000B"),
+            ("65000B", 65_000, "65000B"),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+            assert_eq!(show_size(bytes), shown);
+            assert_eq!(parse_size(shown), Ok(bytes));
+        }
+        for text in ["", "MiB", "-1", "1.5MiB", "16M", "1 parsec", "99999999999GiB", "1  KiB"] {
+            assert!(parse_size(text).unwrap_err().contains("such as 16MiB"), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        for (text, millis, shown) in [
+            ("500ms", 500, "500ms"),
+            ("20s", 20_000, "20s"),
+            ("90 s", 90_000, "90s"),
+            ("1m", 60_000, "60s"),
+            ("5m", 300_000, "5m"),
+            ("1h", 3_600_000, "60m"),
+            ("7d", 604_800_000, "7d"),
+        ] {
+            let time = Duration::from_millis(millis);
+            assert_eq!(parse_time(text), Ok(time), "{text}");
+            assert_eq!(show_time(time), shown);
+            assert_eq!(parse_time(shown), Ok(time));
+        }
+        assert_eq!(parse_time("never"), Ok(Duration::MAX));
+        assert_eq!(show_time(Duration::MAX), "never");
+        for text in ["", "20", "0s", "s", "1.5s", "-1s", "20 sec", "99999999999999999999s"] {
+            assert!(parse_time(text).unwrap_err().contains("such as 20s"), "{text}");
+        }
+    }
+}

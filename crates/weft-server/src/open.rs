@@ -1,0 +1,86 @@
+//! [`Plan`] → what the system has of it: folders and certificates. Nothing listens yet.
+
+use weft::tls::Tls;
+use weft::{Directory, DirectorySettings, HeaderRule, Links};
+
+use crate::apps::{App, Redirect, Respond};
+use crate::config::{At, FilesConfig, Place, Problem};
+use crate::plan::{AppPlan, Plan};
+use crate::route::{Router, RouterBuilder};
+use crate::tls;
+
+/// What a plan needs, opened.
+pub(crate) struct Opened {
+    pub(crate) router: Router,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Plan {
+    pub(crate) fn open(&self) -> Result<Opened, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut builder = RouterBuilder::default();
+        let routes = || self.hosts.iter().flat_map(|host| &host.routes);
+        let is_folder = |app: &&At<AppPlan>| matches!(app.value, AppPlan::Files { .. });
+        let folders = routes().map(|route| &route.app).filter(is_folder).count();
+        for host in &self.hosts {
+            let mut apps = Vec::new();
+            for route in &host.routes {
+                match open_app(&route.app, folders) {
+                    Ok(app) => apps.push((&*route.prefix, app)),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+            builder.add(&host.names, apps);
+        }
+        let tls = self.tls.as_ref().map(|plan| {
+            let certificate = plan.certificates.first();
+            let place = certificate.map_or(Place::Unknown, |first| first.place.clone());
+            tls::set_up(plan).map_err(|message| Problem { place, message })
+        });
+        let tls = tls.transpose().map_err(|problem| problems.push(problem));
+        match tls {
+            Ok(tls) if problems.is_empty() => Ok(Opened { router: builder.build(), tls }),
+            _ => Err(problems),
+        }
+    }
+}
+
+fn open_app(plan: &At<AppPlan>, folders: usize) -> Result<App, Problem> {
+    Ok(match &plan.value {
+        AppPlan::Files { root, files } => {
+            let directory = Directory::with_settings(root, directory_settings(files, folders));
+            App::Files(directory.map_err(|error| {
+                plan.problem(format!("cannot serve {}: {error}", root.display()))
+            })?)
+        }
+        AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
+        AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),
+    })
+}
+
+/// What one of several folders is served with. What a worker keeps of files is bounded for
+/// all folders together, so that each gets its share.
+fn directory_settings(files: &FilesConfig, folders: usize) -> DirectorySettings {
+    let defaults = DirectorySettings::default();
+    let FilesConfig { index, list, fallback, cache, languages, compress, links, headers } =
+        files.clone();
+    let rules = cache.into_iter().chain(headers).flatten();
+    let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
+    DirectorySettings {
+        index: index.unwrap_or_default(),
+        listing: list.unwrap_or(false),
+        fallback,
+        headers,
+        languages: languages.unwrap_or_default(),
+        links: links.unwrap_or(Links::Inside),
+        compress: compress.unwrap_or(true),
+        max_kept_bytes: (defaults.max_kept_bytes / folders).max(LEAST_KEPT_BYTES),
+        max_kept_entries: (defaults.max_kept_entries / folders).max(LEAST_KEPT_ENTRIES),
+        max_kept_descriptors: (defaults.max_kept_descriptors / folders).max(LEAST_KEPT_DESCRIPTORS),
+        ..defaults
+    }
+}
+
+const LEAST_KEPT_BYTES: usize = 1 << 20;
+const LEAST_KEPT_ENTRIES: usize = 256;
+const LEAST_KEPT_DESCRIPTORS: usize = 8;

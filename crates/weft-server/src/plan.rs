@@ -1,0 +1,357 @@
+//! [`Config`] → [`Plan`]: everything is resolved and checked, but nothing is opened yet. Pure.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use weft::{Settings, StatusCode};
+
+use crate::config::{
+    Action, At, Checked, Config, FilesConfig, Pair, Place, Problem, RouteConfig, TlsConfig, Top,
+};
+
+/// What the program is to do.
+pub(crate) struct Plan {
+    pub(crate) listen: Vec<String>,
+    /// None: one per CPU.
+    pub(crate) workers: Option<usize>,
+    pub(crate) access_log: bool,
+    pub(crate) tls: Option<TlsPlan>,
+    pub(crate) limits: Settings,
+    pub(crate) hosts: Vec<HostPlan>,
+}
+
+/// How TLS is spoken, and where.
+pub(crate) struct TlsPlan {
+    pub(crate) listen: Vec<String>,
+    /// None: one that is made for the occasion.
+    pub(crate) certificates: Vec<At<Pair>>,
+    pub(crate) tickets: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) only_1_3: bool,
+}
+
+/// Some hosts, and what they have.
+pub(crate) struct HostPlan {
+    /// In small letters; `*.example.org` is for all names below that one, `*` for all.
+    pub(crate) names: Vec<String>,
+    pub(crate) routes: Vec<RoutePlan>,
+}
+
+pub(crate) struct RoutePlan {
+    /// Without a slash at its end; empty for all paths.
+    pub(crate) prefix: String,
+    pub(crate) app: At<AppPlan>,
+}
+
+/// What answers.
+pub(crate) enum AppPlan {
+    Files { root: PathBuf, files: Box<FilesConfig> },
+    Redirect { to: String, status: StatusCode },
+    Respond { text: String, status: StatusCode },
+}
+
+impl Plan {
+    pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let Config { top, tls, limits, files, hosts } = config;
+        let files = files.or(&FilesConfig::defaults());
+        let tls = plan_tls(tls).map_err(|problem| problems.push(problem)).ok().flatten();
+        let mut plans = Vec::new();
+        let mut known_hosts = HashMap::new();
+        for host in hosts {
+            let names = host_names(&host.names, &mut known_hosts, &mut problems);
+            let routes = plan_routes(host.routes, &files, &mut problems);
+            plans.push(HostPlan { names, routes });
+        }
+        if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
+            let message = "there is nothing to serve; a section such as [hosts.\"*\"] with \
+                           \"/\" = \"-> /srv/www\" says what";
+            problems.push(Problem { place: Place::Unknown, message: message.to_owned() });
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let Top { listen, workers, access_log } = top;
+        let mut listen = addresses(listen);
+        if listen.is_empty() && tls.is_none() {
+            listen.push("127.0.0.1:8080".to_owned());
+        }
+        Ok(Plan { listen, workers, access_log, tls, limits, hosts: plans })
+    }
+}
+
+fn addresses(given: Vec<At<String>>) -> Vec<String> {
+    given.into_iter().map(|address| address.value).collect()
+}
+
+/// How TLS is spoken, if there is a certificate.
+fn plan_tls(tls: TlsConfig) -> Checked<Option<TlsPlan>> {
+    let TlsConfig { listen, certificates, self_signed, tickets, client_ca, only_1_3 } = tls;
+    if let (Some(first), true) = (certificates.first(), self_signed) {
+        return Err(match first.place.is_in_file() {
+            true => first.problem("`self_signed` is for who has no `certificates`"),
+            false => first.problem("--tls-self-signed is for who has no --tls-cert"),
+        });
+    }
+    if certificates.is_empty() && !self_signed {
+        // What makes no sense where there is no certificate.
+        let paths = [&tickets, &client_ca].into_iter().flatten().map(|path| &path.place);
+        let mut places = listen.first().map(|address| &address.place).into_iter().chain(paths);
+        return match places.next() {
+            None => Ok(None),
+            Some(Place::Option(option)) => Err(Problem {
+                place: Place::Unknown,
+                message: format!("{option} needs --tls-cert or --tls-self-signed"),
+            }),
+            Some(place) => Err(Problem {
+                place: place.clone(),
+                message: "this needs `certificates` or `self_signed` in [tls]".to_owned(),
+            }),
+        };
+    }
+    let mut listen = addresses(listen);
+    if listen.is_empty() {
+        listen.push("127.0.0.1:8443".to_owned());
+    }
+    let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
+    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, only_1_3 }))
+}
+
+// -- hosts
+
+/// The names of a section, none of which may be known already.
+fn host_names(
+    names: &At<String>,
+    known: &mut HashMap<String, Place>,
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
+    if names.value.trim().is_empty() {
+        problems.push(names.problem("expected the name of a host, or `*` for all others"));
+    }
+    let mut accepted = Vec::new();
+    for name in names.value.split_whitespace() {
+        match host_name(name) {
+            Err(message) => problems.push(names.problem(message)),
+            Ok(name) => match known.insert(name.clone(), names.place.clone()) {
+                None => accepted.push(name),
+                Some(first) => {
+                    let first = match &first {
+                        Place::File { line, .. } => format!(", first in line {line}"),
+                        Place::Option(_) | Place::Unknown => String::new(),
+                    };
+                    problems
+                        .push(names.problem(format!("the host `{name}` is given twice{first}")));
+                }
+            },
+        }
+    }
+    accepted
+}
+
+/// The name of a host in small letters, without its final dot.
+fn host_name(written: &str) -> Result<String, String> {
+    let name = written.strip_suffix('.').unwrap_or(written).to_ascii_lowercase();
+    if name == "*" {
+        return Ok(name);
+    }
+    if !name.is_ascii() {
+        return Err(format!("`{written}` is not the name of a host as in the DNS (xn--…)"));
+    }
+    let is_name = |name: &str| {
+        let is_known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_known))
+    };
+    let is_address = |name: &str| {
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok())
+    };
+    if is_name(name.strip_prefix("*.").unwrap_or(&name)) || is_address(&name) {
+        return Ok(name);
+    }
+    let hint = match name.rsplit_once(':') {
+        Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => {
+            format!("; a host is given without its port: `{host}`")
+        }
+        _ => String::new(),
+    };
+    Err(format!("`{written}` is neither the name of a host, nor `*.` and one, nor `*`{hint}"))
+}
+
+// -- routes
+
+fn plan_routes(
+    routes: Vec<RouteConfig>,
+    files: &FilesConfig,
+    problems: &mut Vec<Problem>,
+) -> Vec<RoutePlan> {
+    let mut plans = Vec::<RoutePlan>::new();
+    for RouteConfig { prefix, action } in routes {
+        let app = match plan_app(action, files) {
+            Ok(app) => app,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        match plain_prefix(&prefix.value) {
+            Err(message) => problems.push(prefix.problem(message)),
+            Ok(plain) if plans.iter().any(|known| known.prefix == plain) => {
+                let written = &prefix.value;
+                problems.push(prefix.problem(format!(
+                    "the prefix `{written}` is given twice; a slash at its end makes no difference"
+                )));
+            }
+            Ok(plain) => plans.push(RoutePlan { prefix: plain.to_owned(), app }),
+        }
+    }
+    plans
+}
+
+/// A prefix without the slash at its end. It is compared with paths that are decoded and
+/// clean, so that another would never be met.
+fn plain_prefix(prefix: &str) -> Result<&str, String> {
+    let plain = prefix.strip_suffix('/').unwrap_or(prefix);
+    let mut segments = plain.split('/');
+    let wrong = |what: &str| Err(format!("the prefix {prefix:?} {what}"));
+    match segments.next() {
+        Some("") if !prefix.is_empty() => {}
+        _ => return wrong("does not begin with a slash"),
+    }
+    for segment in segments {
+        match segment {
+            "" => return wrong("has an empty segment"),
+            "." | ".." => return wrong("has a segment of dots"),
+            _ if segment.contains('%') => {
+                return wrong("is percent-encoded; write it as it reads, such as /buenos días/");
+            }
+            _ if segment.contains(['?', '#', '\\']) => return wrong("has one of the signs ? # \\"),
+            _ if segment.contains(char::is_control) => return wrong("has a control character"),
+            _ => {}
+        }
+    }
+    Ok(plain)
+}
+
+fn plan_app(action: At<Action>, defaults: &FilesConfig) -> Checked<At<AppPlan>> {
+    let At { place, value } = action;
+    let problem = |message| Problem { place: place.clone(), message };
+    let app = match value {
+        Action::Files { root, files } => {
+            AppPlan::Files { root, files: Box::new(files.or(defaults)) }
+        }
+        Action::Redirect { to, status } => {
+            check_redirect(&to).map_err(problem)?;
+            let status = match status {
+                301 | 302 | 303 | 307 | 308 => status_code(status),
+                _ => {
+                    let message = "the status of a redirect is 301, 302, 303, 307 or 308, not";
+                    return Err(problem(format!("{message} {status}")));
+                }
+            };
+            AppPlan::Redirect { to, status }
+        }
+        Action::Respond { text, status } => {
+            if matches!(status, 204 | 205 | 304) && !text.is_empty() {
+                return Err(problem(format!("a response of status {status} has no text")));
+            }
+            AppPlan::Respond { text, status: status_code(status) }
+        }
+    };
+    Ok(At { place, value: app })
+}
+
+/// The syntax allows numbers from 200 to 599.
+fn status_code(number: u16) -> StatusCode {
+    StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// A target to which the rest of a path can be appended, and then a query.
+fn check_redirect(to: &str) -> Result<(), String> {
+    let authority = to.strip_prefix("https://").or_else(|| to.strip_prefix("http://"));
+    let is_place = match authority {
+        Some(rest) => !rest.is_empty() && !rest.starts_with(['/', ':', '@']),
+        None => to.starts_with('/') && !to.starts_with("//"),
+    };
+    if !is_place {
+        return Err(format!(
+            "expected a redirect to https://HOST/PATH or to /PATH on the same host, found {to:?}"
+        ));
+    }
+    if to.contains(['?', '#']) {
+        return Err(format!(
+            "the redirect to {to:?} has a query or a fragment; the rest of the path and the query \
+             of the request follow its target"
+        ));
+    }
+    if !to.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>')) {
+        return Err(format!("the redirect to {to:?} has a byte that must be percent-encoded"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_hosts() {
+        for (written, expected) in [
+            ("Example.ORG", Some("example.org")),
+            ("example.org.", Some("example.org")),
+            ("*", Some("*")),
+            ("*.Example.org", Some("*.example.org")),
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("[2001:DB8::1]", Some("[2001:db8::1]")),
+            ("a:80", None),
+            ("*.*.org", None),
+            ("a..b", None),
+            ("http://a", None),
+            ("días.example", None),
+        ] {
+            assert_eq!(host_name(written).ok().as_deref(), expected, "{written}");
+        }
+        assert!(host_name("a:80").unwrap_err().ends_with("without its port: `a`"));
+    }
+
+    #[test]
+    fn prefixes() {
+        for (prefix, expected) in [
+            ("/", Some("")),
+            ("/app", Some("/app")),
+            ("/app/", Some("/app")),
+            ("/buenos días/x", Some("/buenos días/x")),
+            ("", None),
+            ("app", None),
+            ("//", None),
+            ("/a//b", None),
+            ("/a/../b", None),
+            ("/%61", None),
+            ("/a?b", None),
+            ("/a\nb", None),
+        ] {
+            assert_eq!(plain_prefix(prefix).ok(), expected, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn targets_of_redirects() {
+        for (to, is_good) in [
+            ("https://example.org", true),
+            ("http://example.org:8080/a/", true),
+            ("/", true),
+            ("/new/", true),
+            ("//evil.example/", false),
+            ("example.org", false),
+            ("ftp://example.org/", false),
+            ("https://", false),
+            ("https:///a", false),
+            ("https://a/?b", false),
+            ("https://a/#b", false),
+            ("https://a/\r\nX: y", false),
+            ("/\\evil.example", false),
+            ("/días", false),
+        ] {
+            assert_eq!(check_redirect(to).is_ok(), is_good, "{to}");
+        }
+    }
+}

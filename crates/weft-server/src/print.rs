@@ -1,0 +1,81 @@
+//! [`Plan`] → a file that says the same, with all that was left to the defaults. Pure.
+
+use std::fmt::Write;
+
+use crate::config::{At, FILES, Key, LIMITS, Place, TLS, TOP, TlsConfig, Top, quoted};
+use crate::plan::{AppPlan, Plan, TlsPlan};
+
+/// The plan as a file. What cannot be said in UTF-8 is shown as it can be.
+pub(crate) fn print(plan: &Plan) -> String {
+    let mut out = String::new();
+    let Plan { listen, workers, access_log, .. } = plan;
+    let top = Top { listen: all_at(listen), workers: *workers, access_log: *access_log };
+    keys(&mut out, &TOP, &top);
+    if let Some(tls) = &plan.tls {
+        out.push_str("\n[tls]\n");
+        keys(&mut out, &TLS, &tls_config(tls));
+    }
+    out.push_str("\n[limits]\n");
+    keys(&mut out, &LIMITS, &plan.limits);
+    for host in &plan.hosts {
+        line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
+        for route in &host.routes {
+            let prefix = quoted(&format!("{}/", route.prefix));
+            line(&mut out, format_args!("{prefix} = {}", app(&route.app.value)));
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a string takes everything");
+}
+
+fn keys<T>(out: &mut String, keys: &[Key<T>], values: &T) {
+    for key in keys {
+        let shown = (key.show)(values);
+        if !shown.is_empty() {
+            line(out, format_args!("{} = {shown}", key.name));
+        }
+    }
+}
+
+fn all_at(addresses: &[String]) -> Vec<At<String>> {
+    addresses.iter().map(|address| at(address.clone())).collect()
+}
+
+fn at<T>(value: T) -> At<T> {
+    At { place: Place::Unknown, value }
+}
+
+fn tls_config(plan: &TlsPlan) -> TlsConfig {
+    TlsConfig {
+        listen: all_at(&plan.listen),
+        certificates: plan.certificates.clone(),
+        self_signed: plan.certificates.is_empty(),
+        tickets: plan.tickets.clone().map(at),
+        client_ca: plan.client_ca.clone().map(at),
+        only_1_3: plan.only_1_3,
+    }
+}
+
+/// A route in its long form.
+fn app(plan: &AppPlan) -> String {
+    match plan {
+        AppPlan::Files { root, files } => {
+            let shown = FILES.iter().map(|key| (key.name, (key.show)(files)));
+            let shown = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
+            let mut text = format!("{{ files = {}", quoted(&root.to_string_lossy()));
+            for (name, shown) in shown {
+                write!(text, ", {name} = {shown}").expect("a string takes everything");
+            }
+            text + " }"
+        }
+        AppPlan::Redirect { to, status } => {
+            format!("{{ redirect = {}, status = {} }}", quoted(to), status.as_u16())
+        }
+        AppPlan::Respond { text, status } => {
+            format!("{{ respond = {}, status = {} }}", quoted(text), status.as_u16())
+        }
+    }
+}
