@@ -8,7 +8,7 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    Config, FILES, FilesConfig, Key, LIMITS, TLS, TOP, Takes, Text, flags, quoted,
+    Config, FILES, FilesConfig, Key, LIMITS, PROXY, TLS, TOP, Takes, Text, flags, quoted,
 };
 use crate::help::help;
 use crate::plan::Plan;
@@ -112,10 +112,28 @@ fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
     table
 }
 
+/// The keys of a route to upstreams, which are no options.
+fn proxy_table() -> String {
+    let mut table = "| key | default | meaning |\n| --- | --- | --- |\n".to_owned();
+    for key in &PROXY {
+        let default = match (key.show)(&Default::default()) {
+            none if none.is_empty() || none == "[]" => String::new(),
+            default => format!("`{default}` "),
+        };
+        let list = if key.is_list() { "; a list" } else { "" };
+        table.push_str(&format!("| `{}` | {default}| {}{list} |\n", key.name, key.help));
+    }
+    table
+}
+
 #[test]
 fn each_key_is_documented() {
     let text = repository("docs/configuration.md");
     let mut missing = String::new();
+    let proxy = proxy_table();
+    if !text.contains(&proxy) {
+        missing.push_str(&proxy);
+    }
     for (title, table) in [
         ("## The top", table(&TOP, &Default::default())),
         ("## `[tls]`", table(&TLS, &Default::default())),

@@ -3,7 +3,7 @@
 use weft::tls::Tls;
 use weft::{Directory, DirectorySettings, HeaderRule, Links};
 
-use crate::apps::{App, Redirect, Respond};
+use crate::apps::{App, Proxy, Redirect, Respond};
 use crate::config::{At, FilesConfig, Place, Problem};
 use crate::plan::{AppPlan, Plan};
 use crate::route::{Router, RouterBuilder};
@@ -52,6 +52,9 @@ fn open_app(plan: &At<AppPlan>, folders: usize) -> Result<App, Problem> {
             App::Files(directory.map_err(|error| {
                 plan.problem(format!("cannot serve {}: {error}", root.display()))
             })?)
+        }
+        AppPlan::Proxy(settings) => {
+            App::Proxy(Proxy::new((**settings).clone()).map_err(|wrong| plan.problem(wrong))?)
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
         AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use weft::{Settings, StatusCode};
 
+use crate::apps::proxy;
 use crate::config::{
     Action, At, Checked, Config, FilesConfig, Pair, Place, Problem, RouteConfig, TlsConfig, Top,
 };
@@ -46,6 +47,7 @@ pub(crate) struct RoutePlan {
 /// What answers.
 pub(crate) enum AppPlan {
     Files { root: PathBuf, files: Box<FilesConfig> },
+    Proxy(Box<proxy::Settings>),
     Redirect { to: String, status: StatusCode },
     Respond { text: String, status: StatusCode },
 }
@@ -238,6 +240,10 @@ fn plan_app(action: At<Action>, defaults: &FilesConfig) -> Checked<At<AppPlan>> 
     let app = match value {
         Action::Files { root, files } => {
             AppPlan::Files { root, files: Box::new(files.or(defaults)) }
+        }
+        Action::Proxy(settings) => {
+            settings.validate().map_err(problem)?;
+            AppPlan::Proxy(settings)
         }
         Action::Redirect { to, status } => {
             check_redirect(&to).map_err(problem)?;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::config::{At, FILES, Key, LIMITS, Place, TLS, TOP, TlsConfig, Top, quoted};
+use crate::config::{
+    At, FILES, Key, LIMITS, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted, texts,
+};
 use crate::plan::{AppPlan, Plan, TlsPlan};
 
 /// The plan as a file. What cannot be said in UTF-8 is shown as it can be.
@@ -68,6 +70,17 @@ fn app(plan: &AppPlan) -> String {
             let mut text = format!("{{ files = {}", quoted(&root.to_string_lossy()));
             for (name, shown) in shown {
                 write!(text, ", {name} = {shown}").expect("a string takes everything");
+            }
+            text + " }"
+        }
+        AppPlan::Proxy(settings) => {
+            let urls = settings.upstreams.iter().map(ToString::to_string);
+            let mut text = format!("{{ proxy = {}", texts(urls));
+            for key in &PROXY {
+                let shown = (key.show)(settings);
+                if !shown.is_empty() && shown != "[]" {
+                    write!(text, ", {} = {shown}", key.name).expect("a string takes everything");
+                }
             }
             text + " }"
         }

@@ -101,7 +101,7 @@ fn what_is_no_use_of_it_is_refused() {
         (&["--idle-timeout", "1h", "--idle-timeout", "x"], 2, "--idle-timeout: expected a time"),
         (&["--disconnect", "x"], 2, "--disconnect: expected cancel or detach, found \"x\""),
         (&["--header", "x"], 2, "--header: expected NAME: VALUE or PATTERN=NAME: VALUE"),
-        (&["--route", "x"], 2, "--route: expected `HOST/PREFIX -> FOLDER` or"),
+        (&["--route", "x"], 2, "--route: expected `HOST/PREFIX -> FOLDER`, or"),
         (&["--route", "a:80/ -> ."], 2, "--route: `a:80` is neither"),
         (&["--route", "/ -> .", "--route", "/ -> check"], 2, "the prefix `/` is given twice"),
         (&["--route", "/a/ -> nothing"], 1, "--route: cannot serve nothing: No such file"),

@@ -1,10 +1,12 @@
 //! What can answer for a route.
 
+pub(crate) mod proxy; // upstreams
 mod redirect; // another place
 mod respond; // a text
 
 use weft::{Application, Directory, Request, Response};
 
+pub(crate) use proxy::Proxy;
 pub(crate) use redirect::{Redirect, escape};
 pub(crate) use respond::Respond;
 
@@ -13,6 +15,7 @@ pub(crate) use respond::Respond;
 #[derive(Clone)]
 pub(crate) enum App {
     Files(Directory),
+    Proxy(Proxy),
     Redirect(Redirect),
     Respond(Respond),
 }
@@ -21,6 +24,7 @@ impl Application for App {
     async fn call(&self, request: Request) -> Response {
         match self {
             App::Files(directory) => directory.call(request).await,
+            App::Proxy(proxy) => proxy.call(request).await,
             App::Redirect(redirect) => redirect.answer(&request),
             App::Respond(respond) => respond.answer(),
         }

@@ -54,6 +54,8 @@ macro_rules! limit {
     };
 }
 
+pub(super) use limit;
+
 /// What the parser of heads can count to.
 const MOST_HEAD: u64 = 65_000;
 

@@ -6,6 +6,7 @@ mod value; // a value of the file
 mod key; // what a key takes, from a file or from the command line
 mod keys; // the keys of the top, of [tls] and of [files]
 mod limits; // the keys of [limits]
+mod proxy; // the keys of a route to upstreams
 mod nearest; // the word that somebody may have meant
 mod route; // operators and their targets
 
@@ -18,10 +19,11 @@ use weft::Settings;
 #[cfg(test)]
 pub(crate) use key::Takes;
 pub(crate) use key::{Key, Pair};
-pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, Top, quoted};
+pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, Top, quoted, texts};
 pub(crate) use limits::LIMITS;
 pub(crate) use nearest::nearest;
 pub(crate) use place::{At, Checked, Place, Problem, Text};
+pub(crate) use proxy::PROXY;
 pub(crate) use route::{Action, RouteConfig, parse_route};
 
 use value::{Name, Value, entries};

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use super::keys::{FILES, FilesConfig};
 use super::nearest::nearest;
 use super::place::{At, Checked, Problem};
+use super::proxy::PROXY;
 use super::value::{Name, Value};
+use crate::apps::proxy;
 
 /// What answers for the paths under a prefix.
 #[derive(Debug)]
@@ -17,11 +19,12 @@ pub(crate) struct RouteConfig {
 #[derive(Debug)]
 pub(crate) enum Action {
     Files { root: PathBuf, files: Box<FilesConfig> },
+    Proxy(Box<proxy::Settings>),
     Redirect { to: String, status: u16 },
     Respond { text: String, status: u16 },
 }
 
-/// What stands in front of a target. Those of mighty, and one of our own.
+/// What stands in front of a target: the operators of mighty.
 const OPERATORS: [&str; 4] = ["->", "<<", "=>", ">>"];
 
 /// What the redirect `<<` says: the place has changed for good.
@@ -32,13 +35,17 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     let operator = OPERATORS.into_iter().find(|operator| text.trim_start().starts_with(operator));
     let Some(operator) = operator else {
         return Err(format!(
-            "expected `-> FOLDER` for files or `<< URL` for a redirect, found {text:?}"
+            "expected `-> FOLDER` for files, `>> URL` for a proxy or `<< URL` for a redirect, \
+             found {text:?}"
         ));
     };
     match (operator, text.trim_start()[operator.len()..].trim()) {
         ("=>", _) => Err("CGI (`=>`) is not available in this version".to_owned()),
-        (">>", _) => Err("reverse proxy (`>>`) is not available in this version".to_owned()),
         (_, "") => Err(format!("the target behind `{operator}` is missing")),
+        (">>", urls) => {
+            let upstreams = proxy::Settings::parse_upstreams(urls)?;
+            Ok(Action::Proxy(Box::new(proxy::Settings { upstreams, ..Default::default() })))
+        }
         ("->", folder) => Ok(Action::Files { root: base.join(folder), files: Box::default() }),
         (_, url) => Ok(Action::Redirect { to: url.to_owned(), status: MOVED_PERMANENTLY }),
     }
@@ -47,8 +54,9 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
 /// `HOST/PREFIX OP TARGET`, as it stands on the command line. Without a host it is for all
 /// of them.
 pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String> {
-    let wrong =
-        || format!("expected `HOST/PREFIX -> FOLDER` or `HOST/PREFIX << URL`, found {text:?}");
+    let wrong = || {
+        format!("expected `HOST/PREFIX -> FOLDER`, or `>> URL` or `<< URL` there, found {text:?}")
+    };
     let spaced = OPERATORS.iter().filter_map(|operator| text.find(&format!(" {operator} ")));
     let (place, action) = text.split_at(spaced.min().ok_or_else(wrong)?);
     let (host, prefix) = place.trim().split_at(place.trim().find('/').ok_or_else(wrong)?);
@@ -89,7 +97,7 @@ fn read_long(
     let names_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
     let mut named = entries.iter().filter(|(name, _)| names_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
-        let hint = "a route has one of the keys `files`, `redirect` and `respond`";
+        let hint = "a route has one of the keys `files`, `proxy`, `redirect` and `respond`";
         problems.push(table.problem(hint));
         return None;
     };
@@ -111,6 +119,20 @@ fn read_long(
             }
             let root = target.path().map(|path| path.value);
             root.map(|root| Action::Files { root, files: Box::new(files) })
+        }
+        "proxy" => {
+            let mut settings = proxy::Settings::default();
+            for (name, value) in others {
+                let done = match PROXY.iter().find(|key| key.name == name.value) {
+                    Some(key) => key.set_value(&mut settings, value),
+                    None => Err(unknown(name, PROXY.iter().map(|key| key.name))),
+                };
+                problems.extend(done.err());
+            }
+            read_upstreams(target).map(|upstreams| {
+                settings.upstreams = upstreams;
+                Action::Proxy(Box::new(settings))
+            })
         }
         form @ ("redirect" | "respond") => {
             let mut status = None;
@@ -137,6 +159,19 @@ fn read_long(
     found.map(|value| At { place: table.place(), value })
 }
 
+/// A text with URLs, or a list of such.
+fn read_upstreams(target: &Value<'_>) -> Checked<Vec<proxy::UpstreamUrl>> {
+    let mut upstreams = Vec::new();
+    for text in target.texts()? {
+        let urls = proxy::Settings::parse_upstreams(&text.value);
+        upstreams.extend(urls.map_err(|wrong| text.problem(wrong))?);
+    }
+    match upstreams.is_empty() {
+        true => Err(target.problem("a proxy needs the URL of an upstream")),
+        false => Ok(upstreams),
+    }
+}
+
 /// What is said of a key that nobody knows.
 pub(super) fn unknown<'a>(name: &Name, known: impl Iterator<Item = &'a str> + Clone) -> Problem {
     let hint = match nearest(&name.value, known.clone()) {
@@ -159,6 +194,7 @@ mod tests {
             ("/ -> site", "* / Files site"),
             ("example.org/api/ -> /srv/api", "example.org /api/ Files /srv/api"),
             ("a b/x  ->  /srv/a -> b ", "a b /x Files /srv/a -> b"),
+            ("/api/ >> http://a/ unix:/b", "* /api/ Proxy 2"),
             ("[::1]/ << https://a/", "[::1] / Redirect https://a/"),
             ("*.a.org/old/ << /new/", "*.a.org /old/ Redirect /new/"),
             (" a / -> b", "a / Files b"),
@@ -166,6 +202,7 @@ mod tests {
             let (host, prefix, action) = parse_route(text).unwrap();
             let action = match action {
                 Action::Files { root, .. } => format!("Files {}", root.display()),
+                Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
                 Action::Respond { .. } => unreachable!("there is no operator for it"),
             };
@@ -178,7 +215,7 @@ mod tests {
             ("example.org -> site", "expected `HOST/PREFIX"),
             ("/ -> ", "the target behind `->` is missing"),
             ("/ => /usr/lib/cgi-bin", "CGI (`=>`) is not available"),
-            ("/ >> localhost:80", "reverse proxy (`>>`) is not available"),
+            ("/ >> localhost:80", "localhost:80: "),
         ] {
             let message = parse_route(text).unwrap_err();
             assert!(message.contains(expected), "{text}: {message}");

@@ -1,0 +1,90 @@
+//! Why a request has no response of an upstream's, and what the client is told instead.
+
+use std::fmt;
+use std::io;
+
+use weft::{Error, ErrorKind, Response, StatusCode, header};
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No connection could be made.
+    Unreachable(io::Error),
+    /// What came was no response, or came to an end too soon.
+    BadAnswer(hyper::Error),
+    /// A connection that was kept ended before anything came: the upstream may close it when it
+    /// likes.
+    Stale(hyper::Error),
+    /// It was a response, but one that makes no sense.
+    Senseless(&'static str),
+    /// It did not come in time.
+    TooSlow,
+    /// All upstreams are out.
+    NoneUp,
+    /// They have no room, and the queue is full.
+    Full,
+    /// The client's own doing: its request, or the body that it sends.
+    Client(Error),
+}
+
+impl Failure {
+    /// Whether it speaks against the upstream.
+    pub(super) fn is_upstreams(&self) -> bool {
+        matches!(
+            self,
+            Failure::Unreachable(_)
+                | Failure::BadAnswer(_)
+                | Failure::Senseless(_)
+                | Failure::TooSlow
+        )
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Failure::Unreachable(error) if error.kind() == io::ErrorKind::TimedOut => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Failure::Unreachable(_)
+            | Failure::BadAnswer(_)
+            | Failure::Stale(_)
+            | Failure::Senseless(_) => StatusCode::BAD_GATEWAY,
+            Failure::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+            Failure::NoneUp | Failure::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Client(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// What has happened, in words.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Failure::Client(error) => error.reason().to_owned(),
+            Failure::Unreachable(error) => format!("cannot connect: {error}"),
+            Failure::BadAnswer(error) | Failure::Stale(error) => {
+                match std::error::Error::source(error) {
+                    Some(source) => format!("no valid answer: {error}: {source}"),
+                    None => format!("no valid answer: {error}"),
+                }
+            }
+            Failure::Senseless(why) => format!("no valid answer: {why}"),
+            Failure::TooSlow => "it did not answer in time".to_owned(),
+            Failure::NoneUp => "none is up".to_owned(),
+            Failure::Full => "too many requests are under way".to_owned(),
+        }
+    }
+
+    /// The page, and the error for the hooks, which names the upstream.
+    pub(super) fn into_response(self, upstream: Option<&dyn fmt::Display>) -> Response {
+        let (status, reason) = (self.status(), self.reason());
+        if let Failure::Client(error) = self {
+            return Response::from(&error).with_error(error);
+        }
+        let reason = match upstream {
+            Some(upstream) => format!("the upstream {upstream}: {reason}"),
+            None => format!("the upstreams: {reason}"),
+        };
+        let mut response = Response::from(status);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.set_header(header::RETRY_AFTER, "1");
+        }
+        response.with_error(Error::new(ErrorKind::ServiceFailed, reason))
+    }
+}

@@ -1,0 +1,124 @@
+//! The URL of an upstream: where it listens, and the path that its requests begin with. Pure.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use hyper::Uri;
+
+/// `http://host:port/path/`, `https://…`, `unix:/socket` or `unix:/socket:/path/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamUrl {
+    text: String,
+    pub(super) place: Place,
+    /// Host and port as they stand in the URL; `localhost` for a Unix socket.
+    pub(super) authority: String,
+    /// What paths are appended to, without a slash at its end.
+    pub(super) path: String,
+}
+
+/// Where an upstream listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        port: u16,
+        tls: bool,
+    },
+    Unix(PathBuf),
+}
+
+impl FromStr for UpstreamUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<UpstreamUrl, String> {
+        let wrong = |why: &str| format!("{text}: {why}");
+        let (place, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
+            let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
+            if !socket.starts_with('/') {
+                return Err(wrong("expected the path of a socket, such as unix:/run/app.sock"));
+            }
+            (Place::Unix(socket.into()), "localhost".to_owned(), format!("/{path}"))
+        } else {
+            let uri: Uri = text.parse().map_err(|error| wrong(&format!("no URL: {error}")))?;
+            let tls = match uri.scheme_str() {
+                Some("http") => false,
+                Some("https") => true,
+                _ => return Err(wrong("expected http://, https:// or unix:/")),
+            };
+            let authority = uri.authority().ok_or_else(|| wrong("expected a host"))?;
+            if authority.as_str().contains('@') {
+                return Err(wrong("a user has no place in the URL of an upstream"));
+            }
+            let host = authority.host();
+            let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
+                "" if tls => 443,
+                "" => 80,
+                port => {
+                    let port = port.trim_start_matches(':').parse();
+                    port.map_err(|_| wrong("expected the number of a port behind the colon"))?
+                }
+            };
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            if host.is_empty() {
+                return Err(wrong("expected a host"));
+            }
+            let place = Place::Tcp { host: host.to_owned(), port, tls };
+            (place, authority.as_str().to_owned(), uri.path().to_owned())
+        };
+        if text.contains(['?', '#']) {
+            return Err(wrong("what is passed on has a query of its own"));
+        }
+        if path.parse::<Uri>().is_err() {
+            return Err(wrong("the path cannot stand in a request"));
+        }
+        let path = path.trim_end_matches('/').to_owned();
+        Ok(UpstreamUrl { text: text.to_owned(), place, authority, path })
+    }
+}
+
+impl fmt::Display for UpstreamUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let tcp = |host: &str, port, tls| Place::Tcp { host: host.to_owned(), port, tls };
+        let unix = |path: &str| Place::Unix(path.into());
+        for (text, expected) in [
+            ("http://127.0.0.1:3000/", Some((tcp("127.0.0.1", 3000, false), "127.0.0.1:3000", ""))),
+            ("http://app", Some((tcp("app", 80, false), "app", ""))),
+            ("https://app/a/b/", Some((tcp("app", 443, true), "app", "/a/b"))),
+            ("https://app/a//", Some((tcp("app", 443, true), "app", "/a"))),
+            ("http://[::1]:8080/x", Some((tcp("::1", 8080, false), "[::1]:8080", "/x"))),
+            ("unix:/run/app.sock", Some((unix("/run/app.sock"), "localhost", ""))),
+            ("unix:/run/app.sock:/", Some((unix("/run/app.sock"), "localhost", ""))),
+            ("unix:/run/app.sock:/a/", Some((unix("/run/app.sock"), "localhost", "/a"))),
+            ("", None),
+            ("app:3000", None),
+            ("127.0.0.1:3000", None),
+            ("/path", None),
+            ("ftp://app/", None),
+            ("http://", None),
+            ("http://:80/", None),
+            ("http://app:/", None),
+            ("http://app:66000/", None),
+            ("http://user@app/", None),
+            ("http://app/?q", None),
+            ("http://app/#f", None),
+            ("unix:app.sock", None),
+            ("unix:/run/app.sock:/a b", None),
+        ] {
+            let url = text.parse::<UpstreamUrl>().ok();
+            let parts = url.as_ref().map(|url| (url.place.clone(), &*url.authority, &*url.path));
+            assert_eq!(parts, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The keys of a route to upstreams, beside `proxy` itself.
+
+use std::time::Duration;
+
+use super::key::{Key, Takes};
+use super::keys::{quoted, texts};
+use super::limits::limit;
+use super::place::{At, Checked};
+use super::units::{show_size, show_time};
+use crate::apps::proxy::{Balance, Check, Host, Settings};
+
+const MOST: u64 = 65_535;
+
+/// They stand in a route's table only, and are no options: the command line has `--route`.
+pub(crate) static PROXY: [Key<Settings>; 23] = [
+    Key {
+        name: "balance",
+        flag: "",
+        argument: "",
+        help: "which of several gets a request: round-robin or least-connections",
+        takes: Takes::Choice(&["round-robin", "least-connections"], |settings, choice| {
+            settings.balance = match choice {
+                "round-robin" => Balance::RoundRobin,
+                _ => Balance::LeastConnections,
+            };
+        }),
+        show: |settings| match settings.balance {
+            Balance::RoundRobin => quoted("round-robin"),
+            Balance::LeastConnections => quoted("least-connections"),
+        },
+    },
+    Key {
+        name: "host",
+        flag: "",
+        argument: "",
+        help: "what upstreams see in `Host`: that of the client or of the upstream",
+        takes: Takes::Choice(&["client", "upstream"], |settings, choice| {
+            settings.host = if choice == "client" { Host::Client } else { Host::Upstream };
+        }),
+        show: |settings| match settings.host {
+            Host::Client => quoted("client"),
+            Host::Upstream => quoted("upstream"),
+        },
+    },
+    Key {
+        name: "trusted",
+        flag: "",
+        argument: "",
+        help: "the proxies in front whose `Forwarded` and `X-Forwarded-*` are believed and added \
+               to; of all others they are replaced",
+        takes: Takes::Texts(set_trusted),
+        show: |settings| texts(settings.trusted.iter().map(ToString::to_string)),
+    },
+    Key {
+        name: "via",
+        flag: "",
+        argument: "",
+        help: "our name in `Via`; empty: no such field",
+        takes: Takes::Text(set_via),
+        show: |settings| quoted(&settings.via),
+    },
+    limit!(
+        connect_timeout,
+        "",
+        time,
+        "how long a new connection may take, TLS and the look-up of its name included; then 504"
+    ),
+    limit!(
+        response_timeout,
+        "",
+        time,
+        "how long an upstream may take for the head of its response; then 504"
+    ),
+    limit!(
+        body_timeout,
+        "",
+        time,
+        "how long an upstream may be silent in the middle of a response; then it is cut"
+    ),
+    limit!(
+        tunnel_timeout,
+        "",
+        time,
+        "how long a WebSocket or another tunnel may be silent both ways"
+    ),
+    limit!(max_connections, "", count 1..=MOST,
+        "the most connections of one worker to one upstream"),
+    limit!(max_queued, "", count 0..=MOST,
+        "the most requests of one worker that wait for one of them; more: 503"),
+    limit!(queue_timeout, "", time, "how long they wait; then 503"),
+    limit!(max_idle_connections, "", count 0..=MOST,
+        "the most connections that one worker keeps to one upstream while they are not used"),
+    limit!(keep_alive_timeout, "", time, "how long they are kept"),
+    limit!(max_body_bytes, "", size 0..=u64::MAX, "the largest body of a request; larger: 413"),
+    limit!(max_response_head_bytes, "", size 8_192..=1 << 20,
+        "the largest head of a response; larger: 502"),
+    limit!(max_retries, "", count 0..=10,
+        "how often a request is tried once more, if that is safe"),
+    limit!(max_failures, "", count 1..=1_000,
+        "after so many failures one of several upstreams is left alone for a while"),
+    limit!(failure_window, "", time, "how long a failure is remembered"),
+    limit!(down_time, "", time, "how long an upstream is left alone"),
+    Key {
+        name: "check",
+        flag: "",
+        argument: "",
+        help: "a path that upstreams are asked for from time to time: without a success they get \
+               no requests",
+        takes: Takes::Text(|settings, path| {
+            check(settings).path = path.value;
+            Ok(())
+        }),
+        show: |settings| settings.check.as_ref().map_or(String::new(), |check| quoted(&check.path)),
+    },
+    Key {
+        name: "check_interval",
+        flag: "",
+        argument: "",
+        help: "how long from one such request to the next",
+        takes: Takes::Time(|settings, time: Duration| check(settings).interval = time),
+        show: |settings| shown(settings, |check| quoted(&show_time(check.interval))),
+    },
+    Key {
+        name: "check_timeout",
+        flag: "",
+        argument: "",
+        help: "how long it may take",
+        takes: Takes::Time(|settings, time: Duration| check(settings).timeout = time),
+        show: |settings| shown(settings, |check| quoted(&show_time(check.timeout))),
+    },
+    Key {
+        name: "ca",
+        flag: "",
+        argument: "",
+        help: "the authorities, in PEM, whose certificates are believed, in place of the system's",
+        takes: Takes::Path(|settings, path| settings.ca = Some(path.value)),
+        show: |settings| {
+            let path = settings.ca.as_ref();
+            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
+        },
+    },
+];
+
+/// What upstreams are asked; from now on they are.
+fn check(settings: &mut Settings) -> &mut Check {
+    settings.check.get_or_insert_default()
+}
+
+fn shown(settings: &Settings, show: impl Fn(&Check) -> String) -> String {
+    settings.check.as_ref().map_or(String::new(), show)
+}
+
+fn set_trusted(settings: &mut Settings, proxies: Vec<At<String>>) -> Checked {
+    let network = |text: At<String>| {
+        text.value.parse().map_err(|error: weft::Error| text.problem(error.reason().to_owned()))
+    };
+    settings.trusted = proxies.into_iter().map(network).collect::<Checked<_>>()?;
+    Ok(())
+}
+
+fn set_via(settings: &mut Settings, name: At<String>) -> Checked {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&b);
+    if !name.value.bytes().all(is_token) {
+        return Err(name.problem(format!("{:?} can be no name in `Via`", name.value)));
+    }
+    settings.via = name.value;
+    Ok(())
+}
