@@ -2,8 +2,8 @@
 //! handed to the application once.
 #![no_main]
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,24 +31,19 @@ fuzz_target!(|frames: Vec<(u8, u8, u8, Vec<u8>)>| {
 
 /// How many requests the application gets.
 fn run(bytes: &[u8]) -> usize {
-    let calls = Rc::new(Cell::new(0));
+    let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
-    let make = move || {
-        let counted = counted.clone();
+    let app = move |request: Request| {
+        counted.fetch_add(1, SeqCst);
         async move {
-            Ok(move |request: Request| {
-                counted.set(counted.get() + 1);
-                async move {
-                    match *request.method() {
-                        Method::PUT => Response::body(request.into_body()),
-                        Method::POST => match request.into_body().collect(1 << 16).await {
-                            Ok(body) => Response::text(format!("{}", body.len())),
-                            Err(error) => error.into(),
-                        },
-                        _ => Response::text(format!("{}", request.segments().len())),
-                    }
-                }
-            })
+            match *request.method() {
+                Method::PUT => Response::body(request.into_body()),
+                Method::POST => match request.into_body().collect(1 << 16).await {
+                    Ok(body) => Response::text(format!("{}", body.len())),
+                    Err(error) => error.into(),
+                },
+                _ => Response::text(format!("{}", request.segments().len())),
+            }
         }
     };
     // What waits for a client that says nothing more is to end soon.
@@ -71,8 +66,8 @@ fn run(bytes: &[u8]) -> usize {
             let _ = writer.shutdown().await;
         };
         let reading = async { reader.read_to_end(&mut Vec::new()).await.unwrap() };
-        let engine = Server::per_worker(make).settings(settings);
+        let engine = Server::new(app).settings(settings);
         tokio::join!(engine.serve_connection(server), sending, reading).0.unwrap();
     });
-    calls.get()
+    calls.load(SeqCst)
 }
