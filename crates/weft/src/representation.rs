@@ -40,13 +40,12 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     }
     let file = file.clone();
     add_validators(&mut response, &file, moment.now);
-    // A 304 has it, too, as it has that of a kept file.
-    if response.header(ACCEPT_RANGES.as_str()).is_none() {
-        response.set_header(ACCEPT_RANGES, "bytes");
-    }
     response = judged(head, response, moment.now);
     if response.status != StatusCode::OK {
         return response;
+    }
+    if response.header(ACCEPT_RANGES.as_str()).is_none() {
+        response.set_header(ACCEPT_RANGES, "bytes");
     }
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
@@ -127,7 +126,7 @@ fn add_validators(response: &mut Response, file: &File, now: u64) {
 /// RFC 9110 §15.4.5: what describes the representation stays away, what is about the cached
 /// response stays.
 fn not_modified(mut response: Response) -> Response {
-    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
+    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, ACCEPT_RANGES] {
         response.remove_header(name);
     }
     response.payload = Payload::empty();
