@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft::{Disconnect, Settings};
+use weft::{Disconnect, Network, Settings};
 
 use super::key::{Key, Takes};
 use super::keys::{quoted, texts};
@@ -144,11 +144,15 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
 ];
 
 fn set_proxies(settings: &mut Settings, proxies: Vec<At<String>>) -> Checked {
+    settings.proxies = networks(proxies)?;
+    Ok(())
+}
+
+pub(super) fn networks(texts: Vec<At<String>>) -> Checked<Vec<Network>> {
     let network = |text: At<String>| {
         text.value.parse().map_err(|error: weft::Error| text.problem(error.reason().to_owned()))
     };
-    settings.proxies = proxies.into_iter().map(network).collect::<Checked<_>>()?;
-    Ok(())
+    texts.into_iter().map(network).collect()
 }
 
 fn set_server_name(settings: &mut Settings, name: At<String>) -> Checked {

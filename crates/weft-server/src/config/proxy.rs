@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::key::{Key, Takes};
 use super::keys::{quoted, texts};
-use super::limits::limit;
+use super::limits::{limit, networks};
 use super::place::{At, Checked};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{Balance, Check, Host, Settings};
@@ -151,10 +151,7 @@ fn shown(settings: &Settings, show: impl Fn(&Check) -> String) -> String {
 }
 
 fn set_trusted(settings: &mut Settings, proxies: Vec<At<String>>) -> Checked {
-    let network = |text: At<String>| {
-        text.value.parse().map_err(|error: weft::Error| text.problem(error.reason().to_owned()))
-    };
-    settings.trusted = proxies.into_iter().map(network).collect::<Checked<_>>()?;
+    settings.trusted = networks(proxies)?;
     Ok(())
 }
 

@@ -128,7 +128,7 @@ where
             }
             if !self.accepted.is_empty() {
                 self.begin(frames, cx);
-            } else if !self.turn(frames, cx) {
+            } else if !self.turn(frames) {
                 break;
             }
         }
@@ -194,10 +194,9 @@ where
 
     /// Goes over to the phase that it is time for; `true` if there is something to be sent
     /// then.
-    fn turn(&mut self, frames: &mut Frames<Wire, Bytes>, cx: &mut Context<'_>) -> bool {
+    fn turn(&mut self, frames: &mut Frames<Wire, Bytes>) -> bool {
         let settings = &self.worker.settings;
         let is_idle = self.exchanges.is_empty();
-        let _ = cx;
         match self.phase {
             Phase::Left => {}
             _ if self.wire.is_flooded() => {
