@@ -38,6 +38,13 @@ pub(crate) enum Failure {
     Other(Vec<Problem>),
 }
 
+impl Failure {
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        let (Failure::Usage(problems) | Failure::Other(problems)) = self;
+        problems
+    }
+}
+
 /// The options that are no keys.
 pub(crate) const OTHER_OPTIONS: [&str; 7] =
     ["config", "route", "print", "tls-key", "follow-links", "help", "version"];

@@ -8,10 +8,16 @@ mod print; // Plan → text
 mod open; // the folders and certificates of a plan
 mod tls; // certificates → TLS
 mod route; // host and path → application
+mod switch; // a worker's routes, which can be changed
 mod apps; // what can answer
-mod run; // a server, until a signal
+mod run; // a server, from its start to its end
+mod reload; // another plan for a server that runs
+mod sockets; // where it listens
+mod handover; // sockets from one process to the next
+mod systemd; // what a service manager gives and is told
+mod privileges; // as whom it runs
+mod signals; // what it is told
 mod log; // the access log
-mod signals; // what ends it
 #[cfg(test)]
 mod agreement; // file, command line and documentation say the same
 
@@ -58,17 +64,16 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
 
 fn serve(args: &Args) -> Result<(), Failure> {
     let plan = plan(args)?;
-    let opened = plan.open().map_err(Failure::Other)?;
-    let file = args.file.as_ref().map(|path| path.display().to_string());
-    run::run(&plan, opened, file).map_err(|message| {
-        Failure::Other(vec![config::Problem { place: config::Place::Unknown, message }])
-    })
+    run::run(args, plan).map_err(Failure::Other)
 }
 
 /// Does all but to listen.
 fn check(args: &Args, print: bool) -> Result<(), Failure> {
     let plan = plan(args)?;
-    plan.open().map_err(Failure::Other)?;
+    plan.open(None).map_err(Failure::Other)?;
+    if let Err(message) = privileges::check(&plan.identity) {
+        return Err(Failure::Other(vec![config::Problem::of_system(message)]));
+    }
     if print {
         say(&print::print(&plan));
     }

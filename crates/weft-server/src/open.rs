@@ -1,32 +1,43 @@
 //! [`Plan`] → what the system has of it: folders and certificates. Nothing listens yet.
 
+use std::os::unix::fs::MetadataExt;
+
 use weft::tls::Tls;
 use weft::{Directory, DirectorySettings, HeaderRule, Links};
 
 use crate::apps::{App, Proxy, Redirect, Respond};
 use crate::config::{At, FilesConfig, Place, Problem};
 use crate::plan::{AppPlan, Plan};
-use crate::route::{Router, RouterBuilder};
+use crate::print;
+use crate::route::{Routing, RoutingBuilder};
 use crate::tls;
 
 /// What a plan needs, opened.
 pub(crate) struct Opened {
-    pub(crate) router: Router,
+    pub(crate) routing: Routing,
     pub(crate) tls: Option<Tls>,
 }
 
 impl Plan {
-    pub(crate) fn open(&self) -> Result<Opened, Vec<Problem>> {
+    /// Opens what the plan needs. Applications that are among the former ones are taken from
+    /// there, with what they know, such as the health of upstreams.
+    pub(crate) fn open(&self, former: Option<&Routing>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut builder = RouterBuilder::default();
+        let mut builder = RoutingBuilder::default();
+        let known = former.map(Routing::apps).unwrap_or_default();
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_folder = |app: &&At<AppPlan>| matches!(app.value, AppPlan::Files { .. });
         let folders = routes().map(|route| &route.app).filter(is_folder).count();
         for host in &self.hosts {
             let mut apps = Vec::new();
             for route in &host.routes {
-                match open_app(&route.app, folders) {
-                    Ok(app) => apps.push((&*route.prefix, app)),
+                let key = app_key(&route.app.value);
+                let app = match known.get(&*key) {
+                    Some(&app) => Ok(app.clone()),
+                    None => open_app(&route.app, folders),
+                };
+                match app {
+                    Ok(app) => apps.push((&*route.prefix, (key.into(), app))),
                     Err(problem) => problems.push(problem),
                 }
             }
@@ -39,9 +50,22 @@ impl Plan {
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => Ok(Opened { router: builder.build(), tls }),
+            Ok(tls) if problems.is_empty() => Ok(Opened { routing: builder.build(), tls }),
             _ => Err(problems),
         }
+    }
+}
+
+/// All that an application depends on. A folder that was replaced by another, such as by a
+/// symbolic link that leads elsewhere now, is not the same.
+fn app_key(plan: &AppPlan) -> String {
+    let key = print::app(plan);
+    match plan {
+        AppPlan::Files { root, .. } => match std::fs::metadata(root) {
+            Ok(folder) => format!("{key} {}:{}", folder.dev(), folder.ino()),
+            Err(_) => key,
+        },
+        AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => key,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weft::{Settings, StatusCode};
 
@@ -12,18 +13,39 @@ use crate::config::{
 
 /// What the program is to do.
 pub(crate) struct Plan {
-    pub(crate) listen: Vec<String>,
+    pub(crate) listen: Addresses,
     /// None: one per CPU.
     pub(crate) workers: Option<usize>,
     pub(crate) access_log: bool,
+    /// How long a stop waits for what is under way.
+    pub(crate) drain_timeout: Duration,
+    /// The same where another process has taken over.
+    pub(crate) retire_timeout: Duration,
+    pub(crate) identity: Identity,
+    pub(crate) umask: Option<u32>,
+    pub(crate) pid_file: Option<PathBuf>,
     pub(crate) tls: Option<TlsPlan>,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
 }
 
+/// Where to listen.
+pub(crate) struct Addresses {
+    pub(crate) list: Vec<String>,
+    /// Nobody asked for these.
+    pub(crate) are_defaults: bool,
+}
+
+/// Whom the program becomes once it listens. None: who started it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) user: Option<String>,
+    pub(crate) group: Option<String>,
+}
+
 /// How TLS is spoken, and where.
 pub(crate) struct TlsPlan {
-    pub(crate) listen: Vec<String>,
+    pub(crate) listen: Addresses,
     /// None: one that is made for the occasion.
     pub(crate) certificates: Vec<At<Pair>>,
     pub(crate) tickets: Option<PathBuf>,
@@ -65,6 +87,8 @@ impl Plan {
             let routes = plan_routes(host.routes, &files, &mut problems);
             plans.push(HostPlan { names, routes });
         }
+        let umask = top.umask.map(parse_mask).transpose();
+        let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
         if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
             let message = "there is nothing to serve; a section such as [hosts.\"*\"] with \
                            \"/\" = \"-> /srv/www\" says what";
@@ -73,17 +97,40 @@ impl Plan {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Top { listen, workers, access_log } = top;
-        let mut listen = addresses(listen);
-        if listen.is_empty() && tls.is_none() {
-            listen.push("127.0.0.1:8080".to_owned());
-        }
-        Ok(Plan { listen, workers, access_log, tls, limits, hosts: plans })
+        let Top { workers, access_log, drain_timeout, retire_timeout, .. } = top;
+        let listen = Addresses::new(top.listen, tls.is_none().then_some("127.0.0.1:8080"));
+        Ok(Plan {
+            listen,
+            workers,
+            access_log,
+            drain_timeout,
+            retire_timeout,
+            identity: Identity { user: top.user, group: top.group },
+            umask,
+            pid_file: top.pid_file.map(|path| path.value),
+            tls,
+            limits,
+            hosts: plans,
+        })
     }
 }
 
-fn addresses(given: Vec<At<String>>) -> Vec<String> {
-    given.into_iter().map(|address| address.value).collect()
+impl Addresses {
+    fn new(given: Vec<At<String>>, default: Option<&str>) -> Addresses {
+        let are_defaults = given.is_empty();
+        let mut list: Vec<String> = given.into_iter().map(|address| address.value).collect();
+        if are_defaults {
+            list.extend(default.map(str::to_owned));
+        }
+        Addresses { list, are_defaults }
+    }
+}
+
+fn parse_mask(mask: At<String>) -> Checked<u32> {
+    let parsed = u32::from_str_radix(&mask.value, 8).ok().filter(|mask| *mask <= 0o777);
+    let wrong =
+        || format!("expected a mask of three octal digits such as 027, found {:?}", mask.value);
+    parsed.ok_or_else(|| mask.problem(wrong()))
 }
 
 /// How TLS is spoken, if there is a certificate.
@@ -111,10 +158,7 @@ fn plan_tls(tls: TlsConfig) -> Checked<Option<TlsPlan>> {
             }),
         };
     }
-    let mut listen = addresses(listen);
-    if listen.is_empty() {
-        listen.push("127.0.0.1:8443".to_owned());
-    }
+    let listen = Addresses::new(listen, Some("127.0.0.1:8443"));
     let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
     Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, only_1_3 }))
 }

@@ -10,8 +10,17 @@ use crate::plan::{AppPlan, Plan, TlsPlan};
 /// The plan as a file. What cannot be said in UTF-8 is shown as it can be.
 pub(crate) fn print(plan: &Plan) -> String {
     let mut out = String::new();
-    let Plan { listen, workers, access_log, .. } = plan;
-    let top = Top { listen: all_at(listen), workers: *workers, access_log: *access_log };
+    let top = Top {
+        listen: all_at(&plan.listen.list),
+        workers: plan.workers,
+        access_log: plan.access_log,
+        drain_timeout: plan.drain_timeout,
+        retire_timeout: plan.retire_timeout,
+        user: plan.identity.user.clone(),
+        group: plan.identity.group.clone(),
+        umask: plan.umask.map(|mask| at(format!("{mask:03o}"))),
+        pid_file: plan.pid_file.clone().map(at),
+    };
     keys(&mut out, &TOP, &top);
     if let Some(tls) = &plan.tls {
         out.push_str("\n[tls]\n");
@@ -52,7 +61,7 @@ fn at<T>(value: T) -> At<T> {
 
 fn tls_config(plan: &TlsPlan) -> TlsConfig {
     TlsConfig {
-        listen: all_at(&plan.listen),
+        listen: all_at(&plan.listen.list),
         certificates: plan.certificates.clone(),
         self_signed: plan.certificates.is_empty(),
         tickets: plan.tickets.clone().map(at),
@@ -62,7 +71,7 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 }
 
 /// A route in its long form.
-fn app(plan: &AppPlan) -> String {
+pub(crate) fn app(plan: &AppPlan) -> String {
     match plan {
         AppPlan::Files { root, files } => {
             let shown = FILES.iter().map(|key| (key.name, (key.show)(files)));

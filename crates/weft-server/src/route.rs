@@ -1,6 +1,8 @@
 //! Host and path → application: a table that is built once.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use weft::path::decode;
@@ -8,19 +10,27 @@ use weft::{Application, Method, Request, Response, StatusCode};
 
 use crate::apps::{App, escape};
 
-/// The applications of all hosts. Workers share the table; each has its own applications.
-///
-/// Paths are clean when they come here: without doubled slashes and segments of dots.
-#[derive(Clone)]
-pub(crate) struct Router {
+/// The applications of all hosts, from which each worker gets its own.
+pub(crate) struct Routing {
     table: Arc<Table>,
-    apps: Vec<App>,
+    apps: Vec<(AppKey, App)>,
 }
 
+/// The applications of a worker. Workers share the table.
+///
+/// Paths are clean when they come here: without doubled slashes and segments of dots.
+pub(crate) struct Router {
+    table: Arc<Table>,
+    apps: Vec<(AppKey, Rc<App>)>,
+}
+
+/// Says all of an application, so that those with one key are the same.
+pub(crate) type AppKey = Arc<str>;
+
 #[derive(Default)]
-pub(crate) struct RouterBuilder {
+pub(crate) struct RoutingBuilder {
     table: Table,
-    apps: Vec<App>,
+    apps: Vec<(AppKey, App)>,
 }
 
 /// Which routes are whose. The lists of names are sorted.
@@ -65,7 +75,7 @@ impl Application for Router {
             }
             request.take_prefix(bytes);
         }
-        self.apps[route.app].call(request).await
+        self.apps[route.app].1.call(request).await
     }
 }
 
@@ -78,13 +88,31 @@ fn redirect_to_folder(folder: &str, query: Option<&str>) -> Response {
     Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)
 }
 
-impl RouterBuilder {
+impl Routing {
+    /// All applications by their keys.
+    pub(crate) fn apps(&self) -> HashMap<&str, &App> {
+        self.apps.iter().map(|(key, app)| (&**key, app)).collect()
+    }
+
+    /// The routes for a worker. Applications that it has go on, with what they keep.
+    pub(crate) fn router(&self, former: Option<&Router>) -> Router {
+        let known: HashMap<&str, &Rc<App>> =
+            former.iter().flat_map(|former| &former.apps).map(|(key, app)| (&**key, app)).collect();
+        let own = |(key, app): &(AppKey, App)| {
+            let kept = known.get(&**key).map(|&kept| kept.clone());
+            (key.clone(), kept.unwrap_or_else(|| Rc::new(app.clone())))
+        };
+        Router { table: self.table.clone(), apps: self.apps.iter().map(own).collect() }
+    }
+}
+
+impl RoutingBuilder {
     /// Adds hosts by their names, which nobody has yet, with applications by prefix.
-    pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, App)>) {
+    pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, (AppKey, App))>) {
         let first = self.apps.len();
-        let (prefixes, apps): (Vec<&str>, Vec<App>) = apps.into_iter().unzip();
+        let (prefixes, apps): (Vec<&str>, Vec<_>) = apps.into_iter().unzip();
         let mut list = Vec::new();
-        for (i, (prefix, app)) in prefixes.iter().zip(&apps).enumerate() {
+        for (i, (prefix, (_, app))) in prefixes.iter().zip(&apps).enumerate() {
             let folder = matches!(app, App::Files(_)).then(|| folder_reference(prefix));
             list.push(Route { prefix: prefix.as_bytes().into(), app: first + i, folder });
         }
@@ -101,10 +129,10 @@ impl RouterBuilder {
         }
     }
 
-    pub(crate) fn build(mut self) -> Router {
+    pub(crate) fn build(mut self) -> Routing {
         self.table.names.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.table.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Router { table: Arc::new(self.table), apps: self.apps }
+        Routing { table: Arc::new(self.table), apps: self.apps }
     }
 }
 
@@ -196,22 +224,24 @@ mod tests {
     use crate::apps::Respond;
     use weft::testing;
 
-    fn router(hosts: &[(&str, &[&'static str])]) -> Router {
-        let mut builder = RouterBuilder::default();
+    fn router(hosts: &[(&str, &[&'static str])]) -> Rc<Router> {
+        let mut builder = RoutingBuilder::default();
         for (names, prefixes) in hosts {
             let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
             let app = |prefix: &&'static str| {
                 let text = format!("{} {prefix}", names[0]);
-                (*prefix, App::Respond(Respond::new(&text, StatusCode::OK)))
+                (*prefix, (text.clone().into(), App::Respond(Respond::new(&text, StatusCode::OK))))
             };
             let apps = prefixes.iter().map(app);
             builder.add(&names, apps.collect());
         }
-        builder.build()
+        Rc::new(builder.build().router(None))
     }
 
-    fn answer(router: &Router, head: &str) -> String {
-        let reply = testing::call(router.clone(), testing::request(format!("{head}\r\n\r\n")));
+    fn answer(router: &Rc<Router>, head: &str) -> String {
+        let router = router.clone();
+        let app = async move |request: Request| router.call(request).await;
+        let reply = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
         String::from_utf8(reply.body.to_vec()).unwrap()
     }
 
@@ -252,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_prefix_is_taken_off_as_it_was_sent() {
-        let routes = router(&[("*", &["", "/app", "/a b/c"])]).table;
+        let routes = router(&[("*", &["", "/app", "/a b/c"])]).table.clone();
         for (path, bytes) in [
             ("/x", 0),
             ("/app", 4),

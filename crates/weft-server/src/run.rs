@@ -1,4 +1,4 @@
-//! Runs a plan until a signal ends it.
+//! A server from its start to its end.
 
 use std::time::Duration;
 
@@ -6,84 +6,190 @@ use weft::middleware::CleanPath;
 use weft::tls::Tls;
 use weft::{Application, Error, ErrorKind, Hooks, Peer, Running, Server};
 
+use crate::args::Args;
+use crate::config::Problem;
+use crate::handover::{Arrival, Predecessor, Successor};
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
-use crate::signals::Signals;
-use crate::{log, tell};
+use crate::privileges::{self, PidFile};
+use crate::signals::{Order, Signals};
+use crate::sockets::{self, Open, Served};
+use crate::switch::{Switch, Switchboard};
+use crate::{log, systemd, tell};
 
 /// How long a stop waits for whoever reads the access log.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a stop waits for responses under way.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long connections at rest may still bring a request when another process has taken over.
+const REST: Duration = Duration::from_secs(5);
 
-/// `file` is where the plan came from, if it came from one.
-pub(crate) fn run(plan: &Plan, opened: Opened, file: Option<String>) -> Result<(), String> {
-    let Opened { router, tls } = opened;
+/// A server that runs, and what it came from.
+pub(crate) struct Serving<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) plan: Plan,
+    pub(crate) running: Running,
+    pub(crate) served: Vec<Served>,
+    pub(crate) routes: Switchboard,
+    pub(crate) tls: Option<Tls>,
+    sink: log::Sink,
+    pid_file: Option<PidFile>,
+}
+
+/// How a server ends.
+enum End {
+    Stop,
+    Finish,
+    Retire,
+}
+
+pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
+    let wrong = |message| vec![Problem::of_system(message)];
     // Before the first thread, so that no signal is lost.
-    let signals = Signals::catch(tls.is_some()).map_err(|error| error.to_string())?;
-    // Routes are told apart by clean paths only.
-    let app = router.with(CleanPath::new().rewrite());
-    let server = listen(Server::new(app), plan, tls.as_ref()).map_err(|error| error.to_string())?;
-    let workers = server.worker_count();
-    let sink = log::Sink::stdout().map_err(|error| error.to_string())?;
-    let server = match plan.access_log {
-        true => start(server, {
-            let sink = sink.clone();
-            move || log::AccessLog::new(sink.clone())
-        }),
-        // Hooks cost a little for each request.
-        false if tls.is_some() => start(server, || Complaints),
-        false => server.start(),
-    };
-    let running = server.map_err(|error| error.to_string())?;
-    announce(&running, plan, file, workers);
-    let reload = || {
-        if let Some(Err(error)) = tls.as_ref().map(Tls::reload) {
-            complain(&error);
-        }
-    };
-    let signals = signals.wait(reload);
-    let impatient = sink.clone();
-    let watch = std::thread::Builder::new().spawn(move || {
-        // Who asks twice does not want to wait; but the log is written.
-        signals.wait(|| {});
-        impatient.close(LOG_PATIENCE);
-        std::process::exit(1);
-    });
-    // Without that thread a second signal is not heard; the first is heeded all the same.
-    drop(watch);
-    sink.release();
-    running.shutdown(GRACE);
-    sink.close(LOG_PATIENCE);
+    let signals = Signals::catch(args.file.is_some() || plan.tls.is_some());
+    let signals = signals.map_err(|error| wrong(error.to_string()))?;
+    let (predecessor, found) = find_sockets().map_err(wrong)?;
+    privileges::set_umask(plan.umask);
+    let sockets = sockets::open(&plan, found).map_err(|error| wrong(error.to_string()))?;
+    let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.identity));
+    let pid_file = pid_file.transpose().map_err(wrong)?;
+    // All that follows is done by that user, as it will be when the configuration is reloaded.
+    privileges::become_user(&plan.identity).map_err(wrong)?;
+    let opened = plan.open(None)?;
+    let serving = Serving::start(args, plan, opened, sockets, pid_file).map_err(wrong)?;
+    serving.announce();
+    if let Some(predecessor) = predecessor {
+        predecessor.relieve();
+    }
+    systemd::ready();
+    serving.until_its_end(signals);
     Ok(())
 }
 
-fn listen<A: Application + 'static>(
-    server: Server<A>,
-    plan: &Plan,
-    tls: Option<&Tls>,
-) -> weft::Result<Server<A>> {
-    let mut server = server.settings(plan.limits.clone());
-    if let Some(workers) = plan.workers {
-        server = server.workers(workers);
+/// The sockets that this process was given, and by which other.
+fn find_sockets() -> Result<(Option<Predecessor>, Vec<Open>), String> {
+    let handed_over = Predecessor::find();
+    let problem = |error| format!("cannot take over from the process that runs: {error}");
+    match handed_over.map_err(problem)? {
+        Some((predecessor, sockets)) => Ok((Some(predecessor), sockets)),
+        None => Ok((None, systemd::sockets()?)),
     }
-    for address in &plan.listen {
-        server = server.listen(address)?;
-    }
-    if let (Some(plan), Some(tls)) = (&plan.tls, tls) {
-        for address in &plan.listen {
-            server = server.listen_tls(address, tls)?;
-        }
-    }
-    Ok(server)
 }
 
-fn start<A: Application + 'static, H: Hooks + 'static>(
-    server: Server<A>,
-    hooks: impl Fn() -> H + Send + Sync + 'static,
-) -> weft::Result<Running> {
-    server.hooks(hooks).start()
+impl<'a> Serving<'a> {
+    fn start(
+        args: &'a Args,
+        plan: Plan,
+        opened: Opened,
+        sockets: Vec<Open>,
+        mut pid_file: Option<PidFile>,
+    ) -> Result<Serving<'a>, String> {
+        let Opened { routing, tls } = opened;
+        let (routes, line) = Switchboard::new(routing);
+        // Routes are told apart by clean paths only.
+        let mut server = Server::per_worker(move || {
+            let line = line.clone();
+            async move { Ok(Switch::new(line).with(CleanPath::new().rewrite())) }
+        });
+        server = server.settings(plan.limits.clone());
+        if let Some(workers) = plan.workers {
+            server = server.workers(workers);
+        }
+        let mut served = Vec::new();
+        for open in sockets {
+            let (known, listener) = open.secured(tls.as_ref())?;
+            served.push(known);
+            server = server.listener(listener);
+        }
+        let sink = log::Sink::stdout().map_err(|error| error.to_string())?;
+        let server = match plan.access_log {
+            true => server.hooks({
+                let sink = sink.clone();
+                move || log::AccessLog::new(sink.clone())
+            }),
+            // Hooks cost a little for each request.
+            false if tls.is_some() => server.hooks(|| Complaints),
+            false => server,
+        };
+        let running = server.start().map_err(|error| error.to_string())?;
+        if let Some(file) = &mut pid_file {
+            file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
+        }
+        Ok(Serving { args, plan, running, served, routes, tls, sink, pid_file })
+    }
+
+    /// Says what is served where.
+    fn announce(&self) {
+        let addresses: Vec<String> =
+            self.running.addresses().iter().map(ToString::to_string).collect();
+        let workers = self.running.worker_count();
+        let plural = if workers == 1 { "" } else { "s" };
+        let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
+        let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
+        let file = self.args.file.as_ref().map(|path| path.display().to_string());
+        tell(&format!(
+            "serving {} on {} with {workers} worker{plural}{note}",
+            file.unwrap_or_else(|| what(&self.plan)),
+            addresses.join(" "),
+        ));
+    }
+
+    /// Does what it is told until that is to end.
+    fn until_its_end(mut self, mut signals: Signals) {
+        let mut successor = None;
+        let end = loop {
+            match signals.next(&mut successor) {
+                Order::Stop => break End::Stop,
+                Order::Finish => break End::Finish,
+                Order::Reload => self.reload_and_say(),
+                Order::Upgrade if successor.is_some() => tell("an upgrade is under way already"),
+                Order::Upgrade => successor = self.upgrade(),
+                Order::Arrived(Arrival::Serves) => break End::Retire,
+                Order::Arrived(Arrival::Failed(reason)) => {
+                    tell(&format!("the upgrade failed, and this process serves on: {reason}"));
+                    successor = None;
+                }
+            }
+        };
+        self.end(end, signals);
+    }
+
+    /// Starts the process that is to take over.
+    fn upgrade(&self) -> Option<Successor> {
+        let started = self.running.sockets().map_err(|error| error.to_string()).and_then(|all| {
+            let place = |bound: &_| self.served.iter().find(|served| served.bound == *bound);
+            let placed = all.into_iter().filter_map(|(bound, socket)| {
+                place(&bound).map(|served| (served.place.clone(), socket))
+            });
+            Successor::start(placed.collect()).map_err(|error| error.to_string())
+        });
+        started.map_err(|error| tell(&format!("cannot start the upgrade: {error}"))).ok()
+    }
+
+    fn end(self, end: End, mut signals: Signals) {
+        let Serving { plan, running, sink, pid_file, .. } = self;
+        let impatient = sink.clone();
+        let watch = std::thread::Builder::new().spawn(move || {
+            // Who asks twice does not want to wait; but the log is written.
+            signals.wait_for_stop();
+            impatient.close(LOG_PATIENCE);
+            std::process::exit(1);
+        });
+        // Without that thread a second signal is not heard; the first is heeded all the same.
+        drop(watch);
+        sink.release();
+        match end {
+            End::Retire => running.retire(plan.retire_timeout, REST),
+            End::Stop | End::Finish => {
+                systemd::stopping();
+                let is_patient = matches!(end, End::Finish);
+                running.shutdown(if is_patient { Duration::MAX } else { plan.drain_timeout });
+                if let Some(file) = pid_file {
+                    file.remove();
+                }
+            }
+        }
+        sink.close(LOG_PATIENCE);
+    }
 }
 
 /// Tells of certificates that could not be loaded anew, where there is no log.
@@ -99,25 +205,8 @@ impl Hooks for Complaints {
 /// has to know.
 pub(crate) fn complain_of_setting(error: &Error) {
     if error.kind() == ErrorKind::InvalidSetting {
-        complain(error);
+        tell(&format!("the certificates stay as they were: {error}"));
     }
-}
-
-fn complain(error: &Error) {
-    tell(&format!("the certificates stay as they were: {error}"));
-}
-
-/// Says what is served where.
-fn announce(running: &Running, plan: &Plan, file: Option<String>, workers: usize) {
-    let addresses: Vec<String> = running.addresses().iter().map(ToString::to_string).collect();
-    let plural = if workers == 1 { "" } else { "s" };
-    let is_self_signed = plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
-    let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
-    tell(&format!(
-        "serving {} on {} with {workers} worker{plural}{note}",
-        file.unwrap_or_else(|| what(plan)),
-        addresses.join(" "),
-    ));
 }
 
 /// What is served: the folder if it is one, else how many routes there are.

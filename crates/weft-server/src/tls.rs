@@ -11,7 +11,7 @@ pub(crate) fn set_up(plan: &TlsPlan) -> Result<Tls, String> {
     let mut identities: Vec<Identity> =
         pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
     if identities.is_empty() {
-        identities.push(self_signed(&plan.listen)?);
+        identities.push(self_signed(&plan.listen.list)?);
     }
     let client_auth = match &plan.client_ca {
         Some(path) => ClientAuth::Required(Roots::file(path)),

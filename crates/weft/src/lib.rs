@@ -45,6 +45,7 @@ pub mod testing; // call an application without a socket
 
 // The flow, in order.
 mod server; // Server: bind, start, run, shut down
+mod acceptors; // who accepts from which socket
 mod listen; // sockets that listen, and what is accepted
 mod worker; // one core: clock, buffers, connections
 mod conn; // one connection: transport, input, deadline
@@ -78,7 +79,7 @@ pub use error::{Error, ErrorKind, Fault, Result};
 pub use headers::Headers;
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
-pub use listen::{Address, Bound};
+pub use listen::{Address, Bound, Listener};
 pub use proxy_protocol::Network;
 pub use request::{Head, Peer, Request, Shutdown};
 pub use response::{File, Response};

@@ -1,16 +1,18 @@
 //! Sockets that listen, and connections accepted from them.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -108,20 +110,28 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A socket that listens.
-pub(crate) struct Listener {
-    socket: OwnedFd,
-    pub(crate) bound: Bound,
+/// A socket that listens, for [`Server::listener`](crate::Server::listener) or
+/// [`Running::listen`](crate::Running::listen).
+///
+/// [`Server::listen`](crate::Server::listen) makes its own. One is made by hand where that has
+/// to come early, such as before a process gives up its privileges, or where
+/// the socket is another process's.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Arc<OwnedFd>,
+    bound: Bound,
     /// What its connections speak TLS by, if they do.
-    pub(crate) tls: Option<Tls>,
-    _file: Option<SocketFile>,
+    tls: Option<Tls>,
+    file: Option<Arc<SocketFile>>,
 }
 
 /// The file of a Unix socket, which goes with it; by its number, for the path may have
 /// become another's.
-struct SocketFile {
+#[derive(Debug)]
+pub(crate) struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
+    is_left: AtomicBool,
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -129,8 +139,27 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl Listener {
-    /// Listens on all that an address stands for.
-    pub(crate) fn bind(address: &Address, settings: &Settings) -> Result<Vec<Listener>> {
+    /// Listens on an address, which may be a name that stands for several. Of the settings it
+    /// takes `backlog` and `reuse_port`.
+    ///
+    /// ```
+    /// use weft::{Listener, Request, Response, Server, Settings};
+    ///
+    /// # fn main() -> weft::Result<()> {
+    /// let listeners = Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())?;
+    /// // What only a privileged process may do is done.
+    /// let mut server = Server::new(async |_: Request| Response::text("Hello\n"));
+    /// for listener in listeners {
+    ///     server = server.listener(listener);
+    /// }
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    pub fn bind(address: &Address, settings: &Settings) -> Result<Vec<Listener>> {
         let failed = |bound: &dyn fmt::Display, error: io::Error| {
             Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).because(error)
         };
@@ -173,23 +202,100 @@ impl Listener {
 }
 
 impl Listener {
-    /// The same for connections that speak TLS.
-    pub(crate) fn secured(self, tls: Option<Tls>) -> Listener {
-        if tls.is_none() {
-            return self;
-        }
-        Listener { bound: self.bound.secured(), tls, ..self }
+    /// Takes a socket that listens already: that of a service manager, or of the process that
+    /// this one takes over from. The file of a Unix socket stays when it closes.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if it is no stream socket that listens on an address of the
+    /// Internet or on a path.
+    pub fn inherited(socket: impl Into<OwnedFd>) -> Result<Listener> {
+        let socket = socket.into();
+        let bound = listening_on(&socket).ok_or_else(|| {
+            let reason = "a descriptor that was handed over is no socket that listens for streams";
+            Error::new(ErrorKind::Listen, reason)
+        })?;
+        let prepare = || {
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+            match bound {
+                Bound::Tcp(_) => sockopt::set_tcp_nodelay(&socket, true),
+                _ => Ok(()),
+            }
+        };
+        prepare().map_err(|error| Error::from(io::Error::from(error)))?;
+        Ok(Listener { socket: Arc::new(socket), bound, tls: None, file: None })
     }
 
-    /// Another socket on the same address, if that can be had.
-    pub(crate) fn again(&self, settings: &Settings) -> Option<Result<Listener>> {
-        let address = self.bound.address()?;
-        let listener = tcp(address, settings).map(|listener| listener.secured(self.tls.clone()));
-        Some(listener.map_err(|error| {
+    /// Has the file of a Unix socket removed when the socket closes.
+    ///
+    /// # Errors
+    /// [`Io`](ErrorKind::Io) if there is no such file.
+    pub fn with_file(mut self) -> Result<Listener> {
+        if let Bound::Unix(path) | Bound::UnixTls(path) = &self.bound
+            && self.file.is_none()
+        {
+            self.file = Some(SocketFile::new(path)?);
+        }
+        Ok(self)
+    }
+
+    /// Whether the file of a Unix socket is removed when the socket closes.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// The same for connections that speak TLS, or for such that do not.
+    pub(crate) fn secured(self, tls: Option<Tls>) -> Listener {
+        let bound = if tls.is_some() { self.bound.secured() } else { self.bound };
+        Listener { bound, tls, ..self }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    pub(crate) fn socket(&self) -> Weak<OwnedFd> {
+        Arc::downgrade(&self.socket)
+    }
+
+    pub(crate) fn file(&self) -> Option<Arc<SocketFile>> {
+        self.file.clone()
+    }
+
+    /// Whether there can be other sockets for the same address.
+    pub(crate) fn is_shareable(&self) -> bool {
+        self.bound.address().is_some() && sockopt::socket_reuseport(&self.socket).unwrap_or(false)
+    }
+
+    /// Another socket on an address for which there can be several.
+    pub(crate) fn again(bound: &Bound, tls: Option<Tls>, settings: &Settings) -> Result<Listener> {
+        let address = bound.address().expect("only addresses of the Internet are shared");
+        let listener = tcp(address, settings).map(|listener| listener.secured(tls));
+        listener.map_err(|error| {
             let reason = format!("cannot listen on {address} once more");
             Error::new(ErrorKind::Listen, reason).because(io::Error::from(error))
-        }))
+        })
     }
+}
+
+/// Where a socket listens for streams, if it does.
+fn listening_on(socket: &OwnedFd) -> Option<Bound> {
+    let is_stream = sockopt::socket_type(socket).ok()? == SocketType::STREAM;
+    if !is_stream || !sockopt::socket_acceptconn(socket).ok()? {
+        return None;
+    }
+    let address = rustix::net::getsockname(socket).ok()?;
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        return Some(Bound::Tcp(address));
+    }
+    let path = SocketAddrUnix::try_from(address).ok()?;
+    let path = path.path()?.to_bytes().to_vec();
+    Some(Bound::Unix(OsString::from_vec(path).into()))
 }
 
 fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener> {
@@ -208,7 +314,7 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, settings.backlog.into())?;
     let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
-    Ok(Listener { socket, bound: Bound::Tcp(bound), tls: None, _file: None })
+    Ok(Listener { socket: Arc::new(socket), bound: Bound::Tcp(bound), tls: None, file: None })
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
@@ -224,13 +330,26 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog.into())?;
-    let file = SocketFile { path: path.to_owned(), inode: inode(path)? };
-    Ok(Listener { socket, bound: Bound::Unix(path.to_owned()), tls: None, _file: Some(file) })
+    let file = Some(SocketFile::new(path)?);
+    Ok(Listener { socket: Arc::new(socket), bound: Bound::Unix(path.to_owned()), tls: None, file })
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Arc<SocketFile>> {
+        let inode = inode(path)?;
+        Ok(Arc::new(SocketFile { path: path.to_owned(), inode, is_left: AtomicBool::new(false) }))
+    }
+
+    /// Leaves the file to another.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Relaxed);
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|now| now == self.inode) {
+        let is_ours = !self.is_left.load(Relaxed);
+        if is_ours && inode(&self.path).is_ok_and(|now| now == self.inode) {
             // Somebody may have been faster, which is as well.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -244,7 +363,7 @@ pub(crate) async fn accept(
     mut deliver: impl FnMut(Accepted),
     stopped: impl Future<Output = ()>,
 ) {
-    let Listener { socket, bound, tls, _file } = listener;
+    let Listener { socket, bound, tls, file: _file } = listener;
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop takes a socket that listens");
@@ -330,12 +449,18 @@ fn turn_away(socket: &AcceptedSocket) {
 
 /// Counts connections, over all workers.
 pub(crate) struct Gate {
-    max: usize,
-    max_per_peer: usize,
-    proxies: Vec<Network>,
+    max: AtomicUsize,
     open: AtomicUsize,
-    peers: Mutex<HashMap<IpAddr, usize>>,
+    peers: Mutex<Peers>,
     left: Notify,
+}
+
+/// How many connections of each peer are open.
+struct Peers {
+    open: HashMap<IpAddr, usize>,
+    max: usize,
+    /// Those that are not counted.
+    proxies: Vec<Network>,
 }
 
 /// A connection's place among all; it is free again when this value goes.
@@ -347,14 +472,24 @@ pub(crate) struct Place {
 
 impl Gate {
     pub(crate) fn new(settings: &Settings) -> Arc<Gate> {
-        Arc::new(Gate {
-            max: settings.max_connections,
-            max_per_peer: settings.max_connections_per_peer,
-            proxies: settings.proxies.clone(),
+        let gate = Gate {
+            max: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
-            peers: Mutex::default(),
+            peers: Mutex::new(Peers { open: HashMap::new(), max: 0, proxies: Vec::new() }),
             left: Notify::new(),
-        })
+        };
+        gate.renew(settings);
+        Arc::new(gate)
+    }
+
+    /// Sets the limits. Connections that are open stay.
+    pub(crate) fn renew(&self, settings: &Settings) {
+        let mut peers = self.peers();
+        peers.max = settings.max_connections_per_peer;
+        peers.proxies = settings.proxies.clone();
+        drop(peers);
+        self.max.store(settings.max_connections, Relaxed);
+        self.left.notify_one();
     }
 
     /// Waits until there is room for another connection.
@@ -370,27 +505,29 @@ impl Gate {
     }
 
     fn has_room_now(&self) -> bool {
-        self.open.load(Relaxed) < self.max
+        self.open.load(Relaxed) < self.max.load(Relaxed)
     }
 
     /// A place, unless the peer has too many already.
     fn enter(self: &Arc<Gate>, peer: Option<IpAddr>) -> Option<Place> {
         // A proxy's connections are those of many clients.
-        let is_proxy = |ip: &IpAddr| self.proxies.iter().any(|network| network.contains(*ip));
+        let mut peers = self.peers();
+        let Peers { open, max, proxies } = &mut *peers;
+        let is_proxy = |ip: &IpAddr| proxies.iter().any(|network| network.contains(*ip));
         let peer = peer.filter(|ip| !is_proxy(ip)).map(site);
         if let Some(peer) = peer {
-            let mut peers = self.peers();
-            let of_peer = peers.entry(peer).or_default();
-            if *of_peer >= self.max_per_peer {
+            let of_peer = open.entry(peer).or_default();
+            if *of_peer >= *max {
                 return None;
             }
             *of_peer += 1;
         }
+        drop(peers);
         self.open.fetch_add(1, Relaxed);
         Some(Place { gate: self.clone(), peer, load: None })
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn peers(&self) -> MutexGuard<'_, Peers> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -417,7 +554,7 @@ impl Drop for Place {
             load.fetch_sub(1, Relaxed);
         }
         if let Some(peer) = self.peer {
-            let mut peers = self.gate.peers();
+            let peers = &mut self.gate.peers().open;
             if let Some(open) = peers.get_mut(&peer) {
                 *open -= 1;
                 if *open == 0 {

@@ -75,8 +75,17 @@ pub(crate) struct Shared {
     hints: Mutex<Vec<HeaderValue>>,
 }
 
-/// Tells when the server is to stop, and how long it waits.
-pub(crate) type Stop = watch::Receiver<Option<Duration>>;
+/// Tells when the server is to stop, and how.
+pub(crate) type Stop = watch::Receiver<Option<Drain>>;
+
+/// How a server stops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    /// How long it waits for what is under way.
+    pub(crate) grace: Duration,
+    /// How long a connection at rest may still bring a request, which is its last.
+    pub(crate) patience: Duration,
+}
 
 impl Shared {
     pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {

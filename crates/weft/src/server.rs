@@ -1,8 +1,9 @@
 //! Server: bind, start, run, shut down.
 
+use std::fmt;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,15 +11,16 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, watch};
 
+use crate::acceptors::{Acceptor, Acceptors, Desk, desk};
 use crate::app::Application;
 use crate::conn::{Stream, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
-use crate::listen::{self, Address, Bound, Gate, Listener};
-use crate::request::{Peer, Stop};
+use crate::listen::{Address, Bound, Listener};
+use crate::request::{Drain, Peer, Stop};
 use crate::settings::Settings;
 use crate::tls::Tls;
-use crate::worker::{Accepted, Worker};
+use crate::worker::{Errand, Worker};
 
 /// Serves an application on an address, with the default [`Settings`] and a worker for
 /// each CPU. It returns only if that cannot be begun.
@@ -66,7 +68,7 @@ pub struct Server<A> {
 
 type MakeApp<A> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<A>>>> + Send + Sync;
 
-type MakeHooks = dyn Fn() -> Box<dyn Hooks> + Send + Sync;
+type MakeHooks = dyn Fn() -> Rc<dyn Hooks> + Send + Sync;
 
 impl<A: Application + 'static> Server<A> {
     /// A server of this application, with the default settings, a worker for each CPU
@@ -145,12 +147,18 @@ impl<A: Application + 'static> Server<A> {
         Ok(self)
     }
 
+    /// Accepts from a socket that listens already.
+    pub fn listener(mut self, listener: Listener) -> Server<A> {
+        self.listeners.push(listener);
+        self
+    }
+
     /// Sets who is told what happens; the function is called once in each worker.
     pub fn hooks<H: Hooks + 'static>(
         mut self,
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Server<A> {
-        self.hooks = Some(Arc::new(move || Box::new(make())));
+        self.hooks = Some(Arc::new(move || Rc::new(make())));
         self
     }
 
@@ -164,11 +172,20 @@ impl<A: Application + 'static> Server<A> {
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop; that of an
     /// application that could not be made.
-    pub fn start(self) -> Result<Running> {
-        let addresses = self.listeners.iter().map(|listener| listener.bound.clone()).collect();
+    pub fn start(mut self) -> Result<Running> {
+        let listeners = std::mem::take(&mut self.listeners);
+        if listeners.is_empty() {
+            return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
+        }
         let (stop, stopped) = watch::channel(None);
-        let mut running = Running { addresses, stop, threads: Vec::new() };
-        match self.start_threads(&mut running.threads, stopped) {
+        let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
+        let (mut sockets, acceptors) = Acceptors::new(&self.settings, desks, &stopped);
+        for listener in listeners {
+            sockets.add(listener)?;
+        }
+        sockets.complete()?;
+        let mut running = Running { acceptors: sockets, stop, threads: Vec::new() };
+        match self.start_threads(&mut running.threads, acceptors, queues, &stopped) {
             Ok(()) => Ok(running),
             Err(error) => {
                 running.shutdown(Duration::ZERO);
@@ -177,81 +194,41 @@ impl<A: Application + 'static> Server<A> {
         }
     }
 
-    fn start_threads(mut self, threads: &mut Vec<JoinHandle<()>>, stopped: Stop) -> Result<()> {
-        if self.listeners.is_empty() {
-            return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
-        }
-        let mut watched = self.watched();
-        let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
-        let mut acceptors = self.acceptors(&desks, &stopped)?;
-        drop(desks);
+    fn start_threads(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        mut acceptors: Vec<Acceptor>,
+        queues: Vec<mpsc::UnboundedReceiver<Errand>>,
+        stopped: &Stop,
+    ) -> Result<()> {
         if acceptors.len() < self.workers {
             // One acceptor for several workers has a thread of its own.
             let acceptors = std::mem::take(&mut acceptors);
-            threads.push(spawn(
-                "weft-accept".to_owned(),
-                |_| Ok(()),
-                move |runtime, ()| {
-                    runtime.block_on(async {
-                        let tasks: Vec<_> =
-                            acceptors.into_iter().flat_map(Acceptor::spawn).collect();
-                        for task in tasks {
-                            // A task that panicked has nothing more to accept.
-                            let _ = task.await;
-                        }
-                    });
-                },
-            )?);
+            let run = move |runtime: &LocalRuntime, ()| {
+                runtime.block_on(async {
+                    for acceptor in acceptors {
+                        acceptor.run().await;
+                    }
+                });
+            };
+            threads.push(spawn("weft-accept".to_owned(), |_| Ok(()), run)?);
         }
         let mut acceptors = acceptors.into_iter();
         for (number, queue) in queues.into_iter().enumerate() {
             let acceptor = acceptors.next();
             let (make_app, settings) = (self.make_app.clone(), self.settings.clone());
             let (hooks, stopped) = (self.hooks.clone(), stopped.clone());
-            // The first worker does so for all.
-            let watched = std::mem::take(&mut watched);
             let prepare = move |runtime: &LocalRuntime| runtime.block_on(make_app());
             threads.push(spawn(format!("weft-{number}"), prepare, move |runtime, app| {
                 let hooks = hooks.map(|make| make());
-                let worker = Rc::new(Worker::new(app, settings, hooks, stopped));
+                let worker = Worker::new(Rc::new(app), settings, hooks, Arc::new(stopped));
                 runtime.block_on(async move {
-                    acceptor.map(Acceptor::spawn);
-                    watched.into_iter().for_each(|tls| worker.clone().keep_current(tls));
-                    worker.run(queue).await;
+                    acceptor.map(|acceptor| tokio::task::spawn_local(acceptor.run()));
+                    Rc::new(worker).run(queue).await;
                 });
             })?);
         }
         Ok(())
-    }
-
-    /// What is served with TLS, each once: their files may change.
-    fn watched(&self) -> Vec<Tls> {
-        let all: Vec<&Tls> = self.listeners.iter().filter_map(|l| l.tls.as_ref()).collect();
-        let is_first = |at: &usize| !all[..*at].iter().any(|known| known.is(all[*at]));
-        (0..all.len()).filter(is_first).map(|at| all[at].clone()).collect()
-    }
-
-    /// One acceptor for all workers, or one for each.
-    fn acceptors(&mut self, desks: &[Desk], stopped: &Stop) -> Result<Vec<Acceptor>> {
-        let gate = Gate::new(&self.settings);
-        let acceptor = |sockets| Acceptor { sockets, gate: gate.clone(), stopped: stopped.clone() };
-        let listeners = std::mem::take(&mut self.listeners);
-        if !self.settings.reuse_port {
-            let sockets = listeners.into_iter().map(|listener| (listener, desks.to_vec()));
-            return Ok(vec![acceptor(sockets.collect())]);
-        }
-        let mut others = Vec::new();
-        for desk in &desks[1..] {
-            let again = listeners.iter().filter_map(|listener| listener.again(&self.settings));
-            let sockets = again.map(|listener| Ok((listener?, vec![desk.clone()])));
-            others.push(acceptor(sockets.collect::<Result<_>>()?));
-        }
-        let sockets = listeners.into_iter().map(|listener| match listener.bound {
-            Bound::Tcp(_) | Bound::Tls(_) => (listener, desks[..1].to_vec()),
-            Bound::Unix(_) | Bound::UnixTls(_) => (listener, desks.to_vec()),
-        });
-        others.insert(0, acceptor(sockets.collect()));
-        Ok(others)
     }
 
     /// Starts the server and waits for it.
@@ -272,7 +249,7 @@ impl<A: Application + 'static> Server<A> {
         let hooks = self.hooks.as_ref().map(|make| make());
         let (_, never) = watch::channel(None);
         let app = (self.make_app)().await?;
-        let worker = Worker::new(app, self.settings.clone(), hooks, never);
+        let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(never));
         let transport = Transport::Other(Box::new(stream));
         let mut conn = worker.connection(transport, Peer::default());
         worker.count_in();
@@ -282,82 +259,113 @@ impl<A: Application + 'static> Server<A> {
 }
 
 /// A server that runs. Dropping it does not stop it.
-#[derive(Debug)]
+///
+/// What it listens on and its limits can be changed while it serves:
+///
+/// ```
+/// use weft::{Listener, Request, Response, Server, Settings};
+///
+/// # fn main() -> weft::Result<()> {
+/// let server = Server::new(async |_: Request| Response::text("Hello\n"));
+/// let mut running = server.workers(1).listen("127.0.0.1:0")?.start()?;
+/// let first = running.addresses()[0].clone();
+/// for listener in Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())? {
+///     running.listen(listener)?;
+/// }
+/// running.unlisten(&first);
+/// running.renew(Settings { max_connections: 1_000, ..Settings::default() });
+/// assert_eq!(running.addresses().len(), 1);
+/// running.shutdown(std::time::Duration::from_secs(5));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Running {
-    addresses: Vec<Bound>,
-    stop: watch::Sender<Option<Duration>>,
+    acceptors: Acceptors,
+    stop: watch::Sender<Option<Drain>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Running {
     /// The addresses that it listens on, with the ports that the system chose.
     pub fn addresses(&self) -> &[Bound] {
-        &self.addresses
+        &self.acceptors.addresses
+    }
+
+    /// How many workers there are.
+    pub fn worker_count(&self) -> usize {
+        self.acceptors.worker_count()
+    }
+
+    /// Accepts from another socket, too. With
+    /// [`reuse_port`](Settings::reuse_port) each worker gets a socket of its own, if this one was
+    /// made so.
+    ///
+    /// # Errors
+    /// [`Listen`](ErrorKind::Listen) if not all workers can listen there.
+    pub fn listen(&mut self, listener: Listener) -> Result<()> {
+        self.acceptors.add(listener)?;
+        self.acceptors.complete()
+    }
+
+    /// Accepts what the kernel has completed on an address, and listens there no more.
+    /// Connections stay. `false` if it does not listen there.
+    pub fn unlisten(&mut self, address: &Bound) -> bool {
+        self.acceptors.close(address)
+    }
+
+    /// Sets the limits and clocks of connections from now on; those that are open keep theirs.
+    /// The number of workers, `backlog` and `reuse_port` stay as they are.
+    pub fn renew(&self, settings: Settings) {
+        self.acceptors.renew(&settings);
+    }
+
+    /// Duplicates of the sockets that it listens on, for another process that is to take over.
+    ///
+    /// # Errors
+    /// [`Io`](ErrorKind::Io) if there are no descriptors left.
+    pub fn sockets(&self) -> Result<Vec<(Bound, OwnedFd)>> {
+        self.acceptors.sockets()
     }
 
     /// Stops the server and waits until it has: no connection is accepted any more, those
     /// at rest are closed, those that are busy get their response with `Connection: close`,
     /// and what is not done after `grace` is cut.
     pub fn shutdown(self, grace: Duration) {
-        self.stop.send_replace(Some(grace));
-        self.wait();
+        self.stop(Drain { grace, patience: Duration::ZERO });
+    }
+
+    /// Stops a server whose sockets another process has taken over, so that no client notices:
+    /// as [`shutdown`](Running::shutdown), but a connection at rest may bring one more request
+    /// within `patience`, and the files of Unix sockets stay.
+    pub fn retire(self, grace: Duration, patience: Duration) {
+        self.acceptors.leave_files();
+        self.stop(Drain { grace, patience });
+    }
+
+    fn stop(self, drain: Drain) {
+        let Running { acceptors, stop, threads } = self;
+        stop.send_replace(Some(drain));
+        // Workers run for as long as somebody may send them something.
+        drop(acceptors);
+        wait(threads);
     }
 
     /// Waits for the server's end, which is never if nobody stops it.
     pub fn wait(self) {
-        for thread in self.threads {
-            // A thread that panicked has said so itself.
-            let _ = thread.join();
-        }
+        wait(self.threads);
     }
 }
 
-/// Where acceptors leave connections for a worker, and how many that one has.
-#[derive(Clone)]
-struct Desk {
-    sender: mpsc::UnboundedSender<Accepted>,
-    load: Arc<AtomicUsize>,
+fn wait(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        // A thread that panicked has said so itself.
+        let _ = thread.join();
+    }
 }
 
-/// A desk, and the worker's side of it. The queue is bounded by the connection limit.
-fn desk() -> (Desk, mpsc::UnboundedReceiver<Accepted>) {
-    let (sender, accepted) = mpsc::unbounded_channel();
-    (Desk { sender, load: Arc::default() }, accepted)
-}
-
-/// Accepts from some sockets, each for some workers.
-struct Acceptor {
-    sockets: Vec<(Listener, Vec<Desk>)>,
-    gate: Arc<Gate>,
-    stopped: Stop,
-}
-
-impl Acceptor {
-    /// Accepts from each socket in a task, for the worker that has least to do.
-    fn spawn(self) -> Vec<tokio::task::JoinHandle<()>> {
-        let Acceptor { sockets, gate, stopped } = self;
-        let accept = |(listener, desks): (Listener, Vec<Desk>)| {
-            let (gate, mut stopped) = (gate.clone(), stopped.clone());
-            tokio::task::spawn_local(async move {
-                let deliver = |mut accepted: Accepted| {
-                    // A worker that is gone has panicked. With none left, connections close.
-                    let alive = desks.iter().filter(|desk| !desk.sender.is_closed());
-                    let Some(desk) = alive.min_by_key(|desk| desk.load.load(Relaxed)) else {
-                        return;
-                    };
-                    accepted.place.count(&desk.load);
-                    let _ = desk.sender.send(accepted);
-                };
-                let stopped = async move {
-                    // An error means that nobody can stop us any more.
-                    if stopped.wait_for(Option::is_some).await.is_err() {
-                        std::future::pending().await
-                    }
-                };
-                listen::accept(listener, gate, deliver, stopped).await;
-            })
-        };
-        sockets.into_iter().map(accept).collect()
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("addresses", &self.addresses()).finish_non_exhaustive()
     }
 }
 

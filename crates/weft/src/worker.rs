@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use http::HeaderValue;
 use tokio::sync::{Notify, mpsc};
@@ -24,12 +25,12 @@ use crate::h2;
 use crate::hooks::Hooks;
 use crate::listen::Place;
 use crate::panic::guard;
-use crate::request::{Peer, Shared, Stop};
+use crate::request::{Drain, Peer, Shared, Stop};
 use crate::settings::Settings;
 use crate::tls::{Tls, Turns};
 
 pub(crate) struct Worker<A> {
-    pub(crate) app: A,
+    pub(crate) app: Rc<A>,
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) trailer_limits: Limits,
@@ -39,15 +40,30 @@ pub(crate) struct Worker<A> {
     pub(crate) date: Date,
     pub(crate) buffers: Buffers,
     pub(crate) deadlines: Deadlines,
-    pub(crate) hooks: Option<Box<dyn Hooks>>,
+    pub(crate) hooks: Option<Rc<dyn Hooks>>,
     /// Who may take the next step of a TLS handshake.
     pub(crate) turns: Turns,
     pub(crate) stop: Arc<Stop>,
-    draining: Cell<bool>,
+    drain: Cell<Option<Drain>>,
+    /// New connections are another's, with newer settings.
+    is_retired: Cell<bool>,
     open: Cell<usize>,
-    /// The sweeper may start, or the last connection has closed.
+    /// The sweeper may start or end, or the last connection has closed.
     changed: Notify,
 }
+
+/// What a worker is asked to do.
+pub(crate) enum Errand {
+    /// Serve a connection.
+    Serve(Accepted),
+    /// Serve further connections within these limits.
+    Renew(Box<Settings>),
+    /// Look after the files of certificates.
+    Watch(Tls),
+}
+
+/// If nobody says how.
+const AT_ONCE: Drain = Drain { grace: Duration::ZERO, patience: Duration::ZERO };
 
 /// Positions in a head take 16 bits.
 const MOST_HEAD_BYTES: usize = 65_000;
@@ -80,10 +96,10 @@ impl AcceptedSocket {
 
 impl<A: Application> Worker<A> {
     pub(crate) fn new(
-        app: A,
+        app: Rc<A>,
         settings: Settings,
-        hooks: Option<Box<dyn Hooks>>,
-        stop: Stop,
+        hooks: Option<Rc<dyn Hooks>>,
+        stop: Arc<Stop>,
     ) -> Worker<A> {
         let limits = Limits {
             request_line: settings.max_request_line_bytes.min(MOST_HEAD_BYTES),
@@ -106,8 +122,9 @@ impl<A: Application> Worker<A> {
             buffers: Buffers::default(),
             deadlines: Deadlines::new(&settings),
             turns: Turns::default(),
-            stop: Arc::new(stop),
-            draining: Cell::new(false),
+            stop,
+            drain: Cell::new(None),
+            is_retired: Cell::new(false),
             open: Cell::new(0),
             changed: Notify::new(),
             app,
@@ -116,35 +133,68 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Serves what is accepted, until no more can come and `grace` is over.
-    pub(crate) async fn run(self: Rc<Self>, mut accepted: mpsc::UnboundedReceiver<Accepted>)
+    /// Does what it is asked to, until nobody can ask any more and the time for what is under
+    /// way is over.
+    pub(crate) async fn run(self: Rc<Self>, mut errands: mpsc::UnboundedReceiver<Errand>)
     where
         A: 'static,
     {
-        let sweeper = self.clone();
-        tokio::task::spawn_local(async move { sweeper.sweep().await });
-        while let Some(Accepted { socket, peer, place, tls }) = accepted.recv().await {
-            let mut conn = match socket.register() {
-                Ok(transport) => self.connection(transport, peer),
-                Err(error) => {
-                    self.report(&peer, &error.into());
-                    continue;
+        let stop = self.stop.clone();
+        let mut current = self.keep_clock();
+        // Connections keep the limits that they began with.
+        let mut former: Vec<Rc<Worker<A>>> = Vec::new();
+        while let Some(errand) = errands.recv().await {
+            match errand {
+                Errand::Serve(accepted) => current.begin(accepted),
+                Errand::Watch(tls) => current.clone().keep_current(tls),
+                Errand::Renew(settings) => {
+                    former.retain(|worker| worker.open.get() > 0);
+                    let renewed = Rc::new(current.renewed(*settings)).keep_clock();
+                    let retired = std::mem::replace(&mut current, renewed);
+                    retired.is_retired.set(true);
+                    retired.changed.notify_waiters();
+                    former.push(retired);
                 }
-            };
-            conn.tls = tls;
-            // Counted here, and not by its task: a stop may come before that begins.
-            self.count_in();
-            let open = Open(self.clone());
-            tokio::task::spawn_local(async move {
-                open.0.serve(&mut conn).await;
-                drop((place, open));
-            });
+            }
         }
-        self.draining.set(true);
-        self.deadlines.wake_all();
-        let grace = self.stop.borrow().unwrap_or_default();
+        former.push(current);
+        let drain = stop.borrow().unwrap_or(AT_ONCE);
+        for worker in &former {
+            worker.drain.set(Some(drain));
+            worker.deadlines.wake_all();
+        }
+        let all_closed = async {
+            for worker in &former {
+                worker.all_closed().await;
+            }
+        };
         // What is still open after that goes with the runtime.
-        let _ = tokio::time::timeout(grace, self.all_closed()).await;
+        let _ = tokio::time::timeout(drain.grace, all_closed).await;
+    }
+
+    /// Begins with a connection, in a task of its own.
+    fn begin(self: &Rc<Self>, accepted: Accepted)
+    where
+        A: 'static,
+    {
+        let Accepted { socket, peer, place, tls } = accepted;
+        let mut conn = match socket.register() {
+            Ok(transport) => self.connection(transport, peer),
+            Err(error) => return self.report(&peer, &error.into()),
+        };
+        conn.tls = tls;
+        // Counted here, and not by its task: a stop may come before that begins.
+        self.count_in();
+        let open = Open(self.clone());
+        tokio::task::spawn_local(async move {
+            open.0.serve(&mut conn).await;
+            drop((place, open));
+        });
+    }
+
+    /// The same worker with other limits, for other connections.
+    fn renewed(&self, settings: Settings) -> Worker<A> {
+        Worker::new(self.app.clone(), settings, self.hooks.clone(), self.stop.clone())
     }
 
     async fn all_closed(&self) {
@@ -221,13 +271,17 @@ impl<A: Application> Worker<A> {
             if let Poll::Ready(ready) = reader.poll_readable(cx) {
                 return Poll::Ready(ready.is_ok());
             }
-            if self.draining() {
-                if conn.requests > 0 {
+            if let Some(drain) = self.drain.get() {
+                // A client that has just connected is about to ask: it may, but soon.
+                let patience = match conn.requests {
+                    0 => drain.patience.max(self.settings.linger_timeout),
+                    _ => drain.patience,
+                };
+                if patience.is_zero() {
                     return Poll::Ready(false);
                 }
-                // A client that has just connected is about to ask: it may, but soon.
                 if !std::mem::replace(&mut hurried, true) {
-                    conn.deadline.set(self.settings.linger_timeout);
+                    conn.deadline.set(patience);
                 }
             }
             conn.deadline.poll_over(cx).map(|()| false)
@@ -236,7 +290,7 @@ impl<A: Application> Worker<A> {
     }
 
     /// Loads certificates anew whenever their files change, in a task of its own.
-    pub(crate) fn keep_current(self: Rc<Self>, tls: Tls)
+    fn keep_current(self: Rc<Self>, tls: Tls)
     where
         A: 'static,
     {
@@ -245,8 +299,18 @@ impl<A: Application> Worker<A> {
         });
     }
 
+    /// Keeps the clock in a task of its own.
+    fn keep_clock(self: Rc<Self>) -> Rc<Self>
+    where
+        A: 'static,
+    {
+        let worker = self.clone();
+        tokio::task::spawn_local(async move { worker.sweep().await });
+        self
+    }
+
     /// Keeps the clock: wakes whom it is time for, and dates the second. Rests while
-    /// there is no connection.
+    /// there is no connection, and ends when there can be none any more.
     async fn sweep(&self) {
         let mut tick = tokio::time::interval(self.deadlines.tick());
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -255,6 +319,9 @@ impl<A: Application> Worker<A> {
             self.date.refresh();
             self.deadlines.sweep();
             while self.deadlines.is_empty() {
+                if self.is_retired.get() {
+                    return;
+                }
                 self.changed.notified().await;
             }
         }
@@ -282,7 +349,7 @@ impl<A: Application> Worker<A> {
 
     /// Whether the server is to stop: then each response is its connection's last.
     pub(crate) fn draining(&self) -> bool {
-        self.draining.get()
+        self.drain.get().is_some()
     }
 
     /// Tells the hooks of an error.

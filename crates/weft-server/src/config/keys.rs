@@ -2,11 +2,13 @@
 //! can also say of those of one route.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links};
 
 use super::key::{Key, Pair, Takes};
 use super::place::{At, Checked};
+use super::units::show_time;
 
 /// What stands before the first section.
 #[derive(Debug)]
@@ -15,15 +17,31 @@ pub(crate) struct Top {
     /// None: one per CPU.
     pub(crate) workers: Option<usize>,
     pub(crate) access_log: bool,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) retire_timeout: Duration,
+    pub(crate) user: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) umask: Option<At<String>>,
+    pub(crate) pid_file: Option<At<PathBuf>>,
 }
 
 impl Default for Top {
     fn default() -> Top {
-        Top { listen: Vec::new(), workers: None, access_log: true }
+        Top {
+            listen: Vec::new(),
+            workers: None,
+            access_log: true,
+            drain_timeout: Duration::from_secs(10),
+            retire_timeout: Duration::from_secs(3_600),
+            user: None,
+            group: None,
+            umask: None,
+            pid_file: None,
+        }
     }
 }
 
-pub(crate) static TOP: [Key<Top>; 3] = [
+pub(crate) static TOP: [Key<Top>; 9] = [
     Key {
         name: "listen",
         flag: "listen",
@@ -48,6 +66,63 @@ pub(crate) static TOP: [Key<Top>; 3] = [
         help: "write an access log to stdout",
         takes: Takes::Switch(|top, switch| top.access_log = switch),
         show: |top| top.access_log.to_string(),
+    },
+    Key {
+        name: "drain_timeout",
+        flag: "drain-timeout",
+        argument: "TIME",
+        help: "how long a stop (SIGTERM, SIGINT) waits for what is under way",
+        takes: Takes::Time(|top, time| top.drain_timeout = time),
+        show: |top| time_shown(top.drain_timeout),
+    },
+    Key {
+        name: "retire_timeout",
+        flag: "retire-timeout",
+        argument: "TIME",
+        help: "the same where another process has taken over (SIGUSR2)",
+        takes: Takes::Time(|top, time| top.retire_timeout = time),
+        show: |top| time_shown(top.retire_timeout),
+    },
+    Key {
+        name: "user",
+        flag: "user",
+        argument: "NAME",
+        help: "the user to become once the sockets are there, with that one's groups",
+        takes: Takes::Text(|top, name| {
+            top.user = Some(name.value);
+            Ok(())
+        }),
+        show: |top| top.user.as_ref().map_or_else(String::new, |name| quoted(name)),
+    },
+    Key {
+        name: "group",
+        flag: "group",
+        argument: "NAME",
+        help: "its group (that of the user)",
+        takes: Takes::Text(|top, name| {
+            top.group = Some(name.value);
+            Ok(())
+        }),
+        show: |top| top.group.as_ref().map_or_else(String::new, |name| quoted(name)),
+    },
+    Key {
+        name: "umask",
+        flag: "umask",
+        argument: "MASK",
+        help: "which permissions the files that are made do not get, in octal, such as 027",
+        takes: Takes::Text(|top, mask| {
+            top.umask = Some(mask);
+            Ok(())
+        }),
+        show: |top| top.umask.as_ref().map_or_else(String::new, |mask| quoted(&mask.value)),
+    },
+    Key {
+        name: "pid_file",
+        flag: "pid-file",
+        argument: "FILE",
+        help: "where the number of the process is written",
+        takes: Takes::Path(|top, path| top.pid_file = Some(path)),
+        show: |top| path_shown(top.pid_file.as_ref()),
     },
 ];
 
@@ -350,6 +425,10 @@ fn list(items: impl Iterator<Item = String>) -> String {
 
 fn addresses_shown(addresses: &[At<String>]) -> String {
     texts(addresses.iter().map(|address| &address.value))
+}
+
+fn time_shown(time: Duration) -> String {
+    quoted(&show_time(time))
 }
 
 fn path_shown(path: Option<&At<PathBuf>>) -> String {

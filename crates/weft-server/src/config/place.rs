@@ -55,6 +55,13 @@ pub(crate) struct Problem {
 /// Whether something was as it should be.
 pub(crate) type Checked<T = ()> = Result<T, Problem>;
 
+impl Problem {
+    /// One that is not about anything that was said.
+    pub(crate) fn of_system(message: impl Into<String>) -> Problem {
+        Problem { place: Place::Unknown, message: message.into() }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {

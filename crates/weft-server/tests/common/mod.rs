@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -126,6 +126,13 @@ impl Program {
     /// What it has written to stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
+    }
+
+    /// Waits for its end, but not for that of others who write to the same pipes.
+    #[track_caller]
+    pub fn status(&mut self) -> ExitStatus {
+        until("it ends", || !self.is_running());
+        self.child.wait().expect("the child is ours")
     }
 
     /// Waits for its end.
@@ -301,6 +308,12 @@ impl Weft {
 
     pub fn signal(&self, signal: Signal) {
         self.program.signal(signal);
+    }
+
+    /// Waits for its end, but not for that of those who follow it.
+    #[track_caller]
+    pub fn status(&mut self) -> ExitStatus {
+        self.program.status()
     }
 
     #[track_caller]

@@ -25,8 +25,8 @@ pub(crate) enum WriteHalf {}
 pub(crate) struct Turns {}
 
 impl Tls {
-    pub(crate) async fn keep_current(&self, _: impl Fn(&Error)) {
-        match *self {}
+    pub(crate) async fn keep_current(self, _: impl Fn(&Error)) {
+        match self {}
     }
 
     pub(crate) fn is(&self, _: &Tls) -> bool {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Settings;
 
 /// How all files looked at one time.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files(Vec<Option<Look>>);
 
 /// What tells two versions of a file apart: device, inode, size, and both times.

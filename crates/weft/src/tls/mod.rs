@@ -31,13 +31,14 @@ mod tickets;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
 
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
+use crate::listen::Listener;
 use crate::server::Server;
 
 pub use client_auth::{ClientAuth, Roots};
@@ -114,11 +115,17 @@ impl Default for Settings {
 pub struct Tls(Arc<Inner>);
 
 struct Inner {
-    settings: Settings,
     /// What new connections get. Asked for once in a handshake, and not for a request.
     current: RwLock<Arc<Configs>>,
+    source: Mutex<Source>,
+}
+
+/// Where what new connections get is from.
+#[derive(Clone)]
+struct Source {
+    settings: Settings,
     /// The files as they were when they were last read.
-    files: Mutex<Files>,
+    files: Files,
 }
 
 impl Tls {
@@ -132,7 +139,16 @@ impl Tls {
         // Looked at first: what changes while they are read has changed since.
         let files = Files::look(&settings);
         let current = RwLock::new(Arc::new(Configs::load(&settings)?));
-        Ok(Tls(Arc::new(Inner { settings, current, files: Mutex::new(files) })))
+        let source = Mutex::new(Source { settings, files });
+        Ok(Tls(Arc::new(Inner { current, source })))
+    }
+
+    /// Takes over the settings and the certificates of another, for connections from now on.
+    pub fn renew(&self, newer: Tls) {
+        let loaded = newer.0.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let source = newer.source().clone();
+        *self.source() = source;
+        self.set(loaded);
     }
 
     /// Reads all files anew, for connections from now on. A server does so by itself when
@@ -150,28 +166,34 @@ impl Tls {
     }
 
     fn reload_if(&self, is_due: impl Fn(&Files, &Files) -> bool) -> Result<()> {
-        let Inner { settings, current, files } = &*self.0;
-        let mut known = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let Source { settings, files } = &mut *self.source();
         let now = Files::look(settings);
-        if !is_due(&known, &now) {
+        if !is_due(files, &now) {
             return Ok(());
         }
         // Noted before it is known whether they are good: bad ones are not tried again until
         // they change. So a certificate whose key comes later is right in the end.
-        *known = now;
-        let loaded = Arc::new(Configs::load(settings)?);
-        *current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        *files = now;
+        self.set(Arc::new(Configs::load(settings)?));
         Ok(())
     }
 
-    /// Looks after the files for as long as it is polled.
-    pub(crate) async fn keep_current(&self, report: impl Fn(&Error)) {
-        if self.0.settings.paths().next().is_none() {
-            return;
-        }
-        loop {
-            tokio::time::sleep(self.0.settings.check_files_every.max(LEAST_PAUSE)).await;
-            let tls = self.clone();
+    fn set(&self, loaded: Arc<Configs>) {
+        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+    }
+
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.0.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after the files for as long as somebody else has this.
+    pub(crate) async fn keep_current(self, report: impl Fn(&Error)) {
+        let known = Arc::downgrade(&self.0);
+        drop(self);
+        while let Some(inner) = known.upgrade() {
+            let pause = Tls(inner).source().settings.check_files_every;
+            tokio::time::sleep(pause.max(LEAST_PAUSE)).await;
+            let Some(tls) = known.upgrade().map(Tls) else { return };
             match tokio::task::spawn_blocking(move || tls.reload_changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => report(&error),
@@ -200,7 +222,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tls").field(&self.0.settings).finish()
+        f.debug_tuple("Tls").field(&self.source().settings).finish()
     }
 }
 
@@ -215,6 +237,13 @@ impl<A: Application + 'static> Server<A> {
     /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
     pub fn listen_tls(self, address: impl ToString, tls: &Tls) -> Result<Server<A>> {
         self.listen_with(&address.to_string(), Some(tls.clone()))
+    }
+}
+
+impl Listener {
+    /// The same for connections that speak TLS.
+    pub fn with_tls(self, tls: &Tls) -> Listener {
+        self.secured(Some(tls.clone()))
     }
 }
 

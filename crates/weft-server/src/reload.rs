@@ -1,0 +1,94 @@
+//! Another plan for a server that runs.
+//!
+//! All that can fail is done first. Then sockets that stay, connections, WebSockets and
+//! applications that did not change go on as if nothing had happened.
+
+use weft::tls::Tls;
+
+use crate::args::Failure;
+use crate::config::Problem;
+use crate::open::Opened;
+use crate::plan::Plan;
+use crate::run::Serving;
+use crate::{sockets, systemd, tell};
+
+impl Serving<'_> {
+    /// Does what the configuration says now, or says why not.
+    pub(crate) fn reload_and_say(&mut self) {
+        systemd::reloading();
+        match self.reload() {
+            Ok(()) => tell("the configuration was reloaded"),
+            Err(problems) => {
+                for problem in problems {
+                    tell(&problem.to_string());
+                }
+                tell("the configuration was not reloaded; the one before counts");
+            }
+        }
+        systemd::ready();
+    }
+
+    fn reload(&mut self) -> Result<(), Vec<Problem>> {
+        let wrong = |error: weft::Error| vec![Problem::of_system(error.to_string())];
+        let plan = self.args.config().map_err(Failure::into_problems).and_then(Plan::new)?;
+        let opened = self.routes.with(|former| plan.open(Some(former)))?;
+        let change = sockets::change(&plan, &self.served, &self.running).map_err(wrong)?;
+        let Opened { routing, tls } = opened;
+        let tls = self.renewed_tls(tls, &plan);
+        let opened = change.opened.into_iter().map(|open| open.secured(tls.as_ref()));
+        let opened: Vec<_> = opened
+            .collect::<Result<_, _>>()
+            .map_err(|message| vec![Problem::of_system(message)])?;
+        self.routes.change(routing);
+        for (known, listener) in opened {
+            // The sockets of the other workers, if each has one of its own.
+            if let Err(error) = self.running.listen(listener) {
+                tell(&error.to_string());
+            }
+            self.served.push(known);
+        }
+        for bound in change.closed {
+            self.running.unlisten(&bound);
+            self.served.retain(|known| known.bound != bound);
+        }
+        if plan.limits != self.plan.limits {
+            self.running.renew(plan.limits.clone());
+        }
+        self.say_what_waits(&plan);
+        (self.plan, self.tls) = (plan, tls);
+        Ok(())
+    }
+
+    /// Sockets that stay keep the TLS that they have, with other certificates.
+    fn renewed_tls(&self, newer: Option<Tls>, plan: &Plan) -> Option<Tls> {
+        let (Some(known), Some(newer)) = (&self.tls, newer.clone()) else { return newer };
+        let is_self_signed =
+            |plan: &Plan| plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
+        // Clients that came to trust a certificate that was made here go on doing so.
+        if !(is_self_signed(plan) && is_self_signed(&self.plan)) {
+            known.renew(newer);
+        }
+        Some(known.clone())
+    }
+
+    /// Says what a process cannot change of itself.
+    fn say_what_waits(&self, plan: &Plan) {
+        let former = &self.plan;
+        let changed = [
+            ("workers", plan.workers != former.workers),
+            ("access_log", plan.access_log != former.access_log),
+            ("user", plan.identity.user != former.identity.user),
+            ("group", plan.identity.group != former.identity.group),
+            ("umask", plan.umask != former.umask),
+            ("pid_file", plan.pid_file != former.pid_file),
+            ("backlog", plan.limits.backlog != former.limits.backlog),
+            ("reuse_port", plan.limits.reuse_port != former.limits.reuse_port),
+        ];
+        let changed: Vec<_> =
+            changed.iter().filter(|(_, is)| *is).map(|(name, _)| format!("`{name}`")).collect();
+        if !changed.is_empty() {
+            let names = changed.join(", ");
+            tell(&format!("what changed in {names} counts from the next start or upgrade"));
+        }
+    }
+}
