@@ -246,8 +246,9 @@ impl Weft {
         self.program.stdout = Output::of(reader);
     }
 
+    /// Waits until it has said where it listens.
     #[track_caller]
-    fn announced(mut program: Program) -> Weft {
+    pub fn announced(mut program: Program) -> Weft {
         until("it says where it listens", || {
             assert!(program.is_running(), "it ended: {}", program.stderr());
             program.stderr().ends_with('\n')
