@@ -98,7 +98,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(server: &Running) -> Client {
-        let socket = TcpStream::connect(address(server)).expect("a connection");
+        Client::at(address(server))
+    }
+
+    pub fn at(address: SocketAddr) -> Client {
+        let socket = TcpStream::connect(address).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
         Client { socket, came: Vec::new() }

@@ -1,0 +1,207 @@
+//! Sockets that come and go while a server runs, limits that change, and servers that follow
+//! one another on the same sockets.
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use common::{Client, address, until};
+use weft::{Bound, ErrorKind, Listener, Request, Response, Running, Server, Settings};
+
+const GRACE: Duration = Duration::from_secs(30);
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A server that says its name.
+fn named(name: &'static str, settings: Settings) -> Server<impl weft::Application + 'static> {
+    Server::new(async move |_: Request| Response::text(name)).settings(settings).workers(2)
+}
+
+fn local(settings: &Settings) -> Listener {
+    let mut listeners = Listener::bind(&"127.0.0.1:0".parse().unwrap(), settings).unwrap();
+    assert_eq!(listeners.len(), 1);
+    listeners.remove(0)
+}
+
+fn shared_ports() -> Settings {
+    Settings { reuse_port: true, ..Settings::default() }
+}
+
+/// What a new connection is told.
+fn ask(address: SocketAddr) -> String {
+    let mut client = Client::at(address);
+    client.send(REQUEST);
+    text(&mut client)
+}
+
+fn text(client: &mut Client) -> String {
+    String::from_utf8(client.response().body).unwrap()
+}
+
+/// How many sockets there are for an address.
+fn sockets(running: &Running, address: SocketAddr) -> usize {
+    let is_it = |(bound, _): &(Bound, OwnedFd)| bound.address() == Some(address);
+    running.sockets().unwrap().into_iter().filter(is_it).count()
+}
+
+#[test]
+fn sockets_come_and_go() {
+    for settings in [Settings::default(), shared_ports()] {
+        let server = named("a", settings.clone()).listen("127.0.0.1:0").unwrap();
+        let mut running = server.start().unwrap();
+        let first = address(&running);
+        let mut kept = Client::at(first);
+        kept.send(REQUEST);
+        assert_eq!(text(&mut kept), "a");
+        let more = local(&settings);
+        let second = more.bound().address().unwrap();
+        running.listen(more).unwrap();
+        assert_eq!(running.addresses(), [Bound::Tcp(first), Bound::Tcp(second)]);
+        let each = if settings.reuse_port { 2 } else { 1 };
+        assert_eq!([first, second].map(|address| sockets(&running, address)), [each; 2]);
+        assert_eq!(ask(second), "a");
+        assert!(running.unlisten(&Bound::Tcp(first)));
+        assert!(!running.unlisten(&Bound::Tcp(first)), "it is gone");
+        assert_eq!(running.addresses(), [Bound::Tcp(second)]);
+        until("nobody listens", || TcpStream::connect(first).is_err());
+        // Connections stay.
+        kept.send(REQUEST);
+        assert_eq!(text(&mut kept), "a");
+        assert_eq!(ask(second), "a");
+        running.shutdown(GRACE);
+        TcpStream::connect(second).unwrap_err();
+    }
+}
+
+#[test]
+fn a_connection_that_the_kernel_completed_is_served_when_its_socket_goes() {
+    let listener = local(&Settings::default());
+    let first = listener.bound().address().unwrap();
+    let mut waiting: Vec<Client> = (0..20).map(|_| Client::at(first)).collect();
+    let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
+    let mut running = server.start().unwrap();
+    running.listen(listener).unwrap();
+    running.unlisten(&Bound::Tcp(first));
+    for client in &mut waiting {
+        client.send(REQUEST);
+        assert_eq!(text(client), "a");
+    }
+    running.shutdown(GRACE);
+}
+
+#[test]
+fn limits_change_for_new_connections() {
+    let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
+    let running = server.start().unwrap();
+    let mut former = Client::connect(&running);
+    former.send(REQUEST);
+    assert_eq!(text(&mut former), "a");
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
+    running.renew(Settings { max_request_line_bytes: 50, ..Settings::default() });
+    until("the limit counts", || {
+        let mut client = Client::connect(&running);
+        client.send(&long);
+        client.response().status == 414
+    });
+    former.send(&long);
+    assert_eq!(text(&mut former), "a");
+    running.renew(Settings { max_connections_per_peer: 1, ..Settings::default() });
+    let mut refused = Client::connect(&running);
+    assert_eq!(refused.response().status, 503);
+    drop(former);
+    until("there is room again", || {
+        let mut client = Client::connect(&running);
+        client.send(&long);
+        client.response().status == 200
+    });
+    running.shutdown(GRACE);
+}
+
+#[test]
+fn a_server_ends_when_connections_of_all_its_limits_have() {
+    let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
+    let running = server.start().unwrap();
+    let mut clients = Vec::new();
+    for seconds in 1..5 {
+        let mut client = Client::connect(&running);
+        client.send(REQUEST);
+        assert_eq!(text(&mut client), "a");
+        clients.push(client);
+        let idle_timeout = Duration::from_secs(60 * seconds);
+        running.renew(Settings { idle_timeout, ..Settings::default() });
+    }
+    running.shutdown(GRACE);
+    clients.iter_mut().for_each(Client::assert_closed);
+}
+
+#[test]
+fn a_server_follows_another_on_its_sockets() {
+    for settings in [Settings::default(), shared_ports()] {
+        let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
+        let address = address(&former);
+        let mut resting = Client::at(address);
+        resting.send(REQUEST);
+        assert_eq!(text(&mut resting), "old");
+        let mut server = named("new", settings);
+        for (bound, socket) in former.sockets().unwrap() {
+            let listener = Listener::inherited(socket).unwrap();
+            assert_eq!(*listener.bound(), bound);
+            server = server.listener(listener);
+        }
+        let running = server.start().unwrap();
+        let retired = std::thread::spawn(move || former.retire(GRACE, GRACE));
+        until("the new one alone answers", || (0..8).all(|_| ask(address) == "new"));
+        resting.send(REQUEST);
+        let last = resting.response();
+        assert_eq!((&*last.body, last.header("connection")), (&b"old"[..], Some("close")));
+        resting.assert_closed();
+        retired.join().unwrap();
+        assert_eq!(ask(address), "new");
+        running.shutdown(GRACE);
+    }
+}
+
+#[test]
+fn the_file_of_a_socket_that_another_has_taken_over_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let text = format!("unix:{}", path.display());
+    let start = || named("a", Settings::default()).listen(&text).unwrap().start().unwrap();
+    start().shutdown(GRACE);
+    assert!(!path.exists());
+    let former = start();
+    let (_, socket) = former.sockets().unwrap().remove(0);
+    let listener = Listener::inherited(socket).unwrap();
+    assert_eq!(*listener.bound(), Bound::Unix(path.clone()));
+    assert!(!listener.has_file());
+    let listener = listener.with_file().unwrap();
+    let server = named("b", Settings::default()).listener(listener).start().unwrap();
+    former.retire(GRACE, Duration::ZERO);
+    UnixStream::connect(&path).unwrap();
+    server.shutdown(GRACE);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_does_not_listen_is_refused() {
+    let connected = UnixStream::pair().unwrap().0;
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let descriptors: [OwnedFd; 3] = [connected.into(), datagrams.into(), file.into()];
+    for descriptor in descriptors {
+        let error = Listener::inherited(descriptor).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Listen);
+        let expected = "a descriptor that was handed over is no socket that listens for streams";
+        assert_eq!(error.to_string(), expected);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let socket = UnixListener::bind(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = Listener::inherited(socket).unwrap().with_file().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    Listener::inherited(TcpListener::bind("[::1]:0").unwrap()).unwrap();
+}
