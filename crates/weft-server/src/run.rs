@@ -57,10 +57,11 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     let opened = plan.open(None)?;
     let serving = Serving::start(args, plan, opened, sockets, pid_file).map_err(wrong)?;
     serving.announce();
+    // A service manager has to know of this process before the one that it knows ends.
+    systemd::ready();
     if let Some(predecessor) = predecessor {
         predecessor.relieve();
     }
-    systemd::ready();
     serving.until_its_end(signals);
     Ok(())
 }

@@ -227,6 +227,38 @@ fn a_folder_that_was_replaced_is_served_after_a_reload() {
     until("the other folder is served", || site.get("/") == "2");
 }
 
+#[test]
+fn connections_to_upstreams_outlast_a_reload() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(line)) = lines.next() {
+                    if line.is_empty() {
+                        let answer =
+                            format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
+                        (&stream).write_all(answer.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let config = |text: &str| {
+        format!(
+            "workers = 1\nlisten = [\"127.0.0.1:0\"]\n[hosts.\"*\"]\n\
+             \"/\" = \">> http://{upstream}/\"\n\"/text/\" = {{ respond = \"{text}\" }}\n"
+        )
+    };
+    let site = Site::start(&config("one"));
+    assert_eq!((&*site.get("/"), &*site.get("/text/")), ("0", "one"));
+    site.reload(&config("two"));
+    until("the reload counts", || site.get("/text/") == "two");
+    assert_eq!(site.get("/"), "0");
+}
+
 /// An upstream that agrees to an upgrade and sends back what comes.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

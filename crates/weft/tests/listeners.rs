@@ -6,6 +6,7 @@ mod common;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use common::{Client, address, until};
@@ -78,18 +79,24 @@ fn sockets_come_and_go() {
 
 #[test]
 fn a_connection_that_the_kernel_completed_is_served_when_its_socket_goes() {
-    let listener = local(&Settings::default());
-    let first = listener.bound().address().unwrap();
-    let mut waiting: Vec<Client> = (0..20).map(|_| Client::at(first)).collect();
-    let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
-    let mut running = server.start().unwrap();
-    running.listen(listener).unwrap();
-    running.unlisten(&Bound::Tcp(first));
-    for client in &mut waiting {
-        client.send(REQUEST);
-        assert_eq!(text(client), "a");
+    for number in 0..20 {
+        let listener = local(&Settings::default());
+        let first = listener.bound().address().unwrap();
+        let mut waiting: Vec<Client> = (0..20).map(|_| Client::at(first)).collect();
+        waiting.iter_mut().for_each(|client| client.send(REQUEST));
+        let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
+        let mut running = server.start().unwrap();
+        running.listen(listener).unwrap();
+        // Whether the socket goes alone or with the server.
+        if number % 2 == 0 {
+            assert!(running.unlisten(&Bound::Tcp(first)));
+        }
+        let stopped = std::thread::spawn(move || running.shutdown(GRACE));
+        for mut client in waiting {
+            assert_eq!(text(&mut client), "a");
+        }
+        stopped.join().unwrap();
     }
-    running.shutdown(GRACE);
 }
 
 #[test]
@@ -121,20 +128,73 @@ fn limits_change_for_new_connections() {
 }
 
 #[test]
-fn a_server_ends_when_connections_of_all_its_limits_have() {
-    let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
+fn more_connections_are_let_in_when_the_limit_is_raised() {
+    let settings = |max_connections| Settings { max_connections, ..Settings::default() };
+    let server = named("a", settings(1)).listen("127.0.0.1:0").unwrap();
     let running = server.start().unwrap();
-    let mut clients = Vec::new();
+    let mut first = Client::connect(&running);
+    first.send(REQUEST);
+    assert_eq!(text(&mut first), "a");
+    let mut second = Client::connect(&running);
+    second.send(REQUEST);
+    running.renew(settings(2));
+    assert_eq!(text(&mut second), "a");
+    running.shutdown(GRACE);
+}
+
+#[test]
+fn a_server_ends_when_connections_of_all_its_limits_have() {
+    let gate = Arc::new(Barrier::new(2));
+    let (of_app, has_begun) = (gate.clone(), gate);
+    let app = async move |request: Request| {
+        if request.path() == "/slow" {
+            let gate = of_app.clone();
+            tokio::task::spawn_blocking(move || (gate.wait(), gate.wait())).await.unwrap();
+        }
+        Response::text("a")
+    };
+    let running = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut slow = Client::connect(&running);
+    slow.get("/slow");
+    has_begun.wait();
+    let mut resting = Vec::new();
     for seconds in 1..5 {
+        let idle_timeout = Duration::from_secs(60 * seconds);
+        running.renew(Settings { idle_timeout, ..Settings::default() });
         let mut client = Client::connect(&running);
         client.send(REQUEST);
         assert_eq!(text(&mut client), "a");
-        clients.push(client);
-        let idle_timeout = Duration::from_secs(60 * seconds);
-        running.renew(Settings { idle_timeout, ..Settings::default() });
+        resting.push(client);
+    }
+    let stopped = std::thread::spawn(move || running.shutdown(GRACE));
+    resting.iter_mut().for_each(Client::assert_closed);
+    assert!(!stopped.is_finished(), "a request is under way");
+    has_begun.wait();
+    let last = slow.response();
+    assert_eq!((&*last.body, last.header("connection")), (&b"a"[..], Some("close")));
+    stopped.join().unwrap();
+}
+
+#[test]
+fn sockets_that_are_inherited_are_dealt_out() {
+    let settings = shared_ports();
+    let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let address = address(&former);
+    // Says which thread answers.
+    let app = async |_: Request| {
+        Response::text(std::thread::current().name().unwrap_or_default().to_owned())
+    };
+    let mut server = Server::new(app).settings(settings).workers(2);
+    for (_, socket) in former.sockets().unwrap() {
+        server = server.listener(Listener::inherited(socket).unwrap());
+    }
+    let running = server.start().unwrap();
+    assert_eq!(sockets(&running, address), 2);
+    former.retire(GRACE, Duration::ZERO);
+    for worker in ["weft-0", "weft-1"] {
+        until("each worker has its share", || ask(address) == worker);
     }
     running.shutdown(GRACE);
-    clients.iter_mut().for_each(Client::assert_closed);
 }
 
 #[test]
