@@ -8,7 +8,7 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    Config, FILES, FilesConfig, Key, LIMITS, PROXY, TLS, TOP, Takes, Text, flags, quoted,
+    CGI, Config, FILES, FilesConfig, Key, LIMITS, PROXY, TLS, TOP, Takes, Text, flags, quoted,
 };
 use crate::help::help;
 use crate::plan::Plan;
@@ -112,11 +112,11 @@ fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
     table
 }
 
-/// The keys of a route to upstreams, which are no options.
-fn proxy_table() -> String {
+/// The keys of a route's table, which are no options.
+fn route_table<T: Default>(keys: &[Key<T>]) -> String {
     let mut table = "| key | default | meaning |\n| --- | --- | --- |\n".to_owned();
-    for key in &PROXY {
-        let default = match (key.show)(&Default::default()) {
+    for key in keys {
+        let default = match (key.show)(&T::default()) {
             none if none.is_empty() || none == "[]" => String::new(),
             default => format!("`{default}` "),
         };
@@ -130,9 +130,10 @@ fn proxy_table() -> String {
 fn each_key_is_documented() {
     let text = repository("docs/configuration.md");
     let mut missing = String::new();
-    let proxy = proxy_table();
-    if !text.contains(&proxy) {
-        missing.push_str(&proxy);
+    for table in [route_table(&PROXY), route_table(&CGI)] {
+        if !text.contains(&table) {
+            missing.push_str(&table);
+        }
     }
     for (title, table) in [
         ("## The top", table(&TOP, &Default::default())),

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use weft::tls::Tls;
 use weft::{Directory, DirectorySettings, HeaderRule, Links};
 
-use crate::apps::{App, Proxy, Redirect, Respond};
+use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
 use crate::config::{At, FilesConfig, Place, Problem};
 use crate::plan::{AppPlan, Plan};
 use crate::print;
@@ -60,17 +60,23 @@ impl Plan {
 /// symbolic link that leads elsewhere now, is not the same.
 fn app_key(plan: &AppPlan) -> String {
     let key = print::app(plan);
-    match plan {
-        AppPlan::Files { root, .. } => match std::fs::metadata(root) {
-            Ok(folder) => format!("{key} {}:{}", folder.dev(), folder.ino()),
-            Err(_) => key,
-        },
-        AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => key,
+    let root = match plan {
+        AppPlan::Files { root, .. } => root,
+        AppPlan::Cgi(settings) => &settings.root,
+        AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => return key,
+    };
+    match std::fs::metadata(root) {
+        Ok(folder) => format!("{key} {}:{}", folder.dev(), folder.ino()),
+        // To open it says why.
+        Err(_) => key,
     }
 }
 
 fn open_app(plan: &At<AppPlan>, folders: usize) -> Result<App, Problem> {
     Ok(match &plan.value {
+        AppPlan::Cgi(settings) => App::Cgi(Cgi::new((**settings).clone()).map_err(|error| {
+            plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
+        })?),
         AppPlan::Files { root, files } => {
             let directory = Directory::with_settings(root, directory_settings(files, folders));
             App::Files(directory.map_err(|error| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weft::{Settings, StatusCode};
 
-use crate::apps::proxy;
+use crate::apps::{cgi, proxy};
 use crate::config::{
     Action, At, Checked, Config, FilesConfig, Pair, Place, Problem, RouteConfig, TlsConfig, Top,
 };
@@ -68,6 +68,7 @@ pub(crate) struct RoutePlan {
 
 /// What answers.
 pub(crate) enum AppPlan {
+    Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
     Proxy(Box<proxy::Settings>),
     Redirect { to: String, status: StatusCode },
@@ -282,6 +283,7 @@ fn plan_app(action: At<Action>, defaults: &FilesConfig) -> Checked<At<AppPlan>> 
     let At { place, value } = action;
     let problem = |message| Problem { place: place.clone(), message };
     let app = match value {
+        Action::Cgi(settings) => AppPlan::Cgi(settings),
         Action::Files { root, files } => {
             AppPlan::Files { root, files: Box::new(files.or(defaults)) }
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::config::{
-    At, FILES, Key, LIMITS, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted, texts,
+    At, CGI, FILES, Key, LIMITS, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted, texts,
 };
 use crate::plan::{AppPlan, Plan, TlsPlan};
 
@@ -73,25 +73,17 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 /// A route in its long form.
 pub(crate) fn app(plan: &AppPlan) -> String {
     match plan {
+        AppPlan::Cgi(settings) => {
+            let root = quoted(&settings.root.to_string_lossy());
+            format!("{{ cgi = {root}{} }}", others(&CGI, &**settings))
+        }
         AppPlan::Files { root, files } => {
-            let shown = FILES.iter().map(|key| (key.name, (key.show)(files)));
-            let shown = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
-            let mut text = format!("{{ files = {}", quoted(&root.to_string_lossy()));
-            for (name, shown) in shown {
-                write!(text, ", {name} = {shown}").expect("a string takes everything");
-            }
-            text + " }"
+            let root = quoted(&root.to_string_lossy());
+            format!("{{ files = {root}{} }}", others(&FILES, &**files))
         }
         AppPlan::Proxy(settings) => {
-            let urls = settings.upstreams.iter().map(ToString::to_string);
-            let mut text = format!("{{ proxy = {}", texts(urls));
-            for key in &PROXY {
-                let shown = (key.show)(settings);
-                if !shown.is_empty() && shown != "[]" {
-                    write!(text, ", {} = {shown}", key.name).expect("a string takes everything");
-                }
-            }
-            text + " }"
+            let urls = texts(settings.upstreams.iter().map(ToString::to_string));
+            format!("{{ proxy = {urls}{} }}", others(&PROXY, &**settings))
         }
         AppPlan::Redirect { to, status } => {
             format!("{{ redirect = {}, status = {} }}", quoted(to), status.as_u16())
@@ -100,4 +92,11 @@ pub(crate) fn app(plan: &AppPlan) -> String {
             format!("{{ respond = {}, status = {} }}", quoted(text), status.as_u16())
         }
     }
+}
+
+/// The other keys of a table, each behind a comma.
+fn others<T>(keys: &[Key<T>], values: &T) -> String {
+    let shown = keys.iter().map(|key| (key.name, (key.show)(values)));
+    let said = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
+    said.map(|(name, shown)| format!(", {name} = {shown}")).collect()
 }

@@ -126,9 +126,9 @@ fn the_example_is_good_once_its_folders_and_certificates_are_there() {
     let check = || run([Path::new("check"), &file]);
     let Ended { status, stderr, .. } = check();
     assert_eq!(status, Ok(1));
-    assert_eq!(stderr.lines().count(), 6, "five folders and the certificates: {stderr}");
-    for name in ["www", "app", "download", "net", "default"] {
-        assert!(stderr.contains(&format!("cannot serve {root}/srv/{name}: ")), "{stderr}");
+    assert_eq!(stderr.lines().count(), 8, "seven folders and the certificates: {stderr}");
+    for name in ["www", "app", "download", "cgi-bin", "lists", "net", "default"] {
+        assert!(stderr.contains(&format!("{root}/srv/{name}: No such file")), "{stderr}");
         fs::create_dir_all(place.path().join("srv").join(name)).unwrap();
     }
     certify(place.path(), "example.org");

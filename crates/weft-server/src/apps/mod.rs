@@ -1,11 +1,13 @@
 //! What can answer for a route.
 
+pub(crate) mod cgi; // scripts
 pub(crate) mod proxy; // upstreams
 mod redirect; // another place
 mod respond; // a text
 
 use weft::{Application, Directory, Request, Response};
 
+pub(crate) use cgi::Cgi;
 pub(crate) use proxy::Proxy;
 pub(crate) use redirect::{Redirect, escape};
 pub(crate) use respond::Respond;
@@ -14,6 +16,7 @@ pub(crate) use respond::Respond;
 /// request's mount.
 #[derive(Clone)]
 pub(crate) enum App {
+    Cgi(Cgi),
     Files(Directory),
     Proxy(Proxy),
     Redirect(Redirect),
@@ -23,6 +26,7 @@ pub(crate) enum App {
 impl Application for App {
     async fn call(&self, request: Request) -> Response {
         match self {
+            App::Cgi(cgi) => cgi.call(request).await,
             App::Files(directory) => directory.call(request).await,
             App::Proxy(proxy) => proxy.call(request).await,
             App::Redirect(redirect) => redirect.answer(&request),

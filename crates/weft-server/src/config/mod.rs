@@ -6,6 +6,7 @@ mod value; // a value of the file
 mod key; // what a key takes, from a file or from the command line
 mod keys; // the keys of the top, of [tls] and of [files]
 mod limits; // the keys of [limits]
+mod cgi; // the keys of a route to scripts
 mod proxy; // the keys of a route to upstreams
 mod nearest; // the word that somebody may have meant
 mod route; // operators and their targets
@@ -16,6 +17,7 @@ use std::path::Path;
 use toml::de::DeTable;
 use weft::Settings;
 
+pub(crate) use cgi::CGI;
 #[cfg(test)]
 pub(crate) use key::Takes;
 pub(crate) use key::{Key, Pair};

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use super::cgi::CGI;
+use super::key::Key;
 use super::keys::{FILES, FilesConfig};
 use super::nearest::nearest;
 use super::place::{At, Checked, Problem};
 use super::proxy::PROXY;
 use super::value::{Name, Value};
-use crate::apps::proxy;
+use crate::apps::{cgi, proxy};
 
 /// What answers for the paths under a prefix.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(crate) struct RouteConfig {
 
 #[derive(Debug)]
 pub(crate) enum Action {
+    Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
     Proxy(Box<proxy::Settings>),
     Redirect { to: String, status: u16 },
@@ -35,16 +38,19 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     let operator = OPERATORS.into_iter().find(|operator| text.trim_start().starts_with(operator));
     let Some(operator) = operator else {
         return Err(format!(
-            "expected `-> FOLDER` for files, `>> URL` for a proxy or `<< URL` for a redirect, \
-             found {text:?}"
+            "expected `-> FOLDER` for files, `>> URL` for a proxy, `<< URL` for a redirect or \
+             `=> FOLDER` for CGI, found {text:?}"
         ));
     };
     match (operator, text.trim_start()[operator.len()..].trim()) {
-        ("=>", _) => Err("CGI (`=>`) is not available in this version".to_owned()),
         (_, "") => Err(format!("the target behind `{operator}` is missing")),
         (">>", urls) => {
             let upstreams = proxy::Settings::parse_upstreams(urls)?;
             Ok(Action::Proxy(Box::new(proxy::Settings { upstreams, ..Default::default() })))
+        }
+        ("=>", folder) => {
+            let root = base.join(folder);
+            Ok(Action::Cgi(Box::new(cgi::Settings { root, ..Default::default() })))
         }
         ("->", folder) => Ok(Action::Files { root: base.join(folder), files: Box::default() }),
         (_, url) => Ok(Action::Redirect { to: url.to_owned(), status: MOVED_PERMANENTLY }),
@@ -55,7 +61,10 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
 /// of them.
 pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String> {
     let wrong = || {
-        format!("expected `HOST/PREFIX -> FOLDER`, or `>> URL` or `<< URL` there, found {text:?}")
+        format!(
+            "expected `HOST/PREFIX -> FOLDER`, or `>> URL`, `<< URL` or `=> FOLDER` there, found \
+             {text:?}"
+        )
     };
     let spaced = OPERATORS.iter().filter_map(|operator| text.find(&format!(" {operator} ")));
     let (place, action) = text.split_at(spaced.min().ok_or_else(wrong)?);
@@ -97,7 +106,7 @@ fn read_long(
     let names_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
     let mut named = entries.iter().filter(|(name, _)| names_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
-        let hint = "a route has one of the keys `files`, `proxy`, `redirect` and `respond`";
+        let hint = "a route has one of the keys `files`, `proxy`, `redirect`, `respond` and `cgi`";
         problems.push(table.problem(hint));
         return None;
     };
@@ -110,31 +119,28 @@ fn read_long(
     let action = match &*form.value {
         "files" => {
             let mut files = FilesConfig::default();
-            for (name, value) in others {
-                let done = match FILES.iter().find(|key| key.name == name.value) {
-                    Some(key) => key.set_value(&mut files, value),
-                    None => Err(unknown(name, FILES.iter().map(|key| key.name))),
-                };
-                problems.extend(done.err());
-            }
+            read_others(&FILES, &mut files, others, problems);
             let root = target.path().map(|path| path.value);
             root.map(|root| Action::Files { root, files: Box::new(files) })
         }
         "proxy" => {
             let mut settings = proxy::Settings::default();
-            for (name, value) in others {
-                let done = match PROXY.iter().find(|key| key.name == name.value) {
-                    Some(key) => key.set_value(&mut settings, value),
-                    None => Err(unknown(name, PROXY.iter().map(|key| key.name))),
-                };
-                problems.extend(done.err());
-            }
+            read_others(&PROXY, &mut settings, others, problems);
             read_upstreams(target).map(|upstreams| {
                 settings.upstreams = upstreams;
                 Action::Proxy(Box::new(settings))
             })
         }
-        form @ ("redirect" | "respond") => {
+        "cgi" => {
+            let mut settings = cgi::Settings::default();
+            read_others(&CGI, &mut settings, others, problems);
+            target.path().map(|path| {
+                settings.root = path.value;
+                Action::Cgi(Box::new(settings))
+            })
+        }
+        // Redirects and texts.
+        form => {
             let mut status = None;
             for (name, value) in others {
                 match &*name.value {
@@ -152,11 +158,26 @@ fn read_long(
                 _ => Action::Respond { text, status: status.unwrap_or(200) },
             })
         }
-        form => Err(target.problem(format!("`{form}` is not available in this version"))),
     };
     let found: Checked<Action> = action;
     let found = found.map_err(|problem| problems.push(problem)).ok();
     found.map(|value| At { place: table.place(), value })
+}
+
+/// The keys of a table beside the one that tells its form.
+fn read_others<'a, T>(
+    keys: &'static [Key<T>],
+    into: &mut T,
+    others: impl Iterator<Item = &'a (Name, Value<'a>)>,
+    problems: &mut Vec<Problem>,
+) {
+    for (name, value) in others {
+        let done = match keys.iter().find(|key| key.name == name.value) {
+            Some(key) => key.set_value(into, value),
+            None => Err(unknown(name, keys.iter().map(|key| key.name))),
+        };
+        problems.extend(done.err());
+    }
 }
 
 /// A text with URLs, or a list of such.
@@ -195,12 +216,14 @@ mod tests {
             ("example.org/api/ -> /srv/api", "example.org /api/ Files /srv/api"),
             ("a b/x  ->  /srv/a -> b ", "a b /x Files /srv/a -> b"),
             ("/api/ >> http://a/ unix:/b", "* /api/ Proxy 2"),
+            ("/cgi-bin/ => scripts", "* /cgi-bin/ Cgi scripts"),
             ("[::1]/ << https://a/", "[::1] / Redirect https://a/"),
             ("*.a.org/old/ << /new/", "*.a.org /old/ Redirect /new/"),
             (" a / -> b", "a / Files b"),
         ] {
             let (host, prefix, action) = parse_route(text).unwrap();
             let action = match action {
+                Action::Cgi(settings) => format!("Cgi {}", settings.root.display()),
                 Action::Files { root, .. } => format!("Files {}", root.display()),
                 Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
@@ -214,7 +237,7 @@ mod tests {
             ("/->site", "expected `HOST/PREFIX"),
             ("example.org -> site", "expected `HOST/PREFIX"),
             ("/ -> ", "the target behind `->` is missing"),
-            ("/ => /usr/lib/cgi-bin", "CGI (`=>`) is not available"),
+            ("/ => ", "the target behind `=>` is missing"),
             ("/ >> localhost:80", "localhost:80: "),
         ] {
             let message = parse_route(text).unwrap_err();

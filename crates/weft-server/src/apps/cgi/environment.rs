@@ -1,0 +1,257 @@
+//! What a script is told of a request: the meta-variables of RFC 3875 §4.1. Pure.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use weft::Request;
+use weft::path::decode;
+
+use super::script::Script;
+
+/// Fields that no script sees: those that are variables of their own or belong to the connection
+/// (RFC 9110 §7.6.1), those with the client's secrets (RFC 3875 §4.1.18), and `Proxy`, which as
+/// `HTTP_PROXY` is a setting of many programs.
+const UNTOLD: [&str; 15] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A variable and its value.
+pub(super) type Variable = (String, OsString);
+
+/// The variables for a request to a script, whose body has this length, if it has one.
+pub(super) fn of(request: &Request, script: &Script, length: Option<u64>) -> Vec<Variable> {
+    let mut variables = Vec::with_capacity(32);
+    let mut set = |name: &str, value: &[u8]| {
+        variables.push((name.to_owned(), OsStr::from_bytes(value).to_owned()));
+    };
+    let (host, port) = server(request);
+    let mount = decode(request.mount().as_bytes());
+    let (file, root) = (path_bytes(&script.file), path_bytes(&script.root));
+    set("GATEWAY_INTERFACE", b"CGI/1.1");
+    set("SERVER_SOFTWARE", concat!("weft/", env!("CARGO_PKG_VERSION")).as_bytes());
+    set("SERVER_PROTOCOL", format!("{:?}", request.version()).as_bytes());
+    set("SERVER_NAME", host.as_bytes());
+    set("SERVER_PORT", port.as_bytes());
+    set("REQUEST_METHOD", request.method().as_str().as_bytes());
+    set("REQUEST_SCHEME", request.scheme().as_bytes());
+    set("REQUEST_URI", origin_form(request.target()).as_bytes());
+    set("QUERY_STRING", request.query().unwrap_or_default().as_bytes());
+    set("SCRIPT_NAME", &[&*mount, &script.name].concat());
+    set("SCRIPT_FILENAME", file);
+    set("DOCUMENT_ROOT", root);
+    if !script.path_info.is_empty() {
+        set("PATH_INFO", &script.path_info);
+        set("PATH_TRANSLATED", &[root, &script.path_info].concat());
+    }
+    match request.peer().address() {
+        Some(address) => {
+            set("REMOTE_ADDR", address.ip().to_canonical().to_string().as_bytes());
+            set("REMOTE_PORT", address.port().to_string().as_bytes());
+        }
+        // §4.1.8 wants one. A client on a Unix socket has none, and is not to pass for one on
+        // this machine.
+        None => set("REMOTE_ADDR", b"unix:"),
+    }
+    if request.is_secure() {
+        set("HTTPS", b"on");
+    }
+    if let Some(length) = length {
+        set("CONTENT_LENGTH", length.to_string().as_bytes());
+    }
+    if let Some(content_type) = request.headers().get_bytes("content-type") {
+        set("CONTENT_TYPE", content_type);
+    }
+    // The target's authority counts before the field (RFC 9112 §3.2.2).
+    if let Some(authority) = request.authority() {
+        set("HTTP_HOST", authority.as_bytes());
+    }
+    variables.extend(fields(request));
+    variables
+}
+
+fn path_bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+/// The name and the port by which the client has asked (§4.1.14, §4.1.15).
+fn server(request: &Request) -> (&str, &str) {
+    let authority = request.authority().unwrap_or_default();
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let port = port.filter(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+    let usual = if request.is_secure() { "443" } else { "80" };
+    let host = request.host().filter(|host| !host.is_empty());
+    (host.unwrap_or("localhost"), port.unwrap_or(usual))
+}
+
+/// Path and query of a target, as the client sent them.
+fn origin_form(target: &str) -> &str {
+    let Some((_, rest)) = target.split_once("://").filter(|_| !target.starts_with('/')) else {
+        return target;
+    };
+    rest.find(['/', '?']).map_or("/", |at| &rest[at..])
+}
+
+/// The fields of the head as `HTTP_…` (§4.1.18).
+fn fields(request: &Request) -> Vec<Variable> {
+    let headers = request.headers();
+    let named: Vec<&[u8]> = headers.list("connection").collect();
+    let mut found: Vec<(String, Vec<u8>)> = Vec::new();
+    for (name, value) in headers.iter() {
+        let is_named = |named: &&[u8]| named.eq_ignore_ascii_case(name.as_bytes());
+        // `X_Y` would become the same as `X-Y`, which somebody in front may have checked.
+        let is_clear = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let is_untold = UNTOLD.iter().any(|untold| untold.eq_ignore_ascii_case(name));
+        if !is_clear || is_untold || named.iter().any(is_named) {
+            continue;
+        }
+        let variable = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
+        match found.iter_mut().find(|(known, _)| *known == variable) {
+            Some((_, all)) => {
+                // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
+                let comma = if variable == "HTTP_COOKIE" { b"; " } else { b", " };
+                all.extend_from_slice(comma);
+                all.extend_from_slice(value);
+            }
+            None => found.push((variable, value.to_vec())),
+        }
+    }
+    found.into_iter().map(|(name, value)| (name, OsString::from_vec(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft::testing;
+
+    /// The variables that are not the same for all requests.
+    fn told(head: &str, mount: usize, length: Option<u64>) -> Vec<String> {
+        let mut request = testing::request(format!("{head}\r\n\r\n"));
+        request.take_prefix(mount);
+        let script = Script {
+            file: "/srv/cgi/in/a.cgi".into(),
+            root: "/srv/cgi".into(),
+            name: b"/in/a.cgi".to_vec(),
+            path_info: b"/x y".to_vec(),
+        };
+        let mut variables: Vec<String> = of(&request, &script, length)
+            .into_iter()
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect();
+        for always in [
+            "GATEWAY_INTERFACE=CGI/1.1",
+            concat!("SERVER_SOFTWARE=weft/", env!("CARGO_PKG_VERSION")),
+            "REQUEST_SCHEME=http",
+            "SCRIPT_FILENAME=/srv/cgi/in/a.cgi",
+            "DOCUMENT_ROOT=/srv/cgi",
+            "PATH_INFO=/x y",
+            "PATH_TRANSLATED=/srv/cgi/x y",
+            "REMOTE_ADDR=unix:",
+        ] {
+            let at = variables.iter().position(|variable| variable == always).expect(always);
+            variables.remove(at);
+        }
+        variables
+    }
+
+    #[test]
+    fn requests_and_variables() {
+        for (head, mount, length, expected) in [
+            (
+                "GET /in/a.cgi/x%20y HTTP/1.1\r\nHost: Example.org:8080",
+                0,
+                None,
+                "SERVER_PROTOCOL=HTTP/1.1|SERVER_NAME=Example.org|SERVER_PORT=8080|\
+                 REQUEST_METHOD=GET|REQUEST_URI=/in/a.cgi/x%20y|QUERY_STRING=|\
+                 SCRIPT_NAME=/in/a.cgi|HTTP_HOST=Example.org:8080",
+            ),
+            (
+                "GET /in/a.cgi HTTP/1.0",
+                0,
+                None,
+                "SERVER_PROTOCOL=HTTP/1.0|SERVER_NAME=localhost|SERVER_PORT=80|\
+                 REQUEST_METHOD=GET|REQUEST_URI=/in/a.cgi|QUERY_STRING=|SCRIPT_NAME=/in/a.cgi",
+            ),
+            (
+                "POST /my%20cgi/in/a.cgi?a=%20b+c HTTP/1.1\r\nHost: [::1]\r\nContent-Type: text/plain",
+                9,
+                Some(0),
+                "SERVER_PROTOCOL=HTTP/1.1|SERVER_NAME=[::1]|SERVER_PORT=80|REQUEST_METHOD=POST|\
+                 REQUEST_URI=/my%20cgi/in/a.cgi?a=%20b+c|QUERY_STRING=a=%20b+c|\
+                 SCRIPT_NAME=/my cgi/in/a.cgi|CONTENT_LENGTH=0|CONTENT_TYPE=text/plain|\
+                 HTTP_HOST=[::1]",
+            ),
+            // The authority of the target goes before the field.
+            (
+                "GET http://b:81/in/a.cgi?q HTTP/1.1\r\nHost: a",
+                0,
+                None,
+                "SERVER_PROTOCOL=HTTP/1.1|SERVER_NAME=b|SERVER_PORT=81|REQUEST_METHOD=GET|\
+                 REQUEST_URI=/in/a.cgi?q|QUERY_STRING=q|SCRIPT_NAME=/in/a.cgi|HTTP_HOST=b:81",
+            ),
+        ] {
+            assert_eq!(told(head, mount, length).join("|"), expected, "{head}");
+        }
+    }
+
+    #[test]
+    fn fields_and_variables() {
+        for (fields, expected) in [
+            ("Accept: a\r\naccept: b\r\nACCEPT: c", "HTTP_ACCEPT=a, b, c"),
+            ("Cookie: a=1\r\nCookie: b=2", "HTTP_COOKIE=a=1; b=2"),
+            ("X-Odd: =\"$(x)\\", "HTTP_X_ODD==\"$(x)\\"),
+            // httpoxy, and what could be taken for something else.
+            ("Proxy: evil:80\r\nPROXY: evil:80", ""),
+            ("X_Real_IP: evil\r\nX-Real-IP: good\r\nX.Y: evil", "HTTP_X_REAL_IP=good"),
+            ("Authorization: Basic x\r\nProxy-Authorization: Basic x", ""),
+            ("Content-Length: 0\r\nExpect: 100-continue\r\nTE: trailers\r\nTrailer: x", ""),
+            ("Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c", ""),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}");
+            let told = told(&head, 0, None);
+            let of_fields = told.iter().filter(|variable| variable.starts_with("HTTP_"));
+            let of_fields: Vec<&str> =
+                of_fields.map(String::as_str).filter(|it| !it.starts_with("HTTP_HOST=")).collect();
+            assert_eq!(of_fields.join("|"), expected, "{fields}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_the_client() {
+        let script =
+            Script { file: "/a".into(), root: "/".into(), name: Vec::new(), path_info: Vec::new() };
+        for (address, expected) in [
+            ("192.0.2.1:5", ["192.0.2.1", "5"]),
+            ("[::ffff:192.0.2.1]:5", ["192.0.2.1", "5"]),
+            ("[2001:db8::1]:6", ["2001:db8::1", "6"]),
+        ] {
+            let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            request.set_peer(address.parse().unwrap());
+            let variables = of(&request, &script, None);
+            let get = |name: &str| {
+                let found = variables.iter().find(|(known, _)| known == name);
+                found.map(|(_, value)| value.to_str().unwrap())
+            };
+            assert_eq!(["REMOTE_ADDR", "REMOTE_PORT"].map(get), expected.map(Some));
+            // An empty path has no translation (RFC 3875 §4.1.6).
+            assert_eq!(
+                (get("PATH_INFO"), get("PATH_TRANSLATED"), get("HTTPS")),
+                (None, None, None)
+            );
+        }
+    }
+}
