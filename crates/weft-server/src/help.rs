@@ -13,7 +13,8 @@ Usage: weft [DIR] [OPTION]...
                    no --route]
   --config FILE    do what a file says; options beside it go before what it says
   --route ROUTE    what answers for a host and a prefix: 'HOST/PREFIX -> FOLDER'
-                   or 'HOST/PREFIX << URL', without a host for all; may be
+                   (files), '>> URL...' (upstreams), '=> FOLDER' (CGI) or
+                   '<< URL' (a redirect); without a host for all; may be
                    repeated
 ";
 
