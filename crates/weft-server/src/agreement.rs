@@ -8,7 +8,7 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    CGI, Config, FILES, FilesConfig, Key, LIMITS, PROXY, TLS, TOP, Takes, Text, flags, quoted,
+    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, TLS, TOP, Takes, Text, flags, quoted,
 };
 use crate::help::help;
 use crate::plan::Plan;
@@ -34,7 +34,8 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         }
         Takes::Time(_) => (quoted("7s"), words(&["7s"])),
         Takes::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
-        Takes::Text(_) | Takes::Path(_) => (quoted("x"), words(&["x"])),
+        Takes::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
+        Takes::Text(_) | Takes::Path(_) | Takes::WordOrPath(..) => (quoted("x"), words(&["x"])),
         Takes::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
         Takes::Texts(_) if key.name == "proxies" => texts(&["10.0.0.0/8", "::1"]),
         Takes::Texts(_) => texts(&["a", "b"]),
@@ -63,6 +64,7 @@ fn each_key_is_an_option_and_the_other_way_round() {
     }
     let mut met = BTreeSet::new();
     check("", &TOP, &Default::default(), &mut met);
+    check("log", &LOG, &Default::default(), &mut met);
     check("tls", &TLS, &Default::default(), &mut met);
     check("limits", &LIMITS, &Default::default(), &mut met);
     check("files", &FILES, &FilesConfig::defaults(), &mut met);
@@ -137,6 +139,7 @@ fn each_key_is_documented() {
     }
     for (title, table) in [
         ("## The top", table(&TOP, &Default::default())),
+        ("## `[log]`", table(&LOG, &Default::default())),
         ("## `[tls]`", table(&TLS, &Default::default())),
         ("## `[files]`", table(&FILES, &FilesConfig::defaults())),
         ("## `[limits]`", table(&LIMITS, &Default::default())),

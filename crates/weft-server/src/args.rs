@@ -46,8 +46,8 @@ impl Failure {
 }
 
 /// The options that are no keys.
-pub(crate) const OTHER_OPTIONS: [&str; 7] =
-    ["config", "route", "print", "tls-key", "follow-links", "help", "version"];
+pub(crate) const OTHER_OPTIONS: [&str; 8] =
+    ["config", "route", "print", "no-log", "tls-key", "follow-links", "help", "version"];
 
 /// Reads the command line, the program's name first.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
@@ -63,6 +63,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Long("route") => args.routes.push(parser.value()?.string()?),
             Long("print") => print = true,
             Long("tls-key") => tls_keys.push(parser.value()?),
+            Long("no-log") => args.option("log").push("none".into()),
             Long("follow-links") => args.option("links").push("anywhere".into()),
             Long(name) => {
                 let Some((flag, switch)) = find_flag(name) else { return Err(unknown(name)) };

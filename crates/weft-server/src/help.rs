@@ -1,6 +1,6 @@
 //! The help text, made from the same lists that are read by.
 
-use crate::config::{FILES, FilesConfig, Key, LIMITS, TLS, TOP};
+use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, TLS, TOP};
 
 const BEGIN: &str = "\
 Serves the files of a folder over HTTP.
@@ -28,6 +28,8 @@ const END: &str = "
 pub(crate) fn help() -> String {
     let mut help = BEGIN.to_owned();
     section(&mut help, "", &TOP, &Default::default());
+    section(&mut help, "\nLogs:\n", &LOG, &Default::default());
+    option(&mut help, "--no-log", "the same as --log none");
     section(&mut help, "\nTLS:\n", &TLS, &Default::default());
     section(&mut help, "\nFiles:\n", &FILES, &FilesConfig::defaults());
     option(&mut help, "--follow-links", "the same as --links anywhere");

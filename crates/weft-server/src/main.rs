@@ -17,7 +17,7 @@ mod handover; // sockets from one process to the next
 mod systemd; // what a service manager gives and is told
 mod privileges; // as whom it runs
 mod signals; // what it is told
-mod log; // the access log
+mod logs; // what is told of requests and of errors
 #[cfg(test)]
 mod agreement; // file, command line and documentation say the same
 
@@ -85,8 +85,10 @@ fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// One line on stderr, which the log does not use, whatever stands in the arguments.
+/// One line on stderr, whatever stands in the text: for those who started the program, and
+/// where the error log cannot be had.
 fn tell(text: &str) {
+    let line = format!("weft: {}\n", logs::one_line(text));
     // Where nobody can listen, nobody is missed.
-    let _ = writeln!(std::io::stderr(), "weft: {}", text.replace('\n', "\\n"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -8,7 +8,8 @@ use weft::{Settings, StatusCode};
 
 use crate::apps::{cgi, proxy};
 use crate::config::{
-    Action, At, Checked, Config, FilesConfig, Pair, Place, Problem, RouteConfig, TlsConfig, Top,
+    Action, At, Checked, Config, FilesConfig, LogConfig, Pair, Place, Problem, RouteConfig,
+    TlsConfig, Top,
 };
 
 /// What the program is to do.
@@ -16,7 +17,6 @@ pub(crate) struct Plan {
     pub(crate) listen: Addresses,
     /// None: one per CPU.
     pub(crate) workers: Option<usize>,
-    pub(crate) access_log: bool,
     /// How long a stop waits for what is under way.
     pub(crate) drain_timeout: Duration,
     /// The same where another process has taken over.
@@ -24,6 +24,7 @@ pub(crate) struct Plan {
     pub(crate) identity: Identity,
     pub(crate) umask: Option<u32>,
     pub(crate) pid_file: Option<PathBuf>,
+    pub(crate) log: LogConfig,
     pub(crate) tls: Option<TlsPlan>,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
@@ -78,7 +79,7 @@ pub(crate) enum AppPlan {
 impl Plan {
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
         let mut problems = Vec::new();
-        let Config { top, tls, limits, files, hosts } = config;
+        let Config { top, log, tls, limits, files, hosts } = config;
         let files = files.or(&FilesConfig::defaults());
         let tls = plan_tls(tls).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut plans = Vec::new();
@@ -98,12 +99,12 @@ impl Plan {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Top { workers, access_log, drain_timeout, retire_timeout, .. } = top;
+        let Top { workers, drain_timeout, retire_timeout, .. } = top;
         let listen = Addresses::new(top.listen, tls.is_none().then_some("127.0.0.1:8080"));
         Ok(Plan {
             listen,
             workers,
-            access_log,
+            log,
             drain_timeout,
             retire_timeout,
             identity: Identity { user: top.user, group: top.group },

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use crate::config::{
-    At, CGI, FILES, Key, LIMITS, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted, texts,
+    At, CGI, FILES, Key, LIMITS, LOG, LogConfig, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted,
+    texts,
 };
 use crate::plan::{AppPlan, Plan, TlsPlan};
 
@@ -13,7 +14,6 @@ pub(crate) fn print(plan: &Plan) -> String {
     let top = Top {
         listen: all_at(&plan.listen.list),
         workers: plan.workers,
-        access_log: plan.access_log,
         drain_timeout: plan.drain_timeout,
         retire_timeout: plan.retire_timeout,
         user: plan.identity.user.clone(),
@@ -22,6 +22,8 @@ pub(crate) fn print(plan: &Plan) -> String {
         pid_file: plan.pid_file.clone().map(at),
     };
     keys(&mut out, &TOP, &top);
+    out.push_str("\n[log]\n");
+    out.push_str(&log(&plan.log));
     if let Some(tls) = &plan.tls {
         out.push_str("\n[tls]\n");
         keys(&mut out, &TLS, &tls_config(tls));
@@ -68,6 +70,13 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
         client_ca: plan.client_ca.clone().map(at),
         only_1_3: plan.only_1_3,
     }
+}
+
+/// The keys of `[log]`.
+pub(crate) fn log(config: &LogConfig) -> String {
+    let mut out = String::new();
+    keys(&mut out, &LOG, config);
+    out
 }
 
 /// A route in its long form.

@@ -10,19 +10,19 @@ use crate::config::Problem;
 use crate::open::Opened;
 use crate::plan::Plan;
 use crate::run::Serving;
-use crate::{sockets, systemd, tell};
+use crate::{print, sockets, systemd};
 
 impl Serving<'_> {
     /// Does what the configuration says now, or says why not.
     pub(crate) fn reload_and_say(&mut self) {
         systemd::reloading();
         match self.reload() {
-            Ok(()) => tell("the configuration was reloaded"),
+            Ok(()) => log::info!("the configuration was reloaded"),
             Err(problems) => {
                 for problem in problems {
-                    tell(&problem.to_string());
+                    log::error!("{problem}");
                 }
-                tell("the configuration was not reloaded; the one before counts");
+                log::error!("the configuration was not reloaded; the one before counts");
             }
         }
         systemd::ready();
@@ -43,7 +43,7 @@ impl Serving<'_> {
         for (known, listener) in opened {
             // The sockets of the other workers, if each has one of its own.
             if let Err(error) = self.running.listen(listener) {
-                tell(&error.to_string());
+                log::error!("{error}");
             }
             self.served.push(known);
         }
@@ -76,7 +76,7 @@ impl Serving<'_> {
         let former = &self.plan;
         let changed = [
             ("workers", plan.workers != former.workers),
-            ("access_log", plan.access_log != former.access_log),
+            ("log", print::log(&plan.log) != print::log(&former.log)),
             ("user", plan.identity.user != former.identity.user),
             ("group", plan.identity.group != former.identity.group),
             ("umask", plan.umask != former.umask),
@@ -88,7 +88,7 @@ impl Serving<'_> {
             changed.iter().filter(|(_, is)| *is).map(|(name, _)| format!("`{name}`")).collect();
         if !changed.is_empty() {
             let names = changed.join(", ");
-            tell(&format!("what changed in {names} counts from the next start or upgrade"));
+            log::warn!("what changed in {names} counts from the next start or upgrade");
         }
     }
 }

@@ -1,23 +1,25 @@
 //! A server from its start to its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft::middleware::CleanPath;
 use weft::tls::Tls;
-use weft::{Application, Error, ErrorKind, Hooks, Peer, Running, Server};
+use weft::{Application, Running, Server};
 
 use crate::args::Args;
 use crate::config::Problem;
 use crate::handover::{Arrival, Predecessor, Successor};
+use crate::logs::Logs;
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
 use crate::signals::{Order, Signals};
 use crate::sockets::{self, Open, Served};
 use crate::switch::{Switch, Switchboard};
-use crate::{log, systemd, tell};
+use crate::systemd;
 
-/// How long a stop waits for whoever reads the access log.
+/// How long a stop waits for whoever reads the logs.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long connections at rest may still bring a request when another process has taken over.
@@ -31,7 +33,7 @@ pub(crate) struct Serving<'a> {
     pub(crate) served: Vec<Served>,
     pub(crate) routes: Switchboard,
     pub(crate) tls: Option<Tls>,
-    sink: log::Sink,
+    logs: Arc<Logs>,
     pid_file: Option<PidFile>,
 }
 
@@ -101,21 +103,14 @@ impl<'a> Serving<'a> {
             served.push(known);
             server = server.listener(listener);
         }
-        let sink = log::Sink::stdout().map_err(|error| error.to_string())?;
-        let server = match plan.access_log {
-            true => server.hooks({
-                let sink = sink.clone();
-                move || log::AccessLog::new(sink.clone())
-            }),
-            // Hooks cost a little for each request.
-            false if tls.is_some() => server.hooks(|| Complaints),
-            false => server,
-        };
+        let logs = Arc::new(Logs::open(&plan.log)?);
+        let of_workers = logs.clone();
+        let server = server.hooks(move || of_workers.worker());
         let running = server.start().map_err(|error| error.to_string())?;
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(Serving { args, plan, running, served, routes, tls, sink, pid_file })
+        Ok(Serving { args, plan, running, served, routes, tls, logs, pid_file })
     }
 
     /// Says what is served where.
@@ -127,11 +122,11 @@ impl<'a> Serving<'a> {
         let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
         let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
-        tell(&format!(
+        log::info!(
             "serving {} on {} with {workers} worker{plural}{note}",
             file.unwrap_or_else(|| what(&self.plan)),
             addresses.join(" "),
-        ));
+        );
     }
 
     /// Does what it is told until that is to end.
@@ -142,11 +137,14 @@ impl<'a> Serving<'a> {
                 Order::Stop => break End::Stop,
                 Order::Finish => break End::Finish,
                 Order::Reload => self.reload_and_say(),
-                Order::Upgrade if successor.is_some() => tell("an upgrade is under way already"),
+                Order::Reopen => self.logs.reopen(),
+                Order::Upgrade if successor.is_some() => {
+                    log::warn!("an upgrade is under way already");
+                }
                 Order::Upgrade => successor = self.upgrade(),
                 Order::Arrived(Arrival::Serves) => break End::Retire,
                 Order::Arrived(Arrival::Failed(reason)) => {
-                    tell(&format!("the upgrade failed, and this process serves on: {reason}"));
+                    log::error!("the upgrade failed, and this process serves on: {reason}");
                     successor = None;
                 }
             }
@@ -163,21 +161,21 @@ impl<'a> Serving<'a> {
             });
             Successor::start(placed.collect()).map_err(|error| error.to_string())
         });
-        started.map_err(|error| tell(&format!("cannot start the upgrade: {error}"))).ok()
+        started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
     }
 
     fn end(self, end: End, mut signals: Signals) {
-        let Serving { plan, running, sink, pid_file, .. } = self;
-        let impatient = sink.clone();
+        let Serving { plan, running, logs, pid_file, .. } = self;
+        let impatient = logs.clone();
         let watch = std::thread::Builder::new().spawn(move || {
-            // Who asks twice does not want to wait; but the log is written.
-            signals.wait_for_stop();
+            // Who asks twice does not want to wait; but the logs are written.
+            signals.wait_for_stop(|| impatient.reopen());
             impatient.close(LOG_PATIENCE);
             std::process::exit(1);
         });
         // Without that thread a second signal is not heard; the first is heeded all the same.
         drop(watch);
-        sink.release();
+        logs.release();
         match end {
             End::Retire => running.retire(plan.retire_timeout, REST),
             End::Stop | End::Finish => {
@@ -189,24 +187,7 @@ impl<'a> Serving<'a> {
                 }
             }
         }
-        sink.close(LOG_PATIENCE);
-    }
-}
-
-/// Tells of certificates that could not be loaded anew, where there is no log.
-struct Complaints;
-
-impl Hooks for Complaints {
-    fn error(&self, _: &Peer, error: &Error) {
-        complain_of_setting(error);
-    }
-}
-
-/// Certificates are loaded anew while clients are served. If that fails, who runs the server
-/// has to know.
-pub(crate) fn complain_of_setting(error: &Error) {
-    if error.kind() == ErrorKind::InvalidSetting {
-        tell(&format!("the certificates stay as they were: {error}"));
+        logs.close(LOG_PATIENCE);
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) struct Signals {
     terminate: Signal,
     quit: Signal,
     hangup: Option<Signal>,
+    reopen: Signal,
     upgrade: Signal,
 }
 
@@ -27,6 +28,8 @@ pub(crate) enum Order {
     Finish,
     /// To do what the configuration says now (SIGHUP).
     Reload,
+    /// To open the log files anew (SIGUSR1).
+    Reopen,
     /// To start what the program's file is now, and to give it the sockets (SIGUSR2).
     Upgrade,
     /// What became of that.
@@ -43,9 +46,10 @@ impl Signals {
         let terminate = signal(SignalKind::terminate())?;
         let quit = signal(SignalKind::quit())?;
         let hangup = hangup.then(|| signal(SignalKind::hangup())).transpose()?;
+        let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
         drop(_entered);
-        Ok(Signals { runtime, interrupt, terminate, quit, hangup, upgrade })
+        Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade })
     }
 
     /// Waits for the next order.
@@ -68,6 +72,7 @@ impl Signals {
                 _ = self.terminate.recv() => Order::Stop,
                 _ = self.quit.recv() => Order::Finish,
                 _ = hangup => Order::Reload,
+                _ = self.reopen.recv() => Order::Reopen,
                 _ = self.upgrade.recv() => Order::Upgrade,
                 arrival = arrival => Order::Arrived(arrival),
             }
@@ -75,7 +80,13 @@ impl Signals {
     }
 
     /// Waits for one that says that the program is to stop.
-    pub(crate) fn wait_for_stop(&mut self) {
-        while !matches!(self.next(&mut None), Order::Stop) {}
+    pub(crate) fn wait_for_stop(&mut self, reopen: impl Fn()) {
+        loop {
+            match self.next(&mut None) {
+                Order::Stop => return,
+                Order::Reopen => reopen(),
+                Order::Finish | Order::Reload | Order::Upgrade | Order::Arrived(_) => {}
+            }
+        }
     }
 }

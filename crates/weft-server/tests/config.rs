@@ -105,6 +105,11 @@ fn what_is_no_use_of_it_is_refused() {
         (&["--route", "a:80/ -> ."], 2, "--route: `a:80` is neither"),
         (&["--route", "/ -> .", "--route", "/ -> check"], 2, "the prefix `/` is given twice"),
         (&["--route", "/a/ -> nothing"], 1, "--route: cannot serve nothing: No such file"),
+        (&["--log-format", "%h %y"], 2, "--log-format: expected h, l, u, t, r, s"),
+        (&["--log-format", "common"], 2, "--log-format: expected combined, json or a pattern"),
+        (&["--log-level", "all"], 2, "--log-level: expected error or warn or info or debug"),
+        (&["--log", "nothing/a.log"], 1, "cannot open the access log nothing/a.log: No such file"),
+        (&["--error-log", "check"], 1, "cannot open the error log check: Is a directory"),
         (&["--config", "weft.toml", "--listen", "x"], 2, "--listen: `x` is no address"),
     ] {
         let Ended { status: ended, stdout, stderr } = run_in(place.path(), arguments);
@@ -182,7 +187,9 @@ fn summary(response: &Response) -> (u16, String) {
 
 const SITES: &str = r#"
 listen = ["127.0.0.1:1"]
-access_log = false
+
+[log]
+access = "none"
 
 [hosts."example.org www.example.org"]
 "/" = "-> www"
@@ -278,7 +285,7 @@ fn where_nobody_answers_for_a_host_it_is_not_found() {
 
 #[test]
 fn options_go_before_the_file() {
-    let (place, server) = serve(SITES, &["--spa", "x.txt", "--log"]);
+    let (place, server) = serve(SITES, &["--spa", "x.txt", "--log", "stdout"]);
     assert!(server.announcement.contains("/weft.toml on http://127.0.0.1:"));
     let client = &mut server.client();
     let nothing = ask(client, "a.example.org", "/nothing");

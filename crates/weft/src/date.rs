@@ -18,6 +18,18 @@ pub fn http_date(time: SystemTime) -> String {
     String::from_utf8(imf_fixdate(seconds).to_vec()).expect("a date is ASCII")
 }
 
+/// An instant as RFC 3339 writes it, in UTC and to the second: `1994-11-06T08:49:37Z`.
+///
+/// ```
+/// use std::time::{Duration, UNIX_EPOCH};
+/// let date = weft::date::rfc3339(UNIX_EPOCH + Duration::from_secs(784_111_777));
+/// assert_eq!(date, "1994-11-06T08:49:37Z");
+/// ```
+pub fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    String::from_utf8(rfc3339_utc(seconds).to_vec()).expect("a date is ASCII")
+}
+
 /// Whether an instant lies so long in the past.
 pub(crate) fn is_past(time: SystemTime, by: Duration) -> bool {
     SystemTime::now().duration_since(time).is_ok_and(|age| age >= by)
@@ -71,9 +83,11 @@ impl Date {
     }
 }
 
-fn imf_fixdate(seconds: u64) -> [u8; 29] {
-    // 9999 is the last year with four digits.
-    let seconds = seconds.min(253_402_300_799);
+/// The last second of 9999, which is the last year with four digits.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+pub(crate) fn imf_fixdate(seconds: u64) -> [u8; 29] {
+    let seconds = seconds.min(LAST_SECOND);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
     let mut date = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -83,10 +97,28 @@ fn imf_fixdate(seconds: u64) -> [u8; 29] {
     date[8..11].copy_from_slice(name(b"JanFebMarAprMayJunJulAugSepOctNovDec", month - 1));
     date[12..14].copy_from_slice(&two(year / 100));
     date[14..16].copy_from_slice(&two(year % 100));
-    date[17..19].copy_from_slice(&two(second / 3_600));
-    date[20..22].copy_from_slice(&two(second / 60 % 60));
-    date[23..25].copy_from_slice(&two(second % 60));
+    date[17..25].copy_from_slice(&time_of_day(second));
     date
+}
+
+pub(crate) fn rfc3339_utc(seconds: u64) -> [u8; 20] {
+    let seconds = seconds.min(LAST_SECOND);
+    let (year, month, day) = civil(seconds / 86_400);
+    let mut date = *b"1994-11-06T08:49:37Z";
+    date[0..2].copy_from_slice(&two(year / 100));
+    date[2..4].copy_from_slice(&two(year % 100));
+    date[5..7].copy_from_slice(&two(month));
+    date[8..10].copy_from_slice(&two(day));
+    date[11..19].copy_from_slice(&time_of_day(seconds % 86_400));
+    date
+}
+
+fn time_of_day(second: u64) -> [u8; 8] {
+    let mut time = *b"08:49:37";
+    time[0..2].copy_from_slice(&two(second / 3_600));
+    time[3..5].copy_from_slice(&two(second / 60 % 60));
+    time[6..8].copy_from_slice(&two(second % 60));
+    time
 }
 
 fn two(number: u64) -> [u8; 2] {
@@ -137,15 +169,16 @@ mod tests {
 
     #[test]
     fn dates() {
-        for (seconds, date) in [
-            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-            (951_782_399, "Mon, 28 Feb 2000 23:59:59 GMT"),
-            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
-            (1_709_251_199, "Thu, 29 Feb 2024 23:59:59 GMT"),
-            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
-            (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        for (seconds, date, short) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT", "1970-01-01T00:00:00Z"),
+            (951_782_399, "Mon, 28 Feb 2000 23:59:59 GMT", "2000-02-28T23:59:59Z"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT", "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "Thu, 29 Feb 2024 23:59:59 GMT", "2024-02-29T23:59:59Z"),
+            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT", "2100-03-01T00:00:00Z"),
+            (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT", "9999-12-31T23:59:59Z"),
         ] {
             assert_eq!(std::str::from_utf8(&imf_fixdate(seconds)).unwrap(), date);
+            assert_eq!(std::str::from_utf8(&rfc3339_utc(seconds)).unwrap(), short);
         }
     }
 }

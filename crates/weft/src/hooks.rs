@@ -25,11 +25,18 @@ pub trait Hooks {
     /// whose side.
     fn error(&self, peer: &Peer, error: &Error) {}
 
+    /// Whether [`answered`](Hooks::answered) is to be told of every response. Otherwise nobody
+    /// looks at the clock for that.
+    fn wants_records(&self) -> bool {
+        true
+    }
+
     /// A response was composed, and sent as far as it is large, or was cut short.
     fn answered(&self, record: &Record<'_>) {}
 }
 
-/// One request and its response, as a log wants them.
+/// One request and its response, as a log wants them; [`LogFormat`](crate::LogFormat) makes a
+/// line of it.
 #[derive(Debug)]
 pub struct Record<'a> {
     /// Who asked.
@@ -42,4 +49,6 @@ pub struct Record<'a> {
     pub body_bytes: u64,
     /// From the end of the request's head to the end of the response.
     pub duration: Duration,
+    /// What cut the response short, if something did.
+    pub error: Option<&'a Error>,
 }

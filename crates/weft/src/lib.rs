@@ -39,6 +39,7 @@ mod directory; // Directory: the application that serves a folder's files
 mod settings; // every limit and timeout
 mod error; // Error { kind }; whose fault it is
 mod hooks; // what a server tells of its life
+mod log_format; // LogFormat: what a line of the access log looks like
 pub mod middleware; // what stands before an application, one file each
 pub mod tower; // run tower services and axum routers; use tower layers
 pub mod testing; // call an application without a socket
@@ -57,6 +58,7 @@ mod send; // payload → socket
 // What the flow leans on.
 mod buffers; // per-worker buffer pool
 pub mod date; // the Date field, formatted once a second
+mod log_line; // a line of the access log, and how it is escaped
 mod date_parse; // the three forms of a date → an instant
 mod deadline; // one sweeper per worker for all timeouts
 mod panic; // a panic of the application is an error
@@ -80,6 +82,7 @@ pub use headers::Headers;
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use listen::{Address, Bound, Listener};
+pub use log_format::LogFormat;
 pub use proxy_protocol::Network;
 pub use request::{Head, Peer, Request, Shutdown};
 pub use response::{File, Response};

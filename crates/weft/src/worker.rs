@@ -17,7 +17,7 @@ use crate::app::Application;
 use crate::buffers::Buffers;
 use crate::conn::{Connection, Transport};
 use crate::date::Date;
-use crate::deadline::Deadlines;
+use crate::deadline::{Deadlines, Stopwatch};
 use crate::error::{Error, Result};
 use crate::h1::parse::Limits;
 use crate::h1::{self, Fate};
@@ -350,6 +350,16 @@ impl<A: Application> Worker<A> {
     /// Whether the server is to stop: then each response is its connection's last.
     pub(crate) fn draining(&self) -> bool {
         self.drain.get().is_some()
+    }
+
+    /// The hooks, if they want to be told of every response.
+    pub(crate) fn recorder(&self) -> Option<&dyn Hooks> {
+        self.hooks.as_deref().filter(|hooks| hooks.wants_records())
+    }
+
+    /// Measures an exchange, if anybody wants to know.
+    pub(crate) fn stopwatch(&self) -> Option<Stopwatch> {
+        self.recorder().map(|_| Stopwatch::start())
     }
 
     /// Tells the hooks of an error.

@@ -141,7 +141,11 @@ impl Hooks for Notes {
 
     fn answered(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
-        self.say(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
+        let end = match record.error {
+            Some(error) => format!(" {:?}", error.kind()),
+            None => String::new(),
+        };
+        self.say(format!("{target} {} {}{end}", record.status.as_u16(), record.body_bytes));
     }
 }
 
@@ -1131,7 +1135,8 @@ fn a_client_that_goes_away_ends_its_download() {
                 assert_eq!(client.get_anew("/").await.text(), "ok", "{case}");
             }
         }
-        assert_eq!(notes.count("/first 200 5"), 2, "the bytes that were sent: {:?}", notes.all());
+        let sent = notes.count("/first 200 5 Disconnected");
+        assert_eq!(sent, 2, "the bytes that were sent: {:?}", notes.all());
         site.stop().await;
     });
 }
@@ -2157,6 +2162,38 @@ fn a_head_alone_ends_a_stream() {
         }
         assert_eq!(client.get("/").await.text(), "ok");
         site.stop().await;
+    });
+}
+
+/// Hooks that look at errors only.
+struct NoRecords(Notes);
+
+impl Hooks for NoRecords {
+    fn error(&self, peer: &Peer, error: &Error) {
+        self.0.error(peer, error);
+    }
+
+    fn wants_records(&self) -> bool {
+        false
+    }
+
+    fn answered(&self, record: &Record<'_>) {
+        self.0.answered(record);
+    }
+}
+
+#[test]
+fn who_wants_no_records_gets_none() {
+    everywhere(async |via| {
+        let (_sender, app) = acting();
+        let notes = Notes::default();
+        let hooks = notes.clone();
+        let server = Server::new(app).workers(1).hooks(move || NoRecords(hooks.clone()));
+        let site = via.start(server);
+        assert_eq!(site.client().await.get("/panic").await.status, 500);
+        assert_eq!(site.client().await.get("/bytes?x").await.status, 500);
+        site.stop().await;
+        assert_eq!(notes.all(), ["Application Panicked", "Application LengthMismatch"]);
     });
 }
 

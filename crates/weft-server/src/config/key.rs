@@ -32,6 +32,8 @@ pub(crate) enum Takes<T> {
     Text(fn(&mut T, At<String>) -> Checked),
     Texts(fn(&mut T, Vec<At<String>>) -> Checked),
     Path(fn(&mut T, At<PathBuf>)),
+    /// One of some words, or a path.
+    WordOrPath(&'static [&'static str], fn(&mut T, At<WordOrPath>)),
     Choice(&'static [&'static str], fn(&mut T, &'static str)),
     /// `PATTERN=VALUE`; in a file also a table of such.
     Rules(fn(&mut T, Vec<At<String>>) -> Checked),
@@ -39,6 +41,13 @@ pub(crate) enum Takes<T> {
     Fields(fn(&mut T, Vec<At<String>>) -> Checked),
     /// Certificates and their keys.
     Pairs(fn(&mut T, Vec<At<Pair>>)),
+}
+
+/// A word that means something, or the path of a file, which `./` keeps from being a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WordOrPath {
+    Word(&'static str),
+    Path(PathBuf),
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +76,12 @@ impl<T> Key<T> {
             Takes::Text(set) => set(into, value.text()?)?,
             Takes::Texts(set) => set(into, value.texts()?)?,
             Takes::Path(set) => set(into, value.path()?),
+            Takes::WordOrPath(words, set) => {
+                let word = word(words, value.text()?.value.as_ref());
+                let word = word.map(|word| value.at(WordOrPath::Word(word)));
+                let path = || value.path().map(|path| path.map(WordOrPath::Path));
+                set(into, word.map_or_else(path, Ok)?);
+            }
             Takes::Choice(known, set) => {
                 let text = value.text()?;
                 set(into, chosen(known, &text.value).map_err(|wrong| text.problem(wrong))?);
@@ -102,6 +117,10 @@ impl<T> Key<T> {
                 set(into, texts.collect::<Result<_, _>>().map_err(problem)?)?;
             }
             Takes::Path(set) => set(into, at(option, last().into())),
+            Takes::WordOrPath(words, set) => {
+                let path = || WordOrPath::Path(last().into());
+                set(into, at(option, word(words, &last()).map_or_else(path, WordOrPath::Word)));
+            }
             Takes::Choice(known, set) => {
                 set(into, chosen(known, &last_text()?).map_err(problem)?);
             }
@@ -127,6 +146,10 @@ fn at<V>(option: &str, value: V) -> At<V> {
 
 fn text(word: &OsStr) -> Result<String, String> {
     word.to_str().map(str::to_owned).ok_or_else(|| format!("{word:?} is invalid unicode"))
+}
+
+fn word(words: &[&'static str], text: &OsStr) -> Option<&'static str> {
+    words.iter().copied().find(|word| *word == text)
 }
 
 fn chosen(known: &[&'static str], text: &str) -> Result<&'static str, String> {

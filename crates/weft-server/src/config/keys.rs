@@ -16,7 +16,6 @@ pub(crate) struct Top {
     pub(crate) listen: Vec<At<String>>,
     /// None: one per CPU.
     pub(crate) workers: Option<usize>,
-    pub(crate) access_log: bool,
     pub(crate) drain_timeout: Duration,
     pub(crate) retire_timeout: Duration,
     pub(crate) user: Option<String>,
@@ -30,7 +29,6 @@ impl Default for Top {
         Top {
             listen: Vec::new(),
             workers: None,
-            access_log: true,
             drain_timeout: Duration::from_secs(10),
             retire_timeout: Duration::from_secs(3_600),
             user: None,
@@ -41,7 +39,7 @@ impl Default for Top {
     }
 }
 
-pub(crate) static TOP: [Key<Top>; 9] = [
+pub(crate) static TOP: [Key<Top>; 8] = [
     Key {
         name: "listen",
         flag: "listen",
@@ -58,14 +56,6 @@ pub(crate) static TOP: [Key<Top>; 9] = [
         help: "event loops, each a thread (one per CPU)",
         takes: Takes::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
         show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
-    },
-    Key {
-        name: "access_log",
-        flag: "log",
-        argument: "",
-        help: "write an access log to stdout",
-        takes: Takes::Switch(|top, switch| top.access_log = switch),
-        show: |top| top.access_log.to_string(),
     },
     Key {
         name: "drain_timeout",

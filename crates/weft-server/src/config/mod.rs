@@ -5,6 +5,7 @@ mod units; // sizes and times
 mod value; // a value of the file
 mod key; // what a key takes, from a file or from the command line
 mod keys; // the keys of the top, of [tls] and of [files]
+mod log; // the keys of [log]
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a route to scripts
 mod proxy; // the keys of a route to upstreams
@@ -20,9 +21,10 @@ use weft::Settings;
 pub(crate) use cgi::CGI;
 #[cfg(test)]
 pub(crate) use key::Takes;
-pub(crate) use key::{Key, Pair};
+pub(crate) use key::{Key, Pair, WordOrPath};
 pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, Top, quoted, texts};
 pub(crate) use limits::LIMITS;
+pub(crate) use log::{LOG, LogConfig};
 pub(crate) use nearest::nearest;
 pub(crate) use place::{At, Checked, Place, Problem, Text};
 pub(crate) use proxy::PROXY;
@@ -34,6 +36,7 @@ use value::{Name, Value, entries};
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     pub(crate) top: Top,
+    pub(crate) log: LogConfig,
     pub(crate) tls: TlsConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
@@ -48,7 +51,7 @@ pub(crate) struct HostConfig {
 }
 
 /// The sections, by their names in the file.
-const SECTIONS: [&str; 4] = ["tls", "limits", "files", "hosts"];
+const SECTIONS: [&str; 5] = ["log", "tls", "limits", "files", "hosts"];
 
 impl Config {
     /// What a file says. Paths in it begin in the folder `base`.
@@ -68,8 +71,9 @@ impl Config {
         let mut config = Config::default();
         let mut problems = Vec::new();
         for (name, value) in entries(table.get_ref(), text, base) {
-            let Config { tls, limits, files, .. } = &mut config;
+            let Config { log, tls, limits, files, .. } = &mut config;
             match &*name.value {
+                "log" => read_section(&LOG, log, &name, &value, &mut problems),
                 "tls" => read_section(&TLS, tls, &name, &value, &mut problems),
                 "limits" => read_section(&LIMITS, limits, &name, &value, &mut problems),
                 "files" => read_section(&FILES, files, &name, &value, &mut problems),
@@ -96,6 +100,7 @@ impl Config {
             Some(key.set_words(into, &format!("--{flag}"), words))
         }
         set(&TOP, &mut self.top, flag, words)
+            .or_else(|| set(&LOG, &mut self.log, flag, words))
             .or_else(|| set(&TLS, &mut self.tls, flag, words))
             .or_else(|| set(&LIMITS, &mut self.limits, flag, words))
             .or_else(|| set(&FILES, &mut self.files, flag, words))
@@ -127,7 +132,7 @@ pub(crate) fn flags() -> impl Iterator<Item = Flag> {
     fn of<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
         keys.iter().map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
     }
-    of(&TOP).chain(of(&TLS)).chain(of(&LIMITS)).chain(of(&FILES))
+    of(&TOP).chain(of(&LOG)).chain(of(&TLS)).chain(of(&LIMITS)).chain(of(&FILES))
 }
 
 fn read_section<T>(
@@ -165,6 +170,7 @@ fn unknown_at_top(name: &Name) -> Problem {
         ("limits", LIMITS.iter().map(|key| key.name).collect()),
         ("files", FILES.iter().map(|key| key.name).collect()),
         ("tls", TLS.iter().map(|key| key.name).collect()),
+        ("log", LOG.iter().map(|key| key.name).collect()),
     ];
     match sections.into_iter().find_map(in_section) {
         Some(section) => {

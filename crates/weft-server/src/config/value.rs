@@ -31,7 +31,7 @@ impl<'a> Value<'a> {
         Problem { place: self.place(), message: message.into() }
     }
 
-    fn at<T>(&self, value: T) -> At<T> {
+    pub(super) fn at<T>(&self, value: T) -> At<T> {
         At { place: self.place(), value }
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod compose;
 pub(crate) mod framing;
 pub(crate) mod incoming;
 pub(crate) mod parse;
-mod scan;
+pub(crate) mod scan;
 mod respond;
 mod drain;
 
@@ -225,7 +225,7 @@ impl<A: Application> Busy<'_, A> {
             head: head.clone(),
             client_closes: !framed.keep_alive,
             keep_alive: framed.keep_alive && self.conn.requests != last,
-            watch: self.worker.hooks.as_ref().map(|_| Stopwatch::start()),
+            watch: self.worker.stopwatch(),
         };
         let body = self.request_body(&framed);
         Ok((exchange, Request::new(head, body, self.conn.shared.clone())))

@@ -56,7 +56,8 @@ impl<A: Application> Busy<'_, A> {
         }
         self.response = Stage::Awaited;
         if let Some(watch) = exchange.watch {
-            self.record(Some(&exchange.head), status, watch.elapsed());
+            let error = sent.as_ref().err();
+            self.record(Some(&exchange.head), status, watch.elapsed(), error);
         }
         match sent {
             Ok(()) if self.conn.upgrade.is_some() => Fate::HandOver,
@@ -262,14 +263,20 @@ impl<A: Application> Busy<'_, A> {
             out.extend_from_slice(&bytes);
             self.body_bytes = bytes.len() as u64;
         }
-        self.record(None, response.status, Duration::ZERO);
+        self.record(None, response.status, Duration::ZERO, None);
         Fate::Linger
     }
 
-    fn record(&self, head: Option<&Head>, status: StatusCode, duration: Duration) {
-        if let Some(hooks) = &self.worker.hooks {
+    fn record(
+        &self,
+        head: Option<&Head>,
+        status: StatusCode,
+        duration: Duration,
+        error: Option<&Error>,
+    ) {
+        if let Some(hooks) = self.worker.recorder() {
             let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
-            hooks.answered(&Record { peer, head, status, body_bytes, duration });
+            hooks.answered(&Record { peer, head, status, body_bytes, duration, error });
         }
     }
 }

@@ -30,6 +30,13 @@ pub(super) fn token(bytes: &[u8]) -> usize {
     length
 }
 
+/// The length of the run that means nothing but itself within quotes, in JSON and on a terminal:
+/// printable ASCII but for quotes and backslashes.
+#[inline(always)]
+pub(crate) fn plain(bytes: &[u8]) -> usize {
+    run(bytes, plain_marks)
+}
+
 fn not_in_value(b: u8) -> bool {
     ((b < b' ') & (b != b'\t')) | (b == 0x7f)
 }
@@ -41,6 +48,10 @@ fn not_in_target(b: u8) -> bool {
 fn not_in_name(b: u8) -> bool {
     let letter = (b | 0x20).wrapping_sub(b'a') < 26;
     !(letter | (b.wrapping_sub(b'0') < 10) | (b == b'-'))
+}
+
+fn not_plain(b: u8) -> bool {
+    (b.wrapping_sub(b' ') > b'~' - b' ') | (b == b'"') | (b == b'\\')
 }
 
 // Each of these stands alone, for then the compiler makes vector instructions of it
@@ -59,6 +70,11 @@ fn target_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
 #[inline(never)]
 fn name_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
     marks(chunk, not_in_name)
+}
+
+#[inline(never)]
+fn plain_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    marks(chunk, not_plain)
 }
 
 const CHUNK: usize = 16;
@@ -127,10 +143,11 @@ mod tests {
 
     type Scan = (fn(&[u8]) -> usize, fn(u8) -> bool);
 
-    const SCANS: [Scan; 3] = [
+    const SCANS: [Scan; 4] = [
         (field_value, |b| b == b'\t' || (b >= b' ' && b != 0x7f)),
         (target, |b| b > b' ' && b != 0x7f && b != b'#'),
         (token, |b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)),
+        (plain, |b| (b.is_ascii_graphic() || b == b' ') && b != b'"' && b != b'\\'),
     ];
 
     /// Neighbours must not hide each other.

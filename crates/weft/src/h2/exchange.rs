@@ -45,7 +45,7 @@ pub(super) async fn exchange<A: Application>(
         respond,
         is_read: None,
         unread: None,
-        watch: worker.hooks.as_ref().map(|_| Stopwatch::start()),
+        watch: worker.stopwatch(),
         body_bytes: 0,
     };
     let (parts, stream) = request.into_parts();
@@ -245,22 +245,25 @@ impl<'a, A: Application> Exchange<'a, A> {
             status = replacement.status;
             self.begin(head, replacement)
         });
-        if let Ok((mut outgoing, rest)) = begun {
-            let sent = match rest {
-                Rest::Nothing => Ok(()),
-                Rest::Body(body, length) => outgoing.send_body(body, length).await,
-                Rest::Upgrade(upgrade) => {
-                    self.record(head, status);
-                    return Box::pin(self.hand_over(upgrade, outgoing, tunnel)).await;
-                }
-            };
-            self.body_bytes = outgoing.sent;
-            if let Err(error) = sent {
-                self.report(&error);
-                outgoing.abandon(&error);
+        let sent = match begun {
+            Ok((mut outgoing, rest)) => {
+                let sent = match rest {
+                    Rest::Nothing => Ok(()),
+                    Rest::Body(body, length) => outgoing.send_body(body, length).await,
+                    Rest::Upgrade(upgrade) => {
+                        self.record(head, status, None);
+                        return Box::pin(self.hand_over(upgrade, outgoing, tunnel)).await;
+                    }
+                };
+                self.body_bytes = outgoing.sent;
+                sent.inspect_err(|error| {
+                    self.report(error);
+                    outgoing.abandon(error);
+                })
             }
-        }
-        self.record(head, status);
+            Err(error) => Err(error),
+        };
+        self.record(head, status, sent.as_ref().err());
     }
 
     /// Sends the head of a response; says what is left to be sent.
@@ -320,11 +323,11 @@ impl<'a, A: Application> Exchange<'a, A> {
         self.worker.report(&self.shared.peer, error);
     }
 
-    fn record(&self, head: Option<&Head>, status: StatusCode) {
-        if let (Some(hooks), Some(watch)) = (&self.worker.hooks, self.watch) {
+    fn record(&self, head: Option<&Head>, status: StatusCode, error: Option<&Error>) {
+        if let (Some(hooks), Some(watch)) = (self.worker.recorder(), self.watch) {
             let (peer, body_bytes) = (&self.shared.peer, self.body_bytes);
             let duration = watch.elapsed();
-            hooks.answered(&Record { peer, head, status, body_bytes, duration });
+            hooks.answered(&Record { peer, head, status, body_bytes, duration, error });
         }
     }
 }

@@ -32,7 +32,6 @@
 mod request_id; // a name for each request
 mod real_address; // who the client is that a trusted proxy asks for
 mod log; // the access log: when a request is over, and who is given its line
-mod log_line; // what stands in such a line, and how it is escaped
 mod rate_limit; // how often a client may ask
 mod auth; // who may ask: passwords and tokens
 mod body_limit; // request bodies that are too large

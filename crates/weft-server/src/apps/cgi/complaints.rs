@@ -12,7 +12,7 @@ const MOST_LINES: usize = 100;
 
 /// Tells whoever runs the server. All that is said of scripts goes through here.
 pub(super) fn tell(script: &str, text: impl fmt::Display) {
-    crate::tell(&format!("{script}: {text}"));
+    log::warn!("{script}: {text}");
 }
 
 /// Passes on what comes, line by line, to its end.

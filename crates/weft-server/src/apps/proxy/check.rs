@@ -26,8 +26,10 @@ pub(super) async fn watch(upstream: Weak<Upstream>, check: Arc<Check>) {
         was_well = is_well;
         let enough = if is_well { check.rise } else { check.fall };
         if row >= enough && upstream.health.set_sick(!is_well) {
-            let found = if is_well { "is well again" } else { "is not well" };
-            crate::tell(&format!("the upstream {upstream} {found}"));
+            match is_well {
+                true => log::info!("the upstream {upstream} is well again"),
+                false => log::warn!("the upstream {upstream} is not well"),
+            }
         }
     }
 }

@@ -136,9 +136,9 @@ impl Upstream {
     /// left alone, not each time.
     pub(super) fn failed(&self, why: &str) {
         match self.health.failed(Instant::now()) {
-            Some(Trouble::Begins) => crate::tell(&format!("the upstream {self}: {why}")),
+            Some(Trouble::Begins) => log::warn!("the upstream {self}: {why}"),
             Some(Trouble::PutOut) => {
-                crate::tell(&format!("the upstream {self} fails again and again: {why}"));
+                log::warn!("the upstream {self} fails again and again: {why}");
             }
             None => {}
         }
@@ -147,7 +147,7 @@ impl Upstream {
     /// It has answered.
     pub(super) fn succeeded(&self) {
         if self.health.succeeded() {
-            crate::tell(&format!("the upstream {self} is back"));
+            log::info!("the upstream {self} is back");
         }
     }
 }
