@@ -285,7 +285,7 @@ fn responses_reach_the_client() {
         (
             "GET",
             "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-            (200, "content-length: 0", ""),
+            (200, "102: , content-length: 0", ""),
         ),
         (
             "GET",
@@ -417,6 +417,33 @@ fn events_arrive_at_once() {
 }
 
 #[test]
+fn events_may_be_seldom() {
+    let (send, goes_on) = std::sync::mpsc::channel::<()>();
+    let goes_on = Mutex::new(goes_on);
+    let upstream = raw(move |_, mut stream| {
+        let is_events = read_head(&mut stream).unwrap().starts_with("GET /events ");
+        let kind = if is_events { "Text/Event-Stream; charset=utf-8" } else { "text/plain" };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked");
+        stream.write_all(format!("{head}\r\n\r\n2\r\na\n\r\n").as_bytes()).unwrap();
+        if is_events {
+            goes_on.lock().unwrap().recv().unwrap();
+            stream.write_all(b"2\r\nb\n\r\n0\r\n\r\n").unwrap();
+        }
+        read_head(&mut stream);
+    });
+    let soon = Duration::from_millis(50);
+    let front = front(&url(upstream), |settings| settings.body_timeout = soon);
+    let mut client = Client::tcp(front.address());
+    client.send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.head();
+    assert_eq!(client.body(7), b"2\r\na\n\r\n");
+    // In the meantime others are silent for too long.
+    (0..2).for_each(|_| assert!(!get(front.address(), "/").is_whole));
+    send.send(()).unwrap();
+    assert_eq!(client.body(12), b"2\r\nb\n\r\n0\r\n\r\n");
+}
+
+#[test]
 fn a_client_that_leaves_is_told_to_the_upstream() {
     for head in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab"] {
         let (send, has_left) = std::sync::mpsc::channel();
@@ -464,6 +491,37 @@ fn an_answer_may_come_before_the_body() {
     send.send(()).unwrap();
     assert_eq!(client.body(1), b"o");
     assert_eq!(count.recv_timeout(PATIENCE), Ok(0), "nobody wanted the rest");
+}
+
+#[test]
+fn a_slow_client_is_no_slow_upstream() {
+    // The head of the response, or its body, comes when the request is here.
+    let (head, body) = ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "yes");
+    for (at_once, then) in [("", format!("{head}{body}")), (head, body.to_owned())] {
+        let upstream = raw(move |_, mut stream| {
+            while let Some(head) = read_head(&mut stream) {
+                stream.write_all(at_once.as_bytes()).unwrap();
+                // Who asks for that waits in vain.
+                if head.starts_with("POST ") {
+                    stream.read_exact(&mut [0; 4]).unwrap();
+                    stream.write_all(then.as_bytes()).unwrap();
+                }
+            }
+        });
+        let soon = Duration::from_millis(50);
+        let front = front(&url(upstream), |settings| {
+            (settings.response_timeout, settings.body_timeout) = (soon, soon);
+        });
+        let mut client = Client::tcp(front.address());
+        client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbo");
+        // In the meantime the upstream is too slow for others.
+        for _ in 0..2 {
+            let reply = get(front.address(), "/");
+            assert!(reply.status == 504 || !reply.is_whole, "{reply:?}");
+        }
+        client.send("dy");
+        assert_eq!(client.response().body, b"yes", "{at_once}");
+    }
 }
 
 #[test]
@@ -692,8 +750,8 @@ async fn an_extended_connect_over_http2_is_an_upgrade_for_the_upstream() {
         tokio::task::yield_now().await;
     }
     for (path, status, expected) in [("/", 200, "HELLO 5 bytes"), ("/no", 403, "refused")] {
-        let mut request = hyper::Request::new(());
-        *request.method_mut() = hyper::Method::CONNECT;
+        let mut request = http::Request::new(());
+        *request.method_mut() = http::Method::CONNECT;
         *request.uri_mut() = format!("http://h{path}").parse().unwrap();
         request.extensions_mut().insert(h2::ext::Protocol::from_static("shout"));
         client = client.ready().await.unwrap();
@@ -1026,22 +1084,22 @@ fn memory_stays_flat_for_large_bodies() {
 /// So many zeros, one piece at a time.
 struct Zeros(u64);
 
-impl hyper::body::Body for Zeros {
-    type Data = hyper::body::Bytes;
+impl http_body::Body for Zeros {
+    type Data = bytes::Bytes;
     type Error = weft::Error;
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, weft::Error>>> {
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, weft::Error>>> {
         static PIECE: [u8; 64 << 10] = [0; 64 << 10];
         let length = self.0.min(PIECE.len() as u64);
         self.0 -= length;
-        let piece = hyper::body::Bytes::from_static(&PIECE[..length as usize]);
-        std::task::Poll::Ready((length > 0).then(|| Ok(hyper::body::Frame::data(piece))))
+        let piece = bytes::Bytes::from_static(&PIECE[..length as usize]);
+        std::task::Poll::Ready((length > 0).then(|| Ok(http_body::Frame::data(piece))))
     }
 
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        hyper::body::SizeHint::with_exact(self.0)
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.0)
     }
 }

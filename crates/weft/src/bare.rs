@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode, Version};
 
 use crate::error::Result;
+use crate::fields::ToWrite;
 use crate::h1::body::{Decoder, Step};
 use crate::h1::compose;
 use crate::h1::framing::{self, Length, Outgoing};
@@ -69,8 +70,7 @@ pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
         &compose::Head {
             version: Version::HTTP_11,
             status: StatusCode::OK,
-            fields: &fields,
-            lines: b"",
+            fields: ToWrite { passed: None, list: &fields, lines: b"" },
             framing: Outgoing::Sized(body.len() as u64),
             keep_alive: true,
             date: b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n",

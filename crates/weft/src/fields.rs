@@ -1,13 +1,15 @@
 //! The fields of a response. Those of a file that is kept are laid out for the wire once,
-//! and shared by all responses with it.
+//! and shared by all responses with it; those that come from another message stay in its head.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::h1::compose;
+use crate::headers::Headers;
 
 pub(crate) type Field = (HeaderName, HeaderValue);
 
@@ -16,6 +18,7 @@ pub(crate) type Field = (HeaderName, HeaderValue);
 pub(crate) enum Fields {
     Own(Vec<Field>),
     Kept(Arc<Kept>),
+    Passed(Box<Passed>),
 }
 
 #[derive(Debug)]
@@ -23,6 +26,38 @@ pub(crate) struct Kept {
     list: Vec<Field>,
     /// The same, each with its CRLF.
     lines: Vec<u8>,
+}
+
+/// The fields of another message, and others behind them.
+#[derive(Clone, Debug)]
+pub(crate) struct Passed {
+    headers: Headers,
+    /// Mostly one: `Via`.
+    more: SmallVec<[Field; 1]>,
+    /// All of them, for who asks for the list: to write them it is not needed.
+    list: OnceLock<Vec<Field>>,
+}
+
+/// The fields that are still to be written, in three forms.
+pub(crate) struct ToWrite<'a> {
+    pub(crate) passed: Option<&'a Headers>,
+    pub(crate) list: &'a [Field],
+    /// Those that are laid out.
+    pub(crate) lines: &'a [u8],
+}
+
+impl Passed {
+    fn list(&self) -> &Vec<Field> {
+        self.list.get_or_init(|| {
+            let mut list = Vec::with_capacity(self.headers.len() + self.more.len());
+            list.extend(self.headers.shared().filter_map(|(name, value)| {
+                let name = HeaderName::from_bytes(name).ok()?;
+                Some((name, HeaderValue::from_maybe_shared(value).ok()?))
+            }));
+            list.extend_from_slice(&self.more);
+            list
+        })
+    }
 }
 
 impl Fields {
@@ -39,22 +74,67 @@ impl Fields {
         Fields::Kept(Arc::new(Kept { list, lines }))
     }
 
-    /// The fields that are still to be written, and the lines of those that are laid out.
-    pub(crate) fn to_write(&self) -> (&[Field], &[u8]) {
+    pub(crate) fn to_write(&self) -> ToWrite<'_> {
         match self {
-            Fields::Own(list) => (list, b""),
-            Fields::Kept(kept) => (&[], &kept.lines),
+            Fields::Own(list) => ToWrite { passed: None, list, lines: b"" },
+            Fields::Kept(kept) => ToWrite { passed: None, list: &[], lines: &kept.lines },
+            Fields::Passed(passed) => {
+                ToWrite { passed: Some(&passed.headers), list: &passed.more, lines: b"" }
+            }
+        }
+    }
+
+    /// The value of the first field of that name for whose value it is true.
+    pub(crate) fn find<'a>(
+        &'a self,
+        name: &'a HeaderName,
+        mut is_it: impl FnMut(&[u8]) -> bool,
+    ) -> Option<&'a [u8]> {
+        let list: &[Field] = match self {
+            Fields::Own(list) => list,
+            Fields::Kept(kept) => &kept.list,
+            Fields::Passed(passed) => {
+                let mut values = passed.headers.get_all(name.as_str());
+                if let Some(value) = values.find(|value| is_it(value)) {
+                    return Some(value);
+                }
+                &passed.more
+            }
+        };
+        let found = list.iter().find(|(known, value)| known == name && is_it(value.as_bytes()));
+        found.map(|(_, value)| value.as_bytes())
+    }
+
+    pub(crate) fn push(&mut self, field: Field) {
+        match self {
+            Fields::Passed(passed) => {
+                passed.list.take();
+                passed.more.push(field);
+            }
+            _ => self.to_mut().push(field),
+        }
+    }
+
+    /// Adds the fields of another message. As long as they are the first, they stay where
+    /// they are.
+    pub(crate) fn pass(&mut self, headers: Headers) {
+        let passed = Passed { headers, more: SmallVec::new(), list: OnceLock::new() };
+        match self {
+            Fields::Own(list) if list.is_empty() => *self = Fields::Passed(Box::new(passed)),
+            _ => self.to_mut().extend_from_slice(passed.list()),
         }
     }
 
     /// The list, to be changed.
     pub(crate) fn to_mut(&mut self) -> &mut Vec<Field> {
-        if let Fields::Kept(kept) = self {
-            *self = Fields::Own(kept.list.clone());
+        match self {
+            Fields::Own(_) => {}
+            Fields::Kept(kept) => *self = Fields::Own(kept.list.clone()),
+            Fields::Passed(passed) => *self = Fields::Own(passed.list().clone()),
         }
         match self {
             Fields::Own(list) => list,
-            Fields::Kept(_) => unreachable!("it was made our own"),
+            _ => unreachable!("it was made our own"),
         }
     }
 
@@ -76,6 +156,7 @@ impl Deref for Fields {
         match self {
             Fields::Own(list) => list,
             Fields::Kept(kept) => &kept.list,
+            Fields::Passed(passed) => passed.list(),
         }
     }
 }

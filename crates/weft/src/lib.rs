@@ -78,6 +78,7 @@ pub use body::Body;
 pub use conn::Stream;
 pub use directory::{Directory, DirectorySettings, HeaderRule, Links};
 pub use error::{Error, ErrorKind, Fault, Result};
+pub use h1::client;
 pub use headers::Headers;
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};

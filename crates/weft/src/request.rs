@@ -2,17 +2,19 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use http::{Extensions, HeaderValue, Method, Version};
+use http::header::LINK;
+use http::{Extensions, Method, StatusCode, Version};
 use tokio::sync::watch;
 
 use crate::body::Body;
+use crate::fields::Fields;
 use crate::h1::parse::Span;
 use crate::headers::Headers;
 use crate::path::{Segments, decode, decode_segments};
-use crate::response::field_value;
+use crate::response::{Response, field_value};
 use crate::tls::Session;
 
 /// A request: its [`Head`], which it derefs to, its body, and who sent it.
@@ -71,8 +73,14 @@ pub struct Peer {
 pub(crate) struct Shared {
     pub(crate) peer: Peer,
     stop: Arc<Stop>,
-    /// Values of `Link` that wait to go out in an interim response.
-    hints: Mutex<Vec<HeaderValue>>,
+    interim: Mutex<Vec<Interim>>,
+}
+
+/// An interim response that waits to go out.
+#[derive(Debug)]
+pub(crate) struct Interim {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
 }
 
 /// Tells when the server is to stop, and how.
@@ -89,7 +97,7 @@ pub(crate) struct Drain {
 
 impl Shared {
     pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {
-        Arc::new(Shared { peer, stop, hints: Mutex::default() })
+        Arc::new(Shared { peer, stop, interim: Mutex::default() })
     }
 
     /// The same on a connection that TLS was agreed on for.
@@ -102,8 +110,12 @@ impl Shared {
         Shutdown(self.clone())
     }
 
-    pub(crate) fn take_hints(&self) -> Vec<HeaderValue> {
-        std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_interim(&self) -> Vec<Interim> {
+        std::mem::take(&mut *self.interim())
+    }
+
+    fn interim(&self) -> MutexGuard<'_, Vec<Interim>> {
+        self.interim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,8 +233,41 @@ impl Request {
     /// # weft::testing::get(page, "/").assert_text("");
     /// ```
     pub fn early_hints<L: AsRef<[u8]>>(&self, links: impl IntoIterator<Item = L>) {
-        let mut hints = self.shared.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        hints.extend(links.into_iter().map(|link| field_value(link.as_ref())));
+        let links = links.into_iter().map(|link| (LINK, field_value(link.as_ref())));
+        let mut interim = self.shared.interim();
+        match interim.last_mut() {
+            Some(Interim { status: StatusCode::EARLY_HINTS, fields }) => {
+                fields.to_mut().extend(links);
+            }
+            _ => {
+                let fields = Fields::Own(links.collect());
+                if !fields.is_empty() {
+                    interim.push(Interim { status: StatusCode::EARLY_HINTS, fields });
+                }
+            }
+        }
+    }
+
+    /// Sends status and fields of an interim response (RFC 9110 §15.2), as
+    /// [`early_hints`](Request::early_hints) does; a body has none. Not sent are 100, for
+    /// the engine says that when the body is read, 101, which is a response, and whatever is
+    /// not 1xx.
+    ///
+    /// ```
+    /// # use weft::{Request, Response, StatusCode};
+    /// async fn long(request: Request) -> Response {
+    ///     request.interim(Response::new(StatusCode::PROCESSING));
+    ///     Response::text(work().await)
+    /// }
+    /// # async fn work() -> String { String::new() }
+    /// # weft::testing::get(long, "/").assert_text("");
+    /// ```
+    pub fn interim(&self, response: Response) {
+        let Response { status, headers: fields, .. } = response;
+        let is_ours = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
+        if status.is_informational() && !is_ours {
+            self.shared.interim().push(Interim { status, fields });
+        }
     }
 
     /// The body, to be read in place.

@@ -15,8 +15,8 @@ use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::fields::Fields;
-use crate::h1::framing::is_bodiless;
-use crate::headers::members;
+use crate::h1::framing::{content_length, is_bodiless};
+use crate::headers::{Headers, members};
 use crate::upgrade::{Upgrade, Upgraded};
 
 /// A response: a status, a short header list and a payload.
@@ -357,7 +357,34 @@ impl Response {
     /// A byte that no field value may have (CR, LF, NUL and the other controls) becomes
     /// a space: text from elsewhere cannot end the field and start another.
     pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
-        self.headers.to_mut().push((name, field_value(value.as_ref())));
+        self.headers.push((name, field_value(value.as_ref())));
+        self
+    }
+
+    /// The same response with this field added, whose value is known to be one: it is shared
+    /// and not copied.
+    pub fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Response {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The same response with all of these fields added, for who passes on what somebody else
+    /// has said: they are not copied before they are sent, and are sent as they are. What the
+    /// engine has a say in, it has here, too.
+    ///
+    /// ```
+    /// use weft::{Request, Response, header};
+    ///
+    /// async fn mirror(request: Request) -> Response {
+    ///     let theirs = request.headers().filter(|name, _| name.starts_with(b"X-"));
+    ///     Response::text("").with_headers(theirs).with_header(header::VIA, "1.1 mirror")
+    /// }
+    /// # let head = "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n";
+    /// # let reply = weft::testing::call(mirror, weft::testing::request(head));
+    /// # assert_eq!((reply.header("x-a"), reply.header("host")), (Some("b"), None));
+    /// ```
+    pub fn with_headers(mut self, headers: Headers) -> Response {
+        self.headers.pass(headers);
         self
     }
 
@@ -376,12 +403,12 @@ impl Response {
     /// Sets a field in place of any of that name.
     pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
         self.remove_header(name.clone());
-        self.headers.to_mut().push((name, field_value(value.as_ref())));
+        self.headers.push((name, field_value(value.as_ref())));
     }
 
     /// Takes all fields of that name away.
     pub fn remove_header(&mut self, name: HeaderName) {
-        if self.headers.iter().any(|(n, _)| *n == name) {
+        if self.headers.find(&name, |_| true).is_some() {
             self.headers.to_mut().retain(|(n, _)| *n != name);
         }
     }
@@ -453,15 +480,14 @@ impl Response {
 
     /// Whether the application wants this response to be the connection's last.
     pub(crate) fn wants_close(&self) -> bool {
-        let fields = self.headers.iter().filter(|(name, _)| *name == CONNECTION);
-        let mut options = fields.flat_map(|(_, value)| members(value.as_bytes()));
-        options.any(|option| option.eq_ignore_ascii_case(b"close"))
+        let says_so = |value: &[u8]| members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
+        self.headers.find(&CONNECTION, says_so).is_some()
     }
 
     /// The `Content-Length` that the application set itself; `Err` if it is none.
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
-        let (_, value) = self.headers.iter().find(|(name, _)| *name == CONTENT_LENGTH)?;
-        Some(value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(()))
+        let value = self.headers.find(&CONTENT_LENGTH, |_| true)?;
+        Some(content_length(value).ok_or(()))
     }
 }
 

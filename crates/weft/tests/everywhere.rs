@@ -410,6 +410,66 @@ fn fields_of_responses_cannot_break_out() {
 }
 
 #[test]
+fn fields_that_come_from_another_message() {
+    async fn app(request: Request) -> Response {
+        let own = |name: &'static str| HeaderName::from_static(name);
+        let names = [&b"x-a"[..], b"date", b"server"];
+        let theirs = request
+            .headers()
+            .filter(|name, _| names.iter().any(|it| it.eq_ignore_ascii_case(name)));
+        let mut response = Response::body("ok").with_headers(theirs.clone());
+        match request.path() {
+            "/more" => response
+                .with_header(header::VIA, "1.1 a")
+                .with_value(header::VIA, HeaderValue::from_static("1.1 b")),
+            "/behind" => Response::body("ok").with_header(own("x-a"), "0").with_headers(theirs),
+            "/set" => {
+                response.set_header(own("x-a"), "3");
+                response
+            }
+            "/removed" => {
+                response.remove_header(own("x-a"));
+                response
+            }
+            "/seen" => {
+                let seen = response.header("X-A").cloned();
+                let response = response.with_header(own("x-a"), "3").with_headers(theirs);
+                response.with_header(own("x-seen"), seen.unwrap())
+            }
+            _ => response,
+        }
+    }
+    everywhere(async |via| {
+        let site = via.serve(app);
+        for (target, values, vias) in [
+            ("/", &["1", "2"][..], &[][..]),
+            ("/more", &["1", "2"], &["1.1 a", "1.1 b"]),
+            ("/behind", &["0", "1", "2"], &[]),
+            ("/set", &["3"], &[]),
+            ("/removed", &[], &[]),
+            ("/seen", &["1", "2", "3", "1", "2"], &[]),
+        ] {
+            let ask = Ask::get(target).field("x-a", "1").field("x-a", "2");
+            let ask = ask.field("date", "then").field("server", "theirs").field("x-b", "no");
+            let mut client = site.client().await;
+            let reply = client.ask(ask).await;
+            let all = |name| {
+                let values = reply.fields.get_all(name).iter();
+                values.map(|value| value.to_str().unwrap()).collect::<Vec<_>>()
+            };
+            assert_eq!(reply.text(), "ok", "{target}");
+            assert_eq!((all("x-a"), all("via")), (values.to_vec(), vias.to_vec()), "{target}");
+            // "/seen" has them twice.
+            assert_eq!(all("date")[0], "then", "{target}");
+            assert_eq!(all("server")[0], "theirs", "{target}");
+            assert_eq!(reply.field("x-seen"), (target == "/seen").then_some("1"), "{target}");
+            assert_eq!(reply.field("x-b"), None, "{target}");
+        }
+        site.stop().await;
+    });
+}
+
+#[test]
 fn trailers_that_frame_a_message_do_no_harm() {
     async fn app(request: Request) -> Response {
         let name: HeaderName = request.path()[1..].parse().unwrap();
@@ -516,7 +576,8 @@ fn heads_that_are_too_large_are_refused() {
             ((0..101).fold(Ask::get("/"), |ask, n| ask.field("x", n.to_string())), 431),
             ((0..90).fold(Ask::get("/"), |ask, n| ask.field("x", n.to_string())), 200),
         ] {
-            let reply = site.client().await.ask(ask).await;
+            let mut client = site.client().await;
+            let reply = client.ask(ask).await;
             assert_eq!(reply.status, status);
             assert_eq!(ok.get("/").await.text(), "ok");
         }
@@ -926,6 +987,28 @@ fn early_hints_come_before_the_response() {
         let mut client = site.client().await;
         assert_eq!(client.get("/slow").await.text(), "ok");
         assert_eq!(client.get_anew("/fast").await.text(), "ok");
+        site.stop().await;
+    });
+}
+
+#[test]
+fn interim_responses_of_an_application() {
+    async fn app(request: Request) -> Response {
+        request.early_hints(["</a>"]);
+        // Of these, 100 and 101 are not the application's, and 200 is none.
+        for status in [102, 100, 103, 101, 199, 200] {
+            let interim = Response::new(StatusCode::from_u16(status).unwrap());
+            let interim = interim.with_header(header::LINK, status.to_string());
+            request.interim(interim.with_header(header::CONTENT_LENGTH, "5"));
+        }
+        Response::text("ok")
+    }
+    everywhere(async |via| {
+        let site = via.serve(app);
+        let (came, reply) = site.ask_step_by_step(Ask::get("/"), "").await;
+        let expected = [(103, "</a>"), (102, "102"), (103, "103"), (199, "199")];
+        assert_eq!(came, expected.map(|(status, link)| (status, vec![link.to_owned()])));
+        assert_eq!((reply.status, reply.text()), (200, "ok"));
         site.stop().await;
     });
 }

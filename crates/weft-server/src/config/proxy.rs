@@ -81,7 +81,7 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         tunnel_timeout,
         "",
         time,
-        "how long a WebSocket or another tunnel may be silent both ways"
+        "how long a WebSocket or another tunnel may be silent both ways, and a stream of events"
     ),
     limit!(max_connections, "", count 1..=MOST,
         "the most connections of one worker to one upstream"),
@@ -92,8 +92,8 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         "the most connections that one worker keeps to one upstream while they are not used"),
     limit!(keep_alive_timeout, "", time, "how long they are kept"),
     limit!(max_body_bytes, "", size 0..=u64::MAX, "the largest body of a request; larger: 413"),
-    limit!(max_response_head_bytes, "", size 8_192..=1 << 20,
-        "the largest head of a response; larger: 502"),
+    limit!(max_response_head_bytes, "", size 8_192..=65_535,
+        "the largest head of a response, with interim ones before it; larger: 502"),
     limit!(max_retries, "", count 0..=10,
         "how often a request is tried once more, if that is safe"),
     limit!(max_failures, "", count 1..=1_000,

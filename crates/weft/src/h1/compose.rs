@@ -7,15 +7,13 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::framing::Outgoing;
-use crate::fields::Field;
+use crate::fields::ToWrite;
 
 /// What there is to say in the head of a response.
 pub(crate) struct Head<'a> {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
-    pub(crate) fields: &'a [Field],
-    /// Lines of further fields, none of which the engine has a say in.
-    pub(crate) lines: &'a [u8],
+    pub(crate) fields: ToWrite<'a>,
     pub(crate) framing: Outgoing,
     pub(crate) keep_alive: bool,
     /// The lines `date` and `server`, each with its CRLF.
@@ -31,7 +29,8 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
     let mut date = head.date;
     let mut server = head.server;
     let mut length = STATUS_LINE.len() + REASON_ROOM + FRAMING_ROOM + CLOSE.len();
-    for (name, value) in head.fields {
+    let ToWrite { passed, list, lines } = &head.fields;
+    for (name, value) in *list {
         if *name == DATE {
             date = b"";
         } else if *name == SERVER {
@@ -39,7 +38,15 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
         }
         length += name.as_str().len() + value.len() + 4;
     }
-    out.reserve(length + head.lines.len() + date.len() + server.len());
+    for (name, value) in passed.iter().flat_map(|headers| headers.iter_bytes()) {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"date") => date = b"",
+            6 if name.eq_ignore_ascii_case(b"server") => server = b"",
+            _ => {}
+        }
+        length += name.len() + value.len() + 4;
+    }
+    out.reserve(length + lines.len() + date.len() + server.len());
 
     status_line(out, head.status);
     out.extend_from_slice(date);
@@ -50,14 +57,40 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
         (Version::HTTP_10, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
         (_, true) => {}
     }
-    for (name, value) in head.fields {
-        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && *name != CONNECTION {
+    fields(out, &head.fields);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of an interim response.
+pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, of: &ToWrite<'_>) {
+    status_line(out, status);
+    fields(out, of);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the lines of fields, but of those that are ours alone.
+fn fields(out: &mut Vec<u8>, ToWrite { passed, list, lines }: &ToWrite<'_>) {
+    for (name, value) in passed.iter().flat_map(|headers| headers.iter_bytes()) {
+        let is_ours = match name.len() {
+            10 => name.eq_ignore_ascii_case(b"connection"),
+            14 => name.eq_ignore_ascii_case(b"content-length"),
+            17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+            _ => false,
+        };
+        if !is_ours {
+            line(out, name, value);
+        }
+    }
+    for (name, value) in *list {
+        if !OURS.contains(name) {
             field(out, name, value);
         }
     }
-    out.extend_from_slice(head.lines);
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(lines);
 }
+
+/// Fields that frame a message.
+static OURS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
 const CLOSE: &[u8] = b"connection: close\r\n";
@@ -117,7 +150,7 @@ pub(crate) fn chunk_size(out: &mut Vec<u8>, size: usize) {
 pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING && *name != CONNECTION {
+        if !OURS.contains(name) {
             field(out, name, value);
         }
     }
@@ -126,9 +159,14 @@ pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
 
 /// Appends a field's line.
 pub(crate) fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    out.extend_from_slice(name.as_str().as_bytes());
+    line(out, name.as_str().as_bytes(), value.as_bytes());
+}
+
+#[inline(always)]
+fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -183,8 +221,7 @@ mod tests {
                 &Head {
                     version,
                     status: StatusCode::from_u16(status).unwrap(),
-                    fields: &fields,
-                    lines: b"",
+                    fields: ToWrite { passed: None, list: &fields, lines: b"" },
                     framing,
                     keep_alive,
                     date: b"date: D\r\n",

@@ -95,7 +95,7 @@ pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
 }
 
 /// RFC 9112 §9.3. `close` wins over `keep-alive`.
-fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> bool {
+pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> bool {
     let mut keep = !http_10;
     for option in options {
         if option.eq_ignore_ascii_case(b"close") {

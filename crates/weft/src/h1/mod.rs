@@ -14,6 +14,7 @@
 //!    What the application left of the body is read away, and it begins anew.
 
 pub(crate) mod body;
+pub mod client;
 pub(crate) mod compose;
 pub(crate) mod framing;
 pub(crate) mod incoming;
@@ -27,7 +28,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::header::LINK;
 use http::{Method, Version};
 
 use self::body::Decoder;
@@ -41,7 +41,7 @@ use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::headers::Headers;
 use crate::panic::guarded;
-use crate::request::{Head, Request};
+use crate::request::{Head, Interim, Request};
 use crate::response::Response;
 use crate::settings::Disconnect;
 use crate::worker::Worker;
@@ -335,13 +335,14 @@ impl<A: Application> Busy<'_, A> {
         self.awaits_continue &= !self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// Sends the early hints that the application has left.
+    /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
-        let hints = self.conn.shared.take_hints();
-        if !hints.is_empty() && self.interim {
-            let mut interim = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
-            hints.iter().for_each(|value| compose::field(&mut interim, &LINK, value));
-            interim.extend_from_slice(b"\r\n");
+        let waiting = self.conn.shared.take_interim();
+        if !waiting.is_empty() && self.interim {
+            let mut interim = Vec::new();
+            for Interim { status, fields } in &waiting {
+                compose::interim_head(&mut interim, *status, &fields.to_write());
+            }
             self.send_interim(&interim);
         }
     }

@@ -244,7 +244,7 @@ impl Head {
 
 impl Known {
     #[inline]
-    fn note(&mut self, name: &[u8], value: Span) {
+    pub(super) fn note(&mut self, name: &[u8], value: Span) {
         let slot = match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
             6 if name.eq_ignore_ascii_case(b"expect") => &mut self.expect,
@@ -291,7 +291,8 @@ fn wrong_target(b: u8) -> &'static str {
     }
 }
 
-enum Line<'a> {
+/// What stands at the start of a line.
+pub(super) enum Line<'a> {
     /// A field, its name, and where the next line starts.
     Field(Field, &'a [u8], usize),
     /// The empty line, and what follows it.
@@ -302,7 +303,7 @@ enum Line<'a> {
 /// `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
 /// within `limit`.
 #[inline(always)]
-fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
+pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
     let line = &input[start..];
     match line {
         [b'\r', b'\n', ..] => return Ok(Line::End(start + 2)),
@@ -374,7 +375,7 @@ fn target_too_long() -> Refusal {
 }
 
 #[cold]
-fn head_too_large() -> Refusal {
+pub(super) fn head_too_large() -> Refusal {
     Refusal(ErrorKind::HeadTooLarge, "the head is too large")
 }
 

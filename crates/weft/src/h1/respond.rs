@@ -96,15 +96,13 @@ impl<A: Application> Busy<'_, A> {
             && self.input_is_bounded()
             && !response.wants_close()
             && !self.worker.draining();
-        let (fields, lines) = response.headers.to_write();
         let writer = &mut self.conn.writer;
         compose::head(
             &mut writer.out,
             &compose::Head {
                 version: exchange.head.version(),
                 status: response.status,
-                fields,
-                lines,
+                fields: response.headers.to_write(),
                 framing,
                 keep_alive: exchange.keep_alive,
                 date: &self.worker.date.line(),
@@ -138,14 +136,16 @@ impl<A: Application> Busy<'_, A> {
             let reason = "a connection is handed over only when the request's body is read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
         }
-        let is_tunnel = response.status != StatusCode::SWITCHING_PROTOCOLS;
+        let mut fields = response.headers.to_write();
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            fields.lines = b"connection: upgrade\r\n";
+        }
         compose::head(
             &mut self.conn.writer.out,
             &compose::Head {
                 version: Version::HTTP_11,
                 status: response.status,
-                fields: &response.headers,
-                lines: if is_tunnel { b"" } else { b"connection: upgrade\r\n" },
+                fields,
                 framing: Outgoing::Bodiless,
                 keep_alive: true,
                 date: &self.worker.date.line(),
@@ -250,8 +250,7 @@ impl<A: Application> Busy<'_, A> {
             &compose::Head {
                 version: Version::HTTP_11,
                 status: response.status,
-                fields: &response.headers,
-                lines: b"",
+                fields: response.headers.to_write(),
                 framing: Outgoing::Sized(bytes.len() as u64),
                 keep_alive: false,
                 date: &self.worker.date.line(),

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use ::h2::RecvStream;
 use ::h2::server::SendResponse;
 use bytes::Bytes;
-use http::header::LINK;
 use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 
@@ -26,7 +25,7 @@ use crate::panic::{guard, guarded};
 use crate::payload;
 use crate::range::random_boundary;
 use crate::representation::{self, Moment};
-use crate::request::{Head, Peer, Request, Shared};
+use crate::request::{Head, Interim, Peer, Request, Shared};
 use crate::response::{Payload, Response};
 use crate::settings::Disconnect;
 use crate::upgrade::{self, Upgrade, Upgraded};
@@ -209,13 +208,10 @@ impl<'a, A: Application> Exchange<'a, A> {
         }
     }
 
-    /// Sends the early hints that the application has left.
+    /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
-        let hints = self.shared.take_hints();
-        if !hints.is_empty() {
-            self.send_interim(StatusCode::EARLY_HINTS, |fields| {
-                fields.extend(hints.into_iter().map(|link| (LINK, link)));
-            });
+        for Interim { status, fields } in self.shared.take_interim() {
+            self.send_interim(status, |map| response::add_sendable(map, &fields));
         }
     }
 

@@ -15,6 +15,7 @@ use http_body::Body as _;
 use crate::body::{Body, wrong_length};
 use crate::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fields::Fields;
 use crate::panic::guarded;
 use crate::response::Response;
 use crate::worker::Worker;
@@ -63,6 +64,12 @@ pub(super) fn head<A>(
         fields.append(CONTENT_LENGTH, length.into());
     }
     head
+}
+
+/// Adds the fields of an interim response, as far as they can be sent.
+pub(super) fn add_sendable(map: &mut HeaderMap, fields: &Fields) {
+    let sendable = fields.iter().filter(|(name, _)| !NOT_SENT.contains(name));
+    sendable.for_each(|(name, value)| _ = map.append(name, value.clone()));
 }
 
 /// The head after which a stream is somebody else's. What is 101 over HTTP/1 is 200 here

@@ -132,7 +132,8 @@ impl Log {
         }
         entry.end = End::Whole;
         entry.bytes = if bodiless { 0 } else { response.length().unwrap_or(0) };
-        self.write(&entry, &response.headers);
+        let fields = if self.format.has_response_fields() { &*response.headers } else { &[] };
+        self.write(&entry, fields);
         response
     }
 }

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
 
 use super::failure::Failure;

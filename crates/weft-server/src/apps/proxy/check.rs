@@ -1,16 +1,20 @@
 //! Active checks: upstreams are asked from time to time how they are.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 
-use hyper::client::conn::http1::Builder;
-use hyper::header::{HOST, USER_AGENT};
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use weft::client::HeadReader;
+use weft::{Method, StatusCode};
 
+use super::fields::push_field;
 use super::settings::Check;
-use super::upload::RequestBody;
 use super::upstream::Upstream;
+use super::wire::INPUT_BYTES;
+
+/// The largest head of an answer, in bytes.
+const MOST_HEAD_BYTES: usize = 32 << 10;
 
 /// Asks one upstream, again and again, as long as anybody has it.
 pub(super) async fn watch(upstream: Weak<Upstream>, check: Arc<Check>) {
@@ -36,25 +40,30 @@ pub(super) async fn watch(upstream: Weak<Upstream>, check: Arc<Check>) {
 
 /// Whether it answers as it should.
 async fn ask(upstream: &Upstream, check: &Check) -> bool {
-    let target = format!("{}{}", upstream.url.path, check.path);
-    let request = Request::builder()
-        .method(Method::GET)
-        .uri(target)
-        .header(HOST, &upstream.url.authority)
-        .header(USER_AGENT, "weft")
-        .body(RequestBody::Empty);
-    let Ok(request) = request else { return false };
-    let Ok(stream) = upstream.connect(check.timeout).await else { return false };
-    let Ok((mut sender, driver)) = Builder::new().handshake(TokioIo::new(stream)).await else {
-        return false;
-    };
-    let answer = async {
-        let status = sender.send_request(request).await.ok()?.status().as_u16();
-        Some(check.status.map_or((200..400).contains(&status), |wanted| status == wanted))
-    };
-    tokio::select! {
-        answer = answer => answer.unwrap_or(false),
-        // The answer may have come with the connection's end, and is looked at then.
-        () = async { drop(driver.await); std::future::pending().await } => false,
+    let status = status(upstream, check).await.map(|status| status.as_u16());
+    status.is_some_and(|status| {
+        check.status.map_or((200..400).contains(&status), |wanted| status == wanted)
+    })
+}
+
+async fn status(upstream: &Upstream, check: &Check) -> Option<StatusCode> {
+    let url = &upstream.url;
+    let mut text = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
+    push_field(&mut text, b"host", url.authority.as_bytes());
+    push_field(&mut text, b"user-agent", b"weft");
+    text.extend_from_slice(b"connection: close\r\n\r\n");
+    let mut wire = upstream.connect(check.timeout).await.ok()?;
+    wire.write_all(&text).await.ok()?;
+    wire.flush().await.ok()?;
+    let mut heads = HeadReader::new(MOST_HEAD_BYTES);
+    loop {
+        match heads.read(&mut wire.input, &Method::GET).ok()? {
+            Some(head) if head.status.is_informational() => {}
+            Some(head) => return Some(head.status),
+            None => match poll_fn(|cx| wire.poll_fill(cx, INPUT_BYTES)).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return None,
+            },
+        }
     }
 }

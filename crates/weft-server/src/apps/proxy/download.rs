@@ -1,68 +1,132 @@
 //! The body of a response on its way from an upstream to the client.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep, sleep};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use weft::client::{BodyReader, Head, Piece};
 use weft::{Error, ErrorKind};
 
 use super::pool::Lease;
 use super::response;
-use super::upload::Upload;
+use super::upload::{Turn, Upload};
+
+/// How much is asked for at once: a little, and more as long as all of it comes.
+const LEAST_ROOM: usize = 8 << 10;
+const MOST_ROOM: usize = 64 << 10;
 
 /// A body that holds the connection which it comes from: at its end the next request may have
 /// it, and if it is dropped before, the connection closes.
 pub(super) struct Download {
-    incoming: Incoming,
+    body: BodyReader,
+    /// `None` when it is over.
     lease: Option<Lease>,
-    upload: Option<Arc<Upload>>,
+    /// Whether another response can come over the connection.
+    keep_alive: bool,
+    /// What is still to come of the request.
+    upload: Option<Box<Upload>>,
     patience: Duration,
-    clock: Clock,
-}
-
-/// How long the upstream has been silent.
-enum Clock {
-    /// It never was.
-    None,
-    Stopped(Pin<Box<Sleep>>),
-    Running(Pin<Box<Sleep>>),
+    room: usize,
+    /// Why no more of it comes.
+    failure: Option<Error>,
 }
 
 impl Download {
+    /// A body that has such a head.
     pub(super) fn new(
-        incoming: Incoming,
+        head: &Head,
         lease: Lease,
-        upload: Option<Arc<Upload>>,
+        upload: Option<Box<Upload>>,
         patience: Duration,
     ) -> Download {
-        let mut download =
-            Download { incoming, lease: Some(lease), upload, patience, clock: Clock::None };
-        download.look_for_end();
-        download
+        Download {
+            body: BodyReader::new(head.length),
+            lease: Some(lease),
+            keep_alive: head.keep_alive,
+            upload,
+            patience,
+            room: LEAST_ROOM,
+            failure: None,
+        }
     }
 
-    /// Gives the connection back if the response is through, and the request too: what is still
-    /// to come of that, nobody wants.
-    fn look_for_end(&mut self) {
-        if self.incoming.is_end_stream()
-            && let Some(lease) = self.lease.take()
-            && self.upload.as_ref().is_none_or(|upload| upload.is_done())
+    /// The same, for events: they come when something happens, which may be seldom.
+    pub(super) fn with_patience(self, patience: Duration) -> Download {
+        Download { patience, ..self }
+    }
+
+    /// All of the body, if that has come already. Nothing of it is left here then, and the
+    /// connection is given back.
+    pub(super) fn all_at_hand(&mut self) -> Option<Bytes> {
+        let length = self.body.length()?;
+        let input = &mut self.lease.as_mut()?.wire.input;
+        if (input.len() as u64) < length {
+            return None;
+        }
+        let bytes = match self.body.read(input) {
+            Ok(Piece::Data(bytes)) => bytes,
+            _ => Bytes::new(),
+        };
+        self.end();
+        Some(bytes)
+    }
+
+    /// The next piece, as far as it has come; `None` at the end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, String>> {
+        let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
+        let wire = &mut lease.wire;
+        if let Some(upload) = &mut self.upload
+            && let Poll::Ready(Err(_)) = upload.poll(cx, wire)
         {
+            // The response may be whole all the same, but it is the last.
+            upload.stop();
+        }
+        loop {
+            let piece = match self.body.read(&mut wire.input) {
+                Ok(Piece::Data(data)) => Some(Frame::data(data)),
+                Ok(Piece::Trailers(fields)) => Some(Frame::trailers(response::trailers(&fields))),
+                Ok(Piece::End) => None,
+                Ok(Piece::Wait) => match wire.poll_fill(cx, self.room) {
+                    Poll::Ready(Ok(0)) if self.body.may_end() => None,
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(cut(&"it ended"))),
+                    Poll::Ready(Ok(bytes)) => {
+                        self.room = if bytes < self.room { LEAST_ROOM } else { MOST_ROOM };
+                        continue;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(cut(&error))),
+                    Poll::Pending => {
+                        // It may be silent because it waits for more of the request.
+                        let turn = self.upload.as_mut().map(|upload| upload.turn().0);
+                        if turn == Some(Turn::Client) {
+                            wire.clock.stop();
+                            return Poll::Pending;
+                        }
+                        let silence = wire.clock.poll_over(self.patience, cx);
+                        return silence
+                            .map(|()| Err("it is silent in the middle of a body".into()));
+                    }
+                },
+                Err(error) => return Poll::Ready(Err(cut(&error))),
+            };
+            wire.clock.stop();
+            return Poll::Ready(Ok(piece));
+        }
+    }
+
+    /// Gives the connection back if it can be used again: if the request is through, too. What is
+    /// still to come of that, nobody wants.
+    fn end(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        if self.keep_alive && self.upload.as_ref().is_none_or(|upload| upload.is_whole()) {
             lease.give_back();
         }
     }
+}
 
-    fn fail(&mut self, reason: String) -> Error {
-        if let Some(lease) = self.lease.take() {
-            lease.upstream().failed(&reason);
-            let reason = format!("the upstream {}: {reason}", lease.upstream());
-            return Error::new(ErrorKind::ServiceFailed, reason);
-        }
-        Error::new(ErrorKind::ServiceFailed, reason)
-    }
+fn cut(why: &dyn std::fmt::Display) -> String {
+    format!("the body was cut: {why}")
 }
 
 impl Body for Download {
@@ -73,73 +137,36 @@ impl Body for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = &mut *self;
-        match Pin::new(&mut this.incoming).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                this.clock.stop();
-                let frame = match frame.into_trailers() {
-                    Ok(trailers) => Frame::trailers(response::trailers(trailers)),
-                    Err(frame) => frame,
-                };
-                this.look_for_end();
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => {
-                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-                let cause = cause.unwrap_or_default();
-                Poll::Ready(Some(Err(this.fail(format!("the body was cut: {error}{cause}")))))
-            }
-            Poll::Ready(None) => {
-                // What hyper reads to the end of a connection ends here and not before.
-                if let Some(lease) = this.lease.take()
-                    && this.upload.as_ref().is_none_or(|upload| upload.is_done())
-                {
-                    lease.give_back();
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        match ready!(self.poll_piece(cx)) {
+            Ok(piece) => {
+                if piece.is_none() || self.body.length() == Some(0) {
+                    self.end();
                 }
-                Poll::Ready(None)
+                Poll::Ready(piece.map(Ok))
             }
-            Poll::Pending => {
-                if this.clock.poll_over(this.patience, cx).is_pending() {
-                    return Poll::Pending;
-                }
-                Poll::Ready(Some(Err(this.fail("it is silent in the middle of a body".to_owned()))))
+            Err(reason) => {
+                self.failure = self.lease.take().map(|lease| {
+                    lease.upstream().failed(&reason);
+                    let reason = format!("the upstream {}: {reason}", lease.upstream());
+                    Error::new(ErrorKind::ServiceFailed, reason)
+                });
+                // While nothing new is to be had, what has come is sent: of a response that fails
+                // before it has begun the engine would make one of its own.
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.failure.is_none() && (self.lease.is_none() || self.body.length() == Some(0))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
-}
-
-impl Clock {
-    /// Runs on, or begins to.
-    fn poll_over(&mut self, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let mut sleep = match std::mem::replace(self, Clock::None) {
-            Clock::None => Box::pin(sleep(patience)),
-            Clock::Stopped(mut stopped) => {
-                // A time too far away is none.
-                if let Some(end) = Instant::now().checked_add(patience) {
-                    stopped.as_mut().reset(end);
-                }
-                stopped
-            }
-            Clock::Running(running) => running,
-        };
-        let over = sleep.as_mut().poll(cx);
-        *self = Clock::Running(sleep);
-        over
-    }
-
-    fn stop(&mut self) {
-        *self = match std::mem::replace(self, Clock::None) {
-            Clock::Running(sleep) => Clock::Stopped(sleep),
-            other => other,
-        };
+        self.body.length().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

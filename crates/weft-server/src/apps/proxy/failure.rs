@@ -9,13 +9,12 @@ use weft::{Error, ErrorKind, Response, StatusCode, header};
 pub(super) enum Failure {
     /// No connection could be made.
     Unreachable(io::Error),
-    /// What came was no response, or came to an end too soon.
-    BadAnswer(hyper::Error),
-    /// A connection that was kept ended before anything came: the upstream may close it when it
-    /// likes.
-    Stale(hyper::Error),
-    /// It was a response, but one that makes no sense.
-    Senseless(&'static str),
+    /// The connection ended before anything of a response had come.
+    Broken(io::Error),
+    /// The same on a connection that was kept: the upstream may close it when it likes.
+    Stale(io::Error),
+    /// What came was no response, or one that makes no sense.
+    BadAnswer(String),
     /// It did not come in time.
     TooSlow,
     /// All upstreams are out.
@@ -31,10 +30,7 @@ impl Failure {
     pub(super) fn is_upstreams(&self) -> bool {
         matches!(
             self,
-            Failure::Unreachable(_)
-                | Failure::BadAnswer(_)
-                | Failure::Senseless(_)
-                | Failure::TooSlow
+            Failure::Unreachable(_) | Failure::Broken(_) | Failure::BadAnswer(_) | Failure::TooSlow
         )
     }
 
@@ -44,9 +40,9 @@ impl Failure {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Failure::Unreachable(_)
-            | Failure::BadAnswer(_)
+            | Failure::Broken(_)
             | Failure::Stale(_)
-            | Failure::Senseless(_) => StatusCode::BAD_GATEWAY,
+            | Failure::BadAnswer(_) => StatusCode::BAD_GATEWAY,
             Failure::TooSlow => StatusCode::GATEWAY_TIMEOUT,
             Failure::NoneUp | Failure::Full => StatusCode::SERVICE_UNAVAILABLE,
             Failure::Client(_) => StatusCode::BAD_REQUEST,
@@ -58,13 +54,8 @@ impl Failure {
         match self {
             Failure::Client(error) => error.reason().to_owned(),
             Failure::Unreachable(error) => format!("cannot connect: {error}"),
-            Failure::BadAnswer(error) | Failure::Stale(error) => {
-                match std::error::Error::source(error) {
-                    Some(source) => format!("no valid answer: {error}: {source}"),
-                    None => format!("no valid answer: {error}"),
-                }
-            }
-            Failure::Senseless(why) => format!("no valid answer: {why}"),
+            Failure::Broken(error) | Failure::Stale(error) => format!("no answer: {error}"),
+            Failure::BadAnswer(why) => format!("no valid answer: {why}"),
             Failure::TooSlow => "it did not answer in time".to_owned(),
             Failure::NoneUp => "none is up".to_owned(),
             Failure::Full => "too many requests are under way".to_owned(),

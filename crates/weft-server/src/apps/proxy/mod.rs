@@ -4,60 +4,61 @@
 //!
 //! 1. `balance` chooses an upstream among those that are up (`health`).
 //! 2. `pool` gives the request a connection for itself: one that is kept, or a new one. The
-//!    connections belong to the worker; hyper drives each in a task of its own.
-//! 3. `request` builds a head from what was understood of the client's. The body follows as the
-//!    client sends it (`upload`).
+//!    connections belong to the worker; a `wire` is what one is made of.
+//! 3. `request` writes a head from what was understood of the client's. The body follows as the
+//!    client sends it (`upload`), and `exchange` waits for the head of the response, which the
+//!    library's `weft::client` reads. All of that happens in the task of the request: no other
+//!    stands between the client and the upstream.
 //! 4. What goes wrong before anything of a response has come may be tried once more. Otherwise
 //!    the client gets a page (`failure`).
 //! 5. `response` passes the head back, `download` the body as it comes; at its end the connection
 //!    returns to the pool. After a 101 `tunnel` has both connections.
 
+mod addresses;
 mod balance;
 mod check;
+mod clock;
 mod download;
+mod exchange;
 mod failure;
+mod fields;
 mod forwarded;
 mod health;
-mod interim;
-mod order;
+mod hops;
 mod pool;
 mod request;
 mod response;
 mod settings;
 mod tls;
+mod trouble;
 mod tunnel;
 mod upload;
 mod upstream;
 mod url;
+mod wire;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hyper::Request as Message;
-use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_LENGTH, UPGRADE};
-use tokio::time::{sleep, timeout};
+use weft::client::Head;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use self::balance::Candidate;
 use self::download::{Download, Unsaid};
+use self::exchange::Order;
 use self::failure::Failure;
 use self::health::{Health, Terms};
-use self::order::{Failed, Order};
+use self::hops::Via;
 use self::pool::{Lease, Pool};
-use self::request::Wants;
+use self::request::{Destination, Wants};
 pub(crate) use self::settings::{Balance, Check, Host, Settings};
-use self::upload::{RequestBody, Turn, Upload};
+use self::trouble::Seldom;
+use self::upload::Upload;
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
-
-/// How long an upstream may think about `Expect: 100-continue`. Many do not know it and wait for
-/// the body (RFC 9110 §10.1.1).
-const GO_AHEAD: Duration = Duration::from_secs(1);
 
 /// An application that passes requests on. A clone has connections of its own, as each worker
 /// should have; what is known of the upstreams' health is shared.
@@ -73,6 +74,9 @@ struct Shared {
     upstreams: Vec<Arc<Upstream>>,
     /// The first request starts the checks, as there is an event loop then.
     is_checked: AtomicBool,
+    /// There is nobody to pass requests on to.
+    drought: Seldom,
+    via: Option<Via>,
 }
 
 impl Proxy {
@@ -96,9 +100,13 @@ impl Proxy {
         };
         let upstreams: Vec<_> =
             settings.upstreams.iter().map(upstream).collect::<Result<_, String>>()?;
-        let settings = Arc::new(settings);
-        let is_checked = AtomicBool::new(false);
-        Ok(Proxy::with_own_pools(Arc::new(Shared { settings, upstreams, is_checked })))
+        Ok(Proxy::with_own_pools(Arc::new(Shared {
+            via: Via::new(&settings.via),
+            settings: Arc::new(settings),
+            upstreams,
+            is_checked: AtomicBool::new(false),
+            drought: Seldom::default(),
+        })))
     }
 
     fn with_own_pools(shared: Arc<Shared>) -> Proxy {
@@ -109,45 +117,55 @@ impl Proxy {
 
     /// Passes a request on until there is a response.
     async fn pass_on(&self, mut request: Request) -> Response {
+        let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
             // RFC 9110 §9.3.6: who asks for that takes us for another kind of proxy.
             return StatusCode::NOT_IMPLEMENTED.into();
         }
+        if let Some(response) = hops::turn_back(&request, self.shared.via.as_ref()) {
+            return response;
+        }
         let mut body = std::mem::take(request.body());
-        body.set_limit(self.shared.settings.max_body_bytes);
+        body.set_limit(settings.max_body_bytes);
         let length = body.length();
         let wants = Wants::of(&request, length);
-        let upload = (length != Some(0))
-            .then(|| Arc::new(if wants.go_ahead { Upload::held() } else { Upload::default() }));
-        let mut unsent = match &upload {
-            Some(upload) => RequestBody::Streamed(body, upload.clone()),
-            None => RequestBody::Empty,
-        };
-        let order = Order { request, wants, length, upload };
+        let upload = (length != Some(0)).then(|| Box::new(Upload::new(body, wants.go_ahead)));
+        let mut order = Order { request, wants, length, upload };
         let mut tried = Vec::new();
         loop {
             let Some(index) = self.choose(&tried) else {
+                self.shared.drought.tell("a request has no upstream: none is up");
                 return Failure::NoneUp.into_response(None);
             };
             let pool = &self.pools[index];
-            let failed = match self.attempt(pool, &order, unsent, !tried.is_empty()).await {
+            let failure = match self.attempt(pool, &mut order, !tried.is_empty()).await {
                 Ok(response) => return response,
-                Err(failed) => failed,
+                Err(failure) => failure,
             };
-            let Failed { failure, message } = failed;
-            if failure.is_upstreams() {
-                pool.upstream.failed(&failure.reason());
+            match &failure {
+                Failure::Full => pool.upstream.was_full(),
+                failure if failure.is_upstreams() => pool.upstream.failed(&failure.reason()),
+                _ => {}
             }
             tried.push(index);
-            unsent = match message {
-                Some(body) if tried.len() <= self.shared.settings.max_retries => body,
-                _ => return failure.into_response(Some(&pool.upstream)),
+            let may_repeat = match failure {
+                // Nothing of it was sent.
+                Failure::Unreachable(_) => true,
+                Failure::Broken(_) | Failure::Stale(_) => order.can_be_repeated(),
+                // Whoever has room was chosen first, if it is that.
+                _ => false,
             };
+            if !may_repeat || tried.len() > settings.max_retries {
+                return failure.into_response(Some(&pool.upstream));
+            }
         }
     }
 
     fn choose(&self, tried: &[usize]) -> Option<usize> {
         let count = self.pools.len();
+        if count == 1 && !self.pools[0].upstream.health.is_sick() {
+            return Some(0);
+        }
         let now = Instant::now();
         let candidate = |index: usize| {
             let pool = &self.pools[index];
@@ -166,148 +184,73 @@ impl Proxy {
         Some(chosen)
     }
 
-    /// Sends a request over one connection and waits for the head of the response.
+    /// Sends a request over one connection and makes the client's response of what comes.
     async fn attempt(
         &self,
         pool: &Arc<Pool>,
-        order: &Order,
-        body: RequestBody,
+        order: &mut Order,
         fresh: bool,
-    ) -> Result<Response, Failed> {
+    ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        let Order { request, wants, length, .. } = order;
-        let head = match request::rebuild(request, wants, *length, &pool.upstream.url, settings) {
-            Ok(head) => head,
-            Err(error) => return Err(Failed::for_good(Failure::Client(error))),
+        let mut lease = pool.lease(fresh).await?;
+        let Order { request, wants, length, .. } = &*order;
+        let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
+        let (out, to) = (lease.wire.gathered(), Destination { upstream, settings, via });
+        if let Err(error) = request::compose(out, request, wants, *length, &to) {
+            out.clear();
+            lease.give_back();
+            return Err(Failure::Client(error));
+        }
+        let head = exchange::run(&mut lease, order, settings).await?;
+        let response = match head.status {
+            StatusCode::SWITCHING_PROTOCOLS => self.hand_over(lease, order, &head)?,
+            _ => self.pass_back(lease, order, &head)?,
         };
-        let mut lease = match pool.lease(fresh).await {
-            Ok(lease) => lease,
-            // Whoever has room was chosen first.
-            Err(Failure::Full) => return Err(Failed::for_good(Failure::Full)),
-            Err(failure) => return Err(Failed { failure, message: Some(body) }),
-        };
-        let answer = match self.exchange(&mut lease, order, head.map(|()| body)).await {
-            Ok(answer) => answer,
-            Err(failed) => return Err(failed.over(&lease, order)),
-        };
-        let response = self.pass_back(lease, order, answer).await.map_err(Failed::for_good)?;
         pool.upstream.succeeded();
         Ok(response)
     }
 
-    async fn exchange(
-        &self,
-        lease: &mut Lease,
-        order: &Order,
-        mut message: Message<RequestBody>,
-    ) -> Result<hyper::Response<Incoming>, Failed> {
-        let settings = &self.shared.settings;
-        let interim = order.listen_for_interim(&mut message);
-        let mut answer = pin!(lease.sender().try_send_request(message));
-        let mut clock = pin!(sleep(settings.response_timeout));
-        let mut turn = order.turn();
-        let mut go_ahead = pin!(async {
-            match &order.upload {
-                Some(upload) if order.wants.go_ahead => {
-                    sleep(GO_AHEAD).await;
-                    upload.release();
-                }
-                _ => {}
-            }
-            std::future::pending::<()>().await
-        });
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut answer => {
-                    interim.pass_hints(&order.request);
-                    return answer.map_err(|mut error| {
-                        let message = error.take_message().map(Message::into_body);
-                        order.failed(error.into_error(), message)
-                    });
-                }
-                () = interim.news.notified() => interim.pass_hints(&order.request),
-                () = &mut go_ahead => {}
-                () = &mut clock => {
-                    let now = order.turn();
-                    if now == turn && now != Turn::Client {
-                        return Err(Failed::for_good(Failure::TooSlow));
-                    }
-                    turn = now;
-                    clock.set(sleep(settings.response_timeout));
-                }
-            }
-        }
-    }
-
     /// Makes the client's response of the upstream's.
-    async fn pass_back(
-        &self,
-        lease: Lease,
-        order: &Order,
-        answer: hyper::Response<Incoming>,
-    ) -> Result<Response, Failure> {
+    fn pass_back(&self, lease: Lease, order: &mut Order, head: &Head) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.hand_over(lease, order, answer).await;
-        }
-        let (parts, incoming) = answer.into_parts();
-        if let Some(flaw) = response::flaw(&parts) {
-            return Err(Failure::Senseless(flaw));
-        }
-        if let Some(upload) = &order.upload
-            && (parts.status.is_client_error() || parts.status.is_server_error())
+        let mut upload = order.upload.take();
+        if let Some(upload) = &mut upload
+            && (head.status.is_client_error() || head.status.is_server_error())
         {
             // RFC 9112 §9.5: who gets an error ends the body that nobody wants.
             upload.stop();
         }
-        let is_head = *order.request.method() == Method::HEAD;
-        let has_length = parts.headers.contains_key(CONTENT_LENGTH);
-        let upload = order.upload.clone();
-        let body = Download::new(incoming, lease, upload, settings.body_timeout);
-        let response = if !body.is_end_stream() {
-            Response::body(Body::from_http_body(body))
-        } else if is_head && !has_length {
-            Response::body(Body::from_http_body(Unsaid))
-        } else {
-            Response::new(parts.status)
+        let is_unsaid = *order.request.method() == Method::HEAD
+            && head.headers.get_bytes("content-length").is_none();
+        let mut download = Download::new(head, lease, upload, settings.body_timeout);
+        let body = match download.all_at_hand() {
+            Some(_) if is_unsaid => Body::from_http_body(Unsaid),
+            Some(bytes) => bytes.into(),
+            None if response::is_events(head) => {
+                Body::from_http_body(download.with_patience(settings.tunnel_timeout))
+            }
+            None => Body::from_http_body(download),
         };
-        Ok(response::pass_on(parts, response, &settings.via))
+        Ok(response::pass_on(head, Response::body(body), self.shared.via.as_ref()))
     }
 
     /// Connects the two connections that go over to another protocol.
-    async fn hand_over(
-        &self,
-        lease: Lease,
-        order: &Order,
-        mut answer: hyper::Response<Incoming>,
-    ) -> Result<Response, Failure> {
+    fn hand_over(&self, lease: Lease, order: &Order, head: &Head) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        let protocol = answer.headers().get(UPGRADE).cloned();
-        let asked_for = |protocol: &[u8]| {
-            let wanted = order.wants.upgrade.as_ref().map_or(&b""[..], |wanted| wanted.as_bytes());
-            wanted.split(|&b| b == b',').any(|it| it.trim_ascii().eq_ignore_ascii_case(protocol))
+        let asked_for = |protocol: &str| {
+            let wanted = order.wants.upgrade.as_deref().unwrap_or_default().split(|&b| b == b',');
+            wanted.map(<[u8]>::trim_ascii).any(|it| it.eq_ignore_ascii_case(protocol.as_bytes()))
         };
-        let Some(protocol) = protocol.filter(|protocol| asked_for(protocol.as_bytes())) else {
-            return Err(Failure::Senseless("it goes over to what nobody has asked for"));
-        };
-        let Ok(protocol) = protocol.to_str() else {
-            return Err(Failure::Senseless("its protocol is no token"));
-        };
-        let upgrade = hyper::upgrade::on(&mut answer);
-        let upgraded = match timeout(settings.connect_timeout, upgrade).await {
-            Ok(Ok(upgraded)) => upgraded,
-            Ok(Err(error)) => return Err(Failure::BadAnswer(error)),
-            Err(_) => return Err(Failure::TooSlow),
+        let Some(protocol) = head.headers.get("upgrade").filter(|protocol| asked_for(protocol))
+        else {
+            let reason = "it goes over to what nobody has asked for";
+            return Err(Failure::BadAnswer(reason.to_owned()));
         };
         let patience = settings.tunnel_timeout;
         let response = Response::upgrade(protocol, async move |client| {
-            tunnel::run(client, upgraded, patience).await;
-            // The connection counts until here.
-            drop(lease);
+            tunnel::run(client, lease, patience).await;
         });
-        let (parts, _) = answer.into_parts();
-        Ok(response::pass_on(parts, response, &settings.via))
+        Ok(response::pass_on(head, response, self.shared.via.as_ref()))
     }
 
     /// Begins to ask the upstreams how they are, once.

@@ -4,16 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
+use bytes::BytesMut;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::settings::Settings;
-use super::upload::RequestBody;
 use super::upstream::Upstream;
+use super::wire::{INPUT_BYTES, Wire};
 
 /// The mutex is a worker's own, as nobody but bodies that went to another thread shares it.
 pub(super) struct Pool {
@@ -21,7 +19,7 @@ pub(super) struct Pool {
     settings: Arc<Settings>,
     /// One for each connection that may be in use. As a new one is made only where none is idle,
     /// all of them together are not more.
-    places: Arc<Semaphore>,
+    places: Semaphore,
     waiting: AtomicUsize,
     idle: Mutex<Idle>,
 }
@@ -29,37 +27,35 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Idle {
     /// The one that was used last is taken first, so that those which are too many grow old.
-    connections: Vec<(Connection, Instant)>,
+    connections: Vec<(Box<Wire>, Instant)>,
+    /// An idle connection owns no buffer.
+    buffers: Vec<BytesMut>,
     /// A task looks for those that are too old.
     is_swept: bool,
-}
-
-/// A connection that hyper drives in a task of its own. It closes with the value.
-struct Connection {
-    sender: SendRequest<RequestBody>,
-    task: AbortHandle,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// A connection that a request has for itself. It closes with the lease, unless it is
 /// [given back](Lease::give_back).
 pub(super) struct Lease {
-    connection: Connection,
-    pool: Arc<Pool>,
-    place: OwnedSemaphorePermit,
+    pub(super) wire: Box<Wire>,
+    place: Place,
     /// Whether it has served before: the upstream may have closed it in the meantime, which is
     /// not its fault.
     pub(super) is_reused: bool,
 }
 
+/// The right to have a connection.
+struct Place(Arc<Pool>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.places.add_permits(1);
+    }
+}
+
 impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<Settings>) -> Arc<Pool> {
-        let places = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
+        let places = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
         let (waiting, idle) = (AtomicUsize::new(0), Mutex::default());
         Arc::new(Pool { upstream, settings, places, waiting, idle })
     }
@@ -77,77 +73,67 @@ impl Pool {
 
     /// A connection: one that is kept, unless it is to be `fresh`.
     pub(super) async fn lease(self: &Arc<Pool>, fresh: bool) -> Result<Lease, Failure> {
-        let place = match self.places.clone().try_acquire_owned() {
-            Ok(place) => place,
-            Err(_) => self.queue().await?,
-        };
+        match self.places.try_acquire() {
+            Ok(place) => place.forget(),
+            // Boxed, as what is not done at once is large and rare.
+            Err(_) => Box::pin(self.queue()).await?,
+        }
+        let place = Place(self.clone());
         if fresh {
             // One that is kept makes room for it, so that all together stay within the limit.
             drop(self.idle().connections.pop());
-        } else if let Some(connection) = self.take_idle().await {
-            return Ok(Lease { connection, pool: self.clone(), place, is_reused: true });
+        } else if let Some(wire) = self.take_idle() {
+            return Ok(Lease { wire, place, is_reused: true });
         }
-        let connection = self.connect().await?;
-        Ok(Lease { connection, pool: self.clone(), place, is_reused: false })
+        let wire = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
+        let wire = Box::new(wire.map_err(Failure::Unreachable)?);
+        Ok(Lease { wire, place, is_reused: false })
     }
 
-    async fn queue(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    /// Waits for a place, and takes it.
+    async fn queue(&self) -> Result<(), Failure> {
         if self.waiting.load(Relaxed) >= self.settings.max_queued {
             return Err(Failure::Full);
         }
         let _waiting = Waiting::join(&self.waiting);
-        match timeout(self.settings.queue_timeout, self.places.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
+        match timeout(self.settings.queue_timeout, self.places.acquire()).await {
+            Ok(Ok(place)) => {
+                place.forget();
+                Ok(())
+            }
             Ok(Err(_)) | Err(_) => Err(Failure::Full),
         }
     }
 
-    async fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<Box<Wire>> {
+        let mut idle = self.idle();
         loop {
-            let (mut connection, since) = self.idle().connections.pop()?;
-            let is_old = since.elapsed() >= self.settings.keep_alive_timeout;
-            if is_old || connection.sender.is_closed() {
-                continue;
-            }
-            if connection.sender.is_ready() {
-                return Some(connection);
-            }
-            // The task that drives it has not had its turn since the last response.
-            let ready = timeout(self.settings.connect_timeout, connection.sender.ready());
-            if let Ok(Ok(())) = ready.await {
-                return Some(connection);
+            let (mut wire, since) = idle.connections.pop()?;
+            if since.elapsed() < self.settings.keep_alive_timeout && wire.is_quiet() {
+                wire.input = idle.buffers.pop().unwrap_or_default();
+                return Some(wire);
             }
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
-        let stream = self.upstream.connect(self.settings.connect_timeout).await;
-        let stream = stream.map_err(Failure::Unreachable)?;
-        let mut builder = Builder::new();
-        builder.max_buf_size(self.settings.max_response_head_bytes);
-        builder.max_header_size(self.settings.max_response_head_bytes);
-        let shaken = builder.handshake::<_, RequestBody>(TokioIo::new(stream)).await;
-        let (sender, driver) = shaken.map_err(Failure::BadAnswer)?;
-        // What goes wrong is told to the request.
-        let task = tokio::spawn(async move { drop(driver.with_upgrades().await) });
-        Ok(Connection { sender, task: task.abort_handle() })
-    }
-
-    fn keep(self: &Arc<Pool>, connection: Connection) {
-        if connection.sender.is_closed() {
+    fn keep(self: &Arc<Pool>, mut wire: Box<Wire>) {
+        let mut idle = self.idle();
+        if idle.connections.len() >= self.settings.max_idle_connections {
             return;
         }
-        let mut idle = self.idle();
-        if idle.connections.len() < self.settings.max_idle_connections {
-            idle.connections.push((connection, Instant::now()));
-            if !idle.is_swept
-                && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            {
-                idle.is_swept = true;
-                let period = self.settings.keep_alive_timeout / 4;
-                let period = period.clamp(LEAST_PERIOD, MOST_PERIOD);
-                runtime.spawn(sweep(Arc::downgrade(self), period));
-            }
+        // What is left of it, if responses have parts of it, is whole again when they are sent.
+        let buffer = std::mem::take(&mut wire.input);
+        if idle.buffers.len() < MOST_BUFFERS && buffer.capacity() <= INPUT_BYTES {
+            idle.buffers.push(buffer);
+        }
+        idle.connections.push((wire, Instant::now()));
+        if !idle.is_swept
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            idle.is_swept = true;
+            let period = self.settings.keep_alive_timeout / 4;
+            let period = period.clamp(LEAST_PERIOD, MOST_PERIOD);
+            runtime.spawn(sweep(Arc::downgrade(self), period));
         }
     }
 
@@ -156,20 +142,22 @@ impl Pool {
     }
 }
 
+/// How many buffers are kept for connections that are taken.
+const MOST_BUFFERS: usize = 16;
+
 const LEAST_PERIOD: Duration = Duration::from_millis(10);
 const MOST_PERIOD: Duration = Duration::from_secs(60);
 
-/// Closes connections that have not been used for too long, until none is left.
+/// Closes connections that have not been used for too long or have ended, until none is left.
 async fn sweep(pool: Weak<Pool>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
         let most = pool.settings.keep_alive_timeout;
         let mut idle = pool.idle();
-        idle.connections
-            .retain(|(connection, since)| !connection.sender.is_closed() && since.elapsed() < most);
+        idle.connections.retain_mut(|(wire, since)| since.elapsed() < most && wire.is_quiet());
         if idle.connections.is_empty() {
-            idle.is_swept = false;
+            *idle = Idle::default();
             return;
         }
     }
@@ -192,18 +180,17 @@ impl Drop for Waiting<'_> {
 }
 
 impl Lease {
-    pub(super) fn sender(&mut self) -> &mut SendRequest<RequestBody> {
-        &mut self.connection.sender
-    }
-
     pub(super) fn upstream(&self) -> &Upstream {
-        &self.pool.upstream
+        &self.place.0.upstream
     }
 
-    /// Request and response are through: the next request may have the connection.
+    /// Request and response are through: the next request may have the connection, unless
+    /// something has come that nobody has asked for, or could not be sent.
     pub(super) fn give_back(self) {
-        let Lease { connection, pool, place, .. } = self;
-        pool.keep(connection);
-        drop(place);
+        let Lease { mut wire, place, .. } = self;
+        if wire.is_through() {
+            wire.clock.stop();
+            place.0.keep(wire);
+        }
     }
 }

@@ -1,44 +1,28 @@
-//! A request as an upstream gets it: built anew from what was understood, field by field. Pure.
+//! A request as an upstream gets it: written anew from what was understood, field by field. Pure.
 
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE,
-};
-use hyper::{Method, Request as Message, Uri};
 use weft::{Error, ErrorKind, Headers, Request, Version};
 
-use super::forwarded::{self, Client, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::fields::{Names, OfTheConnection, push_field};
+use super::forwarded::{self, Client};
+use super::hops::{self, Via};
 use super::settings::{Host, Settings};
 use super::url::UpstreamUrl;
 
-/// Fields that belong to one connection (RFC 9110 §7.6.1), and `Proxy`, which programs behind
-/// CGI take for a setting of their own.
-const OF_THE_CONNECTION: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy"),
-    HeaderName::from_static("proxy-connection"),
-    hyper::header::PROXY_AUTHENTICATE,
-    hyper::header::PROXY_AUTHORIZATION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
-
 /// Fields that are said anew.
-const OURS: [HeaderName; 7] =
-    [HOST, CONTENT_LENGTH, EXPECT, FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO];
-
-/// Whether a field ends with this connection: by its nature, or because `Connection` names it.
-pub(super) fn is_of_the_connection(name: &HeaderName, named: &[&[u8]]) -> bool {
-    OF_THE_CONNECTION.contains(name)
-        || named.iter().any(|named| named.eq_ignore_ascii_case(name.as_str().as_bytes()))
-}
+static OURS: Names = Names::new(&[
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+]);
 
 /// What a request wants beside a response.
 pub(super) struct Wants {
-    /// The protocol that the connection is to go over to.
-    pub(super) upgrade: Option<HeaderValue>,
+    /// The protocols that the connection may go over to.
+    pub(super) upgrade: Option<Vec<u8>>,
     /// To be told before it sends its body (RFC 9110 §10.1.1).
     pub(super) go_ahead: bool,
 }
@@ -60,88 +44,90 @@ impl Wants {
 
 /// What may come after an upgrade. Another version of HTTP, or TLS, may not: requests could
 /// then reach the upstream that nobody here has looked at.
-fn protocols(headers: &Headers) -> Option<HeaderValue> {
+fn protocols(headers: &Headers) -> Option<Vec<u8>> {
     let refused = |name: &[u8]| {
         let name = name.to_ascii_lowercase();
         name.starts_with(b"h2") || name.starts_with(b"http") || name.starts_with(b"tls")
     };
     let kept: Vec<&[u8]> = headers.list("upgrade").filter(|name| !refused(name)).collect();
-    if kept.is_empty() { None } else { HeaderValue::from_bytes(&kept.join(&b", "[..])).ok() }
+    if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
 }
 
-/// The head of the request that an upstream gets. Its body is `()`; where its length is not
-/// known, it is chunked.
-pub(super) fn rebuild(
+/// Writes the head of the request that an upstream gets. A body whose length is not known is
+/// chunked.
+pub(super) fn compose(
+    out: &mut Vec<u8>,
     request: &Request,
     wants: &Wants,
     body_length: Option<u64>,
-    upstream: &UpstreamUrl,
-    settings: &Settings,
-) -> Result<Message<()>, Error> {
-    let mut message = Message::new(());
-    *message.method_mut() = request.method().clone();
-    *message.uri_mut() = target(request.path(), request.query(), &upstream.path)?;
-    let fields = message.headers_mut();
-    fields.reserve(request.headers().len() + 6);
+    to: &Destination<'_>,
+) -> Result<(), Error> {
+    let Destination { upstream, settings, via } = *to;
+    let (headers, authority) = (request.headers(), request.authority());
+    out.extend_from_slice(request.method().as_str().as_bytes());
+    out.push(b' ');
+    push_target(out, request.path(), request.query(), &upstream.path)?;
+    out.extend_from_slice(b" HTTP/1.1\r\n");
     let host = match settings.host {
-        Host::Client => request.authority().filter(|authority| !authority.is_empty()),
+        Host::Client => authority.filter(|authority| !authority.is_empty()),
         Host::Upstream => None,
     };
-    let host = HeaderValue::from_str(host.unwrap_or(&upstream.authority));
-    fields.insert(HOST, host.map_err(|_| Error::new(ErrorKind::Malformed, "not a valid host"))?);
-    pass_on(request.headers(), fields);
+    push_field(out, b"host", host.unwrap_or(&upstream.authority).as_bytes());
+    push_fields(out, request);
     match body_length {
-        // hyper would take it for none at all in a GET.
-        None => drop(fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))),
-        // RFC 9110 §8.6: some methods say so, and hyper would not.
-        Some(0) if request.headers().get("content-length").is_some() => {
-            fields.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        Some(_) => {}
+        None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        // RFC 9110 §8.6: where a body makes no sense, no field says that there is none.
+        Some(0) if headers.get("content-length").is_none() => {}
+        Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
     }
     if wants.go_ahead {
-        fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        out.extend_from_slice(b"expect: 100-continue\r\n");
     }
-    say_what_is_of_the_connection(request.headers(), wants, fields);
+    push_connection(out, headers, wants);
     let peer = request.peer().address().map(|address| address.ip());
     let is_trusted =
         settings.trusted.iter().any(|network| peer.is_none_or(|peer| network.contains(peer)));
-    let client = Client {
-        address: peer,
-        scheme: request.scheme(),
-        authority: request.authority(),
-        is_trusted,
-        headers: request.headers(),
-    };
-    forwarded::set(fields, &client);
-    if !settings.via.is_empty() {
-        forwarded::add_via(fields, request.version(), &settings.via);
+    let scheme = request.scheme();
+    forwarded::push(out, &Client { address: peer, scheme, authority, is_trusted, headers });
+    if let Some(via) = via {
+        push_field(out, b"via", via.value(request.version()).as_bytes());
     }
-    Ok(message)
+    out.extend_from_slice(b"\r\n");
+    Ok(())
 }
 
-/// Copies what is the upstream's concern.
-fn pass_on(headers: &Headers, fields: &mut HeaderMap) {
-    let named: Vec<&[u8]> = headers.list("connection").collect();
-    for (name, value) in headers.iter() {
-        // What the engine has let through is a name and a value.
-        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
-        let Ok(value) = HeaderValue::from_bytes(value) else { continue };
-        if !OURS.contains(&name) && !is_of_the_connection(&name, &named) {
-            fields.append(name, value);
+/// To whom a request is passed on, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Destination<'a> {
+    pub(super) upstream: &'a UpstreamUrl,
+    pub(super) settings: &'a Settings,
+    pub(super) via: Option<&'a Via>,
+}
+
+/// What the client says that is the upstream's concern.
+fn push_fields(out: &mut Vec<u8>, request: &Request) {
+    let of_the_connection = OfTheConnection::new(request.headers());
+    let hops = hops::left(request);
+    for (name, value) in request.headers().iter_bytes() {
+        let is_hops = || hops.is_some() && name.eq_ignore_ascii_case(hops::MAX_FORWARDS.as_bytes());
+        if !OURS.has(name) && !of_the_connection.has(name) && !is_hops() {
+            push_field(out, name, value);
         }
+    }
+    if let Some(hops) = hops {
+        push_field(out, hops::MAX_FORWARDS.as_bytes(), hops.to_string().as_bytes());
     }
 }
 
 /// What concerns the connection to the upstream: an upgrade, and whether trailers are understood
 /// (RFC 9110 §10.1.4).
-fn say_what_is_of_the_connection(headers: &Headers, wants: &Wants, fields: &mut HeaderMap) {
+fn push_connection(out: &mut Vec<u8>, headers: &Headers, wants: &Wants) {
     let has_trailers = headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"));
     if has_trailers {
-        fields.insert(TE, HeaderValue::from_static("trailers"));
+        out.extend_from_slice(b"te: trailers\r\n");
     }
     if let Some(protocols) = &wants.upgrade {
-        fields.insert(UPGRADE, protocols.clone());
+        push_field(out, b"upgrade", protocols);
     }
     let options = match (has_trailers, wants.upgrade.is_some()) {
         (true, true) => "te, upgrade",
@@ -149,28 +135,36 @@ fn say_what_is_of_the_connection(headers: &Headers, wants: &Wants, fields: &mut 
         (false, true) => "upgrade",
         (false, false) => return,
     };
-    fields.insert(CONNECTION, HeaderValue::from_static(options));
+    push_field(out, b"connection", options.as_bytes());
 }
 
 /// The path behind that of the upstream, and the query.
-fn target(path: &str, query: Option<&str>, prefix: &str) -> Result<Uri, Error> {
+fn push_target(
+    out: &mut Vec<u8>,
+    path: &str,
+    query: Option<&str>,
+    prefix: &str,
+) -> Result<(), Error> {
+    let malformed = |reason| Err(Error::new(ErrorKind::Malformed, reason));
     if path == "*" {
-        return Ok(Uri::from_static("*"));
+        out.push(b'*');
+        return Ok(());
     }
     if !prefix.is_empty() && leaves_its_place(path) {
-        let reason = "the path leads out of what is served here";
-        return Err(Error::new(ErrorKind::Malformed, reason));
+        return malformed("the path leads out of what is served here");
     }
-    let mut target = String::with_capacity(prefix.len() + path.len() + 64);
-    target.push_str(prefix);
-    target.push_str(path);
+    let start = out.len();
+    out.extend_from_slice(prefix.as_bytes());
+    out.extend_from_slice(path.as_bytes());
     if let Some(query) = query {
-        target.push('?');
-        target.push_str(query);
+        out.push(b'?');
+        out.extend_from_slice(query.as_bytes());
     }
-    target.try_into().map_err(|_| {
-        Error::new(ErrorKind::Malformed, "the target has bytes that have no place in a URI")
-    })
+    // The engine lets none of these through, but what stands before us may have set the path.
+    if out[start..].iter().any(|&b| b <= b' ' || b == 0x7f) {
+        return malformed("the target has bytes that have no place in a URI");
+    }
+    Ok(())
 }
 
 /// Whether an upstream could take the path for one that is not beneath the prefix: if it has a
@@ -186,11 +180,6 @@ fn leaves_its_place(path: &str) -> bool {
     })
 }
 
-/// Whether a request may be sent once more although the first may have arrived (RFC 9110 §9.2.2).
-pub(super) fn can_be_repeated(method: &Method, body_length: Option<u64>) -> bool {
-    method.is_idempotent() && body_length == Some(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,16 +190,15 @@ mod tests {
         let request = testing::request(text.to_owned());
         let settings = Settings { host, ..Settings::default() };
         let wants = Wants::of(&request, length);
-        let url = url.parse().unwrap();
-        let message = rebuild(&request, &wants, length, &url, &settings)
+        let (url, via, mut out) = (url.parse().unwrap(), Via::new("weft"), Vec::new());
+        let to = Destination { upstream: &url, settings: &settings, via: via.as_ref() };
+        compose(&mut out, &request, &wants, length, &to)
             .map_err(|error| error.reason().to_owned())?;
-        let mut lines = format!("{} {}", message.method(), message.uri());
-        for (name, value) in message.headers() {
-            if *name != FORWARDED && !name.as_str().starts_with("x-forwarded-") {
-                lines += &format!("\n{name}: {}", value.to_str().unwrap());
-            }
-        }
-        Ok(lines)
+        let text = String::from_utf8(out).unwrap();
+        let text = text.strip_suffix("\r\n\r\n").expect("the end of a head");
+        let told = |line: &&str| line.starts_with("forwarded:") || line.starts_with("x-forwarded-");
+        let lines: Vec<&str> = text.split("\r\n").filter(|line| !told(line)).collect();
+        Ok(lines.join("\n").replacen(" HTTP/1.1\n", "\n", 1))
     }
 
     #[test]
@@ -240,13 +228,13 @@ mod tests {
             (
                 "GET / HTTP/1.1\r\nHost: h\r\nTE: gzip, trailers\r\nVia: 1.1 a\r\n\r\n",
                 Some(0),
-                "GET /\nhost: h\nvia: 1.1 a\nvia: 1.1 weft\nte: trailers\nconnection: te",
+                "GET /\nhost: h\nvia: 1.1 a\nte: trailers\nconnection: te\nvia: 1.1 weft",
             ),
-            // The length is the engine's, and the crate hyper's on the other side.
+            // The length is the engine's.
             (
                 "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
                 Some(2),
-                "POST /\nhost: h\nexpect: 100-continue\nvia: 1.1 weft",
+                "POST /\nhost: h\ncontent-length: 2\nexpect: 100-continue\nvia: 1.1 weft",
             ),
             (
                 "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: a\r\n\r\n",
@@ -286,7 +274,17 @@ mod tests {
                 "POST / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                  Content-Length: 1\r\n\r\n",
                 Some(1),
-                "POST /\nhost: h\nvia: 1.1 weft",
+                "POST /\nhost: h\ncontent-length: 1\nvia: 1.1 weft",
+            ),
+            (
+                "OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\n",
+                Some(0),
+                "OPTIONS /\nhost: h\nmax-forwards: 9\nvia: 1.1 weft",
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\n",
+                Some(0),
+                "GET /\nhost: h\nmax-forwards: 10\nvia: 1.1 weft",
             ),
         ] {
             assert_eq!(rebuilt(text, length, url, Host::Client).as_deref(), Ok(expected), "{text}");
@@ -305,6 +303,8 @@ mod tests {
             ("/a..b/...", None, "/p", Some("/p/a..b/...")),
             ("/%", None, "/p", Some("/p/%")),
             ("/a\"{}|é", None, "/p", Some("/p/a\"{}|é")),
+            ("/a b", None, "", None),
+            ("/a", Some("b\r\nc: d"), "", None),
             // Without a prefix there is nothing to leave.
             ("/../a", None, "", Some("/../a")),
             ("/../a", None, "/p", None),
@@ -315,8 +315,10 @@ mod tests {
             ("/a/..%5Cb", None, "/p", None),
             ("/a/..;x/b", None, "/p", None),
         ] {
-            let found = target(path, query, prefix).ok().map(|uri| uri.to_string());
-            assert_eq!(found.as_deref(), expected, "{path}");
+            let mut out = b"GET ".to_vec();
+            let found = push_target(&mut out, path, query, prefix).ok();
+            let found = found.and_then(|()| str::from_utf8(&out).unwrap().strip_prefix("GET "));
+            assert_eq!(found, expected, "{path}");
         }
     }
 }

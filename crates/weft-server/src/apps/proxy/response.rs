@@ -1,116 +1,94 @@
 //! A response as the client gets it: what belongs to the connection to the upstream is left
 //! out. Pure.
 
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
-use hyper::http::response::Parts;
-use weft::{Response, StatusCode};
+use weft::client::Head;
+use weft::header::{HeaderMap, VIA};
+use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
 
-use super::forwarded;
-use super::request::is_of_the_connection;
-
-/// What is wrong with a head, so that the response cannot be passed on.
-pub(super) fn flaw(parts: &Parts) -> Option<&'static str> {
-    let has = |name: &HeaderName| parts.headers.contains_key(name);
-    if has(&TRANSFER_ENCODING) && has(&CONTENT_LENGTH) {
-        // RFC 9112 §6.1: it may be an attempt to smuggle something.
-        return Some("it has a Content-Length and a Transfer-Encoding");
-    }
-    None
-}
+use super::fields::{OfTheConnection, may_be_trailer};
+use super::hops::Via;
 
 /// Adds status and fields of the upstream's response to one that has its body.
-pub(super) fn pass_on(mut parts: Parts, response: Response, via: &str) -> Response {
-    if !via.is_empty() {
-        forwarded::add_via(&mut parts.headers, parts.version, via);
+pub(super) fn pass_on(head: &Head, response: Response, via: Option<&Via>) -> Response {
+    let response = response.with_status(head.status).with_headers(fields(head));
+    match via {
+        Some(via) => response.with_value(VIA, via.value(head.version).clone()),
+        None => response,
     }
-    let named: Vec<Vec<u8>> = parts.headers.get_all(CONNECTION).iter().flat_map(members).collect();
-    let named: Vec<&[u8]> = named.iter().map(Vec::as_slice).collect();
+}
+
+/// An interim response.
+pub(super) fn interim(head: &Head) -> Response {
+    Response::new(head.status).with_headers(fields(head))
+}
+
+/// Whether the body is a stream of events.
+pub(super) fn is_events(head: &Head) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    let kind = head.headers.get_bytes("content-type").unwrap_or_default();
+    kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
+fn fields(head: &Head) -> Headers {
+    let of_the_connection = OfTheConnection::new(&head.headers);
     // RFC 9110 §8.6: a 204 has none.
-    let has_no_length = parts.status == StatusCode::NO_CONTENT;
-    let mut response = response.with_status(parts.status);
-    for (name, value) in &parts.headers {
-        if is_of_the_connection(name, &named) || (has_no_length && *name == CONTENT_LENGTH) {
-            continue;
-        }
-        response = response.with_header(name.clone(), value);
-    }
-    response
+    let has_no_length = head.status == StatusCode::NO_CONTENT;
+    head.headers.filter(|name, _| {
+        let is_left_out = has_no_length && name.eq_ignore_ascii_case(b"content-length");
+        !is_left_out && !of_the_connection.has(name)
+    })
 }
 
-fn members(value: &hyper::header::HeaderValue) -> Vec<Vec<u8>> {
-    let members = value.as_bytes().split(|&b| b == b',');
-    members.map(|member| member.trim_ascii().to_vec()).collect()
-}
-
-/// Trailers without what may only stand in a head (RFC 9110 §6.5.1).
-pub(super) fn trailers(mut trailers: HeaderMap) -> HeaderMap {
-    const OF_THE_HEAD: [HeaderName; 4] =
-        [CONTENT_LENGTH, hyper::header::HOST, hyper::header::SET_COOKIE, hyper::header::TRAILER];
-    let names: Vec<HeaderName> = trailers.keys().cloned().collect();
-    for name in names {
-        if OF_THE_HEAD.contains(&name) || is_of_the_connection(&name, &[]) {
-            trailers.remove(name);
-        }
-    }
-    trailers
+/// Trailers, as far as they can be such.
+pub(super) fn trailers(trailers: &Headers) -> HeaderMap {
+    let kept = trailers.iter_bytes().filter(|(name, _)| may_be_trailer(name));
+    let parsed = kept.map(|(name, value)| {
+        Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
+    });
+    parsed.flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::Version;
+    use bytes::BytesMut;
+    use weft::Method;
+    use weft::client::HeadReader;
 
-    fn parts(status: u16, fields: &[(&'static str, &'static str)]) -> Parts {
-        let mut message = hyper::Response::builder().status(status).version(Version::HTTP_11);
-        for (name, value) in fields {
-            message = message.header(*name, *value);
-        }
-        message.body(()).unwrap().into_parts().0
+    fn head(status: u16, fields: &str) -> Head {
+        let mut text = BytesMut::from(&*format!("HTTP/1.1 {status} X\r\n{fields}\r\n"));
+        HeadReader::new(4096).read(&mut text, &Method::GET).unwrap().expect("a whole head")
     }
 
     #[test]
     fn fields_that_reach_the_client() {
         for (status, fields, expected) in [
-            (200, &[("content-type", "text/html")][..], "content-type: text/html, via: 1.1 w"),
+            (200, "Content-Type: text/html\r\n", "content-type: text/html, via: 1.1 w"),
             (
                 200,
-                &[("set-cookie", "a=1"), ("set-cookie", "b=2"), ("server", "up")],
+                "set-cookie: a=1\r\nset-cookie: b=2\r\nserver: up\r\n",
                 "set-cookie: a=1, set-cookie: b=2, server: up, via: 1.1 w",
             ),
             (
                 200,
-                &[
-                    ("connection", "close, X-Mine"),
-                    ("connection", "x-too"),
-                    ("x-mine", "1"),
-                    ("x-too", "1"),
-                    ("keep-alive", "timeout=5"),
-                    ("proxy-authenticate", "x"),
-                    ("upgrade", "h2c"),
-                    ("via", "1.0 up"),
-                ],
+                "Connection: close, X-Mine\r\nconnection: x-too\r\nX-Mine: 1\r\nX-Too: 1\r\n\
+                 Keep-Alive: timeout=5\r\nProxy-Authenticate: x\r\nUpgrade: h2c\r\nVia: 1.0 up\r\n",
                 "via: 1.0 up, via: 1.1 w",
             ),
-            (204, &[("content-length", "0")], "via: 1.1 w"),
+            (204, "Content-Length: 0\r\n", "via: 1.1 w"),
             (
                 304,
-                &[("content-length", "5"), ("etag", "\"e\"")],
+                "content-length: 5\r\netag: \"e\"\r\n",
                 "content-length: 5, etag: \"e\", via: 1.1 w",
             ),
         ] {
-            let app = async |_| pass_on(parts(status, fields), Response::new(StatusCode::OK), "w");
+            let head = head(status, fields);
+            let app =
+                async |_| pass_on(&head, Response::new(StatusCode::OK), Via::new("w").as_ref());
             let reply = weft::testing::get(app, "/");
             let lines = reply.headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
             assert_eq!(reply.status, status);
             assert_eq!(lines.collect::<Vec<_>>().join(", "), expected, "{fields:?}");
-        }
-    }
-
-    #[test]
-    fn heads_that_contradict_themselves() {
-        let both = [("content-length", "5"), ("transfer-encoding", "chunked")];
-        for (fields, is_bad) in [(&both[..1], false), (&both[1..], false), (&both[..], true)] {
-            assert_eq!(flaw(&parts(200, fields)).is_some(), is_bad);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a proxy is set up with: every limit and timeout, one plain struct.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,11 +40,13 @@ pub(crate) struct Settings {
     pub(crate) response_timeout: Duration,
 
     /// How long an upstream may be silent in the middle of a response's body; longer: the
-    /// response is cut. Waiting for the client is not counted. Default 60 s, as nginx.
+    /// response is cut. Waiting for the client is not counted, and streams of events have the
+    /// [time of tunnels](Settings::tunnel_timeout). Default 60 s, as nginx.
     pub(crate) body_timeout: Duration,
 
-    /// How long a tunnel (a WebSocket, say) may be silent in both directions. Default one hour:
-    /// those who talk over one have pings of their own.
+    /// How long a tunnel (a WebSocket, say) may be silent in both directions, or a stream of
+    /// events (`text/event-stream`) have none. Default one hour: those who talk over one have
+    /// pings of their own.
     pub(crate) tunnel_timeout: Duration,
 
     /// The most connections to one upstream that one worker has; further requests queue.
@@ -69,7 +72,8 @@ pub(crate) struct Settings {
     /// and costs no memory.
     pub(crate) max_body_bytes: u64,
 
-    /// The largest head of a response, in bytes; larger: 502. Default 64 KiB.
+    /// The largest head of a response, in bytes, together with the interim ones before it;
+    /// larger: 502. Default 32 KiB, at most 65,535.
     pub(crate) max_response_head_bytes: usize,
 
     /// How often a request is tried once more, elsewhere or on another connection: if nothing of
@@ -170,12 +174,16 @@ impl Settings {
         if self.upstreams.is_empty() {
             return Err("a proxy needs an upstream".to_owned());
         }
-        if self.max_response_head_bytes < LEAST_HEAD_BYTES {
-            return Err(format!("max_response_head_bytes is at least {LEAST_HEAD_BYTES}"));
+        if !HEAD_BYTES.contains(&self.max_response_head_bytes) {
+            let (least, most) = (HEAD_BYTES.start(), HEAD_BYTES.end());
+            return Err(format!("max_response_head_bytes is between {least} and {most}"));
         }
         match &self.check {
             Some(check) if !check.path.starts_with('/') => {
                 Err("the path of a check begins with a slash".to_owned())
+            }
+            Some(check) if check.path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
+                Err("the path of a check has neither spaces nor controls".to_owned())
             }
             Some(check) if check.interval.is_zero() => {
                 Err("the interval of a check is longer than nothing".to_owned())
@@ -185,8 +193,8 @@ impl Settings {
     }
 }
 
-/// The crate hyper reads no less at a time.
-const LEAST_HEAD_BYTES: usize = 8_192;
+/// Less would refuse what is usual; more is not read by [`weft::client`].
+const HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -206,7 +214,7 @@ impl Default for Settings {
             max_idle_connections: 64,
             keep_alive_timeout: Duration::from_secs(30),
             max_body_bytes: 1 << 30,
-            max_response_head_bytes: 64 << 10,
+            max_response_head_bytes: 32 << 10,
             max_retries: 2,
             max_failures: 3,
             failure_window: Duration::from_secs(10),

@@ -4,19 +4,22 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{Instant, sleep_until};
 use weft::Upgraded;
+
+use super::pool::Lease;
 
 /// How much is copied at a time.
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// Copies until both ends have said all, one breaks off, or nobody says anything for too long.
 /// When the server stops, the engine ends it after the period of grace.
-pub(super) async fn run(client: Upgraded, upstream: hyper::upgrade::Upgraded, patience: Duration) {
+///
+/// The connection to the upstream counts until here.
+pub(super) async fn run(client: Upgraded, mut upstream: Lease, patience: Duration) {
     let (mut from_client, mut to_client) = split(client);
-    let (mut from_upstream, mut to_upstream) = split(TokioIo::new(upstream));
+    let (mut from_upstream, mut to_upstream) = split(&mut *upstream.wire);
     let last = Cell::new(Instant::now());
     let up = copy(&mut from_client, &mut to_upstream, &last);
     let down = copy(&mut from_upstream, &mut to_client, &last);

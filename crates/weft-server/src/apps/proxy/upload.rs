@@ -1,161 +1,164 @@
-//! The body of a request on its way to an upstream, and what is known of its progress.
+//! The body of a request on its way to an upstream.
 
+use std::io::Write;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
-use weft::Error;
+use bytes::Bytes;
+use http_body::{Body as _, Frame};
+use tokio::time::{Sleep, sleep};
+use weft::Body;
+use weft::header::HeaderMap;
 
-/// What hyper sends behind the head of a request.
-pub(super) enum RequestBody {
-    Empty,
-    Streamed(weft::Body, Arc<Upload>),
-}
+use super::failure::Failure;
+use super::fields::{may_be_trailer, push_field};
+use super::wire::Wire;
 
-/// How far the body is. It is pulled by the task of the connection to the upstream and watched
-/// by that of the request; both are in one thread, mostly.
-#[derive(Default)]
-pub(super) struct Upload(Mutex<State>);
+/// How long an upstream may think about `Expect: 100-continue`. Many do not know it and wait for
+/// the body (RFC 9110 §10.1.1).
+const GO_AHEAD: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
-struct State {
+pub(super) struct Upload {
+    body: Body,
+    is_chunked: bool,
     stage: Stage,
-    /// How many frames were taken from the client.
-    moved: u64,
-    /// Who pulls, while it is held.
-    puller: Option<Waker>,
+    turn: Turn,
+    /// Whether something of it was taken from the client since somebody asked.
+    has_moved: bool,
 }
 
-#[derive(Default)]
 enum Stage {
-    /// The upstream has not said whether it wants it (RFC 9110 §10.1.1).
-    Held,
-    /// The upstream's turn: it takes what there is.
-    #[default]
+    /// The upstream has not said whether it wants it (RFC 9110 §10.1.1), and has so long for it.
+    Held(Pin<Box<Sleep>>),
     Sending,
-    /// The client's turn.
-    Awaited,
-    /// Nobody wants the rest.
-    Stopped,
-    Done,
-    /// Through the client's fault.
-    Failed(Option<Error>),
+    /// All of it is gathered or sent, or nobody wants the rest.
+    Over {
+        is_whole: bool,
+    },
 }
 
 /// Whose turn it is while a response is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Client,
-    /// The upstream's, after so many frames.
-    Upstream(u64),
+    Upstream,
 }
 
 impl Upload {
-    /// A body that waits until it is [released](Upload::release).
-    pub(super) fn held() -> Upload {
-        Upload(Mutex::new(State { stage: Stage::Held, ..State::default() }))
+    /// A body to be sent, or to be held until the upstream wants it.
+    pub(super) fn new(body: Body, is_held: bool) -> Upload {
+        let is_chunked = body.length().is_none();
+        let stage = if is_held { Stage::Held(Box::pin(sleep(GO_AHEAD))) } else { Stage::Sending };
+        Upload { body, is_chunked, stage, turn: Turn::Upstream, has_moved: false }
     }
 
-    /// The upstream wants it, or does not say.
-    pub(super) fn release(&self) {
-        let mut state = self.state();
-        if let Stage::Held = state.stage {
-            state.stage = Stage::Sending;
-            let puller = state.puller.take();
-            drop(state);
-            if let Some(puller) = puller {
-                puller.wake();
-            }
+    /// The upstream wants it.
+    pub(super) fn release(&mut self) {
+        if let Stage::Held(_) = self.stage {
+            self.stage = Stage::Sending;
         }
     }
 
     /// No more of it is wanted.
-    pub(super) fn stop(&self) {
-        let mut state = self.state();
-        if !matches!(state.stage, Stage::Done | Stage::Failed(_)) {
-            state.stage = Stage::Stopped;
+    pub(super) fn stop(&mut self) {
+        if !self.is_whole() {
+            self.stage = Stage::Over { is_whole: false };
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        matches!(self.state().stage, Stage::Done)
+    /// Whether all of it was taken from the client.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.stage, Stage::Over { is_whole: true })
     }
 
-    pub(super) fn turn(&self) -> Turn {
-        let state = self.state();
-        match state.stage {
-            Stage::Awaited => Turn::Client,
-            _ => Turn::Upstream(state.moved),
+    /// Whose turn it is, and whether something has moved since this was asked last.
+    pub(super) fn turn(&mut self) -> (Turn, bool) {
+        (self.turn, std::mem::take(&mut self.has_moved))
+    }
+
+    /// Sends what there is. Ready when there is no more of it.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+    ) -> Poll<Result<(), Failure>> {
+        loop {
+            self.turn = Turn::Upstream;
+            // What is at hand leaves together, the first of it with the head.
+            let mut is_drained = false;
+            while !is_drained && !wire.is_full() {
+                is_drained = self.poll_gather(cx, wire)?.is_pending();
+            }
+            ready!(wire.poll_send(cx)).map_err(Failure::Broken)?;
+            match self.stage {
+                Stage::Over { .. } => return Poll::Ready(Ok(())),
+                Stage::Held(_) if is_drained => return Poll::Pending,
+                Stage::Sending if is_drained => {
+                    self.turn = Turn::Client;
+                    return Poll::Pending;
+                }
+                _ => {}
+            }
         }
     }
 
-    /// Why the client's body cannot be passed on, if that is so; it is told once.
-    pub(super) fn take_error(&self) -> Option<Error> {
-        match &mut self.state().stage {
-            Stage::Failed(error) => error.take(),
-            _ => None,
+    /// Gathers one piece; pending if there is none now, or no more.
+    fn poll_gather(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Failure>> {
+        match &mut self.stage {
+            Stage::Over { .. } => return Poll::Pending,
+            Stage::Held(patience) => ready!(patience.as_mut().poll(cx)),
+            Stage::Sending => {}
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.has_moved = true;
+        self.stage = Stage::Sending;
+        let frame = frame.transpose().map_err(|error| {
+            self.stop();
+            Failure::Client(error)
+        })?;
+        let is_last = |frame: &Frame<Bytes>| frame.is_trailers() || self.body.is_end_stream();
+        if frame.as_ref().is_none_or(is_last) {
+            self.stage = Stage::Over { is_whole: true };
+        }
+        let trailers = match frame.map(Frame::into_data) {
+            Some(Ok(piece)) if self.is_chunked => {
+                push_chunk(wire, piece);
+                None
+            }
+            Some(Ok(piece)) => {
+                wire.push(piece);
+                None
+            }
+            Some(Err(frame)) => frame.into_trailers().ok(),
+            None => None,
+        };
+        if self.is_chunked && self.is_whole() {
+            push_last_chunk(wire, &trailers.unwrap_or_default());
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = &'static str;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        let RequestBody::Streamed(body, upload) = self.get_mut() else { return Poll::Ready(None) };
-        {
-            let mut state = upload.state();
-            match state.stage {
-                Stage::Held => {
-                    state.puller = Some(cx.waker().clone());
-                    return Poll::Pending;
-                }
-                // The connection ends with the response.
-                Stage::Stopped => return Poll::Pending,
-                Stage::Sending | Stage::Awaited => state.stage = Stage::Awaited,
-                Stage::Done | Stage::Failed(_) => return Poll::Ready(None),
-            }
-        }
-        let next = ready!(Pin::new(&mut *body).poll_frame(cx));
-        let mut state = upload.state();
-        state.moved += 1;
-        Poll::Ready(match next {
-            Some(Ok(frame)) => {
-                let is_last = frame.is_trailers() || body.is_end_stream();
-                state.stage = if is_last { Stage::Done } else { Stage::Sending };
-                Some(Ok(frame))
-            }
-            None => {
-                state.stage = Stage::Done;
-                None
-            }
-            Some(Err(error)) => {
-                state.stage = Stage::Failed(Some(error));
-                Some(Err("the client's body failed"))
-            }
-        })
+/// RFC 9112 §7.1. An empty chunk would be the last.
+fn push_chunk(wire: &mut Wire, piece: Bytes) {
+    if !piece.is_empty() {
+        // Writing to a vector cannot fail.
+        let _ = write!(wire.gathered(), "{:x}\r\n", piece.len());
+        wire.push(piece);
+        wire.gathered().extend_from_slice(b"\r\n");
     }
+}
 
-    fn is_end_stream(&self) -> bool {
-        match self {
-            RequestBody::Empty => true,
-            RequestBody::Streamed(body, _) => body.is_end_stream(),
+/// RFC 9112 §7.1.2, without what may only stand in a head.
+fn push_last_chunk(wire: &mut Wire, trailers: &HeaderMap) {
+    let out = wire.gathered();
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        let name = name.as_str().as_bytes();
+        if may_be_trailer(name) {
+            push_field(out, name, value.as_bytes());
         }
     }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            RequestBody::Empty => SizeHint::with_exact(0),
-            RequestBody::Streamed(body, _) => body.size_hint(),
-        }
-    }
+    out.extend_from_slice(b"\r\n");
 }

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -12,22 +11,21 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use weft::Stream;
 
+use super::addresses::Addresses;
 use super::health::{Health, Trouble};
+use super::trouble::Seldom;
 use super::url::{Place, UpstreamUrl};
-
-/// How long the addresses of a name are believed.
-const BELIEVED: Duration = Duration::from_secs(30);
+use super::wire::Wire;
 
 /// What all workers know of an upstream.
 pub(super) struct Upstream {
     pub(super) url: UpstreamUrl,
     pub(super) health: Health,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Where its name leads, and since when that is known. It is looked at when a connection
-    /// is made, not for each request.
-    addresses: Mutex<Option<(Arc<[SocketAddr]>, Instant)>>,
+    addresses: Addresses,
+    /// It has no room for more requests.
+    crowd: Seldom,
 }
 
 impl Upstream {
@@ -48,11 +46,11 @@ impl Upstream {
             }
             _ => None,
         };
-        Ok(Upstream { url, health, tls, addresses: Mutex::new(None) })
+        Ok(Upstream { url, health, tls, addresses: Addresses::default(), crowd: Seldom::default() })
     }
 
     /// A new connection, whose handshakes are done, if there is one within that time.
-    pub(super) async fn connect(&self, patience: Duration) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn connect(&self, patience: Duration) -> io::Result<Wire> {
         let connected = match &self.url.place {
             Place::Unix(path) => timeout(patience, self.connect_unix(path)).await,
             Place::Tcp { host, port, .. } => {
@@ -62,18 +60,15 @@ impl Upstream {
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    async fn connect_unix(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(UnixStream::connect(path).await?))
+    async fn connect_unix(&self, path: &Path) -> io::Result<Wire> {
+        Ok(Wire::new(Box::new(UnixStream::connect(path).await?)))
     }
 
-    async fn connect_tcp(
-        &self,
-        host: &str,
-        port: u16,
-        patience: Duration,
-    ) -> io::Result<Box<dyn Stream>> {
+    async fn connect_tcp(&self, host: &str, port: u16, patience: Duration) -> io::Result<Wire> {
         let end = Instant::now() + patience;
-        let addresses = self.addresses(host, port).await?;
+        // The system's resolver waits in a thread of the runtime's pool.
+        let look_up = lookup_host((host, port));
+        let addresses = self.addresses.get((host, port), Instant::now(), look_up).await?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (tried, address) in addresses.iter().enumerate() {
             // One that does not answer leaves time for the others.
@@ -85,51 +80,18 @@ impl Upstream {
                 Err(_) => failure = io::ErrorKind::TimedOut.into(),
             }
         }
-        // It may be somewhere else by now.
-        *self.known() = None;
+        self.addresses.forget();
         Err(failure)
     }
 
-    async fn secure(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+    async fn secure(&self, stream: TcpStream) -> io::Result<Wire> {
         stream.set_nodelay(true)?;
         match &self.tls {
-            None => Ok(Box::new(stream)),
-            Some((connector, name)) => Ok(Box::new(connector.connect(name.clone(), stream).await?)),
-        }
-    }
-
-    /// The addresses of the name, from the system's resolver. While one looks them up anew, the
-    /// others believe the old ones.
-    async fn addresses(&self, host: &str, port: u16) -> io::Result<Arc<[SocketAddr]>> {
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok([SocketAddr::new(ip, port)].into());
-        }
-        let now = Instant::now();
-        let old = match &mut *self.known() {
-            Some((addresses, since)) if now.duration_since(*since) < BELIEVED => {
-                return Ok(addresses.clone());
+            None => Ok(Wire::new(Box::new(stream))),
+            Some((connector, name)) => {
+                Ok(Wire::new(Box::new(connector.connect(name.clone(), stream).await?)))
             }
-            Some((addresses, since)) => {
-                *since = now;
-                Some(addresses.clone())
-            }
-            None => None,
-        };
-        // It waits in a thread of the runtime's pool.
-        match (lookup_host((host, port)).await, old) {
-            (Ok(found), _) => {
-                let found: Arc<[SocketAddr]> = found.collect();
-                *self.known() = Some((found.clone(), now));
-                Ok(found)
-            }
-            // Better the old ones than none.
-            (Err(_), Some(old)) => Ok(old),
-            (Err(error), None) => Err(error),
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Option<(Arc<[SocketAddr]>, Instant)>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It was not there, or did not do what it should. It is told when that begins and when it is
@@ -142,6 +104,11 @@ impl Upstream {
             }
             None => {}
         }
+    }
+
+    /// A request was sent away, because too many are under way.
+    pub(super) fn was_full(&self) {
+        self.crowd.tell(&format!("the upstream {self}: too many requests are under way"));
     }
 
     /// It has answered.

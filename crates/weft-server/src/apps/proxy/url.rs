@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use hyper::Uri;
+use http::Uri;
 
 /// `http://host:port/path/`, `https://…`, `unix:/socket` or `unix:/socket:/path/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
