@@ -8,7 +8,8 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, TLS, TOP, Takes, Text, flags, quoted,
+    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, STATUS, TLS, TOP, Takes, Text, flags,
+    quoted,
 };
 use crate::help::help;
 use crate::plan::Plan;
@@ -66,6 +67,7 @@ fn each_key_is_an_option_and_the_other_way_round() {
     check("", &TOP, &Default::default(), &mut met);
     check("log", &LOG, &Default::default(), &mut met);
     check("tls", &TLS, &Default::default(), &mut met);
+    check("status", &STATUS, &Default::default(), &mut met);
     check("limits", &LIMITS, &Default::default(), &mut met);
     check("files", &FILES, &FilesConfig::defaults(), &mut met);
     assert_eq!(met, flags().map(|flag| flag.name.to_owned()).collect());
@@ -141,6 +143,7 @@ fn each_key_is_documented() {
         ("## The top", table(&TOP, &Default::default())),
         ("## `[log]`", table(&LOG, &Default::default())),
         ("## `[tls]`", table(&TLS, &Default::default())),
+        ("## `[status]`", table(&STATUS, &Default::default())),
         ("## `[files]`", table(&FILES, &FilesConfig::defaults())),
         ("## `[limits]`", table(&LIMITS, &Default::default())),
     ] {

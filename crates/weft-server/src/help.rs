@@ -1,6 +1,6 @@
 //! The help text, made from the same lists that are read by.
 
-use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, TLS, TOP};
+use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, STATUS, TLS, TOP};
 
 const BEGIN: &str = "\
 Serves the files of a folder over HTTP.
@@ -31,6 +31,7 @@ pub(crate) fn help() -> String {
     section(&mut help, "\nLogs:\n", &LOG, &Default::default());
     option(&mut help, "--no-log", "the same as --log none");
     section(&mut help, "\nTLS:\n", &TLS, &Default::default());
+    section(&mut help, "\nStatus:\n", &STATUS, &Default::default());
     section(&mut help, "\nFiles:\n", &FILES, &FilesConfig::defaults());
     option(&mut help, "--follow-links", "the same as --links anywhere");
     let limits = "\nLimits (sizes such as 16MiB, times such as 20s, 5m or never):\n";

@@ -18,6 +18,8 @@ mod systemd; // what a service manager gives and is told
 mod privileges; // as whom it runs
 mod signals; // what it is told
 mod logs; // what is told of requests and of errors
+mod status; // how it is, for whoever runs it
+mod counter; // what that counts with
 #[cfg(test)]
 mod agreement; // file, command line and documentation say the same
 

@@ -1,5 +1,6 @@
 //! [`Plan`] → what the system has of it: folders and certificates. Nothing listens yet.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
 use weft::tls::Tls;
@@ -20,11 +21,13 @@ pub(crate) struct Opened {
 
 impl Plan {
     /// Opens what the plan needs. Applications that are among the former ones are taken from
-    /// there, with what they know, such as the health of upstreams.
+    /// there, with what they know, such as the health of upstreams. Routes that are the same but
+    /// for their names share one.
     pub(crate) fn open(&self, former: Option<&Routing>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
         let known = former.map(Routing::apps).unwrap_or_default();
+        let mut opened = HashMap::<String, App>::new();
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_folder = |app: &&At<AppPlan>| matches!(app.value, AppPlan::Files { .. });
         let folders = routes().map(|route| &route.app).filter(is_folder).count();
@@ -32,12 +35,15 @@ impl Plan {
             let mut apps = Vec::new();
             for route in &host.routes {
                 let key = app_key(&route.app.value);
-                let app = match known.get(&*key) {
-                    Some(&app) => Ok(app.clone()),
+                let app = match opened.get(&key).or_else(|| known.get(&*key).copied()) {
+                    Some(app) => Ok(app.clone()),
                     None => open_app(&route.app, folders),
                 };
                 match app {
-                    Ok(app) => apps.push((&*route.prefix, (key.into(), app))),
+                    Ok(app) => {
+                        opened.insert(key.clone(), app.clone());
+                        apps.push((&*route.prefix, (key.into(), app)));
+                    }
                     Err(problem) => problems.push(problem),
                 }
             }

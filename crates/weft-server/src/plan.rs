@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) log: LogConfig,
     pub(crate) tls: Option<TlsPlan>,
+    /// Where the status endpoint is.
+    pub(crate) status: Addresses,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
 }
@@ -79,7 +81,7 @@ pub(crate) enum AppPlan {
 impl Plan {
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
         let mut problems = Vec::new();
-        let Config { top, log, tls, limits, files, hosts } = config;
+        let Config { top, log, tls, status, limits, files, hosts } = config;
         let files = files.or(&FilesConfig::defaults());
         let tls = plan_tls(tls).map_err(|problem| problems.push(problem)).ok().flatten();
         let mut plans = Vec::new();
@@ -111,6 +113,7 @@ impl Plan {
             umask,
             pid_file: top.pid_file.map(|path| path.value),
             tls,
+            status: Addresses::new(status.listen, None),
             limits,
             hosts: plans,
         })

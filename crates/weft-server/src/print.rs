@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::config::{
-    At, CGI, FILES, Key, LIMITS, LOG, LogConfig, PROXY, Place, TLS, TOP, TlsConfig, Top, quoted,
-    texts,
+    At, CGI, FILES, Key, LIMITS, LOG, LogConfig, PROXY, Place, STATUS, StatusConfig, TLS, TOP,
+    TlsConfig, Top, quoted, texts,
 };
 use crate::plan::{AppPlan, Plan, TlsPlan};
 
@@ -27,6 +27,10 @@ pub(crate) fn print(plan: &Plan) -> String {
     if let Some(tls) = &plan.tls {
         out.push_str("\n[tls]\n");
         keys(&mut out, &TLS, &tls_config(tls));
+    }
+    if !plan.status.list.is_empty() {
+        out.push_str("\n[status]\n");
+        keys(&mut out, &STATUS, &StatusConfig { listen: all_at(&plan.status.list) });
     }
     out.push_str("\n[limits]\n");
     keys(&mut out, &LIMITS, &plan.limits);

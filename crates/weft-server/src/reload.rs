@@ -3,6 +3,7 @@
 //! All that can fail is done first. Then sockets that stay, connections, WebSockets and
 //! applications that did not change go on as if nothing had happened.
 
+use weft::Running;
 use weft::tls::Tls;
 
 use crate::args::Failure;
@@ -10,13 +11,18 @@ use crate::config::Problem;
 use crate::open::Opened;
 use crate::plan::Plan;
 use crate::run::Serving;
+use crate::sockets::{Place, Protocol};
 use crate::{print, sockets, systemd};
 
 impl Serving<'_> {
     /// Does what the configuration says now, or says why not.
     pub(crate) fn reload_and_say(&mut self) {
         systemd::reloading();
-        match self.reload() {
+        let done = self.reload();
+        if let Some(status) = &self.status {
+            status.register.reloaded(done.is_ok());
+        }
+        match done {
             Ok(()) => log::info!("the configuration was reloaded"),
             Err(problems) => {
                 for problem in problems {
@@ -32,7 +38,10 @@ impl Serving<'_> {
         let wrong = |error: weft::Error| vec![Problem::of_system(error.to_string())];
         let plan = self.args.config().map_err(Failure::into_problems).and_then(Plan::new)?;
         let opened = self.routes.with(|former| plan.open(Some(former)))?;
-        let change = sockets::change(&plan, &self.served, &self.running).map_err(wrong)?;
+        // Workers that do not count cannot begin to.
+        let has_status = self.status.is_some();
+        let change = sockets::change(&plan, &self.served, &self.running, has_status);
+        let change = change.map_err(wrong)?;
         let Opened { routing, tls } = opened;
         let tls = self.renewed_tls(tls, &plan);
         let opened = change.opened.into_iter().map(|open| open.secured(tls.as_ref()));
@@ -42,14 +51,14 @@ impl Serving<'_> {
         self.routes.change(routing);
         for (known, listener) in opened {
             // The sockets of the other workers, if each has one of its own.
-            if let Err(error) = self.running.listen(listener) {
+            if let Err(error) = self.server_at(&known.place).listen(listener) {
                 log::error!("{error}");
             }
             self.served.push(known);
         }
-        for bound in change.closed {
-            self.running.unlisten(&bound);
-            self.served.retain(|known| known.bound != bound);
+        for closed in change.closed {
+            self.server_at(&closed.place).unlisten(&closed.bound);
+            self.served.retain(|known| *known != closed);
         }
         if plan.limits != self.plan.limits {
             self.running.renew(plan.limits.clone());
@@ -57,6 +66,14 @@ impl Serving<'_> {
         self.say_what_waits(&plan);
         (self.plan, self.tls) = (plan, tls);
         Ok(())
+    }
+
+    /// Which server serves there.
+    fn server_at(&mut self, place: &Place) -> &mut Running {
+        match (&mut self.status, place.protocol) {
+            (Some(status), Protocol::Status) => &mut status.running,
+            _ => &mut self.running,
+        }
     }
 
     /// Sockets that stay keep the TLS that they have, with other certificates.
@@ -77,6 +94,7 @@ impl Serving<'_> {
         let changed = [
             ("workers", plan.workers != former.workers),
             ("log", print::log(&plan.log) != print::log(&former.log)),
+            ("status", self.status.is_none() && plan.status.list != former.status.list),
             ("user", plan.identity.user != former.identity.user),
             ("group", plan.identity.group != former.identity.group),
             ("umask", plan.umask != former.umask),

@@ -5,15 +5,19 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use serde::Serialize;
 use weft::path::decode;
 use weft::{Application, Method, Request, Response, StatusCode};
 
 use crate::apps::{App, escape};
+use crate::status::{RouteCounts, Tally};
 
 /// The applications of all hosts, from which each worker gets its own.
 pub(crate) struct Routing {
     table: Arc<Table>,
     apps: Vec<(AppKey, App)>,
+    /// What the routes of the applications are called.
+    names: Vec<RouteName>,
 }
 
 /// The applications of a worker. Workers share the table.
@@ -22,6 +26,17 @@ pub(crate) struct Routing {
 pub(crate) struct Router {
     table: Arc<Table>,
     apps: Vec<(AppKey, Rc<App>)>,
+    /// One for each application and one more, if anybody counts.
+    counts: Option<Vec<Arc<RouteCounts>>>,
+}
+
+/// What a route is called where it is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct RouteName {
+    /// The names of its hosts, with spaces between them.
+    pub(crate) host: String,
+    /// With a slash at its end.
+    pub(crate) prefix: String,
 }
 
 /// Says all of an application, so that those with one key are the same.
@@ -31,6 +46,7 @@ pub(crate) type AppKey = Arc<str>;
 pub(crate) struct RoutingBuilder {
     table: Table,
     apps: Vec<(AppKey, App)>,
+    names: Vec<RouteName>,
 }
 
 /// Which routes are whose. The lists of names are sorted.
@@ -61,13 +77,23 @@ struct Route {
 }
 
 impl Application for Router {
-    async fn call(&self, mut request: Request) -> Response {
-        let path = request.path();
-        let Some((route, bytes)) = self.table.find(|| request.host(), path) else {
-            return Response::not_found();
-        };
+    async fn call(&self, request: Request) -> Response {
+        let found = self.table.find(|| request.host(), request.path());
+        let counts = self.counts.as_ref();
+        let measure = counts.map(|all| all[found.map_or(all.len() - 1, |it| it.0.app)].begin());
+        let response = self.answer(request, found).await;
+        if let Some(measure) = measure {
+            measure.answered(response.status());
+        }
+        response
+    }
+}
+
+impl Router {
+    async fn answer(&self, mut request: Request, found: Option<(&Route, usize)>) -> Response {
+        let Some((route, bytes)) = found else { return Response::not_found() };
         if bytes > 0 {
-            if bytes == path.len()
+            if bytes == request.path().len()
                 && let Some(folder) = &route.folder
                 && matches!(*request.method(), Method::GET | Method::HEAD)
             {
@@ -94,15 +120,33 @@ impl Routing {
         self.apps.iter().map(|(key, app)| (&**key, app)).collect()
     }
 
-    /// The routes for a worker. Applications that it has go on, with what they keep.
-    pub(crate) fn router(&self, former: Option<&Router>) -> Router {
-        let known: HashMap<&str, &Rc<App>> =
-            former.iter().flat_map(|former| &former.apps).map(|(key, app)| (&**key, app)).collect();
-        let own = |(key, app): &(AppKey, App)| {
-            let kept = known.get(&**key).map(|&kept| kept.clone());
-            (key.clone(), kept.unwrap_or_else(|| Rc::new(app.clone())))
+    /// What the routes are called, each with its application.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
+        self.names.iter().zip(self.apps.iter().map(|(_, app)| app))
+    }
+
+    /// The routes for a worker. Applications that it has go on, with what they keep, and so
+    /// does what it counts.
+    pub(crate) fn router<'a>(
+        &'a self,
+        former: Option<&'a Router>,
+        tally: Option<&Tally>,
+    ) -> Router {
+        let former = former.iter().flat_map(|former| &former.apps);
+        let mut known: HashMap<&str, Rc<App>> =
+            former.map(|(key, app)| (&**key, app.clone())).collect();
+        let new = |app: &App| match (app.clone(), tally) {
+            (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.counted()),
+            (app, _) => app,
         };
-        Router { table: self.table.clone(), apps: self.apps.iter().map(own).collect() }
+        // Those with one key are one.
+        let own = |(key, app): &'a (AppKey, App)| {
+            let own = known.entry(key).or_insert_with(|| Rc::new(new(app)));
+            (key.clone(), own.clone())
+        };
+        let apps = self.apps.iter().map(own).collect();
+        let counts = tally.map(|tally| tally.of(&self.names));
+        Router { table: self.table.clone(), apps, counts }
     }
 }
 
@@ -111,6 +155,9 @@ impl RoutingBuilder {
     pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, (AppKey, App))>) {
         let first = self.apps.len();
         let (prefixes, apps): (Vec<&str>, Vec<_>) = apps.into_iter().unzip();
+        let host = names.join(" ");
+        let name = |prefix| RouteName { host: host.clone(), prefix: format!("{prefix}/") };
+        self.names.extend(prefixes.iter().map(name));
         let mut list = Vec::new();
         for (i, (prefix, (_, app))) in prefixes.iter().zip(&apps).enumerate() {
             let folder = matches!(app, App::Files(_)).then(|| folder_reference(prefix));
@@ -132,7 +179,7 @@ impl RoutingBuilder {
     pub(crate) fn build(mut self) -> Routing {
         self.table.names.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.table.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Routing { table: Arc::new(self.table), apps: self.apps }
+        Routing { table: Arc::new(self.table), apps: self.apps, names: self.names }
     }
 }
 
@@ -235,7 +282,7 @@ mod tests {
             let apps = prefixes.iter().map(app);
             builder.add(&names, apps.collect());
         }
-        Rc::new(builder.build().router(None))
+        Rc::new(builder.build().router(None, None))
     }
 
     fn answer(router: &Rc<Router>, head: &str) -> String {

@@ -1,11 +1,12 @@
 //! A server from its start to its end.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft::middleware::CleanPath;
 use weft::tls::Tls;
-use weft::{Application, Running, Server};
+use weft::{Application, Bound, Running, Server};
 
 use crate::args::Args;
 use crate::config::Problem;
@@ -15,7 +16,8 @@ use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
 use crate::signals::{Order, Signals};
-use crate::sockets::{self, Open, Served};
+use crate::sockets::{self, Open, Protocol, Served};
+use crate::status::{Counted, Register, Status};
 use crate::switch::{Switch, Switchboard};
 use crate::systemd;
 
@@ -33,6 +35,7 @@ pub(crate) struct Serving<'a> {
     pub(crate) served: Vec<Served>,
     pub(crate) routes: Switchboard,
     pub(crate) tls: Option<Tls>,
+    pub(crate) status: Option<Status>,
     logs: Arc<Logs>,
     pid_file: Option<PidFile>,
 }
@@ -88,44 +91,61 @@ impl<'a> Serving<'a> {
     ) -> Result<Serving<'a>, String> {
         let Opened { routing, tls } = opened;
         let (routes, line) = Switchboard::new(routing);
+        let is_status = |open: &Open| open.place.protocol == Protocol::Status;
+        let register = sockets.iter().any(is_status).then(Register::new);
         // Routes are told apart by clean paths only.
-        let mut server = Server::per_worker(move || {
-            let line = line.clone();
-            async move { Ok(Switch::new(line).with(CleanPath::new().rewrite())) }
+        let mut server = Server::per_worker({
+            let (line, register) = (line.clone(), register.clone());
+            move || {
+                let (line, tally) = (line.clone(), register.as_ref().map(Register::tally));
+                async move { Ok(Switch::new(line, tally).with(CleanPath::new().rewrite())) }
+            }
         });
         server = server.settings(plan.limits.clone());
         if let Some(workers) = plan.workers {
             server = server.workers(workers);
         }
-        let mut served = Vec::new();
+        let (mut served, mut of_status) = (Vec::new(), Vec::new());
         for open in sockets {
             let (known, listener) = open.secured(tls.as_ref())?;
+            match known.place.protocol {
+                Protocol::Http | Protocol::Https => server = server.listener(listener),
+                Protocol::Status => of_status.push(listener),
+            }
             served.push(known);
-            server = server.listener(listener);
         }
         let logs = Arc::new(Logs::open(&plan.log)?);
         let of_workers = logs.clone();
-        let server = server.hooks(move || of_workers.worker());
+        let server = match register.clone() {
+            None => server.hooks(move || of_workers.worker()),
+            Some(register) => server.hooks(move || Counted::new(of_workers.worker(), &register)),
+        };
         let running = server.start().map_err(|error| error.to_string())?;
+        let status = register.map(|register| Status::start(register, line, of_status));
+        let status = status.transpose().map_err(|error| error.to_string())?;
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(Serving { args, plan, running, served, routes, tls, logs, pid_file })
+        Ok(Serving { args, plan, running, served, routes, tls, status, logs, pid_file })
     }
 
     /// Says what is served where.
     fn announce(&self) {
-        let addresses: Vec<String> =
-            self.running.addresses().iter().map(ToString::to_string).collect();
+        let joined = |running: &Running| {
+            let addresses: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
+            addresses.join(" ")
+        };
         let workers = self.running.worker_count();
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
         let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
+        let status = self.status.as_ref().map(|status| joined(&status.running));
+        let status = status.map_or_else(String::new, |places| format!("; status at {places}"));
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
         log::info!(
-            "serving {} on {} with {workers} worker{plural}{note}",
+            "serving {} on {} with {workers} worker{plural}{note}{status}",
             file.unwrap_or_else(|| what(&self.plan)),
-            addresses.join(" "),
+            joined(&self.running),
         );
     }
 
@@ -154,7 +174,7 @@ impl<'a> Serving<'a> {
 
     /// Starts the process that is to take over.
     fn upgrade(&self) -> Option<Successor> {
-        let started = self.running.sockets().map_err(|error| error.to_string()).and_then(|all| {
+        let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
             let place = |bound: &_| self.served.iter().find(|served| served.bound == *bound);
             let placed = all.into_iter().filter_map(|(bound, socket)| {
                 place(&bound).map(|served| (served.place.clone(), socket))
@@ -164,8 +184,17 @@ impl<'a> Serving<'a> {
         started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
     }
 
+    /// Duplicates of all sockets that are served.
+    fn sockets(&self) -> weft::Result<Vec<(Bound, OwnedFd)>> {
+        let mut sockets = self.running.sockets()?;
+        if let Some(status) = &self.status {
+            sockets.extend(status.running.sockets()?);
+        }
+        Ok(sockets)
+    }
+
     fn end(self, end: End, mut signals: Signals) {
-        let Serving { plan, running, logs, pid_file, .. } = self;
+        let Serving { plan, running, status, logs, pid_file, .. } = self;
         let impatient = logs.clone();
         let watch = std::thread::Builder::new().spawn(move || {
             // Who asks twice does not want to wait; but the logs are written.
@@ -177,11 +206,20 @@ impl<'a> Serving<'a> {
         drop(watch);
         logs.release();
         match end {
-            End::Retire => running.retire(plan.retire_timeout, REST),
+            End::Retire => {
+                // From now on it is the other process that says how the server is.
+                if let Some(status) = status {
+                    status.retire();
+                }
+                running.retire(plan.retire_timeout, REST);
+            }
             End::Stop | End::Finish => {
                 systemd::stopping();
                 let is_patient = matches!(end, End::Finish);
                 running.shutdown(if is_patient { Duration::MAX } else { plan.drain_timeout });
+                if let Some(status) = status {
+                    status.stop();
+                }
                 if let Some(file) = pid_file {
                     file.remove();
                 }

@@ -7,13 +7,23 @@ use weft::tls::Tls;
 use weft::{Address, Bound, Listener, Running};
 
 use crate::plan::Plan;
+use crate::status;
 
 /// Why a socket is listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) source: Source,
-    /// Whether TLS is spoken there.
-    pub(crate) tls: bool,
+    pub(crate) protocol: Protocol,
+}
+
+/// What is spoken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    /// The same with TLS.
+    Https,
+    /// HTTP, about the server itself.
+    Status,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +41,7 @@ pub(crate) struct Open {
 }
 
 /// One that is being served. A place may have several.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) place: Place,
     pub(crate) bound: Bound,
@@ -39,17 +50,29 @@ pub(crate) struct Served {
 /// What a new plan changes.
 pub(crate) struct Change {
     pub(crate) opened: Vec<Open>,
-    pub(crate) closed: Vec<Bound>,
+    pub(crate) closed: Vec<Served>,
+}
+
+impl Place {
+    /// Whether a socket of the one may go over to the other: the same address from HTTP to HTTPS.
+    fn is_beside(&self, other: &Place) -> bool {
+        let is_status = |place: &Place| place.protocol == Protocol::Status;
+        self.source == other.source && is_status(self) == is_status(other)
+    }
+
+    fn is_managers(&self) -> bool {
+        self.source == Source::Manager
+    }
 }
 
 impl Open {
     /// What is to be known of a socket, and the socket with TLS where it is spoken.
     pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<(Served, Listener), String> {
         let Open { place, listener } = self;
-        let listener = match (place.tls, tls) {
-            (false, _) => listener,
-            (true, Some(tls)) => listener.with_tls(tls),
-            (true, None) => {
+        let listener = match (place.protocol, tls) {
+            (Protocol::Http | Protocol::Status, _) => listener,
+            (Protocol::Https, Some(tls)) => listener.with_tls(tls),
+            (Protocol::Https, None) => {
                 return Err(format!("there is no certificate for {}", listener.bound()));
             }
         };
@@ -60,11 +83,15 @@ impl Open {
 /// The sockets of a plan: those that are there already, and new ones. What nobody wants is
 /// closed.
 pub(crate) fn open(plan: &Plan, found: Vec<Open>) -> weft::Result<Vec<Open>> {
-    let is_given = |open: &Open| open.place.source == Source::Manager;
+    let is_given = |open: &Open| open.place.is_managers();
     let (mut sockets, mut found): (Vec<Open>, Vec<Open>) = found.into_iter().partition(is_given);
-    for place in wanted(plan, !sockets.is_empty()) {
-        let is_it = |open: &mut Open| open.place.source == place.source;
+    for place in wanted(plan, sockets.iter().map(|open| &open.place)) {
+        let is_it = |open: &mut Open| open.place == place;
         let mut there: Vec<Open> = found.extract_if(.., is_it).collect();
+        if there.is_empty() {
+            let is_beside = |open: &mut Open| open.place.is_beside(&place);
+            there = found.extract_if(.., is_beside).collect();
+        }
         if there.is_empty() {
             there = bind(&place, plan)?;
         }
@@ -76,17 +103,23 @@ pub(crate) fn open(plan: &Plan, found: Vec<Open>) -> weft::Result<Vec<Open>> {
     Ok(sockets)
 }
 
-/// What is to be opened and closed for another plan. Sockets that stay are not touched.
-pub(crate) fn change(plan: &Plan, served: &[Served], running: &Running) -> weft::Result<Change> {
-    let is_given = served.iter().any(|known| known.place.source == Source::Manager);
-    let wanted = wanted(plan, is_given);
+/// What is to be opened and closed for another plan, with the status endpoint or without. Sockets
+/// that stay are not touched.
+pub(crate) fn change(
+    plan: &Plan,
+    served: &[Served],
+    running: &Running,
+    has_status: bool,
+) -> weft::Result<Change> {
+    let mut wanted = wanted(plan, served.iter().map(|known| &known.place));
+    wanted.retain(|place| has_status || place.protocol != Protocol::Status);
     let mut opened = Vec::new();
     for place in &wanted {
         if served.iter().any(|known| known.place == *place) {
             continue;
         }
         // The same address may go over from HTTP to HTTPS.
-        let same = served.iter().filter(|known| known.place.source == place.source);
+        let same = served.iter().filter(|known| known.place.is_beside(place));
         let bound: Vec<&Bound> =
             same.map(|known| &known.bound).filter(|bound| bound.address().is_some()).collect();
         if bound.is_empty() {
@@ -99,20 +132,21 @@ pub(crate) fn change(plan: &Plan, served: &[Served], running: &Running) -> weft:
             }
         }
     }
-    let is_closed =
-        |known: &&Served| known.place.source != Source::Manager && !wanted.contains(&known.place);
-    let closed = served.iter().filter(is_closed).map(|known| known.bound.clone()).collect();
+    let is_closed = |known: &&Served| !known.place.is_managers() && !wanted.contains(&known.place);
+    let closed = served.iter().filter(is_closed).cloned().collect();
     Ok(Change { opened, closed })
 }
 
 /// The places of a plan. Those that nobody asked for are not opened where sockets are given.
-fn wanted(plan: &Plan, is_given: bool) -> Vec<Place> {
-    let plain = (&plan.listen, false);
-    let secure = plan.tls.as_ref().map(|tls| (&tls.listen, true));
+fn wanted<'a>(plan: &Plan, mut there: impl Iterator<Item = &'a Place>) -> Vec<Place> {
+    let is_given = there.any(|place| place.is_managers() && place.protocol != Protocol::Status);
+    let plain = (&plan.listen, Protocol::Http);
+    let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
+    let status = (&plan.status, Protocol::Status);
     let mut places = Vec::new();
-    for (addresses, tls) in [Some(plain), secure].into_iter().flatten() {
+    for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
         if !(addresses.are_defaults && is_given) {
-            let place = |text: &String| Place { source: Source::Plan(text.clone()), tls };
+            let place = |text: &String| Place { source: Source::Plan(text.clone()), protocol };
             places.extend(addresses.list.iter().map(place));
         }
     }
@@ -122,14 +156,22 @@ fn wanted(plan: &Plan, is_given: bool) -> Vec<Place> {
 fn bind(place: &Place, plan: &Plan) -> weft::Result<Vec<Open>> {
     let Source::Plan(text) = &place.source else { return Ok(Vec::new()) };
     let address: Address = text.parse()?;
-    let listeners = Listener::bind(&address, &plan.limits)?.into_iter();
+    let listeners = match place.protocol {
+        Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
+        Protocol::Status => Listener::bind(&address, &status::limits())?,
+    };
+    let listeners = listeners.into_iter();
     Ok(listeners.map(|listener| Open { place: place.clone(), listener }).collect())
 }
 
 /// As one process tells another.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let protocol = if self.tls { "https" } else { "http" };
+        let protocol = match self.protocol {
+            Protocol::Http => "http",
+            Protocol::Https => "https",
+            Protocol::Status => "status",
+        };
         match &self.source {
             Source::Plan(text) => write!(f, "{protocol} {text}"),
             Source::Manager => write!(f, "{protocol}"),
@@ -145,11 +187,13 @@ impl FromStr for Place {
             Some((protocol, text)) => (protocol, Source::Plan(text.to_owned())),
             None => (text, Source::Manager),
         };
-        match protocol {
-            "http" => Ok(Place { source, tls: false }),
-            "https" => Ok(Place { source, tls: true }),
-            _ => Err(()),
-        }
+        let protocol = match protocol {
+            "http" => Protocol::Http,
+            "https" => Protocol::Https,
+            "status" => Protocol::Status,
+            _ => return Err(()),
+        };
+        Ok(Place { source, protocol })
     }
 }
 
@@ -158,12 +202,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_as_they_are() {
-        for (place, text) in [
-            (Place { source: Source::Plan(":80".into()), tls: false }, "http :80"),
-            (Place { source: Source::Plan("unix:/a b".into()), tls: true }, "https unix:/a b"),
-            (Place { source: Source::Manager, tls: true }, "https"),
+    fn who_has_a_socket_needs_no_default() {
+        use crate::config::{Config, Text};
+        let (none, tls) = ("", "[tls]\nself_signed = true\n");
+        let status = "[status]\nlisten = \":9\"\n";
+        for (text, given, expected) in [
+            (none, None, "http 127.0.0.1:8080"),
+            (none, Some(Protocol::Http), ""),
+            (none, Some(Protocol::Status), "http 127.0.0.1:8080"),
+            (tls, None, "https 127.0.0.1:8443"),
+            (tls, Some(Protocol::Http), ""),
+            (status, None, "http 127.0.0.1:8080, status :9"),
+            (status, Some(Protocol::Https), "status :9"),
         ] {
+            let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
+            let config = Config::parse(&Text::new("f", text), std::path::Path::new("")).unwrap();
+            let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
+            let there = given.map(|protocol| Place { source: Source::Manager, protocol });
+            let places = wanted(&plan, there.iter());
+            let places: Vec<String> = places.iter().map(Place::to_string).collect();
+            assert_eq!(places.join(", "), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn places_are_told_as_they_are() {
+        use Protocol::{Http, Https, Status};
+        let plan = |text: &str| Source::Plan(text.to_owned());
+        for (source, protocol, text) in [
+            (plan(":80"), Http, "http :80"),
+            (plan("unix:/a b"), Https, "https unix:/a b"),
+            (Source::Manager, Https, "https"),
+            (plan(":81"), Status, "status :81"),
+            (Source::Manager, Status, "status"),
+        ] {
+            let place = Place { source, protocol };
             assert_eq!(place.to_string(), text);
             assert_eq!(text.parse(), Ok(place));
         }

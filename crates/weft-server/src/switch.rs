@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use weft::{Application, Request, Response};
 
 use crate::route::{Router, Routing};
+use crate::status::Tally;
 
 /// Where all workers get their routes from.
 pub(crate) struct Switchboard(watch::Sender<Arc<Mutex<Routing>>>);
@@ -36,24 +37,26 @@ impl Switchboard {
 pub(crate) struct Switch(Rc<RefCell<Rc<Router>>>);
 
 impl Switch {
-    /// To be called on the worker's event loop, where changes are waited for.
-    pub(crate) fn new(mut line: Line) -> Switch {
-        let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None))));
+    /// To be called on the worker's event loop, where changes are waited for. What becomes of
+    /// requests is counted in the tally, if there is one.
+    pub(crate) fn new(mut line: Line, tally: Option<Arc<Tally>>) -> Switch {
+        let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None, tally.as_deref()))));
         let changing = current.clone();
         tokio::task::spawn_local(async move {
             while line.changed().await.is_ok() {
                 let former = changing.borrow().clone();
-                *changing.borrow_mut() = Rc::new(router(&mut line, Some(&former)));
+                let newer = router(&mut line, Some(&former), tally.as_deref());
+                *changing.borrow_mut() = Rc::new(newer);
             }
         });
         Switch(current)
     }
 }
 
-fn router(line: &mut Line, former: Option<&Router>) -> Router {
+fn router(line: &mut Line, former: Option<&Router>, tally: Option<&Tally>) -> Router {
     let routing = line.borrow_and_update().clone();
     let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
-    routing.router(former)
+    routing.router(former, tally)
 }
 
 impl Application for Switch {

@@ -6,10 +6,10 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use weft::Listener;
 
-use crate::sockets::{Open, Place, Source};
+use crate::sockets::{Open, Place, Protocol, Source};
 
 /// The sockets that the service manager made. Those that it calls `tls` or `https`
-/// (`FileDescriptorName=`) are for TLS.
+/// (`FileDescriptorName=`) are for TLS, those that it calls `status` for the status endpoint.
 ///
 /// To be called once, while there is one thread: it changes the environment, so that no child
 /// takes the sockets for its own.
@@ -33,7 +33,12 @@ pub(crate) fn sockets() -> Result<Vec<Open>, String> {
             },
         };
         let listener = Listener::inherited(socket).map_err(|error| wrong(&error))?;
-        let place = Place { source: Source::Manager, tls: matches!(name, "tls" | "https") };
+        let protocol = match name {
+            "tls" | "https" => Protocol::Https,
+            "status" => Protocol::Status,
+            _ => Protocol::Http,
+        };
+        let place = Place { source: Source::Manager, protocol };
         given.push(Open { place, listener });
     }
     Ok(given)

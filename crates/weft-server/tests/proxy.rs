@@ -5,6 +5,8 @@ mod common;
 #[allow(unused_imports, dead_code, reason = "the program uses more of it")]
 #[path = "../src/apps/proxy/mod.rs"]
 mod proxy;
+#[path = "../src/counter.rs"]
+mod counter;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

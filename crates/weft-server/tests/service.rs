@@ -171,6 +171,22 @@ fn it_serves_on_the_sockets_of_a_service_manager() {
 }
 
 #[test]
+fn a_socket_for_the_status_is_none_for_the_site() {
+    let site = folder(&[("a.txt", "A\n")]);
+    let status = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = status.local_addr().unwrap();
+    // The site has the address that was asked for, beside the one that was given.
+    let more = ["--listen", "127.0.0.1:0"];
+    let server = Weft::announced(start_with(site.path(), "status", &[status.into()], &more));
+    let expected = format!("; status at http://{address}\n");
+    assert!(server.announcement.ends_with(&expected), "{}", server.announcement);
+    assert_eq!(server.client().get("/a.txt").body, b"A\n");
+    assert_eq!(Client::tcp(address).get("/metrics").status, 200);
+    assert_eq!(Client::tcp(address).get("/a.txt").status, 404);
+    server.stop();
+}
+
+#[test]
 fn what_is_no_socket_to_listen_on_is_refused() {
     let site = folder(&[]);
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();

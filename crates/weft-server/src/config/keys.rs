@@ -376,7 +376,7 @@ fn rules(
     texts.into_iter().map(rule).collect()
 }
 
-fn addresses(given: Vec<At<String>>) -> Checked<Vec<At<String>>> {
+pub(super) fn addresses(given: Vec<At<String>>) -> Checked<Vec<At<String>>> {
     for address in &given {
         let parsed = address.value.parse::<Address>();
         parsed.map_err(|error| address.problem(error.reason().to_owned()))?;
@@ -413,7 +413,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-fn addresses_shown(addresses: &[At<String>]) -> String {
+pub(super) fn addresses_shown(addresses: &[At<String>]) -> String {
     texts(addresses.iter().map(|address| &address.value))
 }
 

@@ -9,6 +9,7 @@ mod log; // the keys of [log]
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a route to scripts
 mod proxy; // the keys of a route to upstreams
+mod status; // the keys of [status]
 mod nearest; // the word that somebody may have meant
 mod route; // operators and their targets
 
@@ -29,6 +30,7 @@ pub(crate) use nearest::nearest;
 pub(crate) use place::{At, Checked, Place, Problem, Text};
 pub(crate) use proxy::PROXY;
 pub(crate) use route::{Action, RouteConfig, parse_route};
+pub(crate) use status::{STATUS, StatusConfig};
 
 use value::{Name, Value, entries};
 
@@ -38,6 +40,7 @@ pub(crate) struct Config {
     pub(crate) top: Top,
     pub(crate) log: LogConfig,
     pub(crate) tls: TlsConfig,
+    pub(crate) status: StatusConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
     pub(crate) hosts: Vec<HostConfig>,
@@ -51,7 +54,7 @@ pub(crate) struct HostConfig {
 }
 
 /// The sections, by their names in the file.
-const SECTIONS: [&str; 5] = ["log", "tls", "limits", "files", "hosts"];
+const SECTIONS: [&str; 6] = ["log", "tls", "status", "limits", "files", "hosts"];
 
 impl Config {
     /// What a file says. Paths in it begin in the folder `base`.
@@ -71,10 +74,11 @@ impl Config {
         let mut config = Config::default();
         let mut problems = Vec::new();
         for (name, value) in entries(table.get_ref(), text, base) {
-            let Config { log, tls, limits, files, .. } = &mut config;
+            let Config { log, tls, status, limits, files, .. } = &mut config;
             match &*name.value {
                 "log" => read_section(&LOG, log, &name, &value, &mut problems),
                 "tls" => read_section(&TLS, tls, &name, &value, &mut problems),
+                "status" => read_section(&STATUS, status, &name, &value, &mut problems),
                 "limits" => read_section(&LIMITS, limits, &name, &value, &mut problems),
                 "files" => read_section(&FILES, files, &name, &value, &mut problems),
                 "hosts" => config.hosts = read_hosts(&value, &mut problems),
@@ -102,6 +106,7 @@ impl Config {
         set(&TOP, &mut self.top, flag, words)
             .or_else(|| set(&LOG, &mut self.log, flag, words))
             .or_else(|| set(&TLS, &mut self.tls, flag, words))
+            .or_else(|| set(&STATUS, &mut self.status, flag, words))
             .or_else(|| set(&LIMITS, &mut self.limits, flag, words))
             .or_else(|| set(&FILES, &mut self.files, flag, words))
     }
@@ -132,7 +137,8 @@ pub(crate) fn flags() -> impl Iterator<Item = Flag> {
     fn of<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
         keys.iter().map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
     }
-    of(&TOP).chain(of(&LOG)).chain(of(&TLS)).chain(of(&LIMITS)).chain(of(&FILES))
+    let first = of(&TOP).chain(of(&LOG)).chain(of(&TLS));
+    first.chain(of(&STATUS)).chain(of(&LIMITS)).chain(of(&FILES))
 }
 
 fn read_section<T>(

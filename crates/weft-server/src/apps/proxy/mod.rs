@@ -30,6 +30,7 @@ mod request;
 mod response;
 mod settings;
 mod tls;
+mod traffic;
 mod trouble;
 mod tunnel;
 mod upload;
@@ -39,8 +40,8 @@ mod wire;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use weft::client::Head;
@@ -55,6 +56,8 @@ use self::hops::Via;
 use self::pool::{Lease, Pool};
 use self::request::{Destination, Wants};
 pub(crate) use self::settings::{Balance, Check, Host, Settings};
+use self::traffic::Traffic;
+pub(crate) use self::traffic::{State, UpstreamReport};
 use self::trouble::Seldom;
 use self::upload::Upload;
 use self::upstream::Upstream;
@@ -77,6 +80,8 @@ struct Shared {
     /// There is nobody to pass requests on to.
     drought: Seldom,
     via: Option<Via>,
+    /// The pools of those who count.
+    counted: Mutex<Vec<Weak<Pool>>>,
 }
 
 impl Proxy {
@@ -106,6 +111,7 @@ impl Proxy {
             upstreams,
             is_checked: AtomicBool::new(false),
             drought: Seldom::default(),
+            counted: Mutex::default(),
         })))
     }
 
@@ -113,6 +119,36 @@ impl Proxy {
         let pool = |upstream: &Arc<Upstream>| Pool::new(upstream.clone(), shared.settings.clone());
         let pools = shared.upstreams.iter().map(pool).collect();
         Proxy { shared, pools, turn: Cell::new(0) }
+    }
+
+    /// The same, but what becomes of its requests is counted.
+    pub(crate) fn counted(self) -> Proxy {
+        let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.retain(|pool| pool.strong_count() > 0);
+        for pool in &self.pools {
+            pool.traffic.get_or_init(Traffic::default);
+            counted.push(Arc::downgrade(pool));
+        }
+        drop(counted);
+        self
+    }
+
+    /// How the upstreams are, and what was counted by all clones.
+    pub(crate) fn report(&self) -> Vec<UpstreamReport> {
+        let counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools: Vec<Arc<Pool>> = counted.iter().filter_map(Weak::upgrade).collect();
+        let report = |upstream: &Arc<Upstream>| {
+            let mut report = UpstreamReport::new(upstream);
+            let of_it = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
+            of_it.for_each(|pool| report.add(pool));
+            report
+        };
+        self.shared.upstreams.iter().map(report).collect()
+    }
+
+    /// The same for all clones, and for no other proxy.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
     }
 
     /// Passes a request on until there is a response.
@@ -201,7 +237,11 @@ impl Proxy {
             lease.give_back();
             return Err(Failure::Client(error));
         }
+        let sent = pool.traffic.get().map(|traffic| traffic.begin(fresh));
         let head = exchange::run(&mut lease, order, settings).await?;
+        if let Some(sent) = sent {
+            sent.answered();
+        }
         let response = match head.status {
             StatusCode::SWITCHING_PROTOCOLS => self.hand_over(lease, order, &head)?,
             _ => self.pass_back(lease, order, &head)?,

@@ -1,7 +1,7 @@
 //! The connections of one worker to one upstream: those in use are counted, others kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::settings::Settings;
+use super::traffic::Traffic;
 use super::upstream::Upstream;
 use super::wire::{INPUT_BYTES, Wire};
 
@@ -22,6 +23,8 @@ pub(super) struct Pool {
     places: Semaphore,
     waiting: AtomicUsize,
     idle: Mutex<Idle>,
+    /// What is counted, if anybody counts.
+    pub(super) traffic: OnceLock<Traffic>,
 }
 
 #[derive(Default)]
@@ -57,13 +60,28 @@ impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<Settings>) -> Arc<Pool> {
         let places = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
         let (waiting, idle) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Pool { upstream, settings, places, waiting, idle })
+        let traffic = OnceLock::new();
+        Arc::new(Pool { upstream, settings, places, waiting, idle, traffic })
     }
 
     /// How many requests are there or wait.
     pub(super) fn load(&self) -> usize {
-        let in_use = self.settings.max_connections.saturating_sub(self.places.available_permits());
-        in_use + self.waiting.load(Relaxed)
+        self.in_use() + self.queued()
+    }
+
+    /// How many connections are in use or being made.
+    pub(super) fn in_use(&self) -> usize {
+        self.settings.max_connections.saturating_sub(self.places.available_permits())
+    }
+
+    /// How many connections are kept.
+    pub(super) fn idle_count(&self) -> usize {
+        self.idle().connections.len()
+    }
+
+    /// How many requests wait.
+    pub(super) fn queued(&self) -> usize {
+        self.waiting.load(Relaxed)
     }
 
     /// Whether a request would have to wait.

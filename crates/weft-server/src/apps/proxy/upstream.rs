@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -22,6 +23,7 @@ use super::wire::Wire;
 pub(super) struct Upstream {
     pub(super) url: UpstreamUrl,
     pub(super) health: Health,
+    failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     addresses: Addresses,
     /// It has no room for more requests.
@@ -46,7 +48,8 @@ impl Upstream {
             }
             _ => None,
         };
-        Ok(Upstream { url, health, tls, addresses: Addresses::default(), crowd: Seldom::default() })
+        let (failures, addresses, crowd) = Default::default();
+        Ok(Upstream { url, health, failures, tls, addresses, crowd })
     }
 
     /// A new connection, whose handshakes are done, if there is one within that time.
@@ -97,6 +100,7 @@ impl Upstream {
     /// It was not there, or did not do what it should. It is told when that begins and when it is
     /// left alone, not each time.
     pub(super) fn failed(&self, why: &str) {
+        self.failures.fetch_add(1, Relaxed);
         match self.health.failed(Instant::now()) {
             Some(Trouble::Begins) => log::warn!("the upstream {self}: {why}"),
             Some(Trouble::PutOut) => {
@@ -109,6 +113,11 @@ impl Upstream {
     /// A request was sent away, because too many are under way.
     pub(super) fn was_full(&self) {
         self.crowd.tell(&format!("the upstream {self}: too many requests are under way"));
+    }
+
+    /// How often it has failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
     }
 
     /// It has answered.

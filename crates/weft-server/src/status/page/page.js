@@ -1,0 +1,325 @@
+"use strict";
+
+// Rates and latencies are those between now and so many seconds ago.
+const WINDOW = 10;
+// So many seconds are in the lines at most, and so many at least.
+const HISTORY = 180;
+const LEAST_HISTORY = 60;
+// The most routes that are shown.
+const MOST_ROUTES = 50;
+
+const $ = (id) => document.getElementById(id);
+
+// -- what comes
+
+// The last snapshots, one for each second of the window.
+let recent = [];
+// What the lines are made of.
+const points = [];
+
+function connect() {
+  const events = new EventSource("events");
+  events.onmessage = ({ data }) => {
+    say("live");
+    show(JSON.parse(data));
+  };
+  events.onerror = () => {
+    say("lost");
+    // A browser tries again by itself, unless it has given up.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+  };
+}
+
+function say(state) {
+  const words = { live: "live", lost: "not reachable, trying again" };
+  document.body.className = state;
+  setText($("live"), words[state]);
+}
+
+function show(now) {
+  // Another process counts from the beginning.
+  if (recent.length && recent[0].started !== now.started) recent = [];
+  const last = recent.at(-1) ?? now;
+  recent.push(now);
+  if (recent.length > WINDOW + 1) recent.shift();
+  const then = recent[0];
+
+  const whole = latency(sumOf(now.routes, then.routes), now.bucket_bounds);
+  const rate = perSecond(then, now, requests);
+  const errors = perSecond(then, now, serverErrors);
+  const open = sum(now.workers, (worker) => worker.open_connections);
+  points.push({
+    rate: perSecond(last, now, requests),
+    errors: perSecond(last, now, serverErrors),
+    open,
+    ...whole,
+  });
+  if (points.length > HISTORY) points.shift();
+
+  setText($("rate"), showRate(rate));
+  setText($("p50"), showTime(whole.p50));
+  setText($("p99"), showTime(whole.p99));
+  setText($("open"), showCount(open));
+  setText($("errors"), showRate(errors));
+  $("errors").closest("article").classList.toggle("bad", points.some((it) => it.errors > 0));
+  draw($("rate-line"), ["rate"]);
+  draw($("latency-line"), ["p99", "p50"]);
+  draw($("open-line"), ["open"]);
+  draw($("errors-line"), ["errors"]);
+  document.title = `${showRate(rate)}/s · weft`;
+
+  showProgram(now);
+  showUpstreams(now, then);
+  showRoutes(now, then);
+  showWorkers(now, then);
+}
+
+// -- numbers
+
+const sum = (list, number) => list.reduce((total, it) => total + number(it), 0);
+const responses = (worker) => sum(Object.values(worker.responses), (count) => count);
+const requests = (snapshot) => sum(snapshot.workers, responses);
+const serverErrors = (snapshot) => sum(snapshot.workers, (worker) => worker.responses["5xx"]);
+
+// How much something grows in a second. What is less than before was counted anew.
+function perSecond(then, now, number) {
+  const seconds = now.time - then.time;
+  return seconds > 0 ? Math.max(0, number(now) - number(then)) / seconds : 0;
+}
+
+// The same for one of a list: `before` is what it was, if it was there.
+function growth(then, now, before, count) {
+  const seconds = now.time - then.time;
+  return before && seconds > 0 ? Math.max(0, count) / seconds : 0;
+}
+
+const routeKey = (it) => `${it.host} ${it.prefix}`;
+const upstreamKey = (it) => `${routeKey(it)} ${it.upstream}`;
+
+function byKey(list, key) {
+  return new Map(list.map((it) => [key(it), it]));
+}
+
+// What was added to the buckets of a histogram.
+function newIn(after, before) {
+  const zeros = before?.durations.buckets ?? after.durations.buckets;
+  return after.durations.buckets.map((count, i) => Math.max(0, count - zeros[i]));
+}
+
+function sumOf(after, before) {
+  const known = byKey(before, routeKey);
+  const each = after.map((route) => newIn(route, known.get(routeKey(route))));
+  return each.reduce((total, buckets) => total.map((count, i) => count + buckets[i]));
+}
+
+// Times that half of the requests, and all but one of a hundred, did not pass: estimates, as
+// only the bounds of the buckets are known.
+function latency(buckets, bounds) {
+  const total = sum(buckets, (count) => count);
+  const quantile = (share) => {
+    if (total === 0) return null;
+    let left = share * total;
+    for (let i = 0; i < bounds.length; i++) {
+      const low = i === 0 ? 0 : bounds[i - 1];
+      if (buckets[i] > 0 && left <= buckets[i]) {
+        return low + (bounds[i] - low) * (left / buckets[i]);
+      }
+      left -= buckets[i];
+    }
+    return bounds.at(-1);
+  };
+  return { p50: quantile(0.5), p99: quantile(0.99) };
+}
+
+// -- words
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+const showCount = (count) => whole.format(count);
+const showRate = (rate) => (rate < 10 ? tenths : whole).format(rate);
+
+function showTime(seconds) {
+  if (seconds === null) return "–";
+  if (seconds < 0.001) return `${whole.format(seconds * 1e6)} µs`;
+  if (seconds < 1) return `${(seconds < 0.01 ? tenths : whole).format(seconds * 1e3)} ms`;
+  return `${tenths.format(seconds)} s`;
+}
+
+function showAge(seconds) {
+  for (const [unit, size] of [["day", 86400], ["hour", 3600], ["minute", 60]]) {
+    const count = Math.floor(seconds / size);
+    if (count > 0) return `${count} ${unit}${count === 1 ? "" : "s"}`;
+  }
+  return "less than a minute";
+}
+
+const showBytes = (bytes) => `${tenths.format(bytes / 2 ** 20)} MiB`;
+
+// -- tables
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Has a table show these rows, each a list of cells: a text, and maybe a class. Rows stay as they
+// are where nothing has changed, so that what is selected stays selected.
+function fill(table, rows) {
+  while (table.rows.length > rows.length) table.deleteRow(-1);
+  rows.forEach((cells, at) => {
+    const row = table.rows[at] ?? table.insertRow();
+    cells.forEach((cell, i) => {
+      const element = row.cells[i] ?? row.insertCell();
+      const { text, name = "", title = "" } = cell;
+      if (element.className !== name) element.className = name;
+      if (element.title !== title) element.title = title;
+      setText(element, text);
+    });
+  });
+}
+
+const name = (text) => ({ text, title: text });
+const number = (text, count) => ({ text, name: count ? "" : "zero" });
+const count = (n) => number(showCount(n), n);
+const alarm = (n) => ({ text: showCount(n), name: n ? "alarm" : "zero" });
+const rateCell = (rate) => number(showRate(rate), rate);
+const timeCell = (seconds) => number(showTime(seconds), seconds);
+
+function showProgram(now) {
+  const { process, configuration } = now;
+  const parts = [
+    `version ${now.version}`,
+    `up for ${showAge(now.time - now.started)}`,
+    `configuration loaded ${showAge(now.time - configuration.loaded)} ago`,
+  ];
+  setText($("summary"), parts.join(" · "));
+  $("reload").hidden = !configuration.has_last_reload_failed;
+  const of = process.max_descriptors === null ? "" : ` of ${showCount(process.max_descriptors)}`;
+  const facts = [
+    process.resident_bytes !== null && `${showBytes(process.resident_bytes)} of memory`,
+    process.open_descriptors !== null && `${showCount(process.open_descriptors)}${of} descriptors`,
+    `${tenths.format(process.cpu_seconds)} s on a processor`,
+    `reloaded ${showCount(configuration.reloads)} times`,
+  ];
+  setText($("process"), facts.filter(Boolean).join(" · "));
+}
+
+function showUpstreams(now, then) {
+  const known = byKey(then.upstreams, upstreamKey);
+  const rows = now.upstreams.map((it) => {
+    const before = known.get(upstreamKey(it));
+    const { p50, p99 } = latency(newIn(it, before), now.bucket_bounds);
+    const rate = growth(then, now, before, it.requests - before?.requests);
+    return [
+      // A narrow screen has room for what tells them apart.
+      { text: it.upstream.replace(/^http:\/\/(.*)\/$/, "$1"), title: `${it.upstream} for ${showRoute(it)}` },
+      { text: it.state, name: `health ${it.state}` },
+      rateCell(rate),
+      timeCell(p50),
+      timeCell(p99),
+      count(it.connections_in_use),
+      count(it.connections_idle),
+      count(it.queued),
+      count(it.retries),
+      alarm(it.failures),
+    ];
+  });
+  $("upstreams-section").hidden = rows.length === 0;
+  fill($("upstreams"), rows);
+}
+
+function showRoute({ host, prefix }) {
+  if (host === "" && prefix === "none") return "no route";
+  return host === "*" ? prefix : `${prefix} · ${host}`;
+}
+
+function showRoutes(now, then) {
+  const known = byKey(then.routes, routeKey);
+  const total = ({ durations }) => durations.count;
+  const isRoute = (it) => it.prefix !== "none" || total(it) > 0;
+  const routes = now.routes.filter(isRoute).sort((a, b) => total(b) - total(a));
+  const rows = routes.slice(0, MOST_ROUTES).map((it) => {
+    const before = known.get(routeKey(it));
+    const { p50, p99 } = latency(newIn(it, before), now.bucket_bounds);
+    return [
+      name(showRoute(it)),
+      rateCell(growth(then, now, before, total(it) - (before ? total(before) : 0))),
+      timeCell(p50),
+      timeCell(p99),
+      count(it.in_flight),
+      count(it.requests["2xx"] + it.requests["1xx"]),
+      count(it.requests["3xx"]),
+      count(it.requests["4xx"]),
+      alarm(it.requests["5xx"]),
+      count(it.requests["none"]),
+    ];
+  });
+  fill($("routes"), rows);
+  const others = routes.length - rows.length;
+  setText($("more-routes"), others > 0 ? `and ${showCount(others)} with fewer requests` : "");
+}
+
+function showWorkers(now, then) {
+  const known = byKey(then.workers, (worker) => worker.name);
+  const rows = now.workers.map((it) => {
+    const before = known.get(it.name);
+    const rate = growth(then, now, before, responses(it) - (before ? responses(before) : 0));
+    return [
+      name(it.name),
+      count(it.open_connections),
+      { text: "", name: "wide" },
+      rateCell(rate),
+      count(it.accepted_connections),
+      count(it.errors.peer),
+      alarm(it.errors.application + it.errors.system),
+    ];
+  });
+  fill($("workers"), rows);
+  const most = Math.max(1, ...now.workers.map((it) => it.open_connections));
+  now.workers.forEach((it, at) => {
+    const cell = $("workers").rows[at].cells[2];
+    const bar = cell.firstElementChild ?? cell.appendChild(document.createElement("span"));
+    bar.className = "bar";
+    bar.style.setProperty("--share", it.open_connections / most);
+  });
+}
+
+// -- lines
+
+const HEIGHT = 40;
+
+function draw(svg, names) {
+  const most = Math.max(...names.flatMap((it) => points.map((point) => point[it] ?? 0)));
+  const scale = most > 0 ? (HEIGHT - 6) / most : 0;
+  // The newest is at the right edge, however many there are.
+  const width = Math.max(points.length, LEAST_HISTORY) - 1;
+  const x = (i) => width - points.length + 1 + i;
+  const y = (value) => HEIGHT - 1 - value * scale;
+  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  names.forEach((it, at) => {
+    let line = "";
+    let area = "";
+    points.forEach((point, i) => {
+      if (point[it] === null) return;
+      const isFirst = i === 0 || points[i - 1][it] === null;
+      line += `${isFirst ? "M" : "L"}${x(i)} ${y(point[it]).toFixed(2)}`;
+      if (isFirst) area += `M${x(i)} ${HEIGHT}`;
+      area += `L${x(i)} ${y(point[it]).toFixed(2)}`;
+      const isLast = i === points.length - 1 || points[i + 1][it] === null;
+      if (isLast) area += `L${x(i)} ${HEIGHT}Z`;
+    });
+    const isSecond = names.length > 1 && at === 0;
+    path(svg, 2 * at, isSecond ? "area second" : "area", isSecond ? "" : area);
+    path(svg, 2 * at + 1, isSecond ? "second" : "", line);
+  });
+}
+
+function path(svg, at, name, d) {
+  const namespace = "http://www.w3.org/2000/svg";
+  const element = svg.children[at] ?? svg.appendChild(document.createElementNS(namespace, "path"));
+  element.setAttribute("class", name);
+  element.setAttribute("d", d);
+}
+
+connect();

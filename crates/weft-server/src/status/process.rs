@@ -1,0 +1,43 @@
+//! What the kernel says of this process.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// Some of it. What `/proc` does not tell is left out.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Process {
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) open_descriptors: Option<u64>,
+    pub(super) max_descriptors: Option<u64>,
+}
+
+impl Process {
+    /// To be called where a read of `/proc` may wait.
+    pub(super) fn read() -> Process {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = Duration::try_from(cpu).unwrap_or_default();
+        Process {
+            cpu_seconds: cpu.as_secs_f64(),
+            resident_bytes: number("/proc/self/status", "VmRSS:").map(|kib| kib << 10),
+            open_descriptors: open_descriptors(),
+            max_descriptors: number("/proc/self/limits", "Max open files"),
+        }
+    }
+}
+
+/// The first number behind the beginning of a line.
+fn number(file: &str, line: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let rest = text.lines().find_map(|found| found.strip_prefix(line))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn open_descriptors() -> Option<u64> {
+    let count = fs::read_dir("/proc/self/fd").ok()?.count();
+    // One of them is the folder's.
+    Some(count.saturating_sub(1) as u64)
+}

@@ -1,0 +1,158 @@
+//! All numbers at one time. Its JSON form is what serde makes of it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::process::Process;
+use super::register::{Life, Register};
+use super::routes::{ByClass, Tally};
+use super::worker::WorkerCounts;
+use crate::apps::App;
+use crate::apps::proxy::UpstreamReport;
+use crate::counter::{BOUNDS, Durations};
+use crate::route::{RouteName, Routing};
+
+/// All numbers at one time. Times are seconds, points in time those since 1970.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Snapshot {
+    pub(super) version: &'static str,
+    pub(super) time: f64,
+    pub(super) started: f64,
+    pub(super) process: Process,
+    pub(super) configuration: Configuration,
+    /// The longest times in the buckets of all histograms; one more is for all beyond.
+    pub(super) bucket_bounds: Vec<f64>,
+    pub(super) workers: Vec<Worker>,
+    pub(super) routes: Vec<Route>,
+    pub(super) upstreams: Vec<Upstream>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Configuration {
+    pub(super) loaded: f64,
+    pub(super) reloads: u64,
+    pub(super) failed_reloads: u64,
+    pub(super) has_last_reload_failed: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Worker {
+    pub(super) name: String,
+    pub(super) accepted_connections: u64,
+    pub(super) open_connections: u64,
+    pub(super) responses: ByClass,
+    pub(super) response_body_bytes: u64,
+    pub(super) errors: Errors,
+}
+
+/// Errors by who has to act.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Errors {
+    pub(super) peer: u64,
+    pub(super) application: u64,
+    pub(super) system: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Route {
+    #[serde(flatten)]
+    pub(super) name: RouteName,
+    pub(super) requests: ByClass,
+    pub(super) in_flight: u64,
+    pub(super) durations: Durations,
+}
+
+/// An upstream, and the route by which it is known.
+#[derive(Debug, Serialize)]
+pub(super) struct Upstream {
+    #[serde(flatten)]
+    pub(super) route: RouteName,
+    #[serde(flatten)]
+    pub(super) report: UpstreamReport,
+}
+
+impl Snapshot {
+    /// Reads all numbers.
+    pub(super) fn take(register: &Register, routing: &Routing) -> Snapshot {
+        let Life { started, loaded, reloads, failed_reloads, has_last_failed } = register.life();
+        let workers = register.workers();
+        let mut workers: Vec<Worker> = workers.iter().map(|counts| worker(counts)).collect();
+        // So that `weft-2` comes before `weft-10`.
+        workers.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+        let (tallies, nobody) = (register.tallies(), RouteName::of_nobody());
+        let names = routing.routes().map(|(name, _)| name).chain([&nobody]);
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION"),
+            time: seconds(SystemTime::now()),
+            started: seconds(started),
+            process: Process::read(),
+            configuration: Configuration {
+                loaded: seconds(loaded),
+                reloads,
+                failed_reloads,
+                has_last_reload_failed: has_last_failed,
+            },
+            bucket_bounds: BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
+            workers,
+            routes: names.map(|name| route(name, &tallies)).collect(),
+            upstreams: upstreams(routing),
+        }
+    }
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn worker(counts: &WorkerCounts) -> Worker {
+    // What ends first is read first, or there could be less than nothing between the two.
+    let closed = counts.closed.get();
+    let accepted = counts.accepted.get();
+    let mut responses = ByClass::new();
+    counts.responses.add_to(&mut responses);
+    // There is none without a status.
+    responses.remove("none");
+    Worker {
+        name: counts.name.clone(),
+        accepted_connections: accepted,
+        open_connections: accepted.saturating_sub(closed),
+        responses,
+        response_body_bytes: counts.body_bytes.get(),
+        errors: Errors {
+            peer: counts.peer_errors.get(),
+            application: counts.application_errors.get(),
+            system: counts.system_errors.get(),
+        },
+    }
+}
+
+/// A route as all workers have counted it.
+fn route(name: &RouteName, tallies: &[Arc<Tally>]) -> Route {
+    let (mut requests, mut durations, mut begun) = (ByClass::new(), Durations::default(), 0);
+    for counts in tallies.iter().filter_map(|tally| tally.find(name)) {
+        counts.outcomes.add_to(&mut requests);
+        durations.add(&counts.durations);
+        begun += counts.begun.get();
+    }
+    let in_flight = begun.saturating_sub(durations.count);
+    Route { name: name.clone(), requests, in_flight, durations }
+}
+
+/// The upstreams of all routes. Routes whose proxies are set alike have one between them; it is
+/// known by the first.
+fn upstreams(routing: &Routing) -> Vec<Upstream> {
+    let mut known = HashSet::new();
+    let mut all = Vec::new();
+    for (route, app) in routing.routes() {
+        if let App::Proxy(proxy) = app
+            && known.insert(proxy.identity())
+        {
+            let upstream = |report| Upstream { route: route.clone(), report };
+            all.extend(proxy.report().into_iter().map(upstream));
+        }
+    }
+    all
+}
