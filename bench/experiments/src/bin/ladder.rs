@@ -1,0 +1,133 @@
+//! The ladder of simple servers: `ladder ADDRESS 1 VARIANT`. Each rung answers a request and
+//! closes; with `-keep` behind its name it goes on. The last rung is Weft, the peer.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::thread;
+
+use peer::PAGE;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+
+fn main() {
+    let (address, _) = peer::arguments();
+    let variant = weft_experiments::variant();
+    let (rung, keep) = match variant.strip_suffix("-keep") {
+        Some(rung) => (rung, true),
+        None => (variant.as_str(), false),
+    };
+    match rung {
+        "strings" => thread_per_connection(address, move |socket| strings(socket, keep)),
+        "bytes" => thread_per_connection(address, move |socket| bytes(socket, keep)),
+        "callbacks" => callbacks(address, keep),
+        other => panic!("there is no rung {other:?}"),
+    }
+}
+
+fn thread_per_connection(
+    address: SocketAddr,
+    serve: impl Fn(TcpStream) -> std::io::Result<()> + Copy + Send + 'static,
+) {
+    for socket in TcpListener::bind(address).expect("the address is free").incoming().flatten() {
+        // An error is a client that has gone.
+        thread::spawn(move || drop(serve(socket)));
+    }
+}
+
+/// A buffered handle, lines of text, and an answer that is formatted each time.
+fn strings(socket: TcpStream, keep: bool) -> std::io::Result<()> {
+    let mut input = BufReader::new(socket.try_clone()?);
+    let mut output = socket;
+    loop {
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            if input.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+        }
+        let connection = if keep { "keep-alive" } else { "close" };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n",
+            "text/html",
+            PAGE.len()
+        );
+        let answer: String = head.chars().chain(PAGE.chars()).collect();
+        output.write_all(answer.as_bytes())?;
+        if !keep {
+            return Ok(());
+        }
+    }
+}
+
+/// No buffer but one on the stack, and bytes that were made when this was compiled.
+fn bytes(mut socket: TcpStream, keep: bool) -> std::io::Result<()> {
+    let mut input = [0; 4096];
+    // What wrk sends comes in one piece.
+    while socket.read(&mut input)? > 0 {
+        socket.write_all(canned(keep))?;
+        if !keep {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// One thread, and a callback for each event: to accept, or to answer.
+fn callbacks(address: SocketAddr, keep: bool) {
+    const LISTENER: u64 = u64::MAX;
+    let listener = peer::listener(address);
+    let poll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
+    epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN).expect("added");
+    let mut connections: HashMap<RawFd, TcpStream> = HashMap::new();
+    let mut events = Vec::with_capacity(1024);
+    loop {
+        events.clear();
+        match epoll::wait(&poll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => panic!("epoll: {error}"),
+        }
+        for event in events.drain(..) {
+            match event.data.u64() {
+                LISTENER => accept(&listener, &poll, &mut connections),
+                key => answer(key as RawFd, keep, &mut connections),
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, poll: &OwnedFd, connections: &mut HashMap<RawFd, TcpStream>) {
+    while let Ok(socket) = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        let key = socket.as_raw_fd();
+        epoll::add(poll, &socket, EventData::new_u64(key as u64), EventFlags::IN).expect("added");
+        connections.insert(key, socket.into());
+    }
+}
+
+fn answer(key: RawFd, keep: bool, connections: &mut HashMap<RawFd, TcpStream>) {
+    let Some(socket) = connections.get_mut(&key) else { return };
+    let goes_on = match socket.read(&mut [0; 4096]) {
+        Ok(1..) => socket.write_all(canned(keep)).is_ok() && keep,
+        Ok(0) => false,
+        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+    };
+    if !goes_on {
+        connections.remove(&key);
+    }
+}
+
+fn canned(keep: bool) -> &'static [u8] {
+    const KEEP: &str = concat!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 151\r\nConnection: keep-alive\r\n\r\n",
+        include_str!("../../../site/index.html")
+    );
+    const CLOSE: &str = concat!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 151\r\nConnection: close\r\n\r\n",
+        include_str!("../../../site/index.html")
+    );
+    if keep { KEEP.as_bytes() } else { CLOSE.as_bytes() }
+}

@@ -1,0 +1,21 @@
+//! axum, served by its own `axum::serve`.
+
+use axum::Router;
+use axum::response::Html;
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+async fn slow() -> Html<&'static str> {
+    tokio::time::sleep(peer::SLOW).await;
+    Html(peer::PAGE)
+}
+
+async fn serve(listener: TcpListener) {
+    let router =
+        Router::new().route("/memory", get(async || Html(peer::PAGE))).route("/slow", get(slow));
+    axum::serve(listener, router).await.expect("it serves");
+}
+
+fn main() {
+    peer::on_each_worker(serve);
+}

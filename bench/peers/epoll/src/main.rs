@@ -1,0 +1,95 @@
+//! The floor: an epoll loop that looks for the ends of heads and sends the same answer for
+//! each. It parses nothing, limits nothing and knows no time.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use memchr::memmem;
+use peer::{CANNED, arguments, listener};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+
+const LISTENER: u64 = u64::MAX;
+
+/// A connection, and the last three bytes that came of it: an end of a head may be cut.
+struct Connection {
+    socket: OwnedFd,
+    tail: [u8; 3],
+}
+
+fn main() {
+    let (address, workers) = arguments();
+    let workers: Vec<_> = (0..workers)
+        .map(|_| listener(address))
+        .map(|listener| thread::spawn(move || serve(listener)))
+        .collect();
+    for worker in workers {
+        worker.join().expect("a worker ends never");
+    }
+}
+
+fn serve(listener: TcpListener) {
+    let poll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
+    epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN).expect("added");
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut free = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    let answers = CANNED.repeat(64);
+    let mut events = Vec::with_capacity(1024);
+    loop {
+        events.clear();
+        match epoll::wait(&poll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => panic!("epoll: {error}"),
+        }
+        for event in events.drain(..) {
+            let key = event.data.u64();
+            if key == LISTENER {
+                while let Ok(socket) =
+                    accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+                {
+                    let key = free.pop().unwrap_or(connections.len());
+                    epoll::add(&poll, &socket, EventData::new_u64(key as u64), EventFlags::IN)
+                        .expect("added");
+                    let connection = Connection { socket, tail: [0; 3] };
+                    match connections.get_mut(key) {
+                        Some(place) => *place = Some(connection),
+                        None => connections.push(Some(connection)),
+                    }
+                }
+                continue;
+            }
+            let place = &mut connections[key as usize];
+            if place.as_mut().is_some_and(|conn| !answer(conn, &mut buffer, answers.as_bytes())) {
+                *place = None;
+                free.push(key as usize);
+            }
+        }
+    }
+}
+
+/// Answers what has come; false if the connection is over.
+fn answer(connection: &mut Connection, buffer: &mut [u8], answers: &[u8]) -> bool {
+    buffer[..3].copy_from_slice(&connection.tail);
+    let length = match recv(&connection.socket, &mut buffer[3..], RecvFlags::empty()) {
+        Ok((0, _)) => return false,
+        Ok((length, _)) => 3 + length,
+        Err(Errno::AGAIN | Errno::INTR) => return true,
+        Err(_) => return false,
+    };
+    connection.tail.copy_from_slice(&buffer[length - 3..length]);
+    let mut heads = memmem::find_iter(&buffer[..length], b"\r\n\r\n").count();
+    while heads > 0 {
+        let now = heads.min(64);
+        let bytes = &answers[..now * CANNED.len()];
+        // Whoever does not take so little has gone, or is not who this is written for.
+        if send(&connection.socket, bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
+            return false;
+        }
+        heads -= now;
+    }
+    true
+}

@@ -1,0 +1,70 @@
+//! One request before all others: a peer that answers wrongly is reported, not measured.
+
+use std::fs;
+use std::process::Command;
+
+use crate::Result;
+use crate::server::Server;
+use crate::site::Site;
+use crate::workload::{Ask, Scheme};
+
+/// The names of the fields of a right answer.
+pub fn check(server: &Server, ask: &Ask, site: &Site) -> Result<Vec<String>> {
+    let (head, body) = (site.run.join("answer-head"), site.run.join("answer-body"));
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--insecure", "--max-time", "10"]);
+    curl.arg(if ask.scheme == Scheme::H2c { "--http2-prior-knowledge" } else { "--http1.1" });
+    let is_compressed = ask.fields == [("Accept-Encoding", "gzip")];
+    if is_compressed {
+        curl.arg("--compressed");
+    }
+    for (name, value) in ask.fields {
+        curl.args(["-H", &format!("{name}: {value}")]);
+    }
+    let url = ask.url(&ask.port(server).to_string());
+    let output = curl.arg("-D").arg(&head).arg("-o").arg(&body).arg(url).output();
+    let output = output.map_err(|error| format!("curl: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    let (head, body) = (fs::read_to_string(head), fs::read(body));
+    let (head, body) =
+        head.and_then(|head| Ok((head, body?))).map_err(|error| error.to_string())?;
+    let fields = fields(&head)?;
+    let expected = site.expected(ask.path)?;
+    if body != expected {
+        return Err(format!(
+            "it answers with {} bytes, not the {} of the file",
+            body.len(),
+            expected.len()
+        ));
+    }
+    if is_compressed && !fields.iter().any(|name| name == "content-encoding") {
+        return Err("it does not compress".into());
+    }
+    Ok(fields)
+}
+
+/// The names in a head with status 200.
+fn fields(head: &str) -> Result<Vec<String>> {
+    let mut lines = head.lines();
+    let status = lines.next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(format!("it answers {status:?}"));
+    }
+    let names = lines.filter_map(|line| Some(line.split_once(':')?.0.to_ascii_lowercase()));
+    Ok(names.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fields;
+
+    #[test]
+    fn heads() {
+        let names = fields("HTTP/1.1 200 OK\r\nDate: now: then\r\nX-A: b\r\n\r\n").unwrap();
+        assert_eq!(names, ["date", "x-a"]);
+        assert!(fields("HTTP/1.1 404 Not Found\r\n\r\n").is_err());
+        assert!(fields("").is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! The peers that have to be built, and the packages that are missing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Result;
+use crate::args::Options;
+use crate::machine::said;
+use crate::peer::{self, Origin, Peer};
+
+/// What is there to be measured.
+pub struct Programs {
+    /// Where the programs of this workspace are.
+    pub bin: PathBuf,
+    pub weft: PathBuf,
+    /// Those that can be started, with their versions.
+    pub versions: BTreeMap<&'static str, String>,
+    /// Those that cannot, and why.
+    pub missing: Vec<(&'static str, String)>,
+}
+
+const PACKAGES: &[&str] = &[
+    "nginx",
+    "h2o",
+    "caddy",
+    "lighttpd",
+    "lighttpd-mod-openssl",
+    "wrk",
+    "nghttp2-client",
+    "curl",
+    "openssl",
+    "strace",
+    "ghc",
+    "libghc-warp-dev",
+    "libghc-wai-dev",
+];
+
+/// The tools without which nothing works, and their packages.
+const TOOLS: &[(&str, &str)] = &[
+    ("wrk", "wrk"),
+    ("h2load", "nghttp2-client"),
+    ("curl", "curl"),
+    ("openssl", "openssl"),
+    ("taskset", "util-linux"),
+];
+
+impl Programs {
+    pub fn has(&self, name: &str) -> bool {
+        self.versions.contains_key(name)
+    }
+
+    /// A configuration file, not yet filled in.
+    pub fn config(&self, name: &str) -> Result<String> {
+        let path = bench().join("configs").join(name);
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+pub fn install() -> Result<()> {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "-y", "--no-install-recommends"]).args(PACKAGES);
+    run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+pub fn peers(options: &Options) -> Result<Programs> {
+    for (tool, package) in TOOLS {
+        if !is_there(tool) {
+            return Err(format!(
+                "{tool} is missing: apt-get install {package}, or --install for all"
+            ));
+        }
+    }
+    let takes_part = |peer: &&Peer| {
+        let mut workloads = options.workloads.iter();
+        peer.name == peer::UPSTREAM || workloads.any(|workload| workload.peers.contains(&peer.name))
+    };
+    let wanted = |peer: &&Peer| {
+        options.peers.is_empty()
+            || peer.name.contains("weft")
+            || peer.name == peer::UPSTREAM
+            || options.peers.iter().any(|name| name == peer.name)
+    };
+    let wanted: Vec<&Peer> = peer::all().filter(takes_part).filter(wanted).collect();
+    let bin = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+    let bin = bin.ok_or("where is this program?")?;
+    let weft = target()?.join("release/weft");
+    let lock = fs::read_to_string(bench().join("Cargo.lock")).unwrap_or_default();
+    let mut programs = Programs { bin, weft, versions: BTreeMap::new(), missing: Vec::new() };
+    for peer in wanted {
+        match prepare(peer, &programs.bin, &lock) {
+            Ok(version) => drop(programs.versions.insert(peer.name, version)),
+            Err(error) => programs.missing.push((peer.name, error)),
+        }
+    }
+    programs.missing.iter().for_each(|(name, why)| eprintln!("{name} is not measured: {why}"));
+    Ok(programs)
+}
+
+/// Builds a peer or looks for it; its version.
+fn prepare(peer: &Peer, bin: &Path, lock: &str) -> Result<String> {
+    match peer.origin {
+        Origin::Weft => {
+            run(cargo(&bench().join("..")).args(["--package", "weft-server"]))?;
+            Ok(commit())
+        }
+        Origin::Crate(package, about) => {
+            // Where this program is, they belong too.
+            let target = bin.parent().ok_or("this program is in no folder of cargo's")?;
+            let mut cargo = cargo(&bench());
+            run(cargo.args(["--package", package, "--target-dir"]).arg(target))?;
+            Ok(match about {
+                "weft-http" => commit(),
+                about => format!("{about} {}", locked(lock, about).unwrap_or("?")),
+            })
+        }
+        Origin::Debian(package, program, version) => said(program, &[version])
+            .ok_or(format!("{program} is missing: apt-get install {package}")),
+        Origin::Haskell => build_warp(bin),
+    }
+}
+
+/// Where cargo puts what it builds of Weft itself.
+fn target() -> Result<PathBuf> {
+    let mut metadata = Command::new("cargo");
+    metadata
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(bench().join(".."));
+    let output = metadata.output().map_err(|error| format!("cargo: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (_, behind) =
+        text.split_once("\"target_directory\":\"").ok_or("cargo metadata names no folder")?;
+    let (folder, _) = behind.split_once('"').ok_or("cargo metadata names no folder")?;
+    Ok(folder.into())
+}
+
+fn build_warp(bin: &Path) -> Result<String> {
+    let version = said("ghc", &["--numeric-version"]);
+    let version =
+        version.ok_or("ghc is missing: apt-get install ghc libghc-warp-dev libghc-wai-dev")?;
+    let objects = bin.join("warp-objects");
+    let mut ghc = Command::new("ghc");
+    ghc.args(["-v0", "-O2", "-threaded", "-rtsopts", "-outputdir"]).arg(objects);
+    run(ghc.arg("-o").arg(bin.join("warp")).arg(bench().join("peers/warp/Main.hs")))?;
+    let warp =
+        said("ghc-pkg", &["field", "warp", "version", "--simple-output"]).unwrap_or_default();
+    Ok(format!("warp {warp}, GHC {version}"))
+}
+
+fn cargo(folder: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--release", "--quiet"]).current_dir(folder);
+    command
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program}: {status}")),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn commit() -> String {
+    let root = bench().join("..").display().to_string();
+    let hash = said("git", &["-C", &root, "describe", "--always", "--dirty"]);
+    format!("commit {}", hash.as_deref().unwrap_or("unknown"))
+}
+
+/// The version of a package in a lock file.
+fn locked<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
+    let (_, behind) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    behind.split('"').next()
+}
+
+fn bench() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::locked;
+
+    #[test]
+    fn versions_in_a_lock_file() {
+        let lock =
+            "name = \"tokio-util\"\nversion = \"0.7.1\"\n\nname = \"tokio\"\nversion = \"1.2.3\"\n";
+        assert_eq!(locked(lock, "tokio"), Some("1.2.3"));
+        assert_eq!(locked(lock, "hyper"), None);
+    }
+}

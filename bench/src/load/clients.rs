@@ -1,0 +1,106 @@
+//! Clients of our own: those that rest, and those that send a byte a second.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, connect, recv, socket_with,
+};
+
+use crate::Result;
+use crate::workload::Ask;
+
+/// Servers limit how many connections one address may have.
+const ADDRESSES: u32 = 8;
+
+/// Connections that were answered once, and rest.
+pub struct Idle(Vec<TcpStream>);
+
+impl Idle {
+    pub fn open(port: u16, ask: &Ask, count: u32) -> Result<Idle> {
+        let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", ask.path);
+        let mut connections = Vec::new();
+        for number in 0..count {
+            let connection = open(port, number).and_then(|mut connection| {
+                connection.write_all(request.as_bytes())?;
+                // The head and 151 bytes behind it come at once.
+                match connection.read(&mut [0; 4096])? {
+                    0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+                    _ => Ok(connection),
+                }
+            });
+            let number = number + 1;
+            connections.push(connection.map_err(|error| format!("connection {number}: {error}"))?);
+        }
+        Ok(Idle(connections))
+    }
+
+    /// How many the server has closed meanwhile.
+    pub fn lost(&self) -> usize {
+        let is_lost = |connection: &&TcpStream| {
+            let read = recv(connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+            matches!(read, Ok((0, _)))
+        };
+        self.0.iter().filter(is_lost).count()
+    }
+}
+
+/// Clients that never finish their head, for as long as this lives.
+pub struct SlowClients {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl SlowClients {
+    pub fn start(port: u16, count: u32) -> Result<SlowClients> {
+        let connections: std::io::Result<Vec<TcpStream>> =
+            (0..count).map(|number| open(port, number)).collect();
+        let connections = connections.map_err(|error| format!("slow clients: {error}"))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let over = over.clone();
+            move || send_slowly(&connections, &over)
+        });
+        Ok(SlowClients { over, thread })
+    }
+
+    pub fn end(self) -> Result<()> {
+        self.over.store(true, Relaxed);
+        self.thread.join().map_err(|_| "the slow clients have failed".into())
+    }
+}
+
+/// A byte each second on each of them, spread over the second.
+fn send_slowly(connections: &[TcpStream], over: &AtomicBool) {
+    let head =
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a'));
+    for byte in head {
+        for some in connections.chunks(connections.len().div_ceil(50)) {
+            if over.load(Relaxed) {
+                return;
+            }
+            for mut connection in some {
+                // The server may have had enough.
+                let _ = connection.write(&[*byte]);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Connects, from one of several addresses of this machine.
+fn open(port: u16, number: u32) -> std::io::Result<TcpStream> {
+    // wrk, which is started beside them, is not to inherit them.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let from = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + 1 + number % ADDRESSES);
+    bind(&socket, &SocketAddrV4::new(from, 0))?;
+    connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    Ok(stream)
+}

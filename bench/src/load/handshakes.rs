@@ -1,0 +1,40 @@
+//! `openssl s_time`: full handshakes, one after another.
+
+use std::process::Command;
+use std::time::Instant;
+
+use super::{Run, Tally};
+use crate::Result;
+
+pub fn run(run: &Run<'_>) -> Result<Tally> {
+    let begun = Instant::now();
+    let output = Command::new("openssl")
+        .args(words(&format!("127.0.0.1:{}", run.server.tls_port), run.seconds))
+        .output()
+        .map_err(|error| format!("openssl: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let requests = count(&said)
+        .ok_or_else(|| format!("openssl: {said}{}", String::from_utf8_lossy(&output.stderr)))?;
+    Ok(Tally { requests, errors: 0, seconds: begun.elapsed().as_secs_f64(), latency: None })
+}
+
+pub fn words(address: &str, seconds: u32) -> Vec<String> {
+    let words = ["s_time", "-connect", address, "-new", "-tls1_3", "-time", &seconds.to_string()];
+    words.map(str::to_owned).to_vec()
+}
+
+/// `1234 connections in 2 real seconds, 0 bytes read per connection`
+fn count(said: &str) -> Option<u64> {
+    let line = said.lines().find(|line| line.contains("real seconds"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_openssl_says() {
+        let said = "\n\n900 connections in 0.40s; 2250.00 connections/user sec, bytes read 0\n\
+            910 connections in 2 real seconds, 0 bytes read per connection\n";
+        assert_eq!(super::count(said), Some(910));
+    }
+}

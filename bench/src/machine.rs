@@ -1,0 +1,87 @@
+//! Where it is measured: cores, kernel, versions.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::Result;
+use crate::args::Options;
+
+pub struct Machine {
+    /// The processor and the kernel.
+    pub processor: String,
+    pub kernel: String,
+    /// How busy it was when this began.
+    pub load_average: String,
+    pub server_cpus: Vec<usize>,
+    pub load_cpus: Vec<usize>,
+    /// How many descriptors a process may have.
+    pub descriptors: u64,
+}
+
+impl Machine {
+    pub fn new(options: &Options) -> Result<Machine> {
+        let all = allowed()?;
+        let half = (all.len() / 2).max(1);
+        let (mut server_cpus, mut load_cpus) = (all[..half].to_vec(), all[half..].to_vec());
+        if !options.server_cpus.is_empty() {
+            server_cpus.clone_from(&options.server_cpus);
+            load_cpus = all.into_iter().filter(|cpu| !server_cpus.contains(cpu)).collect();
+        }
+        if !options.load_cpus.is_empty() {
+            load_cpus.clone_from(&options.load_cpus);
+        }
+        if load_cpus.is_empty() {
+            return Err("there must be a CPU for the servers and another one for the load".into());
+        }
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
+        Ok(Machine {
+            processor: model
+                .map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']))
+                .to_owned(),
+            kernel: said("uname", &["-sr"]).unwrap_or_default(),
+            load_average: fs::read_to_string("/proc/loadavg").unwrap_or_default(),
+            server_cpus,
+            load_cpus,
+            descriptors: raise_descriptors(),
+        })
+    }
+
+    /// Keeps this process, and with it all load, on the cores for the load.
+    pub fn take_load_cores(&self) -> Result<()> {
+        let mut set = CpuSet::new();
+        self.load_cpus.iter().for_each(|cpu| set.set(*cpu));
+        sched_setaffinity(None, &set).map_err(|error| format!("cannot use the load CPUs: {error}"))
+    }
+
+    /// So many cores for a server; if there are not enough of them, all that there are.
+    pub fn cpus_for(&self, cores: usize) -> Vec<usize> {
+        match self.server_cpus.get(..cores) {
+            Some(cpus) => cpus.to_vec(),
+            None => [&self.server_cpus[..], &self.load_cpus].concat(),
+        }
+    }
+}
+
+fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None).map_err(|error| format!("which CPUs are there? {error}"))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// As many as may be; the servers inherit that.
+fn raise_descriptors() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The first line that a program says, wherever it says it.
+pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}

@@ -1,0 +1,100 @@
+//! The files that are served, and the certificate: made anew in a folder for temporary files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Result;
+
+pub struct Site {
+    /// All that a run leaves on the disk; it goes with the run.
+    pub run: PathBuf,
+    /// What is served.
+    pub folder: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+pub const PAGE: &str = include_str!("../site/index.html");
+
+const BINARY: [(&str, usize); 3] =
+    [("16k.bin", 16 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
+
+impl Site {
+    pub fn new() -> Result<Site> {
+        let run = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
+        let folder = run.join("site");
+        let site =
+            Site { certificate: run.join("cert.pem"), key: run.join("key.pem"), folder, run };
+        site.write().map_err(|error| format!("{}: {error}", site.run.display()))?;
+        certificate(&site.certificate, &site.key)?;
+        Ok(site)
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        fs::write(self.folder.join("index.html"), PAGE)?;
+        for (name, size) in BINARY {
+            fs::write(self.folder.join(name), noise(size))?;
+        }
+        fs::write(self.folder.join("text.txt"), text(100 << 10))
+    }
+
+    /// What a path stands for, whoever serves it.
+    pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
+        let name = match path {
+            "/" | "/memory" | "/slow" | "/proxy/memory" => "index.html",
+            file => file.trim_start_matches('/'),
+        };
+        fs::read(self.folder.join(name)).map_err(|error| format!("{name}: {error}"))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // What is left lies where temporary files lie.
+        let _ = fs::remove_dir_all(&self.run);
+    }
+}
+
+/// Bytes that no compression makes smaller, the same ones each time.
+fn noise(size: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..size.div_ceil(8)).flat_map(|_| next()).take(size).collect()
+}
+
+/// A text that compresses as texts do.
+fn text(size: usize) -> String {
+    const WORDS: [&str; 16] = [
+        "weft", "warp", "thread", "loom", "of", "the", "a", "cloth", "and", "shuttle", "reed",
+        "across", "pattern", "in", "selvage", "draws",
+    ];
+    let noise = noise(size);
+    let mut text: String =
+        noise.iter().flat_map(|byte| [WORDS[usize::from(byte & 15)], " "]).collect();
+    text.truncate(size);
+    text
+}
+
+fn certificate(certificate: &Path, key: &Path) -> Result<()> {
+    let status = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-days", "30", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .arg("-out")
+        .arg(certificate)
+        .arg("-keyout")
+        .arg(key)
+        .stderr(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("openssl could not make a certificate".into()),
+    }
+}

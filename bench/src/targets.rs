@@ -1,0 +1,93 @@
+//! What Weft means to reach: CPU time per request beside that of others in the same run.
+
+use crate::measure::Table;
+use crate::stats::{CONNECTION, CPU, Ratio, median_of, ratio};
+
+/// The CPU time of Weft's first peer in a workload may be at most so many times another's.
+const AT_MOST: &[(&str, &str, f64)] = &[
+    ("memory", "epoll", 1.08),
+    ("memory", "hyper", 0.90),
+    ("memory", "axum", 0.85),
+    ("memory", "actix", 0.90),
+    ("browser", "epoll", 1.09),
+    ("browser", "hyper", 0.87),
+    ("browser", "axum", 0.75),
+    ("pipelined", "epoll", 1.35),
+    ("pipelined", "hyper", 0.60),
+    ("pipelined", "nginx", 0.12),
+    ("file", "nginx", 0.68),
+    ("file", "h2o", 0.80),
+    ("file", "warp", 0.42),
+    ("churn", "nginx", 1.00),
+];
+
+/// Memory that an idle connection may cost.
+const IDLE_BYTES: f64 = 1_500.0;
+
+/// Two workers beside one.
+const TWO_WORKERS: f64 = 1.05;
+
+/// A target and what was measured of it.
+pub struct Outcome {
+    pub what: String,
+    pub target: f64,
+    pub found: Ratio,
+}
+
+impl Outcome {
+    pub fn is_met(&self) -> bool {
+        self.found.median <= self.target
+    }
+}
+
+/// Those of which something was measured.
+pub fn outcomes(tables: &[Table]) -> Vec<Outcome> {
+    let mut outcomes: Vec<Outcome> =
+        AT_MOST.iter().filter_map(|target| cpu(tables, target)).collect();
+    outcomes.extend(idle(tables));
+    outcomes.extend(two_workers(tables));
+    outcomes
+}
+
+fn cpu(tables: &[Table], &(workload, peer, target): &(&str, &str, f64)) -> Option<Outcome> {
+    let table = tables.iter().find(|table| table.workload.name == workload)?;
+    let found = ratio(&table.ours(1)?.rounds, &table.alone(peer)?.rounds, CPU)?;
+    Some(Outcome {
+        what: format!("{}: CPU time, Weft : {peer}", table.workload.title),
+        target,
+        found,
+    })
+}
+
+fn idle(tables: &[Table]) -> Option<Outcome> {
+    let table = tables.iter().find(|table| table.workload.name == "idle")?;
+    let rounds = &table.ours(1)?.rounds;
+    let bytes = rounds.iter().flatten().filter_map(CONNECTION);
+    let (low, high) =
+        bytes.fold((f64::MAX, f64::MIN), |(low, high), bytes| (low.min(bytes), high.max(bytes)));
+    let found = Ratio { median: median_of(rounds, CONNECTION)?, low, high };
+    Some(Outcome { what: "bytes per idle connection".into(), target: IDLE_BYTES, found })
+}
+
+fn two_workers(tables: &[Table]) -> Option<Outcome> {
+    let table = tables.iter().find(|table| table.workload.name == "two-workers")?;
+    let found = ratio(&table.ours(2)?.rounds, &table.ours(1)?.rounds, CPU)?;
+    Some(Outcome { what: "CPU time, two workers : one".into(), target: TWO_WORKERS, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AT_MOST;
+    use crate::workload;
+
+    #[test]
+    fn targets_are_about_what_is_measured() {
+        for (name, peer, _) in AT_MOST {
+            let workload = workload::usual().find(|workload| workload.name == *name);
+            assert!(
+                workload.is_some_and(|workload| workload.peers.contains(peer)),
+                "{name}: {peer}"
+            );
+        }
+    }
+}
