@@ -144,16 +144,15 @@ pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Optio
 
 /// `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
 pub(crate) fn check_authority(authority: &[u8]) -> Result<()> {
-    let place = |bytes: &[u8], end: u8| bytes.iter().position(|&b| b == end);
     let is_sound = match authority {
         [] => true,
-        [b'[', rest @ ..] => {
-            place(rest, b']').is_some_and(|end| is_ipv6(&rest[..end]) && is_port(&rest[end + 1..]))
-        }
+        [b'[', rest @ ..] => rest
+            .iter()
+            .position(|&b| b == b']')
+            .is_some_and(|end| is_ipv6(&rest[..end]) && is_port(&rest[end + 1..])),
         _ => {
-            let (host, port) =
-                authority.split_at(place(authority, b':').unwrap_or(authority.len()));
-            !host.is_empty() && is_reg_name(host) && is_port(port)
+            let (host, port) = authority.split_at(reg_name(authority));
+            !host.is_empty() && is_port(port)
         }
     };
     if is_sound { Ok(()) } else { Err(Error::malformed("not a valid host and port")) }
@@ -167,18 +166,29 @@ fn is_ipv6(text: &[u8]) -> bool {
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
-        [b':', digits @ ..] => content_length(digits).is_some_and(|port| port <= 65_535),
+        [b':', digits @ ..] => {
+            let add = |port: u32, &b: &u8| {
+                let port = port * 10 + u32::from(b.wrapping_sub(b'0'));
+                (b.is_ascii_digit() && port <= 65_535).then_some(port)
+            };
+            digits.iter().try_fold(0, add).is_some()
+        }
         _ => false,
     }
 }
 
-/// unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
-fn is_reg_name(host: &[u8]) -> bool {
-    static REG_NAME: [bool; 256] = scan::letters_digits_and(b"%-._~!$&'()*+,;=");
-    let encoded =
-        |rest: &[u8]| matches!(rest, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
-    host.iter().all(|&b| REG_NAME[b as usize])
-        && (!host.contains(&b'%') || host.split(|&b| b == b'%').skip(1).all(encoded))
+/// Where a name at the start ends: unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
+fn reg_name(text: &[u8]) -> usize {
+    static PLAIN: [bool; 256] = scan::letters_digits_and(b"-._~!$&'()*+,;=");
+    let mut end = 0;
+    loop {
+        let plain = text[end..].iter().position(|&b| !PLAIN[b as usize]);
+        end = plain.map_or(text.len(), |plain| end + plain);
+        match text[end..] {
+            [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => end += 3,
+            _ => return end,
+        }
+    }
 }
 
 /// How a response's end is shown (RFC 9112 §6).

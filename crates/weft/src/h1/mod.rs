@@ -69,6 +69,7 @@ const TURN: u32 = 64;
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Fate {
     let mut busy = Busy {
         pace: Pace::new(&worker.settings),
+        head: parse::Head::new(),
         input: Input::Clear,
         response: Stage::Awaited,
         interim: false,
@@ -102,6 +103,8 @@ struct Busy<'a, A> {
     worker: &'a Worker<A>,
     /// The rate at which the peer takes what we send.
     pace: Pace,
+    /// The head that is being read. It stays here, for it is large.
+    head: parse::Head,
     input: Input,
     response: Stage,
     /// Whether the client of the current request knows interim responses.
@@ -153,9 +156,9 @@ impl<A: Application> Busy<'_, A> {
         for turn in 1.. {
             let mut head_only = false;
             let begun = match self.next_head().await {
-                Ok(Some((head, length))) => {
-                    head_only = head.method == Method::HEAD;
-                    self.begin(head, length)
+                Ok(Some(length)) => {
+                    head_only = self.head.method == Method::HEAD;
+                    self.begin(length)
                 }
                 Ok(None) => return Fate::Rest,
                 Err(error) if self.is_http2(&error) => return Fate::Http2,
@@ -175,19 +178,20 @@ impl<A: Application> Busy<'_, A> {
         unreachable!("the loop ends by returning")
     }
 
-    /// The next head, read as far as needed; `None` when the input is drained and
-    /// all that was gathered is sent.
-    async fn next_head(&mut self) -> Result<Option<(parse::Head, usize)>> {
-        let mut head = parse::Head::new();
+    /// Reads the next head, and its length, as far as needed; `None` when the input is drained
+    /// and all that was gathered is sent.
+    async fn next_head(&mut self) -> Result<Option<usize>> {
+        self.head.clear();
         // The clock of the first head has run since the connection was accepted.
         let mut timed = self.conn.requests == 0;
         loop {
-            let worker = self.worker;
-            let input = &self.reader().buffer;
-            let drained = input.is_empty();
-            if !drained && let Some(length) = head.read(input, &worker.limits)? {
-                self.conn.deadline.clear();
-                return Ok(Some((head, length)));
+            let Connection { reader: Some(reader), deadline, .. } = &*self.conn else {
+                unreachable!("no body has the reader between requests")
+            };
+            let drained = reader.buffer.is_empty();
+            if !drained && let Some(length) = self.head.read(&reader.buffer, &self.worker.limits)? {
+                deadline.clear();
+                return Ok(Some(length));
             }
             self.flush().await?;
             if drained {
@@ -210,17 +214,18 @@ impl<A: Application> Busy<'_, A> {
             && self.reader().buffer.starts_with(b"PRI * HTTP/2.0\r\n")
     }
 
-    /// Makes a request of a head and of what follows it.
-    fn begin(&mut self, parsed: parse::Head, length: usize) -> Result<(Exchange, Request)> {
+    /// Makes a request of the head that was read, which has this length, and of what follows it.
+    fn begin(&mut self, length: usize) -> Result<(Exchange, Request)> {
         let text = self.reader().buffer.split_to(length).freeze();
-        let framed = framing::request(&parsed, &text)?;
+        let framed = framing::request(&self.head, &text)?;
         self.conn.requests += 1;
-        self.interim = parsed.version != Version::HTTP_10;
+        self.interim = self.head.version != Version::HTTP_10;
         self.awaits_continue = framed.expects_continue;
-        let parse::Head { method, target, version, fields, .. } = parsed;
+        let parse::Head { method, target, version, fields, .. } = &mut self.head;
+        let (method, fields) = (std::mem::take(method), std::mem::take(fields));
         let last = self.worker.settings.max_requests;
         let names = (framed.authority, framed.local);
-        let head = Head::new(method, version, target, names, Headers::new(text, fields));
+        let head = Head::new(method, *version, *target, names, Headers::new(text, fields));
         let exchange = Exchange {
             head: head.clone(),
             client_closes: !framed.keep_alive,

@@ -140,6 +140,13 @@ impl Head {
         }
     }
 
+    /// Forgets what was read, for the next head.
+    pub(crate) fn clear(&mut self) {
+        self.fields.clear();
+        self.known = Known::default();
+        self.progress = Progress::RequestLine(0, 0);
+    }
+
     /// Reads `input`, which starts with the head and has grown since the last call. Says
     /// the length of the head when it is whole; `None` asks for more.
     pub(crate) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
