@@ -26,8 +26,12 @@ const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
+/// How many bounds there are. To ask the list for its length sends an optimizing compiler
+/// round in circles.
+const COUNT: usize = 16;
+
 /// The longest times that the buckets of a histogram hold. One more is for all beyond.
-pub(crate) const BOUNDS: [Duration; 16] = [
+pub(crate) const BOUNDS: [Duration; COUNT] = [
     micros(100),
     micros(250),
     micros(500),
@@ -49,7 +53,7 @@ pub(crate) const BOUNDS: [Duration; 16] = [
 /// How long things took. One thread observes; any may read.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    buckets: [Counter; BOUNDS.len() + 1],
+    buckets: [Counter; COUNT + 1],
     nanos: Counter,
 }
 
@@ -66,7 +70,7 @@ pub(crate) struct Durations {
     pub(crate) count: u64,
     pub(crate) sum_seconds: f64,
     /// How many are in each bucket, and not in those before.
-    pub(crate) buckets: [u64; BOUNDS.len() + 1],
+    pub(crate) buckets: [u64; COUNT + 1],
 }
 
 impl Durations {
