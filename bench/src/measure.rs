@@ -36,9 +36,10 @@ pub struct Row {
 }
 
 impl Table {
-    /// The row of Weft that all others are compared with.
+    /// The row of Weft that all others are compared with, if it was measured.
     pub fn ours(&self, workers: usize) -> Option<&Row> {
-        self.rows.iter().find(|row| row.workers == workers)
+        let weft = self.workload.peers.first()?;
+        self.rows.iter().find(|row| row.peer == *weft && row.workers == workers)
     }
 
     /// The row of a server with one worker.
