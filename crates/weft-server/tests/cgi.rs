@@ -786,6 +786,8 @@ fn others_wait_for_their_turn() {
     first.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
     site.ids("ids", 1);
     assert_eq!(site.get("/cgi/a").status, 503);
+    site.create("go");
+    assert_eq!(reply(&mut first, false).status, 200);
 }
 
 #[test]
