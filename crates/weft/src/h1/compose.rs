@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use super::framing::Outgoing;
 use crate::fields::ToWrite;
+use crate::headers::Headers;
 
 /// What there is to say in the head of a response.
 pub(crate) struct Head<'a> {
@@ -38,13 +39,15 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
         }
         length += name.as_str().len() + value.len() + 4;
     }
-    for (name, value) in passed.iter().flat_map(|headers| headers.iter_bytes()) {
-        match name.len() {
-            4 if name.eq_ignore_ascii_case(b"date") => date = b"",
-            6 if name.eq_ignore_ascii_case(b"server") => server = b"",
-            _ => {}
+    if let Some(passed) = passed {
+        for (name, value) in passed.iter_bytes() {
+            match name.len() {
+                4 if name.eq_ignore_ascii_case(b"date") => date = b"",
+                6 if name.eq_ignore_ascii_case(b"server") => server = b"",
+                _ => {}
+            }
+            length += name.len() + value.len() + 4;
         }
-        length += name.len() + value.len() + 4;
     }
     out.reserve(length + lines.len() + date.len() + server.len());
 
@@ -70,7 +73,19 @@ pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, of: &ToWrite<'
 
 /// Appends the lines of fields, but of those that are ours alone.
 fn fields(out: &mut Vec<u8>, ToWrite { passed, list, lines }: &ToWrite<'_>) {
-    for (name, value) in passed.iter().flat_map(|headers| headers.iter_bytes()) {
+    if let Some(passed) = passed {
+        passed_on(out, passed);
+    }
+    for (name, value) in *list {
+        if !OURS.contains(name) {
+            field(out, name, value);
+        }
+    }
+    out.extend_from_slice(lines);
+}
+
+fn passed_on(out: &mut Vec<u8>, headers: &Headers) {
+    for (name, value) in headers.iter_bytes() {
         let is_ours = match name.len() {
             10 => name.eq_ignore_ascii_case(b"connection"),
             14 => name.eq_ignore_ascii_case(b"content-length"),
@@ -81,12 +96,6 @@ fn fields(out: &mut Vec<u8>, ToWrite { passed, list, lines }: &ToWrite<'_>) {
             line(out, name, value);
         }
     }
-    for (name, value) in *list {
-        if !OURS.contains(name) {
-            field(out, name, value);
-        }
-    }
-    out.extend_from_slice(lines);
 }
 
 /// Fields that frame a message.
