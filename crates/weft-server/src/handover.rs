@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use weft::Listener;
 
@@ -34,7 +35,10 @@ const READY: &[u8] = b"ready";
 // -- the old process
 
 /// The process that is to follow this one.
-pub(crate) struct Successor(oneshot::Receiver<Arrival>);
+pub(crate) struct Successor {
+    process: Pid,
+    arrival: oneshot::Receiver<Arrival>,
+}
 
 /// What became of it.
 pub(crate) enum Arrival {
@@ -60,27 +64,36 @@ impl Successor {
         let child = command.args(line).stdin(theirs).spawn()?;
         // Its end is the child's alone now, so that the child's end is heard of.
         drop(command);
-        let (tell, told) = oneshot::channel();
+        let process = Pid::from_child(&child);
+        let (tell, arrival) = oneshot::channel();
         let thread = thread::Builder::new().name("weft-handover".to_owned());
         thread.spawn(move || {
             let arrival = hand_over(&ours, sockets, child);
             // If nobody waits any more, this process ends.
             let _ = tell.send(arrival);
         })?;
-        Ok(Successor(told))
+        Ok(Successor { process, arrival })
     }
 
     /// Waits for what becomes of it.
     pub(crate) async fn arrival(&mut self) -> Arrival {
         let failed = |_| Arrival::Failed("nobody waited for it".to_owned());
-        (&mut self.0).await.unwrap_or_else(failed)
+        (&mut self.arrival).await.unwrap_or_else(failed)
+    }
+
+    /// Stops it, as this process is to stop. To be called before it has arrived.
+    pub(crate) fn call_off(self) {
+        // One that has just ended need not be told.
+        let _ = kill_process(self.process, Signal::TERM);
     }
 }
 
 /// Gives the sockets over, and waits until they are served.
 fn hand_over(ours: &OwnedFd, sockets: Vec<(Place, OwnedFd)>, mut child: Child) -> Arrival {
-    let arrived = send_all(ours, sockets).and_then(|()| {
-        sockopt::set_socket_timeout(ours, sockopt::Timeout::Recv, Some(PATIENCE))?;
+    let patience = |way| sockopt::set_socket_timeout(ours, way, Some(PATIENCE));
+    let arrived = patience(sockopt::Timeout::Send).map_err(io::Error::from);
+    let arrived = arrived.and_then(|()| send_all(ours, sockets)).and_then(|()| {
+        patience(sockopt::Timeout::Recv)?;
         let mut word = [0; READY.len()];
         let (_, bytes) = rustix::net::recv(ours, &mut word, RecvFlags::empty())?;
         Ok(word[..bytes].to_vec())

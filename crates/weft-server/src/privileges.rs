@@ -1,10 +1,11 @@
 //! What the program may do: as whom it runs once it listens, and what others may do with the
 //! files that it makes.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +17,7 @@ use crate::plan::Identity;
 /// To be called while there is one thread.
 pub(crate) fn become_user(identity: &Identity) -> Result<(), String> {
     let (user, group) = (look_up_user(identity)?, look_up_group(identity)?);
-    let Some(uid) = user.as_ref().map(|user| user.uid) else { return Ok(()) };
+    let Some(User { name, uid, gid, .. }) = user else { return Ok(()) };
     if !Uid::effective().is_root() {
         // Who follows a process that has become that user is it already.
         return match uid == Uid::effective() {
@@ -24,17 +25,14 @@ pub(crate) fn become_user(identity: &Identity) -> Result<(), String> {
             false => Err("only root can become another user; start it as root".to_owned()),
         };
     }
-    let name = user.as_ref().and_then(|user| std::ffi::CString::new(&*user.name).ok());
-    let gid = group.or(user.as_ref().map(|user| user.gid)).unwrap_or(Gid::current());
+    let gid = group.unwrap_or(gid);
     let change = || {
-        match &name {
-            Some(name) => unistd::initgroups(name, gid)?,
-            None => unistd::setgroups(&[gid])?,
-        }
+        unistd::initgroups(&CString::new(name)?, gid)?;
         unistd::setresgid(gid, gid, gid)?;
-        unistd::setresuid(uid, uid, uid)
+        unistd::setresuid(uid, uid, uid)?;
+        Ok::<_, io::Error>(())
     };
-    change().map_err(|error: nix::Error| format!("cannot become another user: {error}"))?;
+    change().map_err(|error| format!("cannot become another user: {error}"))?;
     match uid.is_root() || unistd::seteuid(Uid::from_raw(0)).is_err() {
         true => Ok(()),
         false => Err("could become root again".to_owned()),
@@ -87,11 +85,11 @@ pub(crate) fn set_umask(mask: Option<u32>) {
 /// The file with the number of this process.
 pub(crate) struct PidFile {
     file: File,
-    path: std::path::PathBuf,
+    path: PathBuf,
 }
 
 impl PidFile {
-    /// Opens the file, whoever's number it has. That is done as the user that the program was
+    /// Opens the file, whosever number it has. That is done as the user that the program was
     /// started by; from then on the file belongs to the user that it becomes.
     pub(crate) fn open(path: &Path, identity: &Identity) -> Result<PidFile, String> {
         let open = || {

@@ -169,6 +169,9 @@ impl<'a> Serving<'a> {
                 }
             }
         };
+        if let Some(successor) = successor.filter(|_| !matches!(end, End::Retire)) {
+            successor.call_off();
+        }
         self.end(end, signals);
     }
 
@@ -204,7 +207,10 @@ impl<'a> Serving<'a> {
         });
         // Without that thread a second signal is not heard; the first is heeded all the same.
         drop(watch);
-        logs.release();
+        if matches!(end, End::Stop) {
+            // The others may take long, and the logs stay bounded meanwhile.
+            logs.release();
+        }
         match end {
             End::Retire => {
                 // From now on it is the other process that says how the server is.

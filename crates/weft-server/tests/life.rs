@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{Client, LONG_PATIENCE, PATIENCE, Signal, Weft, until, weft};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -320,6 +321,24 @@ fn an_upgrade_that_fails_changes_nothing() {
     site.configure(&saying("two"));
     site.upgrade();
     until("the successor serves", || site.get("/") == "two");
+}
+
+#[test]
+fn a_stop_during_an_upgrade_stops_both() {
+    let mut site = Site::start(&saying("one"));
+    let first = site.pid();
+    // The successor waits for a configuration that nobody writes.
+    let config = site.path("weft.toml");
+    fs::remove_file(&config).unwrap();
+    mkfifoat(CWD, &config, Mode::RWXU).unwrap();
+    kill_process(first, Signal::USR2).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", first.as_raw_nonzero());
+    let successor = || fs::read_to_string(&children).unwrap().trim().parse().ok();
+    until("there is a successor", || successor().is_some());
+    let successor = Pid::from_raw(successor().unwrap()).unwrap();
+    kill_process(first, Signal::TERM).unwrap();
+    assert!(site.server.status().success(), "{}", site.said());
+    until("it has ended, too", || test_kill_process(successor).is_err());
 }
 
 #[test]
