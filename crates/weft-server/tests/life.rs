@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Client, LONG_PATIENCE, PATIENCE, Signal, Weft, until, weft};
+use common::{Client, LONG_PATIENCE, PATIENCE, Signal, Weft, raw, read_head, until, weft};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use tempfile::TempDir;
@@ -230,21 +230,10 @@ fn a_folder_that_was_replaced_is_served_after_a_reload() {
 
 #[test]
 fn connections_to_upstreams_outlast_a_reload() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let upstream = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while let Some(Ok(line)) = lines.next() {
-                    if line.is_empty() {
-                        let answer =
-                            format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
-                        (&stream).write_all(answer.as_bytes()).unwrap();
-                    }
-                }
-            });
+    let upstream = raw(|number, mut stream| {
+        while read_head(&mut stream).is_some() {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
+            stream.write_all(answer.as_bytes()).unwrap();
         }
     });
     let config = |text: &str| {
@@ -262,26 +251,14 @@ fn connections_to_upstreams_outlast_a_reload() {
 
 /// An upstream that agrees to an upgrade and sends back what comes.
 fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut line = String::new();
-                while line != "\r\n" {
-                    line.clear();
-                    reader.read_line(&mut line).unwrap();
-                }
-                let agreed = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
-                              Upgrade: echo\r\n\r\n";
-                stream.write_all(agreed.as_bytes()).unwrap();
-                std::io::copy(&mut reader, &mut stream)
-            });
-        }
-    });
-    address
+    raw(|_, mut stream| {
+        read_head(&mut stream).expect("a request");
+        let agreed = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+                       Upgrade: echo\r\n\r\n";
+        stream.write_all(agreed).unwrap();
+        // To the end of the connection, however that comes.
+        let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+    })
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Program, Signal, Weft, run, tool, until, weft};
+use common::{Client, PATIENCE, Program, Signal, Weft, raw, read_head, run, tool, until, weft};
 use proxy::{Balance, Check, Host, Proxy, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
@@ -32,21 +32,6 @@ fn front(urls: &str, change: impl FnOnce(&mut Settings)) -> TestServer {
     TestServer::start(Proxy::new(settings).unwrap())
 }
 
-/// An upstream that is a function from a connection, and its number, to nothing.
-fn raw(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let script = Arc::new(script);
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let (script, stream) = (script.clone(), stream.unwrap());
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            std::thread::spawn(move || script(number, stream));
-        }
-    });
-    address
-}
-
 fn url(address: SocketAddr) -> String {
     format!("http://{address}/")
 }
@@ -54,19 +39,6 @@ fn url(address: SocketAddr) -> String {
 /// A port where nobody listens.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-/// Reads a head; `None` at the end of the connection.
-fn read_head(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    Some(String::from_utf8(head).unwrap())
 }
 
 /// Answers each request on a connection with these bytes.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Weft, weft};
+use common::{Client, PATIENCE, Weft, raw, read_head, weft};
 
 // -- upstreams that say what they are told to
 
@@ -25,7 +25,7 @@ enum Manner {
 /// connection. Who asks for `/next` is told the number of the connection.
 fn upstream(sent: Vec<u8>, manner: Manner, ends: bool) -> SocketAddr {
     let sent = Arc::new(sent);
-    serving(move |number, mut stream| {
+    raw(move |number, mut stream| {
         while let Some(head) = read_head(&mut stream) {
             if head.contains(" /next ") {
                 let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nnext {number}");
@@ -43,35 +43,6 @@ fn upstream(sent: Vec<u8>, manner: Manner, ends: bool) -> SocketAddr {
             }
         }
     })
-}
-
-/// An upstream that is a function from a connection, and its number, to nothing.
-fn serving(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let script = Arc::new(script);
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let (script, stream) = (script.clone(), stream.unwrap());
-            stream.set_nodelay(true).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            std::thread::spawn(move || script(number, stream));
-        }
-    });
-    address
-}
-
-/// Reads a head; `None` at the end of the connection.
-fn read_head(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    Some(String::from_utf8(head).unwrap())
 }
 
 /// The program as a proxy to it.
@@ -400,7 +371,7 @@ fn what_is_behind_a_response_is_nobodys() {
 fn saying_more(more: &'static str) -> (SocketAddr, Sender<()>, Receiver<()>) {
     let ((go_on, may_go_on), (done, is_done)) = (channel(), channel());
     let may_go_on = Mutex::new(may_go_on);
-    let address = serving(move |number, mut stream| {
+    let address = raw(move |number, mut stream| {
         read_head(&mut stream);
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
         stream.write_all(text.as_bytes()).unwrap();
@@ -441,7 +412,7 @@ fn a_connection_that_speaks_or_ends_while_it_is_idle_is_not_used() {
 
 #[test]
 fn a_response_goes_on_while_its_request_does() {
-    let upstream = serving(|_, mut stream| {
+    let upstream = raw(|_, mut stream| {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
         let mut chunk = [0; 6];
@@ -479,7 +450,7 @@ fn a_response_goes_on_while_its_request_does() {
 fn an_answer_is_heard_although_the_body_cannot_be_sent() {
     let (go_on, may_go_on) = channel::<()>();
     let may_go_on = Mutex::new(may_go_on);
-    let upstream = serving(move |_, mut stream| {
+    let upstream = raw(move |_, mut stream| {
         read_head(&mut stream);
         may_go_on.lock().unwrap().recv().unwrap();
         // What was sent and not read makes the end a reset.
@@ -526,7 +497,7 @@ fn bodies_of_requests_arrive_as_they_are() {
             stream.write_all(&raw).unwrap();
         }
     }
-    let front = front(serving(mirror));
+    let front = front(raw(mirror));
     let mut client = Client::tcp(front.address());
     for length in [1, 2_000, 32 << 10, (32 << 10) + 1, 70_000, 1_000_000] {
         let body: Vec<u8> = (0..length).map(|n| b'a' + (n % 23) as u8).collect();

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -330,6 +330,37 @@ impl Weft {
         assert_eq!(ended.status, Ok(0), "{}", ended.stderr);
         ended
     }
+}
+
+// -- an upstream
+
+/// An upstream that is a function from a connection, and its number, to nothing.
+pub fn raw(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = Arc::new(script);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (script, stream) = (script.clone(), stream.unwrap());
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            std::thread::spawn(move || script(number, stream));
+        }
+    });
+    address
+}
+
+/// Reads a head; `None` at the end of the connection.
+pub fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(head).unwrap())
 }
 
 // -- the client

@@ -7,28 +7,14 @@ use std::path::Path;
 use weft::Request;
 use weft::path::decode;
 
+use super::head::OF_THE_CONNECTION;
 use super::script::Script;
 
-/// Fields that no script sees: those that are variables of their own or belong to the connection
-/// (RFC 9110 §7.6.1), those with the client's secrets (RFC 3875 §4.1.18), and `Proxy`, which as
-/// `HTTP_PROXY` is a setting of many programs.
-const UNTOLD: [&str; 15] = [
-    "authorization",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+/// Fields that no script sees, beside those of the connection: those that are variables of their
+/// own, those with the client's secrets (RFC 3875 §4.1.18), and `Proxy`, which as `HTTP_PROXY` is a
+/// setting of many programs.
+const UNTOLD: [&str; 6] =
+    ["authorization", "content-length", "content-type", "expect", "host", "proxy"];
 
 /// A variable and its value.
 pub(super) type Variable = (String, OsString);
@@ -115,7 +101,8 @@ fn fields(request: &Request) -> Vec<Variable> {
         let is_named = |named: &&[u8]| named.eq_ignore_ascii_case(name.as_bytes());
         // `X_Y` would become the same as `X-Y`, which somebody in front may have checked.
         let is_clear = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let is_untold = UNTOLD.iter().any(|untold| untold.eq_ignore_ascii_case(name));
+        let mut untold = UNTOLD.iter().chain(&OF_THE_CONNECTION);
+        let is_untold = untold.any(|untold| untold.eq_ignore_ascii_case(name));
         if !is_clear || is_untold || named.iter().any(is_named) {
             continue;
         }

@@ -12,8 +12,8 @@ pub(super) struct Head {
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Fields that are about a connection: the engine has its own.
-const OF_THE_CONNECTION: [&str; 9] = [
+/// Fields that are about a connection (RFC 9110 §7.6.1): the engine has its own.
+pub(super) const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
