@@ -1,14 +1,15 @@
 //! The pure parts, laid bare for benchmarks and fuzz targets. Not part of the interface:
 //! anything here may change in any version.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode, Version};
 
 use crate::error::Result;
-use crate::fields::ToWrite;
+use crate::fields::{Fields, TEXT};
 use crate::h1::body::{Decoder, Step};
-use crate::h1::compose;
+use crate::h1::compose::{self, Opening};
 use crate::h1::framing::{self, Length, Outgoing};
 use crate::h1::parse::{Head, Limits};
 
@@ -64,17 +65,17 @@ pub fn decode_chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec
 
 /// Composes the head of a usual response.
 pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
-    let fields = [(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
+    static OPENING: LazyLock<Opening> =
+        LazyLock::new(|| Opening::new(Some(&HeaderValue::from_static("weft"))));
     compose::head(
         out,
         &compose::Head {
             version: Version::HTTP_11,
             status: StatusCode::OK,
-            fields: ToWrite { passed: None, list: &fields, lines: b"" },
+            fields: Fields::Common(&TEXT).to_write(),
             framing: Outgoing::Sized(body.len() as u64),
             keep_alive: true,
-            date: b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
-            server: b"server: weft\r\n",
+            opening: &OPENING,
         },
     );
 }

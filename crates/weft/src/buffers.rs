@@ -1,8 +1,10 @@
-//! A worker's pool of buffers: a connection has one only while it is busy.
+//! A worker's pool of buffers and heads: a connection has them only while it is busy.
 
 use std::cell::RefCell;
 
 use bytes::BytesMut;
+
+use crate::request::Head;
 
 /// The room for one read of a head. Most requests with their cookies fit.
 pub(crate) const INPUT_BYTES: usize = 8 << 10;
@@ -17,6 +19,7 @@ const MAX_KEPT: usize = 128;
 pub(crate) struct Buffers {
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
+    heads: RefCell<Vec<Head>>,
 }
 
 impl Buffers {
@@ -43,6 +46,18 @@ impl Buffers {
         let mut kept = self.output.borrow_mut();
         if kept.len() < MAX_KEPT && buffer.capacity() <= MAX_KEPT_OUTPUT_BYTES {
             kept.push(buffer);
+        }
+    }
+
+    pub(crate) fn take_head(&self) -> Head {
+        self.heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a head for its memory, unless somebody still holds it.
+    pub(crate) fn give_head(&self, mut head: Head) {
+        let mut kept = self.heads.borrow_mut();
+        if kept.len() < MAX_KEPT && head.forget() {
+            kept.push(head);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The `Date` field, formatted once a second; this file and `deadline.rs` alone ask
 //! for the time.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderValue;
+
+use crate::h1::compose::Opening;
 
 /// An instant as RFC 9110 §5.6.7 writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
@@ -40,19 +42,21 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The head line with the date, kept by each worker.
+/// The date, as each worker keeps it in the forms in which it is sent.
 pub(crate) struct Date {
     second: Cell<u64>,
-    line: RefCell<[u8; LINE.len()]>,
+    opening: RefCell<Opening>,
     value: RefCell<HeaderValue>,
 }
 
-const LINE: &[u8; 37] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-
 impl Date {
-    pub(crate) fn new() -> Date {
-        let value = RefCell::new(HeaderValue::from_static(""));
-        let date = Date { second: Cell::new(u64::MAX), line: RefCell::new(*LINE), value };
+    /// For a server of this name.
+    pub(crate) fn new(server: Option<&HeaderValue>) -> Date {
+        let date = Date {
+            second: Cell::new(u64::MAX),
+            opening: RefCell::new(Opening::new(server)),
+            value: RefCell::new(HeaderValue::from_static("")),
+        };
         date.refresh();
         date
     }
@@ -62,7 +66,7 @@ impl Date {
         let now = now();
         if self.second.replace(now) != now {
             let date = imf_fixdate(now);
-            self.line.borrow_mut()[6..35].copy_from_slice(&date);
+            self.opening.borrow_mut().set_date(&date);
             *self.value.borrow_mut() = HeaderValue::from_bytes(&date).expect("a date is ASCII");
         }
     }
@@ -77,9 +81,9 @@ impl Date {
         self.value.borrow().clone()
     }
 
-    /// The line with its CRLF.
-    pub(crate) fn line(&self) -> [u8; LINE.len()] {
-        *self.line.borrow()
+    /// The lines that a head of HTTP/1 begins with.
+    pub(crate) fn opening(&self) -> Ref<'_, Opening> {
+        self.opening.borrow()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
@@ -17,9 +17,28 @@ pub(crate) type Field = (HeaderName, HeaderValue);
 #[derive(Clone, Debug)]
 pub(crate) enum Fields {
     Own(Vec<Field>),
+    Common(&'static Common),
     Kept(Arc<Kept>),
     Passed(Box<Passed>),
 }
+
+/// The fields of most responses that an application makes, laid out beforehand.
+#[derive(Debug)]
+pub(crate) struct Common {
+    list: [Field; 1],
+    /// The same, with its CRLF.
+    line: &'static [u8],
+}
+
+pub(crate) static TEXT: Common = Common {
+    list: [(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))],
+    line: b"content-type: text/plain; charset=utf-8\r\n",
+};
+
+pub(crate) static HTML: Common = Common {
+    list: [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))],
+    line: b"content-type: text/html; charset=utf-8\r\n",
+};
 
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -77,6 +96,7 @@ impl Fields {
     pub(crate) fn to_write(&self) -> ToWrite<'_> {
         match self {
             Fields::Own(list) => ToWrite { passed: None, list, lines: b"" },
+            Fields::Common(common) => ToWrite { passed: None, list: &[], lines: common.line },
             Fields::Kept(kept) => ToWrite { passed: None, list: &[], lines: &kept.lines },
             Fields::Passed(passed) => {
                 ToWrite { passed: Some(&passed.headers), list: &passed.more, lines: b"" }
@@ -92,6 +112,7 @@ impl Fields {
     ) -> Option<&'a [u8]> {
         let list: &[Field] = match self {
             Fields::Own(list) => list,
+            Fields::Common(common) => &common.list,
             Fields::Kept(kept) => &kept.list,
             Fields::Passed(passed) => {
                 let mut values = passed.headers.get_all(name.as_str());
@@ -129,6 +150,7 @@ impl Fields {
     pub(crate) fn to_mut(&mut self) -> &mut Vec<Field> {
         match self {
             Fields::Own(_) => {}
+            Fields::Common(common) => *self = Fields::Own(common.list.to_vec()),
             Fields::Kept(kept) => *self = Fields::Own(kept.list.clone()),
             Fields::Passed(passed) => *self = Fields::Own(passed.list().clone()),
         }
@@ -155,6 +177,7 @@ impl Deref for Fields {
     fn deref(&self) -> &[Field] {
         match self {
             Fields::Own(list) => list,
+            Fields::Common(common) => &common.list,
             Fields::Kept(kept) => &kept.list,
             Fields::Passed(passed) => passed.list(),
         }

@@ -29,6 +29,19 @@ impl Headers {
         Headers { text, fields }
     }
 
+    /// Becomes the fields at these places of this text; the room that it had for places goes
+    /// there in exchange.
+    pub(crate) fn replace(&mut self, text: Bytes, fields: &mut Fields) {
+        self.text = text;
+        std::mem::swap(&mut self.fields, fields);
+    }
+
+    /// Lets go of everything but the room for places.
+    pub(crate) fn clear(&mut self) {
+        self.text = Bytes::new();
+        self.fields.clear();
+    }
+
     pub(crate) fn text(&self) -> &Bytes {
         &self.text
     }

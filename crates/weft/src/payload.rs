@@ -9,7 +9,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::body::Body;
 use crate::error::{Error, Result};
-use crate::response::{File, Part, Payload};
+use crate::response::{File, Part, Parts, Payload};
 use crate::upgrade::Upgrade;
 
 /// A file was already held against what the request says of it, so that it needs no version
@@ -17,9 +17,10 @@ use crate::upgrade::Upgrade;
 pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
     let body = match payload {
         Payload::Body(body) => body,
-        Payload::File(file) => Body::from(File { version: None, ..file }),
+        Payload::File(file) => Body::from(File { version: None, ..*file }),
         Payload::Upgrade(upgrade) => return (Body::empty(), Some(upgrade)),
-        Payload::Parts { parts, end, length } => {
+        Payload::Parts(parts) => {
+            let Parts { parts, end, length } = *parts;
             let bodies =
                 parts.into_iter().flat_map(|Part { head, file }| [head.into(), file.into()]);
             Body::own(Row { bodies: bodies.chain([end.into()]).collect(), length })

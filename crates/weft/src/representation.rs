@@ -15,7 +15,7 @@ use crate::date_parse::parse_http_date;
 use crate::fields::Fields;
 use crate::range::{Multipart, Selection, content_range, select, unsatisfied};
 use crate::request::Head;
-use crate::response::{File, Part, Payload, Response};
+use crate::response::{File, Part, Parts, Payload, Response};
 
 /// When an answer is made, and what tells its parts from each other if there are several.
 pub(crate) struct Moment {
@@ -38,7 +38,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     if matches!(response.headers, Fields::Kept(_)) && !says_something(head) {
         return response;
     }
-    let file = file.clone();
+    let file = File::clone(file);
     add_validators(&mut response, &file, moment.now);
     response = judged(head, response, moment.now);
     if response.status != StatusCode::OK {
@@ -61,7 +61,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
         Selection::One(range) => {
             response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_RANGE, content_range(&range, file.length));
-            response.payload = Payload::File(file.part(range));
+            response.payload = Payload::File(Box::new(file.part(range)));
             response.with_status(StatusCode::PARTIAL_CONTENT)
         }
         Selection::Several(ranges) => {
@@ -148,11 +148,11 @@ fn parts(frame: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> P
         head: frame.part_head(index).to_vec(),
         file: file.clone().part(range),
     };
-    Payload::Parts {
+    Payload::Parts(Box::new(Parts {
         parts: ranges.into_iter().enumerate().map(part).collect(),
         end: frame.end().to_vec(),
         length: frame.content_length(),
-    }
+    }))
 }
 
 #[cfg(test)]

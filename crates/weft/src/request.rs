@@ -2,16 +2,19 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::LINK;
 use http::{Extensions, Method, StatusCode, Version};
 use tokio::sync::watch;
 
 use crate::body::Body;
 use crate::fields::Fields;
-use crate::h1::parse::Span;
+use crate::h1::parse::{self, Span};
 use crate::headers::Headers;
 use crate::path::{Segments, decode, decode_segments};
 use crate::response::{Response, field_value};
@@ -36,15 +39,15 @@ pub struct Request {
     body: Body,
     shared: Arc<Shared>,
     /// In place of the connection's, if middleware has said so.
-    peer: Option<Peer>,
+    peer: Option<Box<Peer>>,
     extensions: Extensions,
 }
 
 /// The request line and the fields. It is cheap to clone, and to move.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Head(Arc<Parts>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Parts {
     method: Method,
     target: Span,
@@ -74,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) peer: Peer,
     stop: Arc<Stop>,
     interim: Mutex<Vec<Interim>>,
+    /// Whether there may be one: nearly always not, and to look is cheaper than to lock.
+    has_interim: AtomicBool,
 }
 
 /// An interim response that waits to go out.
@@ -97,7 +102,8 @@ pub(crate) struct Drain {
 
 impl Shared {
     pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {
-        Arc::new(Shared { peer, stop, interim: Mutex::default() })
+        let (interim, has_interim) = Default::default();
+        Arc::new(Shared { peer, stop, interim, has_interim })
     }
 
     /// The same on a connection that TLS was agreed on for.
@@ -111,10 +117,22 @@ impl Shared {
     }
 
     pub(crate) fn take_interim(&self) -> Vec<Interim> {
-        std::mem::take(&mut *self.interim())
+        if !self.has_interim.load(Acquire) {
+            return Vec::new();
+        }
+        let mut interim = self.lock_interim();
+        self.has_interim.store(false, Relaxed);
+        std::mem::take(&mut *interim)
     }
 
+    /// The interim responses, to be added to.
     fn interim(&self) -> MutexGuard<'_, Vec<Interim>> {
+        let interim = self.lock_interim();
+        self.has_interim.store(true, Release);
+        interim
+    }
+
+    fn lock_interim(&self) -> MutexGuard<'_, Vec<Interim>> {
         self.interim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,13 +192,13 @@ impl Request {
             Some(Shutdown(shared)) => shared,
             None => Shared::new(Peer::default(), Arc::new(watch::channel(None).1)),
         };
-        Request { head, body, shared, peer, extensions }
+        Request { head, body, shared, peer: peer.map(Box::new), extensions }
     }
 
     /// Everything that there is of a request, to be given another form.
     pub(crate) fn dissolve(self) -> (Head, Body, Peer, Shutdown, Extensions) {
         let Request { head, body, shared, peer, extensions } = self;
-        let peer = peer.unwrap_or_else(|| shared.peer.clone());
+        let peer = peer.map_or_else(|| shared.peer.clone(), |peer| *peer);
         (head, body, peer, Shutdown(shared), extensions)
     }
 
@@ -192,7 +210,7 @@ impl Request {
     /// The other end of the connection, or the client that a proxy asks for, where
     /// [that was said](Request::set_peer).
     pub fn peer(&self) -> &Peer {
-        self.peer.as_ref().unwrap_or(&self.shared.peer)
+        self.peer.as_deref().unwrap_or(&self.shared.peer)
     }
 
     /// Whether the connection is encrypted by TLS. What a proxy in front says of its own
@@ -335,7 +353,8 @@ impl Request {
     /// Sets who the other end is, for whoever sees the request after this: a trusted proxy
     /// has said for whom it asks. What is known of TLS stays that of the connection.
     pub fn set_peer(&mut self, address: SocketAddr) {
-        self.peer = Some(Peer { address: Some(address), tls: self.shared.peer.tls.clone() });
+        let tls = self.shared.peer.tls.clone();
+        self.peer = Some(Box::new(Peer { address: Some(address), tls }));
     }
 
     /// What middleware has to say about the request, by type.
@@ -372,18 +391,42 @@ impl Head {
         (authority, local): (Option<Span>, Span),
         headers: Headers,
     ) -> Head {
-        let (rewritten, mount, decoded) = (None, 0, OnceLock::new());
-        Head(Arc::new(Parts {
-            method,
-            target,
-            local,
-            rewritten,
-            mount,
-            authority,
-            version,
-            headers,
-            decoded,
-        }))
+        let parts =
+            Parts { method, target, local, authority, version, headers, ..Parts::default() };
+        Head(Arc::new(parts))
+    }
+
+    /// Becomes the head that was parsed of this text, in the memory that it has if nobody else
+    /// has kept it. The parser gets the room for its fields in exchange.
+    pub(crate) fn renew(
+        &mut self,
+        parsed: &mut parse::Head,
+        text: Bytes,
+        (authority, local): (Option<Span>, Span),
+    ) {
+        let parts = self.own();
+        std::mem::swap(&mut parts.method, &mut parsed.method);
+        parts.version = parsed.version;
+        parts.target = parsed.target;
+        (parts.authority, parts.local) = (authority, local);
+        parts.headers.replace(text, &mut parsed.fields);
+        parts.rewritten = None;
+        parts.mount = 0;
+        parts.decoded.take();
+    }
+
+    /// Lets go of the text, which is a part of what was read. `false` if somebody else has
+    /// kept the head, and with it the text.
+    pub(crate) fn forget(&mut self) -> bool {
+        let parts = Arc::get_mut(&mut self.0);
+        parts.map(|parts| parts.headers.clear()).is_some()
+    }
+
+    fn own(&mut self) -> &mut Parts {
+        if Arc::strong_count(&self.0) > 1 {
+            self.0 = Arc::default();
+        }
+        Arc::get_mut(&mut self.0).expect("nobody else has it")
     }
 
     /// The method.

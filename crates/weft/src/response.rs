@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, UPGRADE, VARY};
+use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Fault};
-use crate::fields::Fields;
+use crate::fields::{Fields, HTML, TEXT};
 use crate::h1::framing::{content_length, is_bodiless};
 use crate::headers::{Headers, members};
 use crate::upgrade::{Upgrade, Upgraded};
@@ -45,14 +45,9 @@ pub struct Response {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Body(Body),
-    File(File),
-    /// Several parts of a file, what stands before each and after the last, and the
-    /// length of all that.
-    Parts {
-        parts: Vec<Part>,
-        end: Vec<u8>,
-        length: u64,
-    },
+    /// Boxed, as all that is large, for every response is handed on many times.
+    File(Box<File>),
+    Parts(Box<Parts>),
     /// The connection itself.
     Upgrade(Upgrade),
 }
@@ -63,6 +58,17 @@ impl Payload {
     }
 }
 
+/// Several parts of a file.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) parts: Vec<Part>,
+    /// What stands behind the last.
+    pub(crate) end: Vec<u8>,
+    /// Of all that.
+    pub(crate) length: u64,
+}
+
+/// A part, and what stands before it.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) head: Vec<u8>,
@@ -267,12 +273,12 @@ impl Response {
 
     /// 200 with a plain text.
     pub fn text(text: impl Into<Body>) -> Response {
-        Response::typed(HeaderValue::from_static("text/plain; charset=utf-8"), text.into())
+        Response { headers: Fields::Common(&TEXT), ..Response::body(text) }
     }
 
     /// 200 with an HTML page.
     pub fn html(page: impl Into<Body>) -> Response {
-        Response::typed(HeaderValue::from_static("text/html; charset=utf-8"), page.into())
+        Response { headers: Fields::Common(&HTML), ..Response::body(page) }
     }
 
     /// 200 with bytes or a stream, and no `Content-Type`.
@@ -282,7 +288,7 @@ impl Response {
 
     /// 200 with a file.
     pub fn file(file: File) -> Response {
-        Response { payload: Payload::File(file), ..Response::new(StatusCode::OK) }
+        Response { payload: Payload::File(Box::new(file)), ..Response::new(StatusCode::OK) }
     }
 
     /// 404 with a line of text.
@@ -337,13 +343,6 @@ impl Response {
     ) -> Response {
         let payload = Payload::Upgrade(Upgrade::new(handler));
         Response { payload, ..Response::new(StatusCode::OK) }
-    }
-
-    fn typed(content_type: HeaderValue, body: Body) -> Response {
-        Response {
-            headers: Fields::Own(vec![(CONTENT_TYPE, content_type)]),
-            ..Response::body(body)
-        }
     }
 
     /// The same response with this status.
@@ -454,7 +453,7 @@ impl Response {
         match &self.payload {
             Payload::Body(body) => body.length(),
             Payload::File(file) => Some(file.length),
-            Payload::Parts { length, .. } => Some(*length),
+            Payload::Parts(parts) => Some(parts.length),
             Payload::Upgrade(_) => Some(0),
         }
     }

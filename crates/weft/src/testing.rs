@@ -27,7 +27,7 @@ use crate::headers::Headers;
 use crate::hooks::Hooks;
 use crate::listen::Bound;
 use crate::request::{Head, Peer, Request, Shared};
-use crate::response::{Part, Payload, Response};
+use crate::response::{Part, Parts, Payload, Response};
 use crate::server::{Running, Server};
 
 /// A request as the engine would make it of these bytes; what follows the head is the body.
@@ -68,7 +68,8 @@ pub fn call(app: impl Application, request: Request) -> Reply {
         let body = match payload {
             Payload::Body(body) => body.collect(usize::MAX).await.expect("the application's body"),
             Payload::File(file) => file.read().expect("the application's file"),
-            Payload::Parts { parts, end, .. } => {
+            Payload::Parts(parts) => {
+                let Parts { parts, end, .. } = *parts;
                 let read = |part: Part| [part.head, part.file.read().expect("the file").into()];
                 parts.into_iter().flat_map(read).chain([end]).collect::<Vec<_>>().concat().into()
             }

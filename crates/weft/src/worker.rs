@@ -34,8 +34,6 @@ pub(crate) struct Worker<A> {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) trailer_limits: Limits,
-    /// The head line with the server's name.
-    pub(crate) server_line: Vec<u8>,
     pub(crate) server_name: Option<HeaderValue>,
     pub(crate) date: Date,
     pub(crate) buffers: Buffers,
@@ -110,15 +108,11 @@ impl<A: Application> Worker<A> {
             Limits { head: settings.max_trailer_bytes.min(MOST_HEAD_BYTES), ..limits };
         let server_name = HeaderValue::from_str(&settings.server_name).ok();
         let server_name = server_name.filter(|name| !name.is_empty());
-        let server_line = server_name
-            .as_ref()
-            .map_or(Vec::new(), |name| [b"server: ", name.as_bytes(), b"\r\n"].concat());
         Worker {
             limits,
             trailer_limits,
-            server_line,
+            date: Date::new(server_name.as_ref()),
             server_name,
-            date: Date::new(),
             buffers: Buffers::default(),
             deadlines: Deadlines::new(&settings),
             turns: Turns::default(),

@@ -325,7 +325,7 @@ impl Representation {
         // The rest is added to those of a file that is too young to be kept with each response.
         let fields = match &self.fields {
             Fields::Kept(_) => response.headers.keep(),
-            Fields::Own(_) | Fields::Passed(_) => response.headers,
+            Fields::Own(_) | Fields::Common(_) | Fields::Passed(_) => response.headers,
         };
         Representation { file, fields }
     }

@@ -17,9 +17,35 @@ pub(crate) struct Head<'a> {
     pub(crate) fields: ToWrite<'a>,
     pub(crate) framing: Outgoing,
     pub(crate) keep_alive: bool,
-    /// The lines `date` and `server`, each with its CRLF.
-    pub(crate) date: &'a [u8],
-    pub(crate) server: &'a [u8],
+    pub(crate) opening: &'a Opening,
+}
+
+/// The lines that most heads begin with: the status line of a success, `date` and `server`.
+/// Made once a second, so that they are one copy.
+pub(crate) struct Opening(Vec<u8>);
+
+impl Opening {
+    /// Without a name there is no line for it.
+    pub(crate) fn new(server: Option<&HeaderValue>) -> Opening {
+        let mut lines = [STATUS_LINE, b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"].concat();
+        if let Some(name) = server {
+            field(&mut lines, &SERVER, name);
+        }
+        Opening(lines)
+    }
+
+    pub(crate) fn set_date(&mut self, date: &[u8; 29]) {
+        let start = STATUS_LINE.len() + "date: ".len();
+        self.0[start..start + date.len()].copy_from_slice(date);
+    }
+
+    fn date(&self) -> &[u8] {
+        &self.0[STATUS_LINE.len()..DATE_END]
+    }
+
+    fn server(&self) -> &[u8] {
+        &self.0[DATE_END..]
+    }
 }
 
 /// Appends the head.
@@ -27,33 +53,37 @@ pub(crate) struct Head<'a> {
 /// Fields that say where the message ends are ours alone: what the application set
 /// was compared with its body before, and is written anew from there.
 pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
-    let mut date = head.date;
-    let mut server = head.server;
-    let mut length = STATUS_LINE.len() + REASON_ROOM + FRAMING_ROOM + CLOSE.len();
+    let (mut has_date, mut has_server) = (false, false);
+    let mut length = head.opening.0.len() + REASON_ROOM + FRAMING_ROOM + CLOSE.len();
     let ToWrite { passed, list, lines } = &head.fields;
     for (name, value) in *list {
-        if *name == DATE {
-            date = b"";
-        } else if *name == SERVER {
-            server = b"";
-        }
+        has_date |= *name == DATE;
+        has_server |= *name == SERVER;
         length += name.as_str().len() + value.len() + 4;
     }
     if let Some(passed) = passed {
         for (name, value) in passed.iter_bytes() {
             match name.len() {
-                4 if name.eq_ignore_ascii_case(b"date") => date = b"",
-                6 if name.eq_ignore_ascii_case(b"server") => server = b"",
+                4 => has_date |= name.eq_ignore_ascii_case(b"date"),
+                6 => has_server |= name.eq_ignore_ascii_case(b"server"),
                 _ => {}
             }
             length += name.len() + value.len() + 4;
         }
     }
-    out.reserve(length + lines.len() + date.len() + server.len());
+    out.reserve(length + lines.len());
 
-    status_line(out, head.status);
-    out.extend_from_slice(date);
-    out.extend_from_slice(server);
+    if head.status == StatusCode::OK && !has_date && !has_server {
+        out.extend_from_slice(&head.opening.0);
+    } else {
+        status_line(out, head.status);
+        if !has_date {
+            out.extend_from_slice(head.opening.date());
+        }
+        if !has_server {
+            out.extend_from_slice(head.opening.server());
+        }
+    }
     framing(out, head.framing);
     match (head.version, head.keep_alive) {
         (_, false) => out.extend_from_slice(CLOSE),
@@ -102,6 +132,8 @@ fn passed_on(out: &mut Vec<u8>, headers: &Headers) {
 static OURS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
+/// Where the date's line ends in an opening.
+const DATE_END: usize = STATUS_LINE.len() + "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 const CLOSE: &[u8] = b"connection: close\r\n";
 /// The longest registered reason phrase has 31 bytes.
 const REASON_ROOM: usize = 32;
@@ -124,25 +156,26 @@ fn framing(out: &mut Vec<u8>, framing: Outgoing) {
         Outgoing::Bodiless | Outgoing::UntilClose => {}
         Outgoing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         Outgoing::Sized(length) => {
-            out.extend_from_slice(b"content-length: ");
-            decimal(out, length);
-            out.extend_from_slice(b"\r\n");
+            length_line(out, length);
         }
     }
 }
 
-/// Appends a number in decimal.
-pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
+/// Appends the line `content-length`: laid out from its end, and copied once.
+fn length_line(out: &mut Vec<u8>, mut length: u64) {
+    const NAME: usize = "content-length: ".len();
+    let mut line = *b"content-length: 18446744073709551615\r\n";
+    let mut start = line.len() - 2;
     loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return out.extend_from_slice(&digits[at..]);
+        start -= 1;
+        line[start] = b'0' + (length % 10) as u8;
+        length /= 10;
+        if length == 0 {
+            break;
         }
     }
+    line.copy_within(..NAME, start - NAME);
+    out.extend_from_slice(&line[start - NAME..]);
 }
 
 /// Appends a chunk's size line (RFC 9112 §7.1).
@@ -191,19 +224,19 @@ mod tests {
             (
                 (Version::HTTP_11, 200, Outgoing::Sized(5), true),
                 vec![field(CONTENT_TYPE, "text/plain")],
-                "HTTP/1.1 200 OK\r\ndate: D\r\nserver: S\r\ncontent-length: 5\r\n\
+                "HTTP/1.1 200 OK\r\ndate: DATE\r\nserver: S\r\ncontent-length: 5\r\n\
                  content-type: text/plain\r\n\r\n",
             ),
             (
                 (Version::HTTP_11, 404, Outgoing::Chunked, false),
                 vec![],
-                "HTTP/1.1 404 Not Found\r\ndate: D\r\nserver: S\r\n\
+                "HTTP/1.1 404 Not Found\r\ndate: DATE\r\nserver: S\r\n\
                  transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
             ),
             (
                 (Version::HTTP_10, 301, Outgoing::Sized(0), true),
                 vec![field(LOCATION, "/a")],
-                "HTTP/1.1 301 Moved Permanently\r\ndate: D\r\nserver: S\r\n\
+                "HTTP/1.1 301 Moved Permanently\r\ndate: DATE\r\nserver: S\r\n\
                  content-length: 0\r\nconnection: keep-alive\r\nlocation: /a\r\n\r\n",
             ),
             (
@@ -214,16 +247,18 @@ mod tests {
             (
                 (Version::HTTP_11, 204, Outgoing::Bodiless, true),
                 vec![field(CONTENT_LENGTH, "9"), field(TRANSFER_ENCODING, "chunked")],
-                "HTTP/1.1 204 No Content\r\ndate: D\r\nserver: S\r\n\r\n",
+                "HTTP/1.1 204 No Content\r\ndate: DATE\r\nserver: S\r\n\r\n",
             ),
             (
                 (Version::HTTP_11, 799, Outgoing::Sized(u64::MAX), true),
                 vec![],
-                "HTTP/1.1 799 \r\ndate: D\r\nserver: S\r\n\
+                "HTTP/1.1 799 \r\ndate: DATE\r\nserver: S\r\n\
                  content-length: 18446744073709551615\r\n\r\n",
             ),
         ];
+        let opening = Opening::new(Some(&HeaderValue::from_static("S")));
         for ((version, status, framing, keep_alive), fields, expected) in cases {
+            let expected = expected.replace("DATE", "Sun, 06 Nov 1994 08:49:37 GMT");
             let mut out = Vec::new();
             head(
                 &mut out,
@@ -233,8 +268,7 @@ mod tests {
                     fields: ToWrite { passed: None, list: &fields, lines: b"" },
                     framing,
                     keep_alive,
-                    date: b"date: D\r\n",
-                    server: b"server: S\r\n",
+                    opening: &opening,
                 },
             );
             assert_eq!(String::from_utf8(out).unwrap(), expected);

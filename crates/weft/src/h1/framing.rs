@@ -167,11 +167,14 @@ fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
         [b':', digits @ ..] => {
-            let add = |port: u32, &b: &u8| {
-                let port = port * 10 + u32::from(b.wrapping_sub(b'0'));
-                (b.is_ascii_digit() && port <= 65_535).then_some(port)
-            };
-            digits.iter().try_fold(0, add).is_some()
+            let mut port = 0;
+            for &b in digits {
+                port = (port * 10 + u32::from(b.wrapping_sub(b'0'))).min(65_536);
+                if !b.is_ascii_digit() {
+                    return false;
+                }
+            }
+            port <= 65_535
         }
         _ => false,
     }
@@ -179,15 +182,15 @@ fn is_port(text: &[u8]) -> bool {
 
 /// Where a name at the start ends: unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
 fn reg_name(text: &[u8]) -> usize {
-    static PLAIN: [bool; 256] = scan::letters_digits_and(b"-._~!$&'()*+,;=");
-    let mut end = 0;
+    let mut end = scan::host(text);
     loop {
-        let plain = text[end..].iter().position(|&b| !PLAIN[b as usize]);
-        end = plain.map_or(text.len(), |plain| end + plain);
         match text[end..] {
             [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => end += 3,
+            [b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')', ..] => end += 1,
+            [b'*' | b'+' | b',' | b';' | b'=', ..] => end += 1,
             _ => return end,
         }
+        end += scan::host(&text[end..]);
     }
 }
 

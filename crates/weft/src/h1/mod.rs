@@ -39,7 +39,6 @@ use crate::buffers::INPUT_BYTES;
 use crate::conn::{Connection, Reader};
 use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::headers::Headers;
 use crate::panic::guarded;
 use crate::request::{Head, Interim, Request};
 use crate::response::Response;
@@ -71,10 +70,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
         pace: Pace::new(&worker.settings),
         head: parse::Head::new(),
         input: Input::Clear,
-        response: Stage::Awaited,
-        interim: false,
-        awaits_continue: false,
-        body_bytes: 0,
+        exchange: Exchange::default(),
         conn,
         worker,
     };
@@ -106,18 +102,13 @@ struct Busy<'a, A> {
     /// The head that is being read. It stays here, for it is large.
     head: parse::Head,
     input: Input,
-    response: Stage,
-    /// Whether the client of the current request knows interim responses.
-    interim: bool,
-    /// Whether that client was to be told to send its body, and was not.
-    awaits_continue: bool,
-    /// How much of the current response's body was gathered.
-    body_bytes: u64,
+    exchange: Exchange,
 }
 
 /// How far the current response is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum Stage {
+    #[default]
     Awaited,
     /// It begins at this place of what is gathered, of which nothing is sent: its mind
     /// can still be changed.
@@ -137,14 +128,29 @@ enum Input {
     Spoiled,
 }
 
-/// What has to be known of a request when its response is sent.
+/// The current request and its response, or the last.
+#[derive(Default)]
 struct Exchange {
-    head: Head,
+    /// Its memory serves one request after the other, unless an application keeps it.
+    head: Option<Head>,
+    /// Whether the client knows interim responses.
+    interim: bool,
+    /// Whether the client was to be told to send its body, and was not.
+    awaits_continue: bool,
     /// The client sends nothing behind this request.
     client_closes: bool,
     keep_alive: bool,
+    response: Stage,
+    /// How much of the response's body was gathered.
+    body_bytes: u64,
     /// For the hooks, if there are any.
     watch: Option<Stopwatch>,
+}
+
+impl Exchange {
+    fn head(&self) -> &Head {
+        self.head.as_ref().expect("there is a response to a request only")
+    }
 }
 
 impl<A: Application> Busy<'_, A> {
@@ -165,7 +171,7 @@ impl<A: Application> Busy<'_, A> {
                 Err(error) => Err(error),
             };
             let next = match begun {
-                Ok((exchange, request)) => self.answer(exchange, request).await,
+                Ok(request) => self.answer(request).await,
                 Err(error) => self.refuse(&error, head_only),
             };
             if next != Fate::Rest {
@@ -193,6 +199,10 @@ impl<A: Application> Busy<'_, A> {
                 deadline.clear();
                 return Ok(Some(length));
             }
+            // It would keep the input from being used again.
+            if let Some(head) = &mut self.exchange.head {
+                head.forget();
+            }
             self.flush().await?;
             if drained {
                 return Ok(None);
@@ -215,29 +225,26 @@ impl<A: Application> Busy<'_, A> {
     }
 
     /// Makes a request of the head that was read, which has this length, and of what follows it.
-    fn begin(&mut self, length: usize) -> Result<(Exchange, Request)> {
+    fn begin(&mut self, length: usize) -> Result<Request> {
         let text = self.reader().buffer.split_to(length).freeze();
         let framed = framing::request(&self.head, &text)?;
         self.conn.requests += 1;
-        self.interim = self.head.version != Version::HTTP_10;
-        self.awaits_continue = framed.expects_continue;
-        let parse::Head { method, target, version, fields, .. } = &mut self.head;
-        let (method, fields) = (std::mem::take(method), std::mem::take(fields));
-        let last = self.worker.settings.max_requests;
-        let names = (framed.authority, framed.local);
-        let head = Head::new(method, *version, *target, names, Headers::new(text, fields));
-        let exchange = Exchange {
-            head: head.clone(),
-            client_closes: !framed.keep_alive,
-            keep_alive: framed.keep_alive && self.conn.requests != last,
-            watch: self.worker.stopwatch(),
-        };
+        let exchange = &mut self.exchange;
+        exchange.interim = self.head.version != Version::HTTP_10;
+        exchange.awaits_continue = framed.expects_continue;
+        exchange.client_closes = !framed.keep_alive;
+        let is_last = self.conn.requests == self.worker.settings.max_requests;
+        exchange.keep_alive = framed.keep_alive && !is_last;
+        exchange.watch = self.worker.stopwatch();
+        let head = exchange.head.get_or_insert_with(|| self.worker.buffers.take_head());
+        head.renew(&mut self.head, text, (framed.authority, framed.local));
+        let head = head.clone();
         let body = self.request_body(&framed);
-        Ok((exchange, Request::new(head, body, self.conn.shared.clone())))
+        Ok(Request::new(head, body, self.conn.shared.clone()))
     }
 
     /// Answers one request: calls the application and sends its response.
-    async fn answer(&mut self, mut exchange: Exchange, request: Request) -> Fate {
+    async fn answer(&mut self, request: Request) -> Fate {
         let response = match self.call(request).await {
             // A detached call has come to its end for nobody.
             Ok(_) if self.conn.writer.is_closed() => return Fate::Close,
@@ -253,11 +260,11 @@ impl<A: Application> Busy<'_, A> {
                 if error.kind() == ErrorKind::Disconnected || self.conn.writer.is_closed() {
                     return Fate::Close;
                 }
-                exchange.keep_alive = false;
+                self.exchange.keep_alive = false;
                 error.into()
             }
         };
-        self.respond(exchange, response).await
+        self.respond(response).await
     }
 
     /// The body of a request: its bytes if they are here, otherwise the means to read them.
@@ -310,7 +317,7 @@ impl<A: Application> Busy<'_, A> {
         }
         match (self.poll_flush(cx), &self.worker.settings.disconnect) {
             // A response that cannot be sent ends its stream in any case.
-            (Poll::Ready(Err(error)), _) if !matches!(self.response, Stage::Awaited) => {
+            (Poll::Ready(Err(error)), _) if !matches!(self.exchange.response, Stage::Awaited) => {
                 Poll::Ready(error)
             }
             (_, Disconnect::Detach) => Poll::Pending,
@@ -337,13 +344,13 @@ impl<A: Application> Busy<'_, A> {
 
     /// Tells the client to go on with its body.
     fn send_continue(&mut self) {
-        self.awaits_continue &= !self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.exchange.awaits_continue &= !self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
     /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
         let waiting = self.conn.shared.take_interim();
-        if !waiting.is_empty() && self.interim {
+        if !waiting.is_empty() && self.exchange.interim {
             let mut interim = Vec::new();
             for Interim { status, fields } in &waiting {
                 compose::interim_head(&mut interim, *status, &fields.to_write());
@@ -355,11 +362,11 @@ impl<A: Application> Busy<'_, A> {
     /// Puts an interim response before the final one, unless that has begun.
     fn send_interim(&mut self, bytes: &[u8]) -> bool {
         let out = &mut self.conn.writer.out;
-        match self.response {
+        match self.exchange.response {
             Stage::Awaited => out.extend_from_slice(bytes),
             Stage::Gathered(head) => {
                 out.splice(head..head, bytes.iter().copied());
-                self.response = Stage::Gathered(head + bytes.len());
+                self.exchange.response = Stage::Gathered(head + bytes.len());
             }
             Stage::Begun => return false,
         }
@@ -373,7 +380,7 @@ impl<A: Application> Busy<'_, A> {
             Returned { failed: true, .. } => Input::Spoiled,
             Returned { decoder: Decoder::Done, .. } => Input::Clear,
             // RFC 9110 §10.1.1: without a 100 the client may or may not send its body.
-            _ if self.awaits_continue => Input::Spoiled,
+            _ if self.exchange.awaits_continue => Input::Spoiled,
             Returned { decoder, .. } => Input::Unread(decoder),
         };
     }
@@ -399,8 +406,8 @@ impl<A: Application> Busy<'_, A> {
         if self.conn.writer.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if let Stage::Gathered(_) = self.response {
-            self.response = Stage::Begun;
+        if let Stage::Gathered(_) = self.exchange.response {
+            self.exchange.response = Stage::Begun;
         }
         self.conn.writer.poll_flush(cx, &self.conn.deadline, &mut self.pace)
     }
@@ -424,6 +431,9 @@ impl<A: Application> Busy<'_, A> {
             let mut input = std::mem::take(&mut reader.buffer);
             input.clear();
             buffers.give_input(input);
+        }
+        if let Some(head) = self.exchange.head.take() {
+            buffers.give_head(head);
         }
     }
 }

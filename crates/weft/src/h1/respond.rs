@@ -11,7 +11,7 @@ use http_body::Body as _;
 
 use super::compose;
 use super::framing::{self, Outgoing};
-use super::{Busy, Exchange, Fate, Input, Stage};
+use super::{Busy, Fate, Input, Stage};
 use crate::app::Application;
 use crate::body::{Body, wrong_length};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +20,7 @@ use crate::panic::guarded;
 use crate::range::random_boundary;
 use crate::representation::{self, Moment};
 use crate::request::Head;
-use crate::response::{File, Part, Payload, Response};
+use crate::response::{File, Part, Parts, Payload, Response};
 use crate::upgrade;
 
 /// What is left of a response when its head is gathered.
@@ -28,40 +28,39 @@ enum Rest {
     /// Bytes that are gathered too, and so many that they have to go.
     Gathered,
     Stream(Body, Outgoing),
-    File(File),
-    /// Parts of a file, and what stands behind the last.
-    Parts(Vec<Part>, Vec<u8>),
+    File(Box<File>),
+    Parts(Box<Parts>),
 }
 
 impl<A: Application> Busy<'_, A> {
     /// Sends a response, or what takes its place, and prepares the input for the next.
-    pub(super) async fn respond(&mut self, mut exchange: Exchange, response: Response) -> Fate {
+    pub(super) async fn respond(&mut self, response: Response) -> Fate {
         let worker = self.worker;
         let moment = Moment { now: worker.date.now(), boundary: random_boundary };
-        let response = representation::answer(&exchange.head, response, &moment);
+        let response = representation::answer(self.exchange.head(), response, &moment);
         let mut status = response.status;
-        let mut sent = match self.gather_response(&mut exchange, response) {
+        let mut sent = match self.gather_response(response) {
             Ok(None) => Ok(()),
             // Boxed, for what is not done at once is large and rare.
             Ok(Some(rest)) => Box::pin(self.send_rest(rest)).await,
             Err(error) => Err(error),
         };
-        if let (Err(error), Stage::Gathered(head)) = (&sent, self.response) {
+        if let (Err(error), Stage::Gathered(head)) = (&sent, self.exchange.response) {
             worker.report(&self.conn.shared.peer, error);
             self.conn.writer.out.truncate(head);
-            exchange.keep_alive = false;
+            self.exchange.keep_alive = false;
             let replacement = Response::from(error);
             status = replacement.status;
-            sent = self.gather_response(&mut exchange, replacement).map(|_| ());
+            sent = self.gather_response(replacement).map(|_| ());
         }
-        self.response = Stage::Awaited;
-        if let Some(watch) = exchange.watch {
+        self.exchange.response = Stage::Awaited;
+        if let Some(watch) = self.exchange.watch {
             let error = sent.as_ref().err();
-            self.record(Some(&exchange.head), status, watch.elapsed(), error);
+            self.record(self.exchange.head.as_ref(), status, watch.elapsed(), error);
         }
         match sent {
             Ok(()) if self.conn.upgrade.is_some() => Fate::HandOver,
-            Ok(()) if !exchange.keep_alive => self.closing(exchange.client_closes),
+            Ok(()) if !self.exchange.keep_alive => self.closing(self.exchange.client_closes),
             Ok(()) if matches!(self.input, Input::Clear) => Fate::Rest,
             Ok(()) => Box::pin(self.clear_input()).await,
             Err(error) => {
@@ -74,25 +73,21 @@ impl<A: Application> Busy<'_, A> {
 
     /// Gathers the head of a response and, if it is small, the body; says what is left to
     /// be sent. Here it turns out whether the connection may go on.
-    fn gather_response(
-        &mut self,
-        exchange: &mut Exchange,
-        response: Response,
-    ) -> Result<Option<Rest>> {
+    fn gather_response(&mut self, response: Response) -> Result<Option<Rest>> {
         self.look_for_reader();
-        self.response = Stage::Gathered(self.conn.writer.out.len());
-        self.body_bytes = 0;
+        self.exchange.response = Stage::Gathered(self.conn.writer.out.len());
+        self.exchange.body_bytes = 0;
         if let Payload::Upgrade(_) = response.payload {
-            return self.gather_upgrade(exchange, response);
+            return self.gather_upgrade(response);
         }
-        let head_only = *exchange.head.method() == Method::HEAD;
-        if *exchange.head.method() == Method::CONNECT && response.status.is_success() {
+        let head_only = *self.exchange.head().method() == Method::HEAD;
+        if *self.exchange.head().method() == Method::CONNECT && response.status.is_success() {
             let reason = "no tunnels are made here";
             return Err(Error::new(ErrorKind::NotImplemented, reason));
         }
         let length = guarded(|| response.sound_length(head_only))??;
-        let framing = framing::response(exchange.head.version(), response.status, length);
-        exchange.keep_alive &= framing != Outgoing::UntilClose
+        let framing = framing::response(self.exchange.head().version(), response.status, length);
+        self.exchange.keep_alive &= framing != Outgoing::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
             && !self.worker.draining();
@@ -100,13 +95,12 @@ impl<A: Application> Busy<'_, A> {
         compose::head(
             &mut writer.out,
             &compose::Head {
-                version: exchange.head.version(),
+                version: self.exchange.head().version(),
                 status: response.status,
                 fields: response.headers.to_write(),
                 framing,
-                keep_alive: exchange.keep_alive,
-                date: &self.worker.date.line(),
-                server: &self.worker.server_line,
+                keep_alive: self.exchange.keep_alive,
+                opening: &self.worker.date.opening(),
             },
         );
         if head_only || framing == Outgoing::Bodiless {
@@ -114,7 +108,7 @@ impl<A: Application> Busy<'_, A> {
         }
         let bytes = match response.payload {
             Payload::Upgrade(_) => unreachable!("it was dealt with above"),
-            Payload::Parts { parts, end, .. } => return Ok(Some(Rest::Parts(parts, end))),
+            Payload::Parts(parts) => return Ok(Some(Rest::Parts(parts))),
             Payload::File(file) => match file.in_memory() {
                 Some(bytes) => bytes,
                 None => return Ok(Some(Rest::File(file))),
@@ -124,14 +118,14 @@ impl<A: Application> Busy<'_, A> {
                 Err(stream) => return Ok(Some(Rest::Stream(stream, framing))),
             },
         };
-        self.body_bytes = bytes.len() as u64;
+        self.exchange.body_bytes = bytes.len() as u64;
         writer.push(bytes);
         Ok(writer.must_flush().then_some(Rest::Gathered))
     }
 
     /// Gathers the head after which the connection is somebody else's.
-    fn gather_upgrade(&mut self, exchange: &Exchange, response: Response) -> Result<Option<Rest>> {
-        upgrade::check(&exchange.head, &response)?;
+    fn gather_upgrade(&mut self, response: Response) -> Result<Option<Rest>> {
+        upgrade::check(self.exchange.head(), &response)?;
         if !matches!(self.input, Input::Clear) {
             let reason = "a connection is handed over only when the request's body is read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
@@ -148,8 +142,7 @@ impl<A: Application> Busy<'_, A> {
                 fields,
                 framing: Outgoing::Bodiless,
                 keep_alive: true,
-                date: &self.worker.date.line(),
-                server: &self.worker.server_line,
+                opening: &self.worker.date.opening(),
             },
         );
         if let Payload::Upgrade(upgrade) = response.payload {
@@ -163,10 +156,11 @@ impl<A: Application> Busy<'_, A> {
         match rest {
             Rest::Gathered => self.flush().await,
             Rest::Stream(body, framing) => self.send_stream(body, framing).await,
-            Rest::File(file) => self.send_file(file).await,
-            Rest::Parts(parts, end) => {
+            Rest::File(file) => self.send_file(*file).await,
+            Rest::Parts(parts) => {
+                let Parts { parts, end, .. } = *parts;
                 for Part { head, file } in parts {
-                    self.body_bytes += head.len() as u64;
+                    self.exchange.body_bytes += head.len() as u64;
                     self.conn.writer.out.extend_from_slice(&head);
                     self.send_file(file).await?;
                 }
@@ -179,11 +173,11 @@ impl<A: Application> Busy<'_, A> {
         if let Some(bytes) = file.in_memory() {
             return self.gather(bytes).await;
         }
-        self.response = Stage::Begun;
+        self.exchange.response = Stage::Begun;
         let length = file.length;
         let conn = &mut *self.conn;
         let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
-        self.body_bytes += length - file.length;
+        self.exchange.body_bytes += length - file.length;
         sent
     }
 
@@ -227,7 +221,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Gathers a part of a body, and sends it when that makes enough.
     async fn gather(&mut self, bytes: Bytes) -> Result<()> {
-        self.body_bytes += bytes.len() as u64;
+        self.exchange.body_bytes += bytes.len() as u64;
         self.conn.writer.push(bytes);
         if self.conn.writer.must_flush() {
             self.flush().await?;
@@ -253,14 +247,13 @@ impl<A: Application> Busy<'_, A> {
                 fields: response.headers.to_write(),
                 framing: Outgoing::Sized(bytes.len() as u64),
                 keep_alive: false,
-                date: &self.worker.date.line(),
-                server: &self.worker.server_line,
+                opening: &self.worker.date.opening(),
             },
         );
-        self.body_bytes = 0;
+        self.exchange.body_bytes = 0;
         if !head_only {
             out.extend_from_slice(&bytes);
-            self.body_bytes = bytes.len() as u64;
+            self.exchange.body_bytes = bytes.len() as u64;
         }
         self.record(None, response.status, Duration::ZERO, None);
         Fate::Linger
@@ -274,7 +267,7 @@ impl<A: Application> Busy<'_, A> {
         error: Option<&Error>,
     ) {
         if let Some(hooks) = self.worker.recorder() {
-            let (peer, body_bytes) = (&self.conn.shared.peer, self.body_bytes);
+            let (peer, body_bytes) = (&self.conn.shared.peer, self.exchange.body_bytes);
             hooks.answered(&Record { peer, head, status, body_bytes, duration, error });
         }
     }

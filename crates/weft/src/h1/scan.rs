@@ -30,6 +30,12 @@ pub(super) fn token(bytes: &[u8]) -> usize {
     length
 }
 
+/// The length of the run that nearly all names of hosts are: letters, digits, hyphens and dots.
+#[inline(always)]
+pub(super) fn host(bytes: &[u8]) -> usize {
+    run(bytes, host_marks)
+}
+
 /// The length of the run that means nothing but itself within quotes, in JSON and on a terminal:
 /// printable ASCII but for quotes and backslashes.
 #[inline(always)]
@@ -48,6 +54,10 @@ fn not_in_target(b: u8) -> bool {
 fn not_in_name(b: u8) -> bool {
     let letter = (b | 0x20).wrapping_sub(b'a') < 26;
     !(letter | (b.wrapping_sub(b'0') < 10) | (b == b'-'))
+}
+
+fn not_in_host(b: u8) -> bool {
+    not_in_name(b) & (b != b'.')
 }
 
 fn not_plain(b: u8) -> bool {
@@ -70,6 +80,11 @@ fn target_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
 #[inline(never)]
 fn name_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
     marks(chunk, not_in_name)
+}
+
+#[inline(never)]
+fn host_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    marks(chunk, not_in_host)
 }
 
 #[inline(never)]
@@ -143,10 +158,11 @@ mod tests {
 
     type Scan = (fn(&[u8]) -> usize, fn(u8) -> bool);
 
-    const SCANS: [Scan; 4] = [
+    const SCANS: [Scan; 5] = [
         (field_value, |b| b == b'\t' || (b >= b' ' && b != 0x7f)),
         (target, |b| b > b' ' && b != 0x7f && b != b'#'),
         (token, |b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)),
+        (host, |b| b.is_ascii_alphanumeric() || b"-.".contains(&b)),
         (plain, |b| (b.is_ascii_graphic() || b == b' ') && b != b'"' && b != b'\\'),
     ];
 

@@ -168,7 +168,7 @@ impl Compress {
         let known = match &response.payload {
             Payload::Body(body) => body.as_bytes().cloned(),
             Payload::File(file) => file.in_memory(),
-            Payload::Parts { .. } | Payload::Upgrade(_) => None,
+            Payload::Parts(_) | Payload::Upgrade(_) => None,
         };
         let body = match known {
             Some(bytes) if bytes.len() <= TURN_BYTES => match at_once(coding, &bytes) {
@@ -180,8 +180,8 @@ impl Compress {
                 let length = length(method, &response).ok().flatten();
                 let source = match std::mem::replace(&mut response.payload, Payload::empty()) {
                     Payload::Body(body) => body,
-                    Payload::File(file) => Body::from(file),
-                    Payload::Parts { .. } | Payload::Upgrade(_) => {
+                    Payload::File(file) => Body::from(*file),
+                    Payload::Parts(_) | Payload::Upgrade(_) => {
                         unreachable!("parts are made later, and a handover is no body")
                     }
                 };

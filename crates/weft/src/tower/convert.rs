@@ -157,7 +157,7 @@ where
         // A file that was handed through is sent as one.
         payload: match (upgrade, from_http_body(body).into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
-            (None, Ok(file)) => Payload::File(file),
+            (None, Ok(file)) => Payload::File(Box::new(file)),
             (None, Err(body)) => Payload::Body(body),
         },
         extensions: parts.extensions,
