@@ -116,6 +116,7 @@ impl Shared {
         Shutdown(self.clone())
     }
 
+    #[inline]
     pub(crate) fn take_interim(&self) -> Vec<Interim> {
         if !self.has_interim.load(Acquire) {
             return Vec::new();

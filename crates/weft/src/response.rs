@@ -273,22 +273,26 @@ impl Response {
 
     /// 200 with a plain text.
     pub fn text(text: impl Into<Body>) -> Response {
-        Response { headers: Fields::Common(&TEXT), ..Response::body(text) }
+        Response::success(Fields::Common(&TEXT), Payload::Body(text.into()))
     }
 
     /// 200 with an HTML page.
     pub fn html(page: impl Into<Body>) -> Response {
-        Response { headers: Fields::Common(&HTML), ..Response::body(page) }
+        Response::success(Fields::Common(&HTML), Payload::Body(page.into()))
     }
 
     /// 200 with bytes or a stream, and no `Content-Type`.
     pub fn body(body: impl Into<Body>) -> Response {
-        Response { payload: Payload::Body(body.into()), ..Response::new(StatusCode::OK) }
+        Response::success(Fields::default(), Payload::Body(body.into()))
     }
 
     /// 200 with a file.
     pub fn file(file: File) -> Response {
-        Response { payload: Payload::File(Box::new(file)), ..Response::new(StatusCode::OK) }
+        Response::success(Fields::default(), Payload::File(Box::new(file)))
+    }
+
+    pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
+        Response { status: StatusCode::OK, headers, payload, extensions: Extensions::new() }
     }
 
     /// 404 with a line of text.

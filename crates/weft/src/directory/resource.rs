@@ -22,7 +22,7 @@ use crate::date::{http_date, is_past};
 use crate::disk;
 use crate::fields::{Field, Fields};
 use crate::headers::Headers;
-use crate::response::{File, FileVersion, Response, Source, field_value};
+use crate::response::{File, FileVersion, Payload, Response, Source, field_value};
 
 /// What is served for one path.
 #[derive(Debug)]
@@ -309,7 +309,8 @@ impl Drop for Work<'_> {
 
 impl Representation {
     pub(super) fn respond(&self) -> Response {
-        Response { headers: self.fields.clone(), ..Response::file(self.file.clone()) }
+        let payload = Payload::File(Box::new(self.file.clone()));
+        Response::success(self.fields.clone(), payload)
     }
 
     /// The same in a content coding, made here. The validator is weak, for another version

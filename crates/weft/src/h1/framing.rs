@@ -109,7 +109,7 @@ pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: b
 /// The target's authority, and its path with the query (RFC 9112 §3.2).
 pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>, Span)> {
     let target = whole.of(text);
-    if std::str::from_utf8(target).is_err() {
+    if !target.is_ascii() && std::str::from_utf8(target).is_err() {
         return Err(Error::malformed("the request target is no UTF-8"));
     }
     if method == Method::CONNECT {

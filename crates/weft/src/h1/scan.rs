@@ -1,20 +1,21 @@
 //! Where does a run of allowed bytes end? Pure.
 //!
-//! Sixteen bytes are judged at a time, by loops without branches that the compiler turns
-//! into a few vector instructions; the marks they leave are then looked at as numbers.
+//! Sixteen bytes are judged at a time, by the vector instructions that every processor has.
+
+use wide::u8x16;
 
 /// The length of the run that may stand in a field value: everything but the
 /// controls other than HTAB, and DEL (RFC 9110 §5.5).
 #[inline(always)]
 pub(super) fn field_value(bytes: &[u8]) -> usize {
-    run(bytes, value_marks)
+    run(bytes, not_in_value)
 }
 
 /// The length of the run that may stand in a request target: everything visible
 /// and all bytes above ASCII, but no `#` (RFC 9112 §3.2 has no fragment).
 #[inline(always)]
 pub(super) fn target(bytes: &[u8]) -> usize {
-    run(bytes, target_marks)
+    run(bytes, not_in_target)
 }
 
 /// The length of the token at the start (RFC 9110 §5.6.2).
@@ -23,9 +24,9 @@ pub(super) fn target(bytes: &[u8]) -> usize {
 /// byte that ends them.
 #[inline(always)]
 pub(super) fn token(bytes: &[u8]) -> usize {
-    let mut length = run(bytes, name_marks);
+    let mut length = run(bytes, not_in_name);
     while bytes.get(length).is_some_and(|&b| is_token(b)) {
-        length += 1 + run(&bytes[length + 1..], name_marks);
+        length += 1 + run(&bytes[length + 1..], not_in_name);
     }
     length
 }
@@ -33,99 +34,81 @@ pub(super) fn token(bytes: &[u8]) -> usize {
 /// The length of the run that nearly all names of hosts are: letters, digits, hyphens and dots.
 #[inline(always)]
 pub(super) fn host(bytes: &[u8]) -> usize {
-    run(bytes, host_marks)
+    run(bytes, not_in_host)
 }
 
 /// The length of the run that means nothing but itself within quotes, in JSON and on a terminal:
 /// printable ASCII but for quotes and backslashes.
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8]) -> usize {
-    run(bytes, plain_marks)
+    run(bytes, not_plain)
 }
 
-fn not_in_value(b: u8) -> bool {
-    ((b < b' ') & (b != b'\t')) | (b == 0x7f)
-}
-
-fn not_in_target(b: u8) -> bool {
-    (b <= b' ') | (b == 0x7f) | (b == b'#')
-}
-
-fn not_in_name(b: u8) -> bool {
-    let letter = (b | 0x20).wrapping_sub(b'a') < 26;
-    !(letter | (b.wrapping_sub(b'0') < 10) | (b == b'-'))
-}
-
-fn not_in_host(b: u8) -> bool {
-    not_in_name(b) & (b != b'.')
-}
-
-fn not_plain(b: u8) -> bool {
-    (b.wrapping_sub(b' ') > b'~' - b' ') | (b == b'"') | (b == b'\\')
-}
-
-// Each of these stands alone, for then the compiler makes vector instructions of it
-// wherever it is called.
-
-#[inline(never)]
-fn value_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    marks(chunk, not_in_value)
-}
-
-#[inline(never)]
-fn target_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    marks(chunk, not_in_target)
-}
-
-#[inline(never)]
-fn name_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    marks(chunk, not_in_name)
-}
-
-#[inline(never)]
-fn host_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    marks(chunk, not_in_host)
-}
-
-#[inline(never)]
-fn plain_marks(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    marks(chunk, not_plain)
-}
+/// Sixteen bytes, or a mark for each: all of its bits, or none.
+type Chunk = u8x16;
 
 const CHUNK: usize = 16;
 
-/// All bits of the bytes that stop a run.
+fn all(b: u8) -> Chunk {
+    Chunk::splat(b)
+}
+
 #[inline(always)]
-fn marks(chunk: &[u8; CHUNK], stops: impl Fn(u8) -> bool) -> [u8; CHUNK] {
-    chunk.map(|b| if stops(b) { 0xff } else { 0 })
+fn between(chunk: Chunk, first: u8, last: u8) -> Chunk {
+    (chunk - all(first)).simd_le(all(last - first))
+}
+
+#[inline(always)]
+fn not_in_value(chunk: Chunk) -> Chunk {
+    let control = chunk.simd_le(all(0x1f)) & chunk.simd_ne(all(b'\t'));
+    control | chunk.simd_eq(all(0x7f))
+}
+
+#[inline(always)]
+fn not_in_target(chunk: Chunk) -> Chunk {
+    chunk.simd_le(all(b' ')) | chunk.simd_eq(all(0x7f)) | chunk.simd_eq(all(b'#'))
+}
+
+#[inline(always)]
+fn in_name(chunk: Chunk) -> Chunk {
+    let letter = between(chunk | all(0x20), b'a', b'z');
+    letter | between(chunk, b'0', b'9') | chunk.simd_eq(all(b'-'))
+}
+
+#[inline(always)]
+fn not_in_name(chunk: Chunk) -> Chunk {
+    !in_name(chunk)
+}
+
+#[inline(always)]
+fn not_in_host(chunk: Chunk) -> Chunk {
+    !(in_name(chunk) | chunk.simd_eq(all(b'.')))
+}
+
+#[inline(always)]
+fn not_plain(chunk: Chunk) -> Chunk {
+    let quote = chunk.simd_eq(all(b'"')) | chunk.simd_eq(all(b'\\'));
+    !between(chunk, b' ', b'~') | quote
 }
 
 /// The length of the run before the first byte that stops it.
 #[inline(always)]
-fn run(bytes: &[u8], marks: impl Fn(&[u8; CHUNK]) -> [u8; CHUNK]) -> usize {
+fn run(bytes: &[u8], stops: impl Fn(Chunk) -> Chunk) -> usize {
     let mut length = 0;
     let mut rest = bytes;
     loop {
-        let Some((chunk, behind)) = rest.split_first_chunk() else {
+        let Some((chunk, behind)) = rest.split_first_chunk::<CHUNK>() else {
             // NUL stops every run, so what fills the last chunk up is no part of it.
             let mut last = [0; CHUNK];
             last[..rest.len()].copy_from_slice(rest);
-            return length + first(marks(&last)).unwrap_or(0);
+            return length + stops(Chunk::new(last)).to_bitmask().trailing_zeros() as usize;
         };
-        if let Some(place) = first(marks(chunk)) {
-            return length + place;
+        let stops = stops(Chunk::new(*chunk)).to_bitmask();
+        if stops != 0 {
+            return length + stops.trailing_zeros() as usize;
         }
         length += CHUNK;
         rest = behind;
-    }
-}
-
-/// The place of the first mark.
-#[inline(always)]
-fn first(marks: [u8; CHUNK]) -> Option<usize> {
-    match u128::from_le_bytes(marks) {
-        0 => None,
-        marks => Some(marks.trailing_zeros() as usize / 8),
     }
 }
 
