@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use crate::upgrade::Upgrade;
 pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
     let body = match payload {
         Payload::Body(body) => body,
-        Payload::File(file) => Body::from(File { version: None, ..*file }),
+        Payload::File(file) => Body::from(File { version: None, ..Arc::unwrap_or_clone(file) }),
         Payload::Upgrade(upgrade) => return (Body::empty(), Some(upgrade)),
         Payload::Parts(parts) => {
             let Parts { parts, end, length } = *parts;

@@ -1,6 +1,7 @@
 //! What a request for a file gets of it: all, parts, or only the word that it already has
 //! it (RFC 9110 §13, §14). Pure.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{
@@ -61,7 +62,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
         Selection::One(range) => {
             response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_RANGE, content_range(&range, file.length));
-            response.payload = Payload::File(Box::new(file.part(range)));
+            response.payload = Payload::File(Arc::new(file.part(range)));
             response.with_status(StatusCode::PARTIAL_CONTENT)
         }
         Selection::Several(ranges) => {

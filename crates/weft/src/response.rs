@@ -45,8 +45,9 @@ pub struct Response {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Body(Body),
-    /// Boxed, as all that is large, for every response is handed on many times.
-    File(Box<File>),
+    /// Not in place, as all that is large, for every response is handed on many times; and a
+    /// file that is kept is the same for many.
+    File(Arc<File>),
     Parts(Box<Parts>),
     /// The connection itself.
     Upgrade(Upgrade),
@@ -288,7 +289,7 @@ impl Response {
 
     /// 200 with a file.
     pub fn file(file: File) -> Response {
-        Response::success(Fields::default(), Payload::File(Box::new(file)))
+        Response::success(Fields::default(), Payload::File(Arc::new(file)))
     }
 
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {

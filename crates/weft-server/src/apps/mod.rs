@@ -25,10 +25,12 @@ pub(crate) enum App {
 
 impl Application for App {
     async fn call(&self, request: Request) -> Response {
+        // What waits for others is large, and boxed: otherwise each request for a file would
+        // take as much.
         match self {
-            App::Cgi(cgi) => cgi.call(request).await,
+            App::Cgi(cgi) => Box::pin(cgi.call(request)).await,
             App::Files(directory) => directory.call(request).await,
-            App::Proxy(proxy) => proxy.call(request).await,
+            App::Proxy(proxy) => Box::pin(proxy.call(request)).await,
             App::Redirect(redirect) => redirect.answer(&request),
             App::Respond(respond) => respond.answer(),
         }

@@ -51,7 +51,7 @@ struct Variant {
 /// The bytes and the fields of a response.
 #[derive(Clone, Debug)]
 pub(super) struct Representation {
-    file: File,
+    file: Arc<File>,
     fields: Fields,
 }
 
@@ -309,8 +309,7 @@ impl Drop for Work<'_> {
 
 impl Representation {
     pub(super) fn respond(&self) -> Response {
-        let payload = Payload::File(Box::new(self.file.clone()));
-        Response::success(self.fields.clone(), payload)
+        Response::success(self.fields.clone(), Payload::File(self.file.clone()))
     }
 
     /// The same in a content coding, made here. The validator is weak, for another version
@@ -322,7 +321,8 @@ impl Representation {
         }
         response.set_header(CONTENT_ENCODING, coding.token());
         let length = bytes.len() as u64;
-        let file = File { source: Source::Memory(bytes), start: 0, length, ..self.file.clone() };
+        let source = Source::Memory(bytes);
+        let file = Arc::new(File { source, start: 0, length, ..File::clone(&self.file) });
         // The rest is added to those of a file that is too young to be kept with each response.
         let fields = match &self.fields {
             Fields::Kept(_) => response.headers.keep(),
@@ -347,6 +347,8 @@ impl Opened {
     ) -> io::Result<Representation> {
         let version = self.version();
         let modified = version.modified();
+        let unsettled =
+            |file, fields| Ok(Representation { file: Arc::new(file), fields: Fields::Own(fields) });
         let file = match &self.file.source {
             Source::Memory(_) => self.file,
             // What changed just now may change again without a change of its version; and a
@@ -355,7 +357,7 @@ impl Opened {
                 if !is_past(version.changed(), SETTLED)
                     || modified.is_some_and(|modified| !is_past(modified, Duration::ZERO)) =>
             {
-                return Ok(Representation { file: self.file, fields: Fields::Own(fields) });
+                return unsettled(self.file, fields);
             }
             Source::Open(_) if self.file.length > most => {
                 File { at_hand: Some(Arc::default()), ..self.file }
@@ -365,7 +367,7 @@ impl Opened {
                     self.file.clone().with_bytes(bytes)
                 }
                 // It changes while we look.
-                _ => return Ok(Representation { file: self.file, fields: Fields::Own(fields) }),
+                _ => return unsettled(self.file, fields),
             },
         };
         fields.push((ETAG, field_value(version.etag().as_bytes())));
@@ -373,7 +375,7 @@ impl Opened {
             modified.map(|time| (LAST_MODIFIED, field_value(http_date(time).as_bytes())));
         fields.extend(modified);
         fields.push((ACCEPT_RANGES, HeaderValue::from_static("bytes")));
-        Ok(Representation { file, fields: Fields::Own(fields).keep() })
+        Ok(Representation { file: Arc::new(file), fields: Fields::Own(fields).keep() })
     }
 }
 

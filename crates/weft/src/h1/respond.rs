@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ enum Rest {
     /// Bytes that are gathered too, and so many that they have to go.
     Gathered,
     Stream(Body, Outgoing),
-    File(Box<File>),
+    File(Arc<File>),
     Parts(Box<Parts>),
 }
 
@@ -156,7 +157,7 @@ impl<A: Application> Busy<'_, A> {
         match rest {
             Rest::Gathered => self.flush().await,
             Rest::Stream(body, framing) => self.send_stream(body, framing).await,
-            Rest::File(file) => self.send_file(*file).await,
+            Rest::File(file) => self.send_file(Arc::unwrap_or_clone(file)).await,
             Rest::Parts(parts) => {
                 let Parts { parts, end, .. } = *parts;
                 for Part { head, file } in parts {

@@ -180,7 +180,7 @@ impl Compress {
                 let length = length(method, &response).ok().flatten();
                 let source = match std::mem::replace(&mut response.payload, Payload::empty()) {
                     Payload::Body(body) => body,
-                    Payload::File(file) => Body::from(*file),
+                    Payload::File(file) => Body::from(Arc::unwrap_or_clone(file)),
                     Payload::Parts(_) | Payload::Upgrade(_) => {
                         unreachable!("parts are made later, and a handover is no body")
                     }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -157,7 +158,7 @@ where
         // A file that was handed through is sent as one.
         payload: match (upgrade, from_http_body(body).into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
-            (None, Ok(file)) => Payload::File(Box::new(file)),
+            (None, Ok(file)) => Payload::File(Arc::new(file)),
             (None, Err(body)) => Payload::Body(body),
         },
         extensions: parts.extensions,
