@@ -450,6 +450,12 @@ impl Head {
         self.text(self.0.target)
     }
 
+    /// The same as a part of the head's bytes.
+    pub(crate) fn shared_target(&self) -> Bytes {
+        let text = self.0.headers.text();
+        text.slice_ref(self.0.target.of(text))
+    }
+
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
     /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {

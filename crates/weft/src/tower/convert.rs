@@ -8,17 +8,16 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use http_body::{Frame, SizeHint};
 
-use super::names::Names;
+use super::maps::Maps;
 use super::{BoxError, head};
 use crate::body::{Body, failed};
 use crate::date;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fields::Fields;
 use crate::h1::framing;
-use crate::headers::Headers;
 use crate::payload;
 use crate::range::random_boundary;
 use crate::representation::{self, Moment};
@@ -31,13 +30,13 @@ use crate::upgrade::Carried;
 /// # Errors
 /// `Malformed` for a target that is no URI to `http`, `HeadTooLarge` for more fields than its
 /// map holds.
-pub(super) fn to_http_request(names: &Names, request: Request) -> Result<http::Request<Body>> {
+pub(super) fn to_http_request(maps: &Maps, request: Request) -> Result<http::Request<Body>> {
     let (head, body, peer, shutdown, extensions) = request.dissolve();
     let mut request = http::Request::new(body);
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
     *request.uri_mut() = uri(&head)?;
-    *request.headers_mut() = header_map(names, head.headers())?;
+    *request.headers_mut() = maps.get(head.headers()).map_err(|_| too_many_fields())?;
     *request.extensions_mut() = extensions;
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(shutdown);
@@ -46,8 +45,7 @@ pub(super) fn to_http_request(names: &Names, request: Request) -> Result<http::R
 
 /// The target with what middleware has made of it, as a part of the head's bytes.
 fn uri(head: &Head) -> Result<Uri> {
-    let text = head.headers().text();
-    let target = Uri::from_maybe_shared(text.slice_ref(head.target().as_bytes()));
+    let target = Uri::from_maybe_shared(head.shared_target());
     let uri = match (target, head.rewritten()) {
         (target, None) => target.ok(),
         (target, Some(local)) => {
@@ -57,16 +55,6 @@ fn uri(head: &Head) -> Result<Uri> {
         }
     };
     uri.ok_or_else(|| Error::malformed("the request target is no URI"))
-}
-
-/// All fields, in order. The values are parts of the head's bytes.
-fn header_map(names: &Names, headers: &Headers) -> Result<HeaderMap> {
-    let mut map = HeaderMap::try_with_capacity(headers.len()).map_err(|_| too_many_fields())?;
-    for (name, value) in headers.shared() {
-        let value = HeaderValue::from_maybe_shared(value).expect("it lets no controls pass");
-        map.try_append(names.get(name), value).map_err(|_| too_many_fields())?;
-    }
-    Ok(map)
 }
 
 fn too_many_fields() -> Error {
@@ -271,11 +259,11 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\nY:\r\n\r\n";
         let original = request(text);
         let head = original.head().clone();
-        let there = to_http_request(&Names::new(), original).unwrap();
+        let there = to_http_request(&Maps::new(), original).unwrap();
         let back = from_http_request(there, Some(head.clone())).unwrap();
         assert_eq!(back.headers().text().as_ptr(), head.headers().text().as_ptr());
 
-        let mut there = to_http_request(&Names::new(), request(text)).unwrap();
+        let mut there = to_http_request(&Maps::new(), request(text)).unwrap();
         there.headers_mut().insert("y", HeaderValue::from_static("3"));
         let back = from_http_request(there, Some(head)).unwrap();
         let fields: Vec<_> = back.headers().iter().collect();

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::names::Names;
+use super::maps::Maps;
 use super::{BoxError, answer, convert};
 use crate::app::{Application, Middleware};
 use crate::body::Body;
@@ -53,14 +53,14 @@ where
     <L::Service as Service<http::Request<Body>>>::Error: Into<BoxError>,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Layered { service: layer.layer(Inside(())), names: Names::new() }
+    Layered { service: layer.layer(Inside(())), maps: Maps::new() }
 }
 
 /// A tower layer as middleware: what [`layer`] makes.
 #[derive(Clone)]
 pub struct Layered<S> {
     service: S,
-    names: Names,
+    maps: Maps,
 }
 
 impl<S, B> Middleware for Layered<S>
@@ -71,12 +71,12 @@ where
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let desk = Arc::new(Desk::default());
         let ticket = Ticket { head: request.head().clone(), desk: desk.clone() };
-        let mut request = match convert::to_http_request(&self.names, request) {
-            Ok(request) => request,
-            Err(error) => return error.into(),
+        let make = || {
+            let mut request = convert::to_http_request(&self.maps, request)?;
+            request.extensions_mut().insert(ticket);
+            Ok(request)
         };
-        request.extensions_mut().insert(ticket);
-        let mut outside = pin!(answer(self.service.clone(), request));
+        let mut outside = pin!(answer(self.service.clone(), make));
         let mut inside = Vec::new();
         poll_fn(|cx| {
             loop {

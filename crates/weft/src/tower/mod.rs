@@ -13,6 +13,7 @@
 
 mod convert; // requests and responses between weft and http
 mod head; // the head of a request that comes back from there
+mod maps; // header maps whose names were seen before
 mod names; // field names that were seen before
 mod layer; // a layer as middleware
 mod service; // an application as a service
@@ -30,7 +31,7 @@ use http_body::Frame;
 use tower_service::Service;
 
 pub use self::layer::{Inside, Layered, Reply, layer};
-use self::names::Names;
+use self::maps::Maps;
 pub use self::service::{AppService, Call, service};
 use crate::app::Application;
 use crate::body::Body;
@@ -64,14 +65,14 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>> + Clone,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    App { service, names: Names::new(), connect_info: None }
+    App { service, maps: Maps::new(), connect_info: None }
 }
 
 /// A tower service as an application: what [`app`] makes.
 #[derive(Clone)]
 pub struct App<S> {
     service: S,
-    names: Names,
+    maps: Maps,
     connect_info: Option<Arc<AddInfo>>,
 }
 
@@ -112,17 +113,17 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     async fn call(&self, request: Request) -> Response {
-        let mut request = match convert::to_http_request(&self.names, request) {
-            Ok(request) => request,
-            Err(error) => return error.into(),
-        };
-        if let Some(add) = &self.connect_info {
-            let peer = request.extensions().get::<crate::Peer>();
-            if let Some(address) = peer.and_then(crate::Peer::address) {
-                add(address, request.extensions_mut());
+        let make = || {
+            let mut request = convert::to_http_request(&self.maps, request)?;
+            if let Some(add) = &self.connect_info {
+                let peer = request.extensions().get::<crate::Peer>();
+                if let Some(address) = peer.and_then(crate::Peer::address) {
+                    add(address, request.extensions_mut());
+                }
             }
-        }
-        answer(self.service.clone(), request).await
+            Ok(request)
+        };
+        answer(self.service.clone(), make).await
     }
 }
 
@@ -133,8 +134,12 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 }
 
 /// What a service answers. It is called only when it says that it is ready, and it is the
-/// same instance that said so.
-async fn answer<S, B>(mut service: S, request: http::Request<Body>) -> Response
+/// same instance that said so. The request is made then, and moved no further than to the call:
+/// it is large.
+async fn answer<S, B>(
+    mut service: S,
+    make_request: impl FnOnce() -> Result<http::Request<Body>>,
+) -> Response
 where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>>,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -142,7 +147,11 @@ where
     if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
         return failed(error);
     }
-    match service.call(request).await {
+    let call = match make_request() {
+        Ok(request) => service.call(request),
+        Err(error) => return error.into(),
+    };
+    match call.await {
         Ok(response) => convert::from_http_response(response),
         Err(error) => failed(error),
     }
