@@ -112,6 +112,14 @@ impl Shared {
         Shared::new(peer, self.stop.clone())
     }
 
+    /// Makes it fit for the next request; `false` if somebody still has it for this one.
+    pub(crate) fn renew(self: &mut Arc<Shared>) -> bool {
+        let Some(own) = Arc::get_mut(self) else { return false };
+        own.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        *own.has_interim.get_mut() = false;
+        true
+    }
+
     pub(crate) fn shutdown(self: &Arc<Shared>) -> Shutdown {
         Shutdown(self.clone())
     }
@@ -385,6 +393,7 @@ impl Deref for Request {
 }
 
 impl Head {
+    #[inline]
     pub(crate) fn new(
         method: Method,
         version: Version,
@@ -588,6 +597,24 @@ mod tests {
             (before.mount(), before.path(), request.sent()),
             ("", "/a%20b/c/d%20", "/a%20b/c/d%20?q")
         );
+    }
+
+    #[test]
+    fn what_one_request_left_is_not_the_next_ones() {
+        let mut shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
+        let request = |shared: &Arc<Shared>| {
+            Request::new(
+                request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head,
+                Body::empty(),
+                shared.clone(),
+            )
+        };
+        let first = request(&shared);
+        first.early_hints(["</a>; rel=preload"]);
+        assert!(!shared.renew(), "the first request still has it");
+        drop(first);
+        assert!(shared.renew());
+        assert!(shared.take_interim().is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One request and its response.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use std::task::{Context, Poll};
 use ::h2::RecvStream;
 use ::h2::server::SendResponse;
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::oneshot;
 
+use super::Accepted;
 use super::incoming::{Incoming, Terms};
-use super::request::{self, Asked};
+use super::request::{self, Asked, LastAuthority};
 use super::response::{self, Outgoing, gone};
 use super::tunnel::Tunnel;
 use crate::app::Application;
@@ -31,26 +33,46 @@ use crate::settings::Disconnect;
 use crate::upgrade::{self, Upgrade, Upgraded};
 use crate::worker::Worker;
 
+/// Where the requests of a connection come from.
+pub(super) struct Origin<'a> {
+    peer: &'a Peer,
+    /// What a request knew of its connection, for the next.
+    spare: Cell<Option<Arc<Shared>>>,
+    last_authority: LastAuthority,
+}
+
+impl<'a> Origin<'a> {
+    pub(super) fn new(peer: &'a Peer) -> Origin<'a> {
+        Origin { peer, spare: Cell::default(), last_authority: LastAuthority::default() }
+    }
+}
+
 /// Answers a request.
 pub(super) async fn exchange<A: Application>(
     worker: &Worker<A>,
-    peer: &Peer,
-    request: http::Request<RecvStream>,
-    respond: SendResponse<Bytes>,
+    origin: &Origin<'_>,
+    (request, respond): Accepted,
 ) {
+    let (mut parts, stream) = request.into_parts();
+    let asked = request::read(&parts, &worker.limits, &origin.last_authority);
+    parts.headers.clear();
+    let shared = origin.spare.take();
     let mut exchange = Exchange {
         worker,
-        shared: Shared::new(peer.clone(), worker.stop.clone()),
+        shared: shared.unwrap_or_else(|| Shared::new(origin.peer.clone(), worker.stop.clone())),
         respond,
+        map: &mut parts.headers,
         is_read: None,
         unread: None,
         watch: worker.stopwatch(),
         body_bytes: 0,
     };
-    let (parts, stream) = request.into_parts();
-    match request::read(&parts, &worker.limits) {
+    match asked {
         Ok(asked) => exchange.answer(asked, stream).await,
         Err(error) => Box::pin(exchange.refuse(error)).await,
+    }
+    if exchange.shared.renew() {
+        origin.spare.set(Some(exchange.shared));
     }
 }
 
@@ -59,6 +81,8 @@ struct Exchange<'a, A> {
     /// What the request knows of its connection.
     shared: Arc<Shared>,
     respond: SendResponse<Bytes>,
+    /// The request's fields were in it, and the response's will be: it has room for them.
+    map: &'a mut HeaderMap,
     /// Tells when the client, which waits for a 100, is to send its body.
     is_read: Option<oneshot::Receiver<()>>,
     /// Gets what the application leaves unread of the request's body.
@@ -71,9 +95,15 @@ struct Exchange<'a, A> {
 
 /// What is left of a response when its head is out.
 enum Rest {
-    Nothing,
     Body(Body, Option<u64>),
     Upgrade(Upgrade),
+}
+
+/// A response that could not be sent at once.
+struct Unsent<'a, A> {
+    status: StatusCode,
+    outgoing: Outgoing<'a, A>,
+    rest: Rest,
 }
 
 impl<'a, A: Application> Exchange<'a, A> {
@@ -83,7 +113,7 @@ impl<'a, A: Application> Exchange<'a, A> {
             false => (self.request_body(&asked, stream), None),
         };
         let request = Request::new(asked.head.clone(), body, self.shared.clone());
-        let response = match self.call(request).await {
+        let mut response = match self.call(request).await {
             Ok(response) => {
                 self.send_hints();
                 if let Some(error) = response.error() {
@@ -99,9 +129,13 @@ impl<'a, A: Application> Exchange<'a, A> {
                 error.into()
             }
         };
-        let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
-        let response = representation::answer(&asked.head, response, &moment);
-        self.respond(Some(&asked.head), response, tunnel).await;
+        if let Payload::File(_) = response.payload {
+            let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
+            response = representation::answer(&asked.head, response, &moment);
+        }
+        if let Some(unsent) = self.respond(Some(&asked.head), response) {
+            Box::pin(self.finish(Some(&asked.head), unsent, tunnel)).await;
+        }
         if let Some(mut unread) = self.unread.take()
             && let Ok(stream) = unread.try_recv()
             && self.worker.settings.max_drain_bytes > 0
@@ -113,7 +147,9 @@ impl<'a, A: Application> Exchange<'a, A> {
     /// Answers what is no proper request.
     async fn refuse(&mut self, error: Error) {
         self.report(&error);
-        self.respond(None, error.into(), None).await;
+        if let Some(unsent) = self.respond(None, error.into()) {
+            self.finish(None, unsent, None).await;
+        }
     }
 
     fn request_body(&mut self, asked: &Asked, stream: RecvStream) -> Body {
@@ -223,13 +259,8 @@ impl<'a, A: Application> Exchange<'a, A> {
         let _ = self.respond.send_informational(interim);
     }
 
-    /// Sends a response, or what takes its place.
-    async fn respond(
-        &mut self,
-        head: Option<&Head>,
-        response: Response,
-        tunnel: Option<RecvStream>,
-    ) {
+    /// Sends a response, or what takes its place, as far as nobody has to be waited for.
+    fn respond(&mut self, head: Option<&Head>, response: Response) -> Option<Unsent<'a, A>> {
         let mut status = response.status;
         let begun = self.begin(head, response).or_else(|error| {
             self.report(&error);
@@ -241,24 +272,52 @@ impl<'a, A: Application> Exchange<'a, A> {
             status = replacement.status;
             self.begin(head, replacement)
         });
-        let sent = match begun {
-            Ok((mut outgoing, rest)) => {
-                let sent = match rest {
-                    Rest::Nothing => Ok(()),
-                    Rest::Body(body, length) => outgoing.send_body(body, length).await,
-                    Rest::Upgrade(upgrade) => {
-                        self.record(head, status, None);
-                        return Box::pin(self.hand_over(upgrade, outgoing, tunnel)).await;
-                    }
-                };
-                self.body_bytes = outgoing.sent;
-                sent.inspect_err(|error| {
-                    self.report(error);
-                    outgoing.abandon(error);
-                })
+        match begun {
+            Ok((outgoing, None)) => self.end(head, status, outgoing, Ok(())),
+            Ok((mut outgoing, Some(Rest::Body(body, length)))) => match outgoing.send_small(body) {
+                Ok(sent) => self.end(head, status, outgoing, sent),
+                Err(body) => {
+                    return Some(Unsent { status, outgoing, rest: Rest::Body(body, length) });
+                }
+            },
+            Ok((outgoing, Some(rest))) => return Some(Unsent { status, outgoing, rest }),
+            Err(error) => self.record(head, status, Some(&error)),
+        }
+        None
+    }
+
+    /// Sends the rest of a response.
+    async fn finish(
+        &mut self,
+        head: Option<&Head>,
+        Unsent { status, mut outgoing, rest }: Unsent<'a, A>,
+        tunnel: Option<RecvStream>,
+    ) {
+        match rest {
+            Rest::Body(body, length) => {
+                let sent = outgoing.send_body(body, length).await;
+                self.end(head, status, outgoing, sent);
             }
-            Err(error) => Err(error),
-        };
+            Rest::Upgrade(upgrade) => {
+                self.record(head, status, None);
+                self.hand_over(upgrade, outgoing, tunnel).await;
+            }
+        }
+    }
+
+    /// All of a response was sent, or no more of it can be.
+    fn end(
+        &mut self,
+        head: Option<&Head>,
+        status: StatusCode,
+        mut outgoing: Outgoing<'_, A>,
+        sent: Result<()>,
+    ) {
+        self.body_bytes = outgoing.sent;
+        if let Err(error) = &sent {
+            self.report(error);
+            outgoing.abandon(error);
+        }
         self.record(head, status, sent.as_ref().err());
     }
 
@@ -266,14 +325,14 @@ impl<'a, A: Application> Exchange<'a, A> {
     fn begin(
         &mut self,
         head: Option<&Head>,
-        response: Response,
-    ) -> Result<(Outgoing<'a, A>, Rest)> {
+        mut response: Response,
+    ) -> Result<(Outgoing<'a, A>, Option<Rest>)> {
         let method = head.map_or(&Method::GET, Head::method);
         if let (Payload::Upgrade(_), Some(head)) = (&response.payload, head) {
             upgrade::check(head, &response)?;
-            let message = response::upgrade_head(self.worker, &response);
+            let message = response::upgrade_head(self.worker, &mut response, self.map);
             let Payload::Upgrade(upgrade) = response.payload else { unreachable!("it is one") };
-            return Ok((self.send_head(message, false)?, Rest::Upgrade(upgrade)));
+            return Ok((self.send_head(message, false)?, Some(Rest::Upgrade(upgrade))));
         }
         if *method == Method::CONNECT && response.status.is_success() {
             let reason = "no tunnels are made here";
@@ -282,16 +341,13 @@ impl<'a, A: Application> Exchange<'a, A> {
         let head_only = *method == Method::HEAD;
         let length = guarded(|| response.sound_length(head_only))??;
         let length = length.filter(|_| !is_bodiless(response.status));
-        let message = response::head(self.worker, &response, length);
+        let message = response::head(self.worker, &mut response, length, self.map);
         let ends = head_only || is_bodiless(response.status) || length == Some(0);
         if !ends {
             self.send_last_continue();
         }
         let outgoing = self.send_head(message, ends)?;
-        let rest = match ends {
-            true => Rest::Nothing,
-            false => Rest::Body(payload::to_body(response.payload).0, length),
-        };
+        let rest = (!ends).then(|| Rest::Body(payload::to_body(response.payload).0, length));
         Ok((outgoing, rest))
     }
 

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use self::exchange::exchange;
+use self::exchange::{Origin, exchange};
 use self::wire::Wire;
 use crate::app::Application;
 use crate::conn::Connection;
@@ -43,16 +43,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::worker::Worker;
 
 pub(crate) use self::incoming::Incoming;
+pub(crate) use self::response::LastLength;
 
 /// Serves a connection that speaks HTTP/2, to its end.
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) {
     let Some(wire) = Wire::new(conn, worker) else { return };
-    let peer = &conn.shared.peer;
+    let origin = Origin::new(&conn.shared.peer);
     let mut session = Session {
         worker,
         conn,
         wire: &wire,
-        exchange: |(request, respond)| exchange(worker, peer, request, respond),
+        exchange: |accepted| exchange(worker, &origin, accepted),
         exchanges: FuturesUnordered::new(),
         spare: None,
         accepted: Vec::new(),
@@ -106,9 +107,14 @@ where
 {
     async fn run(&mut self) -> Result<()> {
         let mut handshake = builder(self.worker).handshake(self.wire.clone());
-        let shaken = poll_fn(|cx| match Pin::new(&mut handshake).poll(cx) {
-            Poll::Ready(frames) => Poll::Ready(frames.map_err(|error| self.wire.failure(error))),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+        let shaken = poll_fn(|cx| {
+            self.wire.look_again();
+            match Pin::new(&mut handshake).poll(cx) {
+                Poll::Ready(frames) => {
+                    Poll::Ready(frames.map_err(|error| self.wire.failure(error)))
+                }
+                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+            }
         });
         let mut frames = shaken.await?;
         let end = poll_fn(|cx| self.poll(&mut frames, cx)).await;
@@ -121,6 +127,7 @@ where
 
     /// Does all that can be done now; ready at the connection's end.
     fn poll(&mut self, frames: &mut Frames<Wire, Bytes>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.wire.look_again();
         loop {
             while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {}
             if let Poll::Ready(end) = self.poll_accept(frames, cx) {

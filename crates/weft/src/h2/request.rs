@@ -3,6 +3,9 @@
 //! What the crate h2 refuses never comes here: pseudo-fields that are missing, repeated or out
 //! of place, names in capitals, fields that belong to a connection (RFC 9113 §8.2 and §8.3).
 
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
 use ::h2::ext::Protocol;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h1::framing;
 use crate::h1::parse::Limits;
-use crate::headers::{Lines, size};
+use crate::headers::Lines;
 use crate::range::random_bytes;
 use crate::request::Head;
 
@@ -31,7 +34,7 @@ pub(super) struct Asked {
 }
 
 /// Reads a request, or refuses it.
-pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
+pub(super) fn read(parts: &Parts, limits: &Limits, last: &LastAuthority) -> Result<Asked> {
     let Parts { headers: map, extensions, .. } = parts;
     let protocol = extensions.get::<Protocol>().map(Protocol::as_str);
     let (method, target) = target(parts, protocol.is_some(), limits)?;
@@ -40,8 +43,9 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     }
     let known = Known::find(map)?;
     let host = authority(parts, known.host)?;
+    last.check(host)?;
     // A little too much if `Host` was there. What is added beyond that is rare.
-    let mut lines = Lines::with_capacity(target.len() + "host".len() + host.len() + size(map))?;
+    let mut lines = Lines::with_capacity(target.len() + "host".len() + host.len() + known.bytes)?;
     let whole = lines.part(target);
     lines.field(HOST.as_str().as_bytes(), host.as_bytes());
     if let Some(protocol) = protocol {
@@ -54,19 +58,22 @@ pub(super) fn read(parts: &Parts, limits: &Limits) -> Result<Asked> {
     Ok(Asked { head, expects_continue: known.expects_continue, length: known.length, is_tunnel })
 }
 
-/// What the fields say that matters here. Looked for in passing, for to look names up in the
-/// map costs more.
+/// What the fields say that matters here, and how long they are. Looked for in passing, for to
+/// look names up in the map costs more.
 #[derive(Default)]
 struct Known<'a> {
     host: Option<&'a HeaderValue>,
     expects_continue: bool,
     length: Option<u64>,
+    /// Of all names and values.
+    bytes: usize,
 }
 
 impl Known<'_> {
     fn find(map: &HeaderMap) -> Result<Known<'_>> {
         let mut known = Known::default();
         for (name, value) in map {
+            known.bytes += name.as_str().len() + value.len();
             if *name == HOST {
                 if known.host.replace(value).is_some() {
                     return Err(Error::malformed("more than one Host"));
@@ -90,6 +97,8 @@ impl Known<'_> {
     }
 }
 
+static SLASH: LazyLock<PathAndQuery> = LazyLock::new(|| PathAndQuery::from_static("/"));
+
 /// Method and target, in the form that they would have over HTTP/1.
 fn target<'a>(parts: &'a Parts, extended: bool, limits: &Limits) -> Result<(Method, &'a [u8])> {
     if parts.method == Method::CONNECT && !extended {
@@ -99,7 +108,7 @@ fn target<'a>(parts: &'a Parts, extended: bool, limits: &Limits) -> Result<(Meth
     }
     let path = parts.uri.path_and_query();
     // A path that was not sent looks like a slash, but is not equal to one.
-    let path = path.filter(|path| **path != "/" || **path == PathAndQuery::from_static("/"));
+    let path = path.filter(|path| **path != "/" || **path == *SLASH);
     let path = path.map_or("", |path| path.as_str());
     if path.len() > limits.request_line {
         return Err(Error::new(ErrorKind::TargetTooLong, "the request target is too long"));
@@ -125,8 +134,28 @@ fn authority<'a>(parts: &'a Parts, host: Option<&'a HeaderValue>) -> Result<&'a 
         (Some(authority), Some(host)) if authority.as_str().eq_ignore_ascii_case(host) => host,
         (Some(_), Some(_)) => return Err(Error::malformed("Host is not the :authority")),
     };
-    framing::check_authority(authority.as_bytes())?;
     Ok(authority)
+}
+
+/// A longer authority is not kept: the names of hosts are not that long, and a connection at
+/// rest is to be small.
+const MOST_KEPT_BYTES: usize = 255;
+
+/// The authority that was found to be a proper one last: most connections have only one.
+#[derive(Default)]
+pub(super) struct LastAuthority(RefCell<String>);
+
+impl LastAuthority {
+    fn check(&self, authority: &str) -> Result<()> {
+        let mut last = self.0.borrow_mut();
+        if *last != authority {
+            framing::check_authority(authority.as_bytes())?;
+            if authority.len() <= MOST_KEPT_BYTES {
+                authority.clone_into(&mut last);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn write_upgrade(lines: &mut Lines, protocol: &str) {
@@ -207,7 +236,8 @@ mod tests {
             ("CONNECT", "a:1", &[], "CONNECT a:1 host: a:1"),
             ("OPTIONS", "*", &[("host", "a")], "OPTIONS * host: a"),
         ] {
-            let asked = read(&parts(method, uri, fields), &LIMITS).unwrap();
+            let asked =
+                read(&parts(method, uri, fields), &LIMITS, &LastAuthority::default()).unwrap();
             assert_eq!(show(&asked), shown);
             assert_eq!(asked.is_tunnel, method == "CONNECT");
         }
@@ -217,7 +247,7 @@ mod tests {
     fn an_extended_connect_is_an_upgrade() {
         let mut parts = parts("CONNECT", "http://a/chat", &[("sec-websocket-version", "13")]);
         parts.extensions.insert(Protocol::from_static("websocket"));
-        let asked = read(&parts, &LIMITS).unwrap();
+        let asked = read(&parts, &LIMITS, &LastAuthority::default()).unwrap();
         let key = asked.head.headers().get("sec-websocket-key").unwrap().to_owned();
         assert_eq!(key.len(), 24);
         assert_eq!(
@@ -226,6 +256,18 @@ mod tests {
              sec-websocket-key: KEY | sec-websocket-version: 13"
         );
         assert!(asked.is_tunnel);
+    }
+
+    #[test]
+    fn another_authority_is_checked_again() {
+        let last = LastAuthority::default();
+        let long = "a".repeat(MOST_KEPT_BYTES + 1);
+        for (authority, is_sound) in
+            [("a", true), ("a", true), ("a b", false), ("a b", false), (&long, true), ("b", true)]
+        {
+            assert_eq!(last.check(authority).is_ok(), is_sound, "{authority}");
+            assert!(last.0.borrow().len() <= MOST_KEPT_BYTES);
+        }
     }
 
     #[test]
@@ -262,7 +304,7 @@ mod tests {
                 ErrorKind::HeadTooLarge,
             ),
         ] {
-            let refused = read(&parts(method, uri, fields), &LIMITS);
+            let refused = read(&parts(method, uri, fields), &LIMITS, &LastAuthority::default());
             assert_eq!(refused.unwrap_err().kind(), kind, "{method} {uri} {fields:?}");
         }
     }

@@ -1,5 +1,6 @@
 //! Response → stream: the head, and the body as the client takes it.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, TE, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Body as _;
 
 use crate::body::{Body, wrong_length};
@@ -36,32 +37,58 @@ static NOT_SENT: [HeaderName; 7] = [
 /// cheaper. Times the number of streams, that is not much.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// The head of a response, whose body has this length if it has one and it is known.
+/// The `Content-Length` that was said last: it is often the next one, too.
+pub(crate) struct LastLength(RefCell<(u64, HeaderValue)>);
+
+impl Default for LastLength {
+    fn default() -> LastLength {
+        LastLength(RefCell::new((0, HeaderValue::from_static("0"))))
+    }
+}
+
+impl LastLength {
+    fn value(&self, length: u64) -> HeaderValue {
+        let mut last = self.0.borrow_mut();
+        if last.0 != length {
+            *last = (length, length.into());
+        }
+        last.1.clone()
+    }
+}
+
+/// The head of a response, whose body has this length if it has one and it is known. Takes the
+/// response's fields, and an empty map for them.
 pub(super) fn head<A>(
     worker: &Worker<A>,
-    response: &Response,
+    response: &mut Response,
     length: Option<u64>,
+    map: &mut HeaderMap,
 ) -> http::Response<()> {
     let mut head = http::Response::new(());
     *head.status_mut() = response.status;
-    let fields = head.headers_mut();
-    fields.reserve(response.headers.len() + 3);
+    std::mem::swap(head.headers_mut(), map);
+    let map = head.headers_mut();
+    map.reserve(response.headers.len() + 3);
     let (mut has_date, mut has_server) = (false, worker.server_name.is_none());
-    for (name, value) in &*response.headers {
-        has_date |= *name == DATE;
-        has_server |= *name == SERVER;
-        if !NOT_SENT.contains(name) {
-            fields.append(name, value.clone());
+    let mut add = |name: HeaderName, value| {
+        has_date |= name == DATE;
+        has_server |= name == SERVER;
+        if !NOT_SENT.contains(&name) {
+            map.append(name, value);
         }
+    };
+    match std::mem::take(&mut response.headers) {
+        Fields::Own(list) => list.into_iter().for_each(|(name, value)| add(name, value)),
+        shared => shared.iter().for_each(|(name, value)| add(name.clone(), value.clone())),
     }
     if !has_date {
-        fields.append(DATE, worker.date.value());
+        map.append(DATE, worker.date.value());
     }
     if !has_server && let Some(name) = &worker.server_name {
-        fields.append(SERVER, name.clone());
+        map.append(SERVER, name.clone());
     }
     if let Some(length) = length {
-        fields.append(CONTENT_LENGTH, length.into());
+        map.append(CONTENT_LENGTH, worker.last_length.value(length));
     }
     head
 }
@@ -74,8 +101,12 @@ pub(super) fn add_sendable(map: &mut HeaderMap, fields: &Fields) {
 
 /// The head after which a stream is somebody else's. What is 101 over HTTP/1 is 200 here
 /// (RFC 8441 §5).
-pub(super) fn upgrade_head<A>(worker: &Worker<A>, response: &Response) -> http::Response<()> {
-    let mut head = head(worker, response, None);
+pub(super) fn upgrade_head<A>(
+    worker: &Worker<A>,
+    response: &mut Response,
+    map: &mut HeaderMap,
+) -> http::Response<()> {
+    let mut head = head(worker, response, None, map);
     head.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         *head.status_mut() = StatusCode::OK;
@@ -88,7 +119,7 @@ pub(super) struct Outgoing<'a, A> {
     worker: &'a Worker<A>,
     stream: SendStream<Bytes>,
     /// The rate at which the client takes the body, once it had to be waited for.
-    pace: Option<(Pace, Deadline)>,
+    pace: Option<Box<(Pace, Deadline)>>,
     pub(super) sent: u64,
 }
 
@@ -97,16 +128,21 @@ impl<'a, A> Outgoing<'a, A> {
         Outgoing { worker, stream, pace: None, sent: 0 }
     }
 
+    /// Sends a body that is small and at hand; gives back any other.
+    pub(super) fn send_small(&mut self, body: Body) -> Result<Result<()>, Body> {
+        let bytes = body.into_bytes()?;
+        if bytes.len() > SMALL_BYTES {
+            return Err(bytes.into());
+        }
+        self.sent += bytes.len() as u64;
+        Ok(self.stream.send_data(bytes, true).map_err(gone))
+    }
+
     /// Sends all of a body, of this length if that is known.
     pub(super) async fn send_body(&mut self, body: Body, length: Option<u64>) -> Result<()> {
         match body.into_bytes() {
-            Ok(bytes) if bytes.len() <= SMALL_BYTES => {
-                self.sent += bytes.len() as u64;
-                self.stream.send_data(bytes, true).map_err(gone)
-            }
-            // Boxed, for what is not done at once is large and rare.
-            Ok(bytes) => Box::pin(self.send(bytes, true)).await,
-            Err(body) => Box::pin(self.send_stream(body, length)).await,
+            Ok(bytes) => self.send(bytes, true).await,
+            Err(body) => self.send_stream(body, length).await,
         }
     }
 
@@ -165,7 +201,8 @@ impl<'a, A> Outgoing<'a, A> {
         loop {
             let room = self.stream.capacity();
             if room > 0 {
-                if let Some((pace, deadline)) = &mut self.pace {
+                if let Some(waited) = &mut self.pace {
+                    let (pace, deadline) = &mut **waited;
                     pace.moved(room.min(wanted), deadline);
                 }
                 return Poll::Ready(Ok(room));
@@ -181,9 +218,9 @@ impl<'a, A> Outgoing<'a, A> {
             return Poll::Ready(Err(error));
         }
         let worker = self.worker;
-        let (pace, deadline) = self
-            .pace
-            .get_or_insert_with(|| (Pace::new(&worker.settings), worker.deadlines.deadline()));
+        let (pace, deadline) = &mut **self.pace.get_or_insert_with(|| {
+            Box::new((Pace::new(&worker.settings), worker.deadlines.deadline()))
+        });
         let over = pace.poll_over(deadline, cx);
         let reason = "the peer took the response too slowly";
         over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
@@ -211,4 +248,17 @@ impl<'a, A> Outgoing<'a, A> {
 /// Nothing can be sent any more: the client has reset the stream, or left.
 pub(super) fn gone(error: ::h2::Error) -> Error {
     Error::disconnected().because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_said_anew_when_it_is_another() {
+        let last = LastLength::default();
+        for length in [0, 14, 14, 0, u64::MAX] {
+            assert_eq!(last.value(length), length.to_string());
+        }
+    }
 }

@@ -36,6 +36,11 @@ struct Halves {
     /// When the account of frames last grew with time.
     refilled: Stopwatch,
     is_flooded: bool,
+    /// Nothing more is to be read now, and who polls us is woken when there is: the crate h2
+    /// tries again for each request that it hands out.
+    is_drained: bool,
+    /// All was sent, and nothing was written since: the crate h2 flushes each time, too.
+    is_flushed: bool,
     /// How many bytes came since the last wait.
     at_once: usize,
     requests: u64,
@@ -52,6 +57,8 @@ impl Wire {
             flood: Flood::new(),
             refilled: Stopwatch::start(),
             is_flooded: false,
+            is_drained: false,
+            is_flushed: false,
             at_once: 0,
             requests: 0,
         }))))
@@ -62,6 +69,12 @@ impl Wire {
         let mut halves = self.0.borrow_mut();
         halves.requests += 1;
         halves.requests
+    }
+
+    /// We were woken: there may be something to be read, and to be sent.
+    pub(super) fn look_again(&self) {
+        let mut halves = self.0.borrow_mut();
+        (halves.is_drained, halves.is_flushed) = (false, false);
     }
 
     /// Whether the peer has sent so many frames of no use that nothing more is read.
@@ -145,12 +158,13 @@ impl AsyncRead for Wire {
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let halves = &mut *self.0.borrow_mut();
-        if halves.is_flooded {
-            // The session sees it, too, and ends.
+        // Of a flood the session hears, too, and ends.
+        if halves.is_drained || halves.is_flooded {
             return Poll::Pending;
         }
         if halves.at_once >= TURN_BYTES {
             halves.at_once = 0;
+            halves.is_drained = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -159,6 +173,7 @@ impl AsyncRead for Wire {
         if buffer.is_empty() {
             if halves.reader.poll_read(cx, room)?.is_pending() {
                 halves.at_once = 0;
+                halves.is_drained = true;
                 return Poll::Pending;
             }
         } else {
@@ -184,6 +199,7 @@ impl AsyncWrite for Wire {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let halves = &mut *self.0.borrow_mut();
+        halves.is_flushed = false;
         let sent = halves.writer.half.poll_write(cx, bytes);
         halves.poll_sent(cx, sent)
     }
@@ -194,6 +210,7 @@ impl AsyncWrite for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let halves = &mut *self.0.borrow_mut();
+        halves.is_flushed = false;
         let sent = halves.writer.half.poll_write_vectored(cx, slices);
         halves.poll_sent(cx, sent)
     }
@@ -204,8 +221,13 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let halves = &mut *self.0.borrow_mut();
+        if halves.is_flushed {
+            return Poll::Ready(Ok(()));
+        }
         let flushed = halves.writer.half.poll_flush(cx).map_ok(|()| 0);
-        halves.poll_sent(cx, flushed).map_ok(|_| ())
+        ready!(halves.poll_sent(cx, flushed))?;
+        halves.is_flushed = true;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
