@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Client, stop, until};
 use weft::{
-    Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
-    Response, Running, Server, Settings, StatusCode, header,
+    Application, Body, Disconnect, Error, ErrorKind, Fault, Head, Hooks, Method, Peer, Record,
+    Request, Response, Running, Server, Settings, StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
@@ -65,6 +65,54 @@ where
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         (self.0)(cx).map(|chunk| chunk.map(Ok))
     }
+}
+
+// -- heads
+
+/// A head is kept by whoever cloned it; the next request has the memory of one that nobody kept.
+#[test]
+fn a_head_that_is_kept_stays_as_it_was() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let app = {
+        let kept = kept.clone();
+        async move |request: Request| {
+            if request.query() == Some("keep") {
+                kept.lock().unwrap().push(request.head().clone());
+            }
+            let segments = request.segments().join(",");
+            let own = request.headers().get("x-own").unwrap_or("none").to_owned();
+            Response::text(format!("{} {own} {segments}", request.target()))
+        }
+    };
+    let server = start(app);
+    let mut client = Client::connect(&server);
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let mut batch = String::new();
+        for number in 0..8 {
+            let target = match number % 3 {
+                0 => format!("/a%20{round}/{number}?keep"),
+                _ => format!("/b%20{round}/{number}/longer-than-the-one-before"),
+            };
+            let own = if number % 2 == 0 { format!("X-Own: {round}\r\n") } else { String::new() };
+            batch += &format!("GET {target} HTTP/1.1\r\nHost: a\r\n{own}\r\n");
+            expected
+                .push((target, if number % 2 == 0 { round.to_string() } else { "none".into() }));
+        }
+        client.send(batch);
+        for (target, own) in &expected[expected.len() - 8..] {
+            let path = target.trim_start_matches('/').split('?').next().unwrap();
+            let segments = path.replace("%20", " ").replace('/', ",");
+            assert_eq!(client.response().text(), format!("{target} {own} {segments}"));
+        }
+    }
+    let show = |head: &Head| {
+        (head.target().to_owned(), head.headers().get("x-own").unwrap_or("none").to_owned())
+    };
+    let kept: Vec<_> = kept.lock().unwrap().iter().map(show).collect();
+    expected.retain(|(target, _)| target.ends_with("?keep"));
+    assert_eq!(kept, expected);
+    stop(server);
 }
 
 // -- bodies on loan
