@@ -46,17 +46,13 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Date {
     second: Cell<u64>,
     opening: RefCell<Opening>,
-    value: RefCell<HeaderValue>,
 }
 
 impl Date {
     /// For a server of this name.
     pub(crate) fn new(server: Option<&HeaderValue>) -> Date {
-        let date = Date {
-            second: Cell::new(u64::MAX),
-            opening: RefCell::new(Opening::new(server)),
-            value: RefCell::new(HeaderValue::from_static("")),
-        };
+        let date =
+            Date { second: Cell::new(u64::MAX), opening: RefCell::new(Opening::new(server)) };
         date.refresh();
         date
     }
@@ -67,7 +63,6 @@ impl Date {
         if self.second.replace(now) != now {
             let date = imf_fixdate(now);
             self.opening.borrow_mut().set_date(&date);
-            *self.value.borrow_mut() = HeaderValue::from_bytes(&date).expect("a date is ASCII");
         }
     }
 
@@ -76,12 +71,7 @@ impl Date {
         self.second.get()
     }
 
-    /// The date alone.
-    pub(crate) fn value(&self) -> HeaderValue {
-        self.value.borrow().clone()
-    }
-
-    /// The lines that a head of HTTP/1 begins with.
+    /// The date, and the lines that a head of HTTP/1 begins with.
     pub(crate) fn opening(&self) -> Ref<'_, Opening> {
         self.opening.borrow()
     }

@@ -166,13 +166,6 @@ impl Lines {
         self.fields.push(Field { name, value });
     }
 
-    /// Makes the value of the last field longer.
-    pub(crate) fn extend_last(&mut self, parts: &[&[u8]]) {
-        let Some(field) = self.fields.last_mut() else { return };
-        parts.iter().for_each(|part| self.text.extend_from_slice(part));
-        field.value = field.value.until(self.text.len());
-    }
-
     pub(crate) fn into_headers(self) -> Headers {
         Headers::new(self.text.into(), self.fields)
     }

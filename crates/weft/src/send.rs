@@ -71,7 +71,12 @@ impl Writer {
 
     /// Whether what waits has to be sent before more is gathered.
     pub(crate) fn must_flush(&self) -> bool {
-        !self.large.is_empty() || self.out.len() - self.gone >= self.full
+        !self.large.is_empty() || self.waiting() >= self.full
+    }
+
+    /// How many of the gathered bytes are not sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.len() - self.gone
     }
 
     /// Gathers bytes of a body. What is large must be flushed before anything follows.

@@ -338,12 +338,12 @@ fn frames_out_of_place() {
     for (name, frames, expected) in [
         ("DATA on an idle stream", frame(DATA, 0, 3, b"x"), "goaway PROTOCOL_ERROR"),
         ("DATA on the connection", frame(DATA, 0, 0, b"x"), "goaway PROTOCOL_ERROR"),
-        ("DATA behind the end", frame(DATA, 0, 1, b"x"), "goaway PROTOCOL_ERROR"),
+        ("DATA behind the end", frame(DATA, 0, 1, b"x"), "goaway STREAM_CLOSED"),
         ("HEADERS of an even stream", frame(HEADERS, WHOLE, 2, &head), "goaway PROTOCOL_ERROR"),
         ("HEADERS on the connection", frame(HEADERS, WHOLE, 0, &head), "goaway PROTOCOL_ERROR"),
         ("HEADERS with too much padding", frame(HEADERS, 13, 3, b"\xff"), "goaway PROTOCOL_ERROR"),
         ("RST_STREAM of an idle stream", reset(3, 8), "goaway PROTOCOL_ERROR"),
-        ("RST_STREAM too short", frame(RST_STREAM, 0, 1, b"x"), "goaway PROTOCOL_ERROR"),
+        ("RST_STREAM too short", frame(RST_STREAM, 0, 1, b"x"), "goaway FRAME_SIZE_ERROR"),
         ("PUSH_PROMISE", frame(PUSH_PROMISE, 4, 1, b"\0\0\0\x02"), "goaway PROTOCOL_ERROR"),
         ("CONTINUATION of nothing", frame(CONTINUATION, 4, 1, b""), "goaway PROTOCOL_ERROR"),
         (
@@ -352,13 +352,13 @@ fn frames_out_of_place() {
             "goaway PROTOCOL_ERROR",
         ),
         ("SETTINGS on a stream", frame(SETTINGS, 0, 1, b""), "goaway PROTOCOL_ERROR"),
-        ("SETTINGS of 5 bytes", frame(SETTINGS, 0, 0, b"12345"), "goaway PROTOCOL_ERROR"),
+        ("SETTINGS of 5 bytes", frame(SETTINGS, 0, 0, b"12345"), "goaway FRAME_SIZE_ERROR"),
         (
             "too large a window",
             settings(&[(INITIAL_WINDOW_SIZE, 1 << 31)]),
-            "goaway PROTOCOL_ERROR",
+            "goaway FLOW_CONTROL_ERROR",
         ),
-        ("PING of 7 bytes", frame(PING, 0, 0, b"1234567"), "goaway PROTOCOL_ERROR"),
+        ("PING of 7 bytes", frame(PING, 0, 0, b"1234567"), "goaway FRAME_SIZE_ERROR"),
         ("WINDOW_UPDATE of 0", window_update(0, 0), "goaway PROTOCOL_ERROR"),
         (
             "WINDOW_UPDATE beyond 2^31 - 1",
@@ -373,7 +373,7 @@ fn frames_out_of_place() {
         (
             "HPACK that means nothing",
             frame(HEADERS, WHOLE, 3, b"\xff\xff"),
-            "goaway PROTOCOL_ERROR",
+            "goaway COMPRESSION_ERROR",
         ),
         ("a frame too large", frame(DATA, 0, 1, &[0; 16_385]), "goaway FRAME_SIZE_ERROR"),
         // RFC 9113 §5.5: of a type that nobody knows.

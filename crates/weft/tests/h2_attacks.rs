@@ -193,13 +193,13 @@ fn floods() {
             "made you reset by DATA behind the end",
             |n| [get(stream(n), "/wait"), frame(DATA, 0, stream(n), b"x")].concat(),
             50,
-            WRONG,
+            "STREAM_CLOSED",
         ),
         (
             "made you reset by HEADERS behind the end",
             |n| [get(stream(n), "/wait"), get(stream(n), "/wait")].concat(),
             50,
-            WRONG,
+            "STREAM_CLOSED",
         ),
         (
             "made you reset by too much DATA",

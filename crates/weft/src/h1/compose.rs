@@ -39,7 +39,12 @@ impl Opening {
         self.0[start..start + date.len()].copy_from_slice(date);
     }
 
-    fn date(&self) -> &[u8] {
+    /// The date alone.
+    pub(crate) fn date(&self) -> &[u8] {
+        &self.date_line()["date: ".len()..][..29]
+    }
+
+    fn date_line(&self) -> &[u8] {
         &self.0[STATUS_LINE.len()..DATE_END]
     }
 
@@ -78,7 +83,7 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
     } else {
         status_line(out, head.status);
         if !has_date {
-            out.extend_from_slice(head.opening.date());
+            out.extend_from_slice(head.opening.date_line());
         }
         if !has_server {
             out.extend_from_slice(head.opening.server());
@@ -162,20 +167,26 @@ fn framing(out: &mut Vec<u8>, framing: Outgoing) {
 }
 
 /// Appends the line `content-length`: laid out from its end, and copied once.
-fn length_line(out: &mut Vec<u8>, mut length: u64) {
+fn length_line(out: &mut Vec<u8>, length: u64) {
     const NAME: usize = "content-length: ".len();
     let mut line = *b"content-length: 18446744073709551615\r\n";
-    let mut start = line.len() - 2;
-    loop {
-        start -= 1;
-        line[start] = b'0' + (length % 10) as u8;
-        length /= 10;
-        if length == 0 {
-            break;
-        }
-    }
+    let digits = line.len() - 2;
+    let start = decimal(&mut line[..digits], length);
     line.copy_within(..NAME, start - NAME);
     out.extend_from_slice(&line[start - NAME..]);
+}
+
+/// Writes a number in decimal at the end of this room; where it begins.
+pub(crate) fn decimal(room: &mut [u8], mut number: u64) -> usize {
+    let mut start = room.len();
+    loop {
+        start -= 1;
+        room[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return start;
+        }
+    }
 }
 
 /// Appends a chunk's size line (RFC 9112 §7.1).

@@ -51,11 +51,6 @@ impl Span {
         Span { start: start as u16, end: end as u16 }
     }
 
-    /// The same part, with another end.
-    pub(crate) fn until(self, end: usize) -> Span {
-        Span::new(self.start as usize, end)
-    }
-
     /// The bytes from `start` to `end` of this part.
     pub(crate) fn part(self, start: usize, end: usize) -> Span {
         Span::new(self.start as usize + start, self.start as usize + end)

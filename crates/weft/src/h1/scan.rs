@@ -7,14 +7,14 @@ use wide::u8x16;
 /// The length of the run that may stand in a field value: everything but the
 /// controls other than HTAB, and DEL (RFC 9110 §5.5).
 #[inline(always)]
-pub(super) fn field_value(bytes: &[u8]) -> usize {
+pub(crate) fn field_value(bytes: &[u8]) -> usize {
     run(bytes, not_in_value)
 }
 
 /// The length of the run that may stand in a request target: everything visible
 /// and all bytes above ASCII, but no `#` (RFC 9112 §3.2 has no fragment).
 #[inline(always)]
-pub(super) fn target(bytes: &[u8]) -> usize {
+pub(crate) fn target(bytes: &[u8]) -> usize {
     run(bytes, not_in_target)
 }
 
@@ -23,7 +23,7 @@ pub(super) fn target(bytes: &[u8]) -> usize {
 /// Nearly all field names are letters, digits and hyphens; the table is asked about the
 /// byte that ends them.
 #[inline(always)]
-pub(super) fn token(bytes: &[u8]) -> usize {
+pub(crate) fn token(bytes: &[u8]) -> usize {
     let mut length = run(bytes, not_in_name);
     while bytes.get(length).is_some_and(|&b| is_token(b)) {
         length += 1 + run(&bytes[length + 1..], not_in_name);
@@ -120,7 +120,7 @@ pub(super) fn is_token(b: u8) -> bool {
 static TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
 /// A table of the bytes that are ASCII letters, digits, or one of these.
-pub(super) const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
+pub(crate) const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut b = 0;
     while b < 256 {

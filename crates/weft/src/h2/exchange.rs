@@ -1,26 +1,25 @@
 //! One request and its response.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::h2::RecvStream;
-use ::h2::server::SendResponse;
-use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 
-use super::Accepted;
+use super::connection::{Connection, Request as Came};
 use super::incoming::{Incoming, Terms};
-use super::request::{self, Asked, LastAuthority};
-use super::response::{self, Outgoing, gone};
+use super::pipe::Pipe;
+use super::request::Asked;
+use super::response::{self, Outgoing};
 use super::tunnel::Tunnel;
 use crate::app::Application;
 use crate::body::Body;
 use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fields::Fields;
 use crate::h1::framing::is_bodiless;
 use crate::hooks::Record;
 use crate::panic::{guard, guarded};
@@ -33,60 +32,43 @@ use crate::settings::Disconnect;
 use crate::upgrade::{self, Upgrade, Upgraded};
 use crate::worker::Worker;
 
-/// Where the requests of a connection come from.
-pub(super) struct Origin<'a> {
-    peer: &'a Peer,
-    /// What a request knew of its connection, for the next.
-    spare: Cell<Option<Arc<Shared>>>,
-    last_authority: LastAuthority,
-}
-
-impl<'a> Origin<'a> {
-    pub(super) fn new(peer: &'a Peer) -> Origin<'a> {
-        Origin { peer, spare: Cell::default(), last_authority: LastAuthority::default() }
-    }
-}
-
 /// Answers a request.
 pub(super) async fn exchange<A: Application>(
     worker: &Worker<A>,
-    origin: &Origin<'_>,
-    (request, respond): Accepted,
+    connection: &RefCell<Connection>,
+    peer: &Peer,
+    came: Came,
 ) {
-    let (mut parts, stream) = request.into_parts();
-    let asked = request::read(&parts, &worker.limits, &origin.last_authority);
-    parts.headers.clear();
-    let shared = origin.spare.take();
+    let Came { stream, asked, pipe } = came;
+    let shared = connection.borrow_mut().spare.take();
     let mut exchange = Exchange {
         worker,
-        shared: shared.unwrap_or_else(|| Shared::new(origin.peer.clone(), worker.stop.clone())),
-        respond,
-        map: &mut parts.headers,
+        connection,
+        stream,
+        shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.stop.clone())),
         is_read: None,
-        unread: None,
         watch: worker.stopwatch(),
         body_bytes: 0,
     };
     match asked {
-        Ok(asked) => exchange.answer(asked, stream).await,
+        Ok(asked) => exchange.answer(asked, pipe).await,
         Err(error) => Box::pin(exchange.refuse(error)).await,
     }
+    let mut connection = connection.borrow_mut();
+    connection.release(stream);
     if exchange.shared.renew() {
-        origin.spare.set(Some(exchange.shared));
+        connection.spare = Some(exchange.shared);
     }
 }
 
 struct Exchange<'a, A> {
     worker: &'a Worker<A>,
+    connection: &'a RefCell<Connection>,
+    stream: u32,
     /// What the request knows of its connection.
     shared: Arc<Shared>,
-    respond: SendResponse<Bytes>,
-    /// The request's fields were in it, and the response's will be: it has room for them.
-    map: &'a mut HeaderMap,
     /// Tells when the client, which waits for a 100, is to send its body.
     is_read: Option<oneshot::Receiver<()>>,
-    /// Gets what the application leaves unread of the request's body.
-    unread: Option<oneshot::Receiver<RecvStream>>,
     /// For the hooks, if there are any.
     watch: Option<Stopwatch>,
     /// How much of the response's body was sent.
@@ -95,25 +77,19 @@ struct Exchange<'a, A> {
 
 /// What is left of a response when its head is out.
 enum Rest {
+    Nothing,
     Body(Body, Option<u64>),
     Upgrade(Upgrade),
 }
 
-/// A response that could not be sent at once.
-struct Unsent<'a, A> {
-    status: StatusCode,
-    outgoing: Outgoing<'a, A>,
-    rest: Rest,
-}
-
 impl<'a, A: Application> Exchange<'a, A> {
-    async fn answer(&mut self, asked: Asked, stream: RecvStream) {
-        let (body, tunnel) = match asked.is_tunnel {
-            true => (Body::empty(), Some(stream)),
-            false => (self.request_body(&asked, stream), None),
+    async fn answer(&mut self, asked: Asked, pipe: Option<Pipe>) {
+        let body = match &pipe {
+            Some(pipe) if !asked.is_tunnel => self.request_body(&asked, pipe.clone()),
+            _ => Body::empty(),
         };
         let request = Request::new(asked.head.clone(), body, self.shared.clone());
-        let mut response = match self.call(request).await {
+        let response = match self.call(request).await {
             Ok(response) => {
                 self.send_hints();
                 if let Some(error) = response.error() {
@@ -129,56 +105,49 @@ impl<'a, A: Application> Exchange<'a, A> {
                 error.into()
             }
         };
-        if let Payload::File(_) = response.payload {
-            let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
-            response = representation::answer(&asked.head, response, &moment);
+        let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
+        let response = representation::answer(&asked.head, response, &moment);
+        let Some(pipe) = pipe else {
+            return self.respond(Some(&asked.head), response, None).await;
+        };
+        if asked.is_tunnel {
+            let tunnel = Some(Tunnel::new(pipe));
+            return self.respond(Some(&asked.head), response, tunnel).await;
         }
-        if let Some(unsent) = self.respond(Some(&asked.head), response) {
-            Box::pin(self.finish(Some(&asked.head), unsent, tunnel)).await;
-        }
-        if let Some(mut unread) = self.unread.take()
-            && let Ok(stream) = unread.try_recv()
-            && self.worker.settings.max_drain_bytes > 0
-        {
-            Box::pin(self.drain(stream)).await;
+        self.respond(Some(&asked.head), response, None).await;
+        // If somebody still has the body, it is his.
+        if pipe.is_left() && !pipe.is_read() && self.worker.settings.max_drain_bytes > 0 {
+            Box::pin(self.drain(pipe)).await;
         }
     }
 
     /// Answers what is no proper request.
     async fn refuse(&mut self, error: Error) {
         self.report(&error);
-        if let Some(unsent) = self.respond(None, error.into()) {
-            self.finish(None, unsent, None).await;
-        }
+        self.respond(None, error.into(), None).await;
     }
 
-    fn request_body(&mut self, asked: &Asked, stream: RecvStream) -> Body {
-        if stream.is_end_stream() {
-            return Body::empty();
-        }
+    fn request_body(&mut self, asked: &Asked, pipe: Pipe) -> Body {
         let on_read = asked.expects_continue.then(|| {
             let (on_read, is_read) = oneshot::channel();
             self.is_read = Some(is_read);
             on_read
         });
-        let (on_drop, unread) = oneshot::channel();
-        self.unread = Some(unread);
         let settings = &self.worker.settings;
         let terms = Terms {
             length: asked.length,
             max_bytes: settings.max_body_bytes,
             on_read,
-            on_drop: Some(on_drop),
             deadline: self.worker.deadlines.deadline(),
             pace: Pace::new(settings),
         };
-        Body::http2(Incoming::new(stream, terms))
+        Body::http2(Incoming::new(pipe, terms))
     }
 
     /// Reads what is left of a request's body away, so that the client can send it to its end:
     /// many take it for an error to be told to stop, though it is none (RFC 9113 §8.1). As on
     /// HTTP/1, only so much of it, and not for long.
-    async fn drain(&mut self, stream: RecvStream) {
+    async fn drain(&mut self, pipe: Pipe) {
         let settings = &self.worker.settings;
         let deadline = self.worker.deadlines.deadline();
         deadline.set(settings.linger_timeout);
@@ -186,11 +155,10 @@ impl<'a, A: Application> Exchange<'a, A> {
             length: None,
             max_bytes: settings.max_drain_bytes,
             on_read: None,
-            on_drop: None,
             deadline: self.worker.deadlines.deadline(),
             pace: Pace::new(settings),
         };
-        let mut rest = Incoming::new(stream, terms);
+        let mut rest = Incoming::new(pipe, terms);
         poll_fn(|cx| {
             loop {
                 match rest.poll_chunk(cx) {
@@ -224,11 +192,11 @@ impl<'a, A: Application> Exchange<'a, A> {
         {
             self.is_read = None;
             if read.is_ok() {
-                self.send_interim(StatusCode::CONTINUE, |_| {});
+                self.send_interim(StatusCode::CONTINUE, &Fields::default());
             }
         }
         match self.worker.settings.disconnect {
-            Disconnect::Cancel => self.respond.poll_reset(cx).map(|_| Error::disconnected()),
+            Disconnect::Cancel => self.connection.borrow_mut().poll_gone(self.stream, cx),
             Disconnect::Detach => Poll::Pending,
         }
     }
@@ -240,27 +208,27 @@ impl<'a, A: Application> Exchange<'a, A> {
             is_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
         };
         if self.is_read.take().is_some_and(is_kept) {
-            self.send_interim(StatusCode::CONTINUE, |_| {});
+            self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
     }
 
     /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
         for Interim { status, fields } in self.shared.take_interim() {
-            self.send_interim(status, |map| response::add_sendable(map, &fields));
+            self.send_interim(status, &fields);
         }
     }
 
-    fn send_interim(&mut self, status: StatusCode, add: impl FnOnce(&mut http::HeaderMap)) {
-        let mut interim = http::Response::new(());
-        *interim.status_mut() = status;
-        add(interim.headers_mut());
+    fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
         // It fails if the stream is gone, which the next step finds out.
-        let _ = self.respond.send_informational(interim);
+        let _ = self.connection.borrow_mut().send_fields(self.stream, false, |encoder, out| {
+            encoder.status(out, status);
+            response::write_fields(encoder, out, fields, |_| true);
+        });
     }
 
-    /// Sends a response, or what takes its place, as far as nobody has to be waited for.
-    fn respond(&mut self, head: Option<&Head>, response: Response) -> Option<Unsent<'a, A>> {
+    /// Sends a response, or what takes its place.
+    async fn respond(&mut self, head: Option<&Head>, response: Response, tunnel: Option<Tunnel>) {
         let mut status = response.status;
         let begun = self.begin(head, response).or_else(|error| {
             self.report(&error);
@@ -272,67 +240,34 @@ impl<'a, A: Application> Exchange<'a, A> {
             status = replacement.status;
             self.begin(head, replacement)
         });
-        match begun {
-            Ok((outgoing, None)) => self.end(head, status, outgoing, Ok(())),
-            Ok((mut outgoing, Some(Rest::Body(body, length)))) => match outgoing.send_small(body) {
-                Ok(sent) => self.end(head, status, outgoing, sent),
-                Err(body) => {
-                    return Some(Unsent { status, outgoing, rest: Rest::Body(body, length) });
-                }
-            },
-            Ok((outgoing, Some(rest))) => return Some(Unsent { status, outgoing, rest }),
-            Err(error) => self.record(head, status, Some(&error)),
-        }
-        None
-    }
-
-    /// Sends the rest of a response.
-    async fn finish(
-        &mut self,
-        head: Option<&Head>,
-        Unsent { status, mut outgoing, rest }: Unsent<'a, A>,
-        tunnel: Option<RecvStream>,
-    ) {
-        match rest {
-            Rest::Body(body, length) => {
+        let sent = match begun {
+            Ok(Rest::Nothing) => Ok(()),
+            Ok(Rest::Body(body, length)) => {
+                let mut outgoing = Outgoing::new(self.worker, self.connection, self.stream);
                 let sent = outgoing.send_body(body, length).await;
-                self.end(head, status, outgoing, sent);
+                self.body_bytes = outgoing.sent();
+                sent.inspect_err(|error| {
+                    self.report(error);
+                    outgoing.abandon(error);
+                })
             }
-            Rest::Upgrade(upgrade) => {
+            Ok(Rest::Upgrade(upgrade)) => {
                 self.record(head, status, None);
-                self.hand_over(upgrade, outgoing, tunnel).await;
+                return Box::pin(self.hand_over(upgrade, tunnel)).await;
             }
-        }
-    }
-
-    /// All of a response was sent, or no more of it can be.
-    fn end(
-        &mut self,
-        head: Option<&Head>,
-        status: StatusCode,
-        mut outgoing: Outgoing<'_, A>,
-        sent: Result<()>,
-    ) {
-        self.body_bytes = outgoing.sent;
-        if let Err(error) = &sent {
-            self.report(error);
-            outgoing.abandon(error);
-        }
+            Err(error) => Err(error),
+        };
         self.record(head, status, sent.as_ref().err());
     }
 
     /// Sends the head of a response; says what is left to be sent.
-    fn begin(
-        &mut self,
-        head: Option<&Head>,
-        mut response: Response,
-    ) -> Result<(Outgoing<'a, A>, Option<Rest>)> {
+    fn begin(&mut self, head: Option<&Head>, response: Response) -> Result<Rest> {
         let method = head.map_or(&Method::GET, Head::method);
         if let (Payload::Upgrade(_), Some(head)) = (&response.payload, head) {
             upgrade::check(head, &response)?;
-            let message = response::upgrade_head(self.worker, &mut response, self.map);
+            self.send_head(&response, None, false)?;
             let Payload::Upgrade(upgrade) = response.payload else { unreachable!("it is one") };
-            return Ok((self.send_head(message, false)?, Some(Rest::Upgrade(upgrade))));
+            return Ok(Rest::Upgrade(upgrade));
         }
         if *method == Method::CONNECT && response.status.is_success() {
             let reason = "no tunnels are made here";
@@ -341,30 +276,28 @@ impl<'a, A: Application> Exchange<'a, A> {
         let head_only = *method == Method::HEAD;
         let length = guarded(|| response.sound_length(head_only))??;
         let length = length.filter(|_| !is_bodiless(response.status));
-        let message = response::head(self.worker, &mut response, length, self.map);
         let ends = head_only || is_bodiless(response.status) || length == Some(0);
         if !ends {
             self.send_last_continue();
         }
-        let outgoing = self.send_head(message, ends)?;
-        let rest = (!ends).then(|| Rest::Body(payload::to_body(response.payload).0, length));
-        Ok((outgoing, rest))
+        self.send_head(&response, length, ends)?;
+        Ok(match ends {
+            true => Rest::Nothing,
+            false => Rest::Body(payload::to_body(response.payload).0, length),
+        })
     }
 
-    fn send_head(&mut self, head: http::Response<()>, ends: bool) -> Result<Outgoing<'a, A>> {
-        let stream = self.respond.send_response(head, ends).map_err(gone)?;
-        Ok(Outgoing::new(self.worker, stream))
+    fn send_head(&mut self, response: &Response, length: Option<u64>, ends: bool) -> Result<()> {
+        let mut connection = self.connection.borrow_mut();
+        connection.send_fields(self.stream, ends, |encoder, out| {
+            response::write_head(self.worker, encoder, out, response, length);
+        })
     }
 
     /// Lets the application have the stream for itself.
-    async fn hand_over(
-        &mut self,
-        upgrade: Upgrade,
-        outgoing: Outgoing<'_, A>,
-        tunnel: Option<RecvStream>,
-    ) {
-        let Some(incoming) = tunnel else { return };
-        let tunnel = Tunnel::new(incoming, outgoing.into_stream());
+    async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Option<Tunnel>) {
+        let Some(tunnel) = tunnel else { return };
+        self.connection.borrow_mut().make_tunnel(self.stream);
         let upgraded = Upgraded::stream(tunnel, self.shared.clone());
         if let Err(error) = guard(async move { upgrade.run(upgraded).await }).await {
             self.report(&error);

@@ -5,24 +5,26 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ::h2::{Reason, SendStream};
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, SET_COOKIE, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Body as _;
 
+use super::connection::Connection;
+use super::frame::Code;
+use super::hpack::{Encoder, Keep};
 use crate::body::{Body, wrong_length};
 use crate::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fields::Fields;
+use crate::fields::{Fields, ToWrite};
 use crate::panic::guarded;
-use crate::response::Response;
+use crate::response::{Payload, Response};
 use crate::worker::Worker;
 
-/// Fields that belong to a connection, or to the engine (RFC 9113 §8.2.2). The crate h2 refuses
-/// to send most of them, and with them the whole response.
+/// Fields that belong to a connection, or to the engine (RFC 9113 §8.2.2).
 static NOT_SENT: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -33,116 +35,117 @@ static NOT_SENT: [HeaderName; 7] = [
     CONTENT_LENGTH,
 ];
 
-/// A body of this size is left with the crate h2 whatever the client's windows allow: it comes
+/// A body of this size is left with the connection whatever the client's windows allow: it comes
 /// cheaper. Times the number of streams, that is not much.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// The `Content-Length` that was said last: it is often the next one, too.
-pub(crate) struct LastLength(RefCell<(u64, HeaderValue)>);
-
-impl Default for LastLength {
-    fn default() -> LastLength {
-        LastLength(RefCell::new((0, HeaderValue::from_static("0"))))
-    }
-}
-
-impl LastLength {
-    fn value(&self, length: u64) -> HeaderValue {
-        let mut last = self.0.borrow_mut();
-        if last.0 != length {
-            *last = (length, length.into());
-        }
-        last.1.clone()
-    }
-}
-
-/// The head of a response, whose body has this length if it has one and it is known. Takes the
-/// response's fields, and an empty map for them.
-pub(super) fn head<A>(
+/// Writes the head of a response, whose body has this length if it has one and it is known.
+pub(super) fn write_head<A>(
     worker: &Worker<A>,
-    response: &mut Response,
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+    response: &Response,
     length: Option<u64>,
-    map: &mut HeaderMap,
-) -> http::Response<()> {
-    let mut head = http::Response::new(());
-    *head.status_mut() = response.status;
-    std::mem::swap(head.headers_mut(), map);
-    let map = head.headers_mut();
-    map.reserve(response.headers.len() + 3);
-    let (mut has_date, mut has_server) = (false, worker.server_name.is_none());
-    let mut add = |name: HeaderName, value| {
-        has_date |= name == DATE;
-        has_server |= name == SERVER;
-        if !NOT_SENT.contains(&name) {
-            map.append(name, value);
-        }
-    };
-    match std::mem::take(&mut response.headers) {
-        Fields::Own(list) => list.into_iter().for_each(|(name, value)| add(name, value)),
-        shared => shared.iter().for_each(|(name, value)| add(name.clone(), value.clone())),
+) {
+    let is_upgrade = matches!(response.payload, Payload::Upgrade(_));
+    // What is 101 over HTTP/1 is 200 here (RFC 8441 §5).
+    match response.status {
+        StatusCode::SWITCHING_PROTOCOLS if is_upgrade => encoder.status(out, StatusCode::OK),
+        status => encoder.status(out, status),
     }
+    let (mut has_date, mut has_server) = (false, worker.server_name.is_none());
+    write_fields(encoder, out, &response.headers, |name| {
+        has_date |= name == DATE.as_str().as_bytes();
+        has_server |= name == SERVER.as_str().as_bytes();
+        !(is_upgrade && name == SEC_WEBSOCKET_ACCEPT.as_str().as_bytes())
+    });
     if !has_date {
-        map.append(DATE, worker.date.value());
+        // On a connection that is asked once in a second or less, each is another one.
+        encoder.field(out, (b"date", worker.date.opening().date()), Keep::Again);
     }
     if !has_server && let Some(name) = &worker.server_name {
-        map.append(SERVER, name.clone());
+        encoder.field(out, (b"server", name.as_bytes()), Keep::AtOnce);
     }
     if let Some(length) = length {
-        map.append(CONTENT_LENGTH, worker.last_length.value(length));
+        encoder.content_length(out, length);
     }
-    head
 }
 
-/// Adds the fields of an interim response, as far as they can be sent.
-pub(super) fn add_sendable(map: &mut HeaderMap, fields: &Fields) {
-    let sendable = fields.iter().filter(|(name, _)| !NOT_SENT.contains(name));
-    sendable.for_each(|(name, value)| _ = map.append(name, value.clone()));
+/// Writes the fields that may be sent, and that are wanted.
+pub(super) fn write_fields(
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+    fields: &Fields,
+    mut wants: impl FnMut(&[u8]) -> bool,
+) {
+    let ToWrite { passed, mut list, lines } = fields.to_write();
+    if !lines.is_empty() {
+        list = fields;
+    }
+    for (name, value) in passed.into_iter().flat_map(|passed| passed.iter_bytes()) {
+        let name = name.to_ascii_lowercase();
+        if may_be_sent(&name) && wants(&name) {
+            encoder.field(out, (&name, value), keep(&name));
+        }
+    }
+    for (name, value) in list {
+        let name = name.as_str().as_bytes();
+        if may_be_sent(name) && wants(name) {
+            encoder.field(out, (name, value.as_bytes()), keep(name));
+        }
+    }
 }
 
-/// The head after which a stream is somebody else's. What is 101 over HTTP/1 is 200 here
-/// (RFC 8441 §5).
-pub(super) fn upgrade_head<A>(
-    worker: &Worker<A>,
-    response: &mut Response,
-    map: &mut HeaderMap,
-) -> http::Response<()> {
-    let mut head = head(worker, response, None, map);
-    head.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
-    if response.status == StatusCode::SWITCHING_PROTOCOLS {
-        *head.status_mut() = StatusCode::OK;
-    }
-    head
+fn may_be_sent(name: &[u8]) -> bool {
+    !NOT_SENT.iter().any(|not_sent| not_sent.as_str().as_bytes() == name)
+}
+
+/// Who can choose a part of a response must not learn from its size what else is in it
+/// (RFC 7541 §7.1): so what is secret is not compressed.
+fn keep(name: &[u8]) -> Keep {
+    if name == SET_COOKIE.as_str().as_bytes() { Keep::Never } else { Keep::Again }
 }
 
 /// A response whose head is out.
 pub(super) struct Outgoing<'a, A> {
     worker: &'a Worker<A>,
-    stream: SendStream<Bytes>,
-    /// The rate at which the client takes the body, once it had to be waited for.
-    pace: Option<Box<(Pace, Deadline)>>,
-    pub(super) sent: u64,
+    connection: &'a RefCell<Connection>,
+    stream: u32,
+    /// The rate at which the client takes the body, once it had to be waited for, and how much
+    /// it had taken then.
+    pace: Option<(Pace, Deadline)>,
+    paced: u64,
+    /// What the connection will send by itself.
+    left: u64,
 }
 
 impl<'a, A> Outgoing<'a, A> {
-    pub(super) fn new(worker: &'a Worker<A>, stream: SendStream<Bytes>) -> Outgoing<'a, A> {
-        Outgoing { worker, stream, pace: None, sent: 0 }
+    pub(super) fn new(
+        worker: &'a Worker<A>,
+        connection: &'a RefCell<Connection>,
+        stream: u32,
+    ) -> Outgoing<'a, A> {
+        Outgoing { worker, connection, stream, pace: None, paced: 0, left: 0 }
     }
 
-    /// Sends a body that is small and at hand; gives back any other.
-    pub(super) fn send_small(&mut self, body: Body) -> Result<Result<()>, Body> {
-        let bytes = body.into_bytes()?;
-        if bytes.len() > SMALL_BYTES {
-            return Err(bytes.into());
+    /// How much of the body was sent, or will be soon.
+    pub(super) fn sent(&self) -> u64 {
+        match self.left {
+            0 => self.connection.borrow_mut().bytes_sent(self.stream),
+            left => left,
         }
-        self.sent += bytes.len() as u64;
-        Ok(self.stream.send_data(bytes, true).map_err(gone))
     }
 
     /// Sends all of a body, of this length if that is known.
     pub(super) async fn send_body(&mut self, body: Body, length: Option<u64>) -> Result<()> {
         match body.into_bytes() {
-            Ok(bytes) => self.send(bytes, true).await,
-            Err(body) => self.send_stream(body, length).await,
+            Ok(bytes) if bytes.len() <= SMALL_BYTES => {
+                self.left = bytes.len() as u64;
+                self.connection.borrow_mut().send(self.stream, bytes, true)
+            }
+            // Boxed, for what is not done at once is large and rare.
+            Ok(bytes) => Box::pin(self.send(bytes, true)).await,
+            Err(body) => Box::pin(self.send_stream(body, length)).await,
         }
     }
 
@@ -177,50 +180,38 @@ impl<'a, A> Outgoing<'a, A> {
         if trailers.is_empty() {
             return self.send(Bytes::new(), true).await;
         }
-        self.stream.send_trailers(trailers).map_err(gone)
+        self.connection.borrow_mut().send_trailers(self.stream, trailers)
     }
 
-    /// Sends bytes as the client's windows allow.
-    async fn send(&mut self, mut bytes: Bytes, is_last: bool) -> Result<()> {
-        while !bytes.is_empty() {
-            let room = poll_fn(|cx| self.poll_room(cx, bytes.len())).await?;
-            let piece = bytes.split_to(room.min(bytes.len()));
-            self.sent += piece.len() as u64;
-            let ends = is_last && bytes.is_empty();
-            self.stream.send_data(piece, ends).map_err(gone)?;
-            if ends {
-                return Ok(());
-            }
+    /// Sends bytes as the client takes them.
+    async fn send(&mut self, bytes: Bytes, is_last: bool) -> Result<()> {
+        if bytes.is_empty() && !is_last {
+            return Ok(());
         }
-        if is_last { self.stream.send_data(bytes, true).map_err(gone) } else { Ok(()) }
+        self.connection.borrow_mut().send(self.stream, bytes, is_last)?;
+        poll_fn(|cx| self.poll_sent(cx)).await
     }
 
-    /// Ready with how many bytes the client takes, of those that are wanted.
-    fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<usize>> {
-        self.stream.reserve_capacity(wanted);
-        loop {
-            let room = self.stream.capacity();
-            if room > 0 {
-                if let Some(waited) = &mut self.pace {
-                    let (pace, deadline) = &mut **waited;
-                    pace.moved(room.min(wanted), deadline);
-                }
-                return Poll::Ready(Ok(room));
+    /// Ready when all that was given to the connection is on its way.
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut connection = self.connection.borrow_mut();
+        if let Poll::Ready(sent) = connection.poll_sent(self.stream, cx) {
+            if let Some((pace, deadline)) = &mut self.pace {
+                let all = connection.bytes_sent(self.stream);
+                pace.moved(all.saturating_sub(self.paced) as usize, deadline);
+                self.paced = all;
             }
-            match self.stream.poll_capacity(cx) {
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(gone(error))),
-                Poll::Ready(None) => return Poll::Ready(Err(Error::disconnected())),
-                Poll::Pending => break,
-            }
-        }
-        if let Poll::Ready(error) = self.poll_gone(cx) {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(sent);
         }
         let worker = self.worker;
-        let (pace, deadline) = &mut **self.pace.get_or_insert_with(|| {
-            Box::new((Pace::new(&worker.settings), worker.deadlines.deadline()))
-        });
+        let (pace, deadline) = self
+            .pace
+            .get_or_insert_with(|| (Pace::new(&worker.settings), worker.deadlines.deadline()));
+        let sent = connection.bytes_sent(self.stream);
+        if sent > self.paced {
+            pace.moved((sent - self.paced) as usize, deadline);
+            self.paced = sent;
+        }
         let over = pace.poll_over(deadline, cx);
         let reason = "the peer took the response too slowly";
         over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
@@ -228,37 +219,15 @@ impl<'a, A> Outgoing<'a, A> {
 
     /// Ready when the client does not want the response any more.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.stream.poll_reset(cx).map(|_| Error::disconnected())
+        self.connection.borrow_mut().poll_gone(self.stream, cx)
     }
 
     /// Gives up a response that cannot be completed, so that the client can tell.
     pub(super) fn abandon(&mut self, error: &Error) {
-        let reason = match error.kind() {
-            ErrorKind::TooSlow => Reason::CANCEL,
-            _ => Reason::INTERNAL_ERROR,
+        let code = match error.kind() {
+            ErrorKind::TooSlow => Code::CANCEL,
+            _ => Code::INTERNAL_ERROR,
         };
-        self.stream.send_reset(reason);
-    }
-
-    pub(super) fn into_stream(self) -> SendStream<Bytes> {
-        self.stream
-    }
-}
-
-/// Nothing can be sent any more: the client has reset the stream, or left.
-pub(super) fn gone(error: ::h2::Error) -> Error {
-    Error::disconnected().because(error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_length_is_said_anew_when_it_is_another() {
-        let last = LastLength::default();
-        for length in [0, 14, 14, 0, u64::MAX] {
-            assert_eq!(last.value(length), length.to_string());
-        }
+        self.connection.borrow_mut().abandon(self.stream, code);
     }
 }

@@ -1,0 +1,16 @@
+//! Compression of fields (RFC 7541). Pure.
+
+mod decode;
+mod encode;
+mod huffman;
+mod integer;
+mod meaning;
+mod table;
+
+pub(super) use self::decode::{Decoder, Failure, Field};
+pub(super) use self::encode::{Encoder, Keep};
+pub(super) use self::meaning::Name;
+
+/// A block that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
