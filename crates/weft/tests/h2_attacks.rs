@@ -162,6 +162,7 @@ type Make = fn(u32) -> Vec<u8>;
 fn floods() {
     const CALM: &str = "ENHANCE_YOUR_CALM";
     const WRONG: &str = "PROTOCOL_ERROR";
+    const CLOSED: &str = "STREAM_CLOSED";
     let table: &[(&str, Make, usize, &str)] = &[
         // CVE-2023-44487
         (
@@ -193,13 +194,13 @@ fn floods() {
             "made you reset by DATA behind the end",
             |n| [get(stream(n), "/wait"), frame(DATA, 0, stream(n), b"x")].concat(),
             50,
-            "STREAM_CLOSED",
+            CLOSED,
         ),
         (
             "made you reset by HEADERS behind the end",
             |n| [get(stream(n), "/wait"), get(stream(n), "/wait")].concat(),
             50,
-            "STREAM_CLOSED",
+            CLOSED,
         ),
         (
             "made you reset by too much DATA",

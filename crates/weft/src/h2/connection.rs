@@ -195,10 +195,8 @@ impl Connection {
             return Ok(());
         }
         // RFC 7540 §5.3.1
-        match self.streams.place(head.stream) {
-            Some(_) => self.fail(head.stream, Code::PROTOCOL_ERROR),
-            None => Err(Code::PROTOCOL_ERROR),
-        }
+        let id = self.begun(head.stream)?;
+        self.fail(id, Code::PROTOCOL_ERROR)
     }
 
     /// RFC 9113 §6.4
