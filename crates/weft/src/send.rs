@@ -55,6 +55,8 @@ const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
     pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
+        // With nothing gathered there is never too much.
+        let full = full.max(1);
         Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full, buffered: false }
     }
 

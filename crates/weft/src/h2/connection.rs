@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) was_reset: VecDeque<u32>,
     /// How many streams were reset because of errors of the client.
     pub(super) faults: usize,
+    /// How many were one too many, less those that were taken since.
+    pub(super) turned_away: usize,
     pub(super) bell: Option<Arc<Bell>>,
     pub(super) goodbye: Goodbye,
     pub(super) has_settings: bool,
@@ -116,6 +118,7 @@ impl Connection {
             last: 0,
             was_reset: VecDeque::new(),
             faults: 0,
+            turned_away: 0,
             bell: None,
             goodbye: Goodbye::Unsaid,
             has_settings: false,
@@ -222,9 +225,20 @@ impl Connection {
         if is_ack {
             return Ok(());
         }
+        // However many parameters there are, the streams are looked through once.
+        let mut first_window = self.first_window;
         for parameter in payload.chunks_exact(6) {
             let &[a, b, c, d, e, f] = parameter else { continue };
-            self.take_setting(u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f]))?;
+            match (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])) {
+                (setting::INITIAL_WINDOW_SIZE, value) if i64::from(value) > MOST_WINDOW => {
+                    return Err(Code::FLOW_CONTROL_ERROR);
+                }
+                (setting::INITIAL_WINDOW_SIZE, value) => first_window = value.into(),
+                (id, value) => self.take_setting(id, value)?,
+            }
+        }
+        if first_window != self.first_window {
+            self.move_windows(first_window)?;
         }
         frame::write(&mut self.writer.out, kind::SETTINGS, flag::ACK, 0, &[]);
         Ok(())
@@ -237,12 +251,6 @@ impl Connection {
             // More than the least is never sent.
             setting::MAX_FRAME_SIZE if !FRAME_SIZES.contains(&value) => {
                 return Err(Code::PROTOCOL_ERROR);
-            }
-            setting::INITIAL_WINDOW_SIZE => {
-                if i64::from(value) > MOST_WINDOW {
-                    return Err(Code::FLOW_CONTROL_ERROR);
-                }
-                return self.move_windows(i64::from(value));
             }
             // RFC 9113 §6.5.2: others are not for us, or not known.
             _ => {}

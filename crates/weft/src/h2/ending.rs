@@ -29,6 +29,14 @@ impl Connection {
         if self.faults > MOST_ERRORS { Err(Code::ENHANCE_YOUR_CALM) } else { Ok(()) }
     }
 
+    /// Resets a stream that is one too many. That may be no fault of the client's, for what it
+    /// has reset itself may still count here; but then others of its requests are taken.
+    pub(super) fn turn_away(&mut self, id: u32) -> Result<(), Code> {
+        self.say_reset(id, Code::REFUSED_STREAM);
+        self.turned_away += 1;
+        if self.turned_away > MOST_ERRORS { Err(Code::ENHANCE_YOUR_CALM) } else { Ok(()) }
+    }
+
     fn say_reset(&mut self, id: u32, code: Code) {
         frame::reset(&mut self.writer.out, id, code);
         if self.was_reset.len() == MOST_REMEMBERED {
@@ -90,11 +98,14 @@ impl Connection {
         if stream.pipe.as_ref().is_some_and(|pipe| !pipe.is_over()) {
             return;
         }
-        let stream = self.streams.remove(place);
+        let mut stream = self.streams.remove(place);
+        if stream.is_queued {
+            self.queue.retain(|queued| *queued != id);
+        }
         if stream.reset != Some(By::Client) && self.writer.waiting() > 0 {
             self.unsent.push_back(self.sent + self.writer.waiting() as u64);
         }
-        if let Some(pipe) = stream.pipe {
+        if let Some(pipe) = stream.pipe.take() {
             pipe.end(End::Cut);
             self.give_back(pipe.clear());
         }
@@ -106,7 +117,22 @@ impl Connection {
         }
     }
 
+    /// Whether an application has something of a stream whose exchange is over: a tunnel, or a
+    /// body.
+    pub(super) fn is_held_elsewhere(&mut self) -> bool {
+        let mut pipes = self.streams.iter_mut().filter_map(|stream| stream.pipe.as_ref());
+        pipes.any(|pipe| !pipe.is_left() && !pipe.is_read())
+    }
+
     // -- windows for what comes
+
+    /// So much of a stream was passed over, and more of it is wanted now.
+    pub(super) fn open_again(&mut self, id: u32, bytes: usize) {
+        if let Some(stream) = self.streams.get(id) {
+            stream.came.give(bytes);
+            self.open_window_of(id);
+        }
+    }
 
     /// So much of what came on any stream was taken in.
     pub(super) fn give_back(&mut self, bytes: usize) {

@@ -49,6 +49,7 @@ pub(super) async fn exchange<A: Application>(
         is_read: None,
         watch: worker.stopwatch(),
         body_bytes: 0,
+        is_tunnel: asked.as_ref().is_ok_and(|asked| asked.is_tunnel),
     };
     match asked {
         Ok(asked) => exchange.answer(asked, pipe).await,
@@ -73,6 +74,8 @@ struct Exchange<'a, A> {
     watch: Option<Stopwatch>,
     /// How much of the response's body was sent.
     body_bytes: u64,
+    /// A success would make a tunnel of the stream.
+    is_tunnel: bool,
 }
 
 /// What is left of a response when its head is out.
@@ -148,6 +151,8 @@ impl<'a, A: Application> Exchange<'a, A> {
     /// many take it for an error to be told to stop, though it is none (RFC 9113 §8.1). As on
     /// HTTP/1, only so much of it, and not for long.
     async fn drain(&mut self, pipe: Pipe) {
+        let passed_over = pipe.take_up();
+        self.connection.borrow_mut().open_again(self.stream, passed_over);
         let settings = &self.worker.settings;
         let deadline = self.worker.deadlines.deadline();
         deadline.set(settings.linger_timeout);
@@ -269,7 +274,7 @@ impl<'a, A: Application> Exchange<'a, A> {
             let Payload::Upgrade(upgrade) = response.payload else { unreachable!("it is one") };
             return Ok(Rest::Upgrade(upgrade));
         }
-        if *method == Method::CONNECT && response.status.is_success() {
+        if (*method == Method::CONNECT || self.is_tunnel) && response.status.is_success() {
             let reason = "no tunnels are made here";
             return Err(Error::new(ErrorKind::NotImplemented, reason));
         }

@@ -34,11 +34,22 @@ struct State {
     read: usize,
     /// The application has let go of it.
     is_left: bool,
+    /// How much has come since then.
+    passed_over: usize,
     /// The connection waits until it is over.
     is_awaited: bool,
     /// Who waits for what is to come.
     reader: Option<Waker>,
     outgoing: Outgoing,
+}
+
+/// What became of data that has come.
+pub(super) enum Pushed {
+    Kept,
+    /// Nobody will read it.
+    PassedOver,
+    /// It is more and more of next to nothing.
+    TooTiny,
 }
 
 /// How what comes ends.
@@ -93,10 +104,14 @@ impl Pipe {
 
     // -- the connection's end
 
-    /// Adds what has come; `false` if that is more and more of next to nothing.
-    pub(super) fn push(&self, data: &[u8]) -> bool {
+    /// Adds what has come.
+    pub(super) fn push(&self, data: &[u8]) -> Pushed {
         let mut guard = self.state();
         let state = &mut *guard;
+        if state.is_left {
+            state.passed_over += data.len();
+            return Pushed::PassedOver;
+        }
         if data.len() < TINY_BYTES {
             state.tiny += 1;
         }
@@ -114,7 +129,14 @@ impl Pipe {
         let reader = state.reader.take();
         drop(guard);
         wake(reader);
-        is_fine
+        if is_fine { Pushed::Kept } else { Pushed::TooTiny }
+    }
+
+    /// What comes is to be read after all; how much was passed over meanwhile.
+    pub(super) fn take_up(&self) -> usize {
+        let mut state = self.state();
+        state.is_left = false;
+        std::mem::take(&mut state.passed_over)
     }
 
     /// Nothing comes any more, and nothing is taken if it was cut.
@@ -182,8 +204,7 @@ impl Pipe {
         };
         if let Some(data) = first {
             state.read += data.len();
-            let is_due =
-                matches!(state.end, End::Open) && (state.has_nothing() || state.read >= RING_BYTES);
+            let is_due = state.has_nothing() || state.read >= RING_BYTES;
             let is_over = state.is_over_at_last();
             drop(guard);
             if is_due || is_over {

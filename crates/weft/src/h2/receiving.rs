@@ -3,7 +3,7 @@
 use super::connection::{Block, Connection, Goodbye, Request, dependency};
 use super::frame::{Code, Head, flag};
 use super::hpack::Failure;
-use super::pipe::{End, Pipe};
+use super::pipe::{End, Pipe, Pushed};
 use super::request::{Asked, Fault};
 use super::streams::{By, Outbox, Stream, Window};
 use crate::error::Error;
@@ -69,15 +69,20 @@ impl Connection {
     fn deliver(&mut self, id: u32, head: Head, data: &[u8]) -> Result<(), Code> {
         let ends = head.has(flag::END_STREAM);
         let Some(stream) = self.streams.get(id) else { return Ok(()) };
-        let mut taken = head.length;
+        let (mut taken, mut passed_over) = (head.length, 0);
         if let Some(pipe) = &stream.pipe {
             taken -= data.len();
-            if (!data.is_empty() || !ends) && !pipe.push(data) {
-                return Err(Code::ENHANCE_YOUR_CALM);
+            if !data.is_empty() || !ends {
+                match pipe.push(data) {
+                    Pushed::Kept => {}
+                    // Other streams are not to suffer from it; the window of its own stays shut.
+                    Pushed::PassedOver => passed_over = data.len(),
+                    Pushed::TooTiny => return Err(Code::ENHANCE_YOUR_CALM),
+                }
             }
         }
         stream.came.give(taken);
-        self.give_back(taken);
+        self.give_back(taken + passed_over);
         if ends {
             self.end(id, End::Whole(None));
         } else {
@@ -181,7 +186,7 @@ impl Connection {
                 return self.refuse(id, Code::PROTOCOL_ERROR).map(|()| None);
             }
             _ if self.streams.len() + self.unsent.len() >= self.most_streams => {
-                return self.refuse(id, Code::REFUSED_STREAM).map(|()| None);
+                return self.turn_away(id).map(|()| None);
             }
             Err(Fault::Refused(error)) => Err(error),
             Ok(asked) => Ok(asked),
@@ -190,8 +195,10 @@ impl Connection {
     }
 
     fn begin(&mut self, id: u32, asked: Result<Asked, Error>, ends: bool) -> Request {
+        self.turned_away = self.turned_away.saturating_sub(1);
         let (is_tunnel, left) = match &asked {
-            Ok(asked) => (asked.is_tunnel, asked.length),
+            // What comes through a tunnel is no body.
+            Ok(asked) => (asked.is_tunnel, asked.length.filter(|_| !asked.is_tunnel)),
             Err(_) => (false, None),
         };
         let pipe = (asked.is_ok() && (!ends || is_tunnel)).then(|| {

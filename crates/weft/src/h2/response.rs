@@ -85,13 +85,14 @@ pub(super) fn write_fields(
     for (name, value) in passed.into_iter().flat_map(|passed| passed.iter_bytes()) {
         let name = name.to_ascii_lowercase();
         if may_be_sent(&name) && wants(&name) {
-            encoder.field(out, (&name, value), keep(&name));
+            encoder.field(out, (&name, value.trim_ascii()), keep(&name));
         }
     }
     for (name, value) in list {
         let name = name.as_str().as_bytes();
         if may_be_sent(name) && wants(name) {
-            encoder.field(out, (name, value.as_bytes()), keep(name));
+            // RFC 9113 §8.2.1: there is no white space around a value.
+            encoder.field(out, (name, value.as_bytes().trim_ascii()), keep(name));
         }
     }
 }
@@ -162,7 +163,8 @@ impl<'a, A> Outgoing<'a, A> {
             match frame.into_data() {
                 Ok(data) => {
                     left = left.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-                    let is_last = length.is_some() && left == 0 && body.is_end_stream();
+                    let is_last =
+                        length.is_some() && left == 0 && guarded(|| body.is_end_stream())?;
                     self.send(data, is_last).await?;
                     if is_last {
                         return Ok(());

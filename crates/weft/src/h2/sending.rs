@@ -83,16 +83,22 @@ impl Connection {
         }
     }
 
-    /// Whether there is something that could be sent now.
-    pub(super) fn has_more(&self) -> bool {
-        !self.queue.is_empty() && self.window > 0
+    /// Whether there is something that could be sent now: what has no bytes needs no window.
+    pub(super) fn has_more(&mut self) -> bool {
+        let Connection { queue, streams, window, .. } = self;
+        let needs_none = |id: &u32| streams.get(*id).is_some_and(|it| it.outbox.bytes.is_empty());
+        !queue.is_empty() && (*window > 0 || queue.iter().any(needs_none))
     }
 
     /// Lets the streams have their turns until as much is gathered as is sent at a time.
     pub(super) fn pump(&mut self) {
-        while !self.writer.must_flush()
+        // Those that wait for the connection's window keep none of the others from their turn.
+        let mut turns = self.queue.len();
+        while turns > 0
+            && !self.writer.must_flush()
             && let Some(id) = self.queue.pop_front()
         {
+            turns -= 1;
             let Some(stream) = self.streams.get(id) else { continue };
             stream.is_queued = false;
             let waiting = stream.outbox.bytes.len();
@@ -102,8 +108,8 @@ impl Connection {
                     continue; // It comes back when its window opens.
                 }
                 stream.is_queued = true;
-                self.queue.push_front(id);
-                return;
+                self.queue.push_back(id);
+                continue;
             }
             let piece = stream.outbox.bytes.split_to(waiting.min(room.max(0) as usize));
             let is_last = stream.outbox.bytes.is_empty();
@@ -114,6 +120,7 @@ impl Connection {
             }
             if !is_last {
                 enqueue(&mut self.queue, stream);
+                turns += 1;
             } else {
                 self.sent_all(id);
             }
@@ -132,7 +139,7 @@ impl Connection {
             // It fails if the stream is gone, which was just there.
             let _ = self.send_fields(id, true, |encoder, out| {
                 for (name, value) in &*trailers {
-                    let field = (name.as_str().as_bytes(), value.as_bytes());
+                    let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
                     encoder.field(out, field, Keep::Again);
                 }
             });

@@ -188,7 +188,7 @@ where
                 Input::Ended => return Ok(true),
                 _ if is_stirred => {}
                 Input::Full if is_sent => {}
-                _ if is_sent && self.connection.borrow().has_more() => {}
+                _ if is_sent && self.connection.borrow_mut().has_more() => {}
                 _ if self.turn() => {}
                 _ => return Ok(is_sent && self.is_over()),
             }
@@ -299,9 +299,11 @@ where
 
     /// Begins to answer a request.
     fn begin(&mut self, request: Request, cx: &mut Context<'_>) {
-        if matches!(self.phase, Phase::Opened | Phase::Resting) {
-            self.deadline.clear();
-            self.phase = Phase::Busy;
+        match self.phase {
+            Phase::Opened | Phase::Resting => self.work_in(Phase::Busy),
+            // It was on its way when the client was told.
+            Phase::Left => self.work_in(Phase::Leaving),
+            Phase::Opening | Phase::Busy | Phase::Leaving => {}
         }
         self.requests += 1;
         let future = (self.exchange)(request);
@@ -347,10 +349,18 @@ where
     /// then.
     fn turn(&mut self) -> bool {
         let settings = &self.worker.settings;
-        let is_idle = self.exchanges.is_empty();
+        let mut connection = self.connection.borrow_mut();
+        let is_idle = self.exchanges.is_empty() && !connection.is_held_elsewhere();
+        let is_empty = connection.streams.len() == 0;
+        drop(connection);
         match self.phase {
-            Phase::Left => {}
-            Phase::Leaving if is_idle => self.rest_for(settings.linger_timeout, Phase::Left),
+            // Nothing can be said before the client has said what it speaks.
+            Phase::Left | Phase::Opening => {}
+            Phase::Leaving if is_idle && is_empty => {
+                self.rest_for(settings.linger_timeout, Phase::Left);
+            }
+            // The client has not taken all of what it was answered.
+            Phase::Leaving if is_idle => self.rest_for(settings.stall_timeout, Phase::Left),
             Phase::Leaving => {}
             _ if self.worker.draining() || self.is_announced() => {
                 self.leave();
@@ -360,7 +370,7 @@ where
                 self.connection.borrow_mut().streams.rest();
                 self.rest_for(settings.idle_timeout, Phase::Resting);
             }
-            Phase::Opening | Phase::Opened | Phase::Busy | Phase::Resting => {}
+            Phase::Opened | Phase::Busy | Phase::Resting => {}
         }
         false
     }
@@ -368,6 +378,11 @@ where
     /// Whether the client has said that it leaves, which it was answered.
     fn is_announced(&self) -> bool {
         self.connection.borrow().goodbye != Goodbye::Unsaid
+    }
+
+    fn work_in(&mut self, phase: Phase) {
+        self.deadline.clear();
+        self.phase = phase;
     }
 
     fn rest_for(&mut self, time: Duration, phase: Phase) {
@@ -378,8 +393,7 @@ where
     /// Tells the client that no further request will be answered (RFC 9113 §6.8).
     fn leave(&mut self) {
         self.connection.borrow_mut().announce_goodbye();
-        self.deadline.clear();
-        self.phase = Phase::Leaving;
+        self.work_in(Phase::Leaving);
     }
 
     /// While nothing moves, a connection owns no buffers.

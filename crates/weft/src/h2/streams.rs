@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::pipe::Pipe;
+use super::pipe::{End, Pipe};
 
 /// A request and its response (RFC 9113 §5.1).
 pub(super) struct Stream {
@@ -33,6 +33,15 @@ pub(super) struct Stream {
     pub(super) sent: u64,
     /// The exchange, which waits.
     pub(super) waker: Option<Waker>,
+}
+
+/// Whoever still waits for something of it, in whatever thread, hears of its end.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.end(End::Cut);
+        }
+    }
 }
 
 /// Who has reset a stream.

@@ -107,7 +107,7 @@ impl Encoder {
         keep: Keep,
     ) {
         if keep == Keep::Never {
-            return literal(out, (4, 0), name, value);
+            return literal(out, (4, 0x10), name, value);
         }
         let mark = mark(name, value);
         let is_it = |entry: &Entry| {
