@@ -681,6 +681,39 @@ fn a_slow_application_slows_its_client_down() {
     stop(server);
 }
 
+/// A body that says how much of the request was read, and has no end.
+fn endless(read: usize) -> Response {
+    let mut first = Some(Bytes::from(read.to_string()));
+    Response::body(Body::stream(futures_util::stream::poll_fn(move |_| match first.take() {
+        Some(first) => Poll::Ready(Some(Ok::<_, Error>(first))),
+        None => Poll::Pending,
+    })))
+}
+
+/// Whether they are read or not: what came of bodies leaves room for others, though the responses
+/// to them go on and on.
+#[test]
+fn bodies_that_are_over_give_their_windows_back() {
+    let server = start(async |request: Request| match request.path() {
+        "/unread" => {
+            drop(request.into_body());
+            Ok(endless(0))
+        }
+        _ => Ok::<_, Error>(endless(request.into_body().collect(1 << 24).await?.len())),
+    });
+    for path in ["/read", "/unread"] {
+        let mut client = Raw::connect(&server);
+        client.until("the connection's window", |raw| raw.window(0) == 1 << 20);
+        for _ in 0..8 {
+            let stream = client.post(path);
+            assert!(client.upload(stream, 200_000));
+            client.until("the response", |raw| raw.body_length(stream) > 0);
+        }
+        client.until("the window is open again", |raw| raw.window(0) > 1 << 19);
+    }
+    stop(server);
+}
+
 #[test]
 fn uploads_that_are_not_read_hold_up_no_other() {
     let server = start(slow_reader(&Arc::new(Notify::new())));
@@ -1359,6 +1392,32 @@ fn extended<'a>(protocol: &'a str, path: &'a str) -> Vec<(&'a str, &'a str)> {
     head
 }
 
+/// A tunnel may be taken elsewhere by its handler. Then the connection does not rest.
+#[test]
+fn a_tunnel_that_was_taken_elsewhere_lives_on() {
+    let idle = Duration::from_millis(200);
+    let settings = Settings { idle_timeout: idle, linger_timeout: idle, ..Settings::default() };
+    let server = start_with(settings, async |_: Request| {
+        Response::upgrade("shout", async |connection| {
+            tokio::task::spawn_local(shout(connection));
+        })
+    });
+    let mut client = Raw::connect(&server);
+    let stream = client.request(&extended("shout", "/"), false);
+    let begin = Instant::now();
+    let mut sent = 0;
+    while begin.elapsed() < 10 * idle {
+        client.data(stream, "a", false);
+        sent += 1;
+        client.until("the echo", |raw| raw.body_length(stream) == sent);
+    }
+    assert_eq!(client.goaways, []);
+    client.data(stream, ".", false);
+    client.answer(stream);
+    assert_eq!(client.goodbye().last(), Some(&"NO_ERROR"));
+    stop(server);
+}
+
 #[test]
 fn tunnels_and_other_protocols() {
     let server = start(async |request: Request| match (request.method(), request.path()) {
@@ -1370,6 +1429,9 @@ fn tunnels_and_other_protocols() {
     });
     let mut client = Raw::connect(&server);
     assert_eq!(client.setting(ENABLE_CONNECT_PROTOCOL), Some(1));
+    // RFC 8441 §5: a success would be the tunnel that was asked for.
+    let page = client.request(&extended("shout", "/page"), false);
+    assert_eq!(client.answer(page).status(), 501);
     let tunnel = vec![(":method", "CONNECT"), (":authority", "a:1")];
     for head in [extended("shout", "/shout"), tunnel] {
         let stream = client.request(&head, false);

@@ -449,6 +449,34 @@ mod tests {
         }
     }
 
+    /// Who has nothing to send but the end waits for no window, whoever else does.
+    #[test]
+    fn an_end_needs_no_window() {
+        let mut connection = connection();
+        let wide = [0, 4, 0, 3, 13, 0x40];
+        take(&mut connection, (kind::SETTINGS, 0, 0), &wide).unwrap();
+        for id in [1, 3, 5] {
+            take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
+            connection.send_fields(id, false, |_, _| {}).unwrap();
+        }
+        for id in [1, 3] {
+            connection.send(id, vec![b'x'; 100_000].into(), true).unwrap();
+        }
+        let send_all = |connection: &mut Connection| {
+            while connection.has_more() {
+                connection.has_sent(connection.writer.waiting());
+                connection.writer.out.clear();
+                connection.pump();
+            }
+        };
+        send_all(&mut connection);
+        assert_eq!((connection.window, connection.queue.len()), (0, 2));
+        connection.send(5, Default::default(), true).unwrap();
+        send_all(&mut connection);
+        assert!(!connection.streams.get(5).unwrap().is_outgoing);
+        assert_eq!(connection.queue.len(), 2);
+    }
+
     /// Whatever comes, it is taken or refused, and what is kept stays bounded.
     #[test]
     fn frames_at_random() {

@@ -208,6 +208,8 @@ impl Connection {
             }
             pipe
         });
+        // The bell wakes only who has listened to it since it is there.
+        self.is_stirred |= pipe.is_some();
         self.streams.push(Stream {
             id,
             is_held: true,

@@ -152,7 +152,7 @@ pub(super) fn encode(text: &[u8]) -> Vec<u8> {
         let width = LENGTHS[b as usize] as usize;
         bits += &format!("{:0width$b}", SORTED.codes[place]);
     }
-    while bits.len() % 8 != 0 {
+    while !bits.len().is_multiple_of(8) {
         bits.push('1');
     }
     let byte = |at: usize| u8::from_str_radix(&bits[at..at + 8], 2).unwrap();
