@@ -292,6 +292,7 @@ impl Response {
         Response::success(Fields::default(), Payload::File(Arc::new(file)))
     }
 
+    /// 200 with these fields and this payload.
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
         Response { status: StatusCode::OK, headers, payload, extensions: Extensions::new() }
     }

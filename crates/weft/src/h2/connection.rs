@@ -336,7 +336,7 @@ impl Connection {
         frame::goaway(&mut self.writer.out, self.last, code);
     }
 
-    /// A small body that comes with its head fits here.
+    /// How much of a response's body is on its way.
     pub(super) fn bytes_sent(&mut self, id: u32) -> u64 {
         self.streams.get(id).map_or(0, |stream| stream.sent)
     }
