@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use weft::middleware::CleanPath;
 use weft::tls::Tls;
 use weft::{Application, Bound, Running, Server};
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     let signals = Signals::catch(args.file.is_some() || plan.tls.is_some());
     let signals = signals.map_err(|error| wrong(error.to_string()))?;
     let (predecessor, found) = find_sockets().map_err(wrong)?;
+    make_room_for_descriptors();
     privileges::set_umask(plan.umask);
     let sockets = sockets::open(&plan, found).map_err(|error| wrong(error.to_string()))?;
     let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.identity));
@@ -69,6 +71,17 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     }
     serving.until_its_end(signals);
     Ok(())
+}
+
+/// Lays out the kernel's table of this process's descriptors while there is one thread only:
+/// when it grows later, the worker that opens something waits for all processors, some 10 ms
+/// at every power of two.
+fn make_room_for_descriptors() {
+    const MOST: u64 = 16 << 10;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST);
+    let last = limit.min(MOST).saturating_sub(1);
+    // A descriptor with the highest number, for a moment. Only an advantage.
+    let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
 }
 
 /// The sockets that this process was given, and by which other.

@@ -25,7 +25,8 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// How much is brought from the disk at a time before it is sent.
 const WINDOW_BYTES: u64 = 512 << 10;
 
-/// The kernel reads ahead in such steps, so one byte of each tells of the others.
+/// The kernel reads ahead in such steps or larger ones, in order, so the last byte of each
+/// tells of the others.
 const STRIDE_BYTES: u64 = 128 << 10;
 
 /// Reads what is in memory; `None` if that would wait for the disk. File systems that
@@ -76,11 +77,20 @@ pub(crate) fn at_hand(file: &File, open: &fs::File, most: u64) -> u64 {
 }
 
 fn probe(open: &fs::File, at: u64, length: u64) -> u64 {
+    let is_there = |at| !matches!(read_now(open, &mut [0], at), Ok(None));
     let mut hand = 0;
-    while hand < length && !matches!(read_now(open, &mut [0], at + hand), Ok(None)) {
-        hand += STRIDE_BYTES - (at + hand) % STRIDE_BYTES;
+    if !is_there(at) {
+        return hand;
     }
-    hand.min(length)
+    // The first byte of a step may have arrived when the rest is still on its way.
+    while hand < length {
+        let next = (hand + STRIDE_BYTES - (at + hand) % STRIDE_BYTES).min(length);
+        if !is_there(at + next - 1) {
+            break;
+        }
+        hand = next;
+    }
+    hand
 }
 
 /// Brings what stands at this place into memory, and says how many bytes that are: a good
