@@ -15,11 +15,20 @@ const MAX_KEPT_OUTPUT_BYTES: usize = 64 << 10;
 /// How many idle buffers of each kind are kept; a burst's surplus is freed.
 const MAX_KEPT: usize = 128;
 
-#[derive(Default)]
 pub(crate) struct Buffers {
+    /// What is received is here until it is known how much it is.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
     heads: RefCell<Vec<Head>>,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        let scratch = RefCell::new(vec![0; INPUT_BYTES].into());
+        let (input, output, heads) = Default::default();
+        Buffers { scratch, input, output, heads }
+    }
 }
 
 impl Buffers {

@@ -18,8 +18,9 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proxy_protocol::{self, Preface};
 use crate::request::Shared;
-use crate::send::{Socket, WriteHalf, Writer};
+use crate::send::{WriteHalf, Writer};
 use crate::settings::Settings;
+use crate::socket::Socket;
 use crate::tls::{self, Tls};
 use crate::upgrade::{Upgrade, Upgraded};
 
@@ -162,6 +163,18 @@ impl Reader {
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.half.poll_read(cx, room)
+    }
+
+    /// Reads once what is likely to be little, by way of `scratch`: 0 is the end.
+    pub(crate) fn poll_fill_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let Some(socket) = self.half.socket() else { return self.poll_fill(cx, scratch.len()) };
+        let received = ready!(socket.poll_receive(cx, scratch))?;
+        self.buffer.extend_from_slice(&scratch[..received]);
+        Poll::Ready(Ok(received))
     }
 
     /// Reads once, into at least `room` bytes of space behind what is there. 0 is the end.

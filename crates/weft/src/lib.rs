@@ -50,6 +50,7 @@ mod acceptors; // who accepts from which socket
 mod listen; // sockets that listen, and what is accepted
 mod worker; // one core: clock, buffers, connections
 mod conn; // one connection: transport, input, deadline
+mod socket; // the kernel's sockets: tried first, waited for then
 mod proxy_protocol; // who the client of a proxy is
 mod h1; // the HTTP/1 loop: start reading here
 mod h2; // HTTP/2, onto the same application

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use rustix::net::SendFlags;
-use tokio::io::{AsyncWrite, Interest};
+use tokio::io::AsyncWrite;
 use tokio::net::{tcp, unix};
 
 use crate::conn::Stream;
@@ -22,6 +22,7 @@ use crate::deadline::{Deadline, Pace};
 use crate::disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::response::{File, Source};
+use crate::socket::Socket;
 use crate::tls;
 
 /// The sending direction of a connection.
@@ -277,57 +278,12 @@ async fn progress(
     pace: &mut Pace,
     mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
 ) -> Result<usize> {
-    poll_fn(|cx| {
-        loop {
-            if socket.poll_write_ready(cx)?.is_pending() {
-                return pace.poll_over(deadline, cx).map(|()| Err(too_slow()));
-            }
-            match socket.try_send(&mut call) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Poll::Ready(Err(error.into())),
-                Ok(sent) => {
-                    pace.moved(sent, deadline);
-                    return Poll::Ready(Ok(sent));
-                }
-            }
-        }
+    poll_fn(|cx| match socket.poll_call(cx, &mut call) {
+        Poll::Pending => pace.poll_over(deadline, cx).map(|()| Err(too_slow())),
+        Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
     })
     .await
-}
-
-/// A socket of the kernel's.
-#[derive(Clone, Copy)]
-pub(crate) enum Socket<'a> {
-    Tcp(&'a tokio::net::TcpStream),
-    Unix(&'a tokio::net::UnixStream),
-}
-
-impl Socket<'_> {
-    fn poll_write_ready(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(socket) => socket.poll_write_ready(cx),
-            Socket::Unix(socket) => socket.poll_write_ready(cx),
-        }
-    }
-
-    /// Sends what the socket takes at once. Nobody is woken when it takes more.
-    pub(crate) fn try_write_vectored(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.try_write_vectored(slices),
-            Socket::Unix(socket) => socket.try_write_vectored(slices),
-        }
-    }
-
-    fn try_send(
-        self,
-        call: &mut impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
-    ) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.try_io(Interest::WRITABLE, || Ok(call(socket.as_fd())?)),
-            Socket::Unix(socket) => socket.try_io(Interest::WRITABLE, || Ok(call(socket.as_fd())?)),
-        }
-    }
+    .inspect(|&sent| pace.moved(sent, deadline))
 }
 
 impl WriteHalf {
@@ -382,8 +338,8 @@ impl WriteHalf {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
-            WriteHalf::Unix(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send(cx, bytes),
+            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send(cx, bytes),
             WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Tls(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),

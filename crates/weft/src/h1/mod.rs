@@ -7,9 +7,9 @@
 //! 2. `next_head` reads until the head is whole, and `parse` finds its parts.
 //! 3. `begin` lets `framing` decide what follows the head. A body that is not all here
 //!    yet is put on loan: it takes the connection's reader with it (`incoming`).
-//! 4. The application is called. While it thinks, `poll_attend` looks after the connection:
+//! 4. The application is called. While it thinks, `attend` looks after the connection:
 //!    earlier answers are sent, a 100 too, and a client that goes away is noticed.
-//! 5. `respond` composes the head and gathers it with the payload.
+//! 5. `respond` composes the head and gathers it with the payload; `finish` sends what is large.
 //! 6. Only when no further request is at hand is everything sent, in one write.
 //!    What the application left of the body is read away, and it begins anew.
 
@@ -24,7 +24,7 @@ mod respond;
 mod drain;
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -33,6 +33,7 @@ use http::{Method, Version};
 use self::body::Decoder;
 use self::framing::Length;
 use self::incoming::{Incoming, Loan, News, Returned, Terms};
+use self::respond::Answered;
 use crate::app::Application;
 use crate::body::Body;
 use crate::buffers::INPUT_BYTES;
@@ -171,7 +172,17 @@ impl<A: Application> Busy<'_, A> {
                 Err(error) => Err(error),
             };
             let next = match begun {
-                Ok(request) => self.answer(request).await,
+                Ok(request) => {
+                    let app = &self.worker.app;
+                    let called = match guarded(|| app.call(request)) {
+                        Ok(response) => self.attend(pin!(response)).await,
+                        Err(panicked) => Err(panicked),
+                    };
+                    match self.answer(called) {
+                        Some(answered) => self.finish(answered).await,
+                        None => Fate::Close,
+                    }
+                }
                 Err(error) => self.refuse(&error, head_only),
             };
             if next != Fate::Rest {
@@ -243,11 +254,12 @@ impl<A: Application> Busy<'_, A> {
         Ok(Request::new(head, body, self.conn.shared.clone()))
     }
 
-    /// Answers one request: calls the application and sends its response.
-    async fn answer(&mut self, request: Request) -> Fate {
-        let response = match self.call(request).await {
+    /// Answers one request with what the application has made of it; `None` where nobody is
+    /// left to be answered.
+    fn answer(&mut self, called: Result<Response>) -> Option<Answered> {
+        let response = match called {
             // A detached call has come to its end for nobody.
-            Ok(_) if self.conn.writer.is_closed() => return Fate::Close,
+            Ok(_) if self.conn.writer.is_closed() => return None,
             Ok(response) => {
                 self.send_hints();
                 if let Some(error) = response.error() {
@@ -258,13 +270,13 @@ impl<A: Application> Busy<'_, A> {
             Err(error) => {
                 self.worker.report(&self.conn.shared.peer, &error);
                 if error.kind() == ErrorKind::Disconnected || self.conn.writer.is_closed() {
-                    return Fate::Close;
+                    return None;
                 }
                 self.exchange.keep_alive = false;
                 error.into()
             }
         };
-        self.respond(response).await
+        Some(self.respond(response))
     }
 
     /// The body of a request: its bytes if they are here, otherwise the means to read them.
@@ -292,11 +304,12 @@ impl<A: Application> Busy<'_, A> {
         Body::incoming(Incoming::new(reader, loan, terms))
     }
 
-    /// Calls the application, and looks after the connection while it thinks.
-    async fn call(&mut self, request: Request) -> Result<Response> {
-        let app = &self.worker.app;
-        let mut future = pin!(async move { app.call(request).await });
-        poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+    /// Looks after the connection while the application thinks.
+    async fn attend(
+        &mut self,
+        mut response: Pin<&mut impl Future<Output = Response>>,
+    ) -> Result<Response> {
+        poll_fn(|cx| match guarded(|| response.as_mut().poll(cx)) {
             Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
             Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
             Err(panicked) => Poll::Ready(Err(panicked)),
@@ -391,9 +404,13 @@ impl<A: Application> Busy<'_, A> {
 
     /// Reads once; 0 is the end.
     async fn fill(&mut self) -> Result<usize> {
-        poll_fn(|cx| match self.reader().poll_fill(cx, LEAST_ROOM) {
-            Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+        let worker = self.worker;
+        poll_fn(|cx| {
+            let scratch = &mut worker.buffers.scratch.borrow_mut();
+            match self.reader().poll_fill_by(cx, scratch) {
+                Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
+                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+            }
         })
         .await
     }

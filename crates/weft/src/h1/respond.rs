@@ -24,6 +24,12 @@ use crate::request::Head;
 use crate::response::{File, Part, Parts, Payload, Response};
 use crate::upgrade;
 
+/// A response whose head is gathered, or that cannot be sent.
+pub(super) struct Answered {
+    status: StatusCode,
+    rest: Result<Option<Rest>>,
+}
+
 /// What is left of a response when its head is gathered.
 enum Rest {
     /// Bytes that are gathered too, and so many that they have to go.
@@ -34,13 +40,18 @@ enum Rest {
 }
 
 impl<A: Application> Busy<'_, A> {
-    /// Sends a response, or what takes its place, and prepares the input for the next.
-    pub(super) async fn respond(&mut self, response: Response) -> Fate {
-        let worker = self.worker;
-        let moment = Moment { now: worker.date.now(), boundary: random_boundary };
+    /// Gathers a response, as far as it need not be sent at once.
+    pub(super) fn respond(&mut self, response: Response) -> Answered {
+        let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
         let response = representation::answer(self.exchange.head(), response, &moment);
-        let mut status = response.status;
-        let mut sent = match self.gather_response(response) {
+        Answered { status: response.status, rest: self.gather_response(response) }
+    }
+
+    /// Sends what is left of a response, or what takes its place, and prepares the input for
+    /// the next.
+    pub(super) async fn finish(&mut self, Answered { mut status, rest }: Answered) -> Fate {
+        let worker = self.worker;
+        let mut sent = match rest {
             Ok(None) => Ok(()),
             // Boxed, for what is not done at once is large and rare.
             Ok(Some(rest)) => Box::pin(self.send_rest(rest)).await,

@@ -18,7 +18,7 @@ use tokio::io::ReadBuf;
 
 use super::records::Records;
 use crate::deadline::Stopwatch;
-use crate::send::Socket;
+use crate::socket::Socket;
 use crate::{conn, send};
 
 /// The receiving direction.

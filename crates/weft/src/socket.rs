@@ -1,0 +1,120 @@
+//! A socket of the kernel's: system calls that do not wait, tried before anybody asks whether
+//! it is ready.
+//!
+//! The system calls are made directly: those of the C library are points where a thread can
+//! be cancelled, which costs more than the rest of them.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Socket<'a> {
+    Tcp(&'a TcpStream),
+    Unix(&'a UnixStream),
+}
+
+impl Socket<'_> {
+    /// Receives once; 0 is the end.
+    pub(crate) fn poll_receive(
+        self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Interest::READABLE, |socket| socket.try_receive(room))
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn poll_send(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_call(cx, |fd| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
+    }
+
+    /// Makes a system call that sends.
+    pub(crate) fn poll_call(
+        self,
+        cx: &mut Context<'_>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Interest::WRITABLE, |socket| {
+            socket.try_io(Interest::WRITABLE, || Ok(call(socket.fd())?))
+        })
+    }
+
+    /// Sends what the socket takes at once. Nobody is woken when it takes more.
+    pub(crate) fn try_write_vectored(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_write_vectored(slices),
+            Socket::Unix(socket) => socket.try_write_vectored(slices),
+        }
+    }
+
+    /// Tries until it is done, or the socket is not ready; then its readiness wakes the task.
+    /// Takes of the task's budget, as all of tokio's do, so that no task goes on for ever.
+    fn poll_io(
+        self,
+        cx: &mut Context<'_>,
+        interest: Interest,
+        mut attempt: impl FnMut(Self) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let budget = ready!(coop::poll_proceed(cx));
+        loop {
+            match attempt(self) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    ready!(self.poll_ready(cx, interest))?;
+                }
+                done => {
+                    budget.made_progress();
+                    return Poll::Ready(done);
+                }
+            }
+        }
+    }
+
+    /// A short read has emptied the socket: that is noted as if there was nothing more to
+    /// read, so that no read is tried that must fail.
+    fn try_receive(self, room: &mut [u8]) -> io::Result<usize> {
+        let mut short = None;
+        let received = self.try_io(Interest::READABLE, || {
+            let (received, _) = rustix::net::recv(self.fd(), &mut *room, RecvFlags::empty())?;
+            if received == 0 || received == room.len() {
+                return Ok(received);
+            }
+            short = Some(received);
+            Err(ErrorKind::WouldBlock.into())
+        });
+        short.map_or(received, Ok)
+    }
+
+    fn poll_ready(self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {
+        match (self, interest) {
+            (Socket::Tcp(socket), Interest::READABLE) => socket.poll_read_ready(cx),
+            (Socket::Tcp(socket), _) => socket.poll_write_ready(cx),
+            (Socket::Unix(socket), Interest::READABLE) => socket.poll_read_ready(cx),
+            (Socket::Unix(socket), _) => socket.poll_write_ready(cx),
+        }
+    }
+
+    fn try_io(
+        self,
+        interest: Interest,
+        call: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_io(interest, call),
+            Socket::Unix(socket) => socket.try_io(interest, call),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
