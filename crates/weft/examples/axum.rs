@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use tower_http::services::ServeDir;
 use tower_http::timeout::TimeoutLayer;
 use weft::middleware::Compress;
-use weft::{Application, Directory, Server, Settings, Shutdown};
+use weft::tower::Connection;
+use weft::{Application, Directory, Server, Settings};
 
 #[derive(Deserialize, Serialize)]
 struct Person {
@@ -55,9 +56,9 @@ async fn upload(mut parts: Multipart) -> Result<String, MultipartError> {
 
 /// An event each second, until the client leaves or the server is to stop.
 async fn ticks(
-    Extension(shutdown): Extension<Shutdown>,
+    Extension(connection): Extension<Connection>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let events = stream::unfold((0, shutdown), async |(tick, mut shutdown)| {
+    let events = stream::unfold((0, connection.shutdown()), async |(tick, mut shutdown)| {
         tokio::select! {
             () = shutdown.requested() => None,
             () = tokio::time::sleep(Duration::from_secs(1)) => {

@@ -177,6 +177,28 @@ impl Shutdown {
     }
 }
 
+/// What a request knows of its connection: who is at the other end, and whether the server is
+/// to stop. It rides in the extensions of the requests that a [tower service](crate::tower)
+/// gets.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    /// The peer, if that is somebody else than the connection's.
+    peer: Option<Box<Peer>>,
+}
+
+impl Connection {
+    /// The same as [`Request::peer`].
+    pub fn peer(&self) -> &Peer {
+        self.peer.as_deref().unwrap_or(&self.shared.peer)
+    }
+
+    /// The same as [`Request::shutdown`].
+    pub fn shutdown(&self) -> Shutdown {
+        self.shared.shutdown()
+    }
+}
+
 impl Peer {
     /// The address of the peer; a Unix socket has none.
     pub fn address(&self) -> Option<SocketAddr> {
@@ -189,26 +211,25 @@ impl Request {
         Request { head, body, shared, peer: None, extensions: Extensions::new() }
     }
 
-    /// A request of parts that were another's. Without the word of a server that may stop
-    /// there is none.
+    /// A request of parts that were another's. Without a connection there is nobody at its other
+    /// end, and no server that may stop.
     pub(crate) fn assemble(
         (head, body): (Head, Body),
-        peer: Option<Peer>,
-        shutdown: Option<Shutdown>,
+        connection: Option<Connection>,
         extensions: Extensions,
     ) -> Request {
-        let shared = match shutdown {
-            Some(Shutdown(shared)) => shared,
-            None => Shared::new(Peer::default(), Arc::new(watch::channel(None).1)),
+        let nobody = || {
+            let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
+            Connection { shared, peer: None }
         };
-        Request { head, body, shared, peer: peer.map(Box::new), extensions }
+        let Connection { shared, peer } = connection.unwrap_or_else(nobody);
+        Request { head, body, shared, peer, extensions }
     }
 
     /// Everything that there is of a request, to be given another form.
-    pub(crate) fn dissolve(self) -> (Head, Body, Peer, Shutdown, Extensions) {
+    pub(crate) fn dissolve(self) -> (Head, Body, Connection, Extensions) {
         let Request { head, body, shared, peer, extensions } = self;
-        let peer = peer.map_or_else(|| shared.peer.clone(), |peer| *peer);
-        (head, body, peer, Shutdown(shared), extensions)
+        (head, body, Connection { shared, peer }, extensions)
     }
 
     /// The head, which can be cloned and kept when the request is handed on.

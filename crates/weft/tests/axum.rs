@@ -27,7 +27,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use weft::{Application, Peer, Running, Server, Settings, Shutdown, tower};
+use weft::tower::Connection;
+use weft::{Application, Running, Server, Settings, tower};
 
 fn start(router: Router) -> Running {
     start_with(Settings::default(), tower::app(router))
@@ -193,8 +194,9 @@ fn head_has_the_fields_of_get_and_no_body() {
 
 #[test]
 fn the_peer_is_known() {
-    let who = async |ConnectInfo(a): ConnectInfo<SocketAddr>, Extension(peer): Extension<Peer>| {
-        assert_eq!(peer.address(), Some(a));
+    let who = async |ConnectInfo(a): ConnectInfo<SocketAddr>,
+                     Extension(connection): Extension<Connection>| {
+        assert_eq!(connection.peer().address(), Some(a));
         a.to_string()
     };
     let router = Router::new().route("/", get(who));
@@ -487,8 +489,8 @@ fn a_panic_costs_its_own_connection_only() {
 
 #[test]
 fn a_stream_may_end_itself_when_the_server_stops() {
-    let events = async |Extension(shutdown): Extension<Shutdown>| {
-        Sse::new(stream::unfold(Some(shutdown), async |shutdown| {
+    let events = async |Extension(connection): Extension<Connection>| {
+        Sse::new(stream::unfold(Some(connection.shutdown()), async |shutdown| {
             let mut shutdown = shutdown?;
             shutdown.requested().await;
             Some((Ok::<_, Infallible>(Event::default().data("goodbye")), None))

@@ -174,10 +174,8 @@ impl<A: Application> Busy<'_, A> {
             let next = match begun {
                 Ok(request) => {
                     let app = &self.worker.app;
-                    let called = match guarded(|| app.call(request)) {
-                        Ok(response) => self.attend(pin!(response)).await,
-                        Err(panicked) => Err(panicked),
-                    };
+                    let response = pin!(async move { app.call(request).await });
+                    let called = self.attend(response).await;
                     match self.answer(called) {
                         Some(answered) => self.finish(answered).await,
                         None => Fate::Close,

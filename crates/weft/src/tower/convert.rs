@@ -31,15 +31,14 @@ use crate::upgrade::Carried;
 /// `Malformed` for a target that is no URI to `http`, `HeadTooLarge` for more fields than its
 /// map holds.
 pub(super) fn to_http_request(maps: &Maps, request: Request) -> Result<http::Request<Body>> {
-    let (head, body, peer, shutdown, extensions) = request.dissolve();
+    let (head, body, connection, extensions) = request.dissolve();
     let mut request = http::Request::new(body);
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
     *request.uri_mut() = uri(&head)?;
     *request.headers_mut() = maps.get(head.headers()).map_err(|_| too_many_fields())?;
     *request.extensions_mut() = extensions;
-    request.extensions_mut().insert(peer);
-    request.extensions_mut().insert(shutdown);
+    request.extensions_mut().insert(connection);
     Ok(request)
 }
 
@@ -76,8 +75,8 @@ where
     let (mut parts, body) = request.into_parts();
     let head = head::from_parts(&parts, known)?;
     let body = own(body).unwrap_or_else(Body::from_http_body);
-    let (peer, shutdown) = (parts.extensions.remove(), parts.extensions.remove());
-    let mut request = Request::assemble((head, body), peer, shutdown, parts.extensions);
+    let connection = parts.extensions.remove();
+    let mut request = Request::assemble((head, body), connection, parts.extensions);
     if *request.method() != parts.method {
         request.set_method(parts.method);
     }

@@ -36,6 +36,7 @@ pub use self::service::{AppService, Call, service};
 use crate::app::Application;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::request::Connection;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -45,7 +46,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A tower service as an application.
 ///
 /// The service gets requests whose body is a [`Body`]. Their extensions have what middleware
-/// put there, the [`Peer`](crate::Peer) and the [`Shutdown`](crate::Shutdown).
+/// put there, and the [`Connection`]: its peer, and whether the server is to stop.
 ///
 /// Each request goes to a clone of the service, once that clone is ready; the request waits
 /// until then. An error of the service becomes a 500, is told to the
@@ -53,11 +54,12 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::get};
-/// use weft::{Peer, testing};
+/// use weft::testing;
+/// use weft::tower::Connection;
 ///
 /// let router = Router::new()
 ///     .route("/hello/{name}", get(async |Path(name): Path<String>| format!("Hello, {name}!\n")))
-///     .route("/peer", get(async |Extension(peer): Extension<Peer>| format!("{peer:?}")));
+///     .route("/peer", get(async |Extension(c): Extension<Connection>| format!("{:?}", c.peer())));
 /// testing::get(weft::tower::app(router), "/hello/d%C3%ADas").assert_text("Hello, días!\n");
 /// ```
 pub fn app<S, B>(service: S) -> App<S>
@@ -116,8 +118,8 @@ where
         let make = || {
             let mut request = convert::to_http_request(&self.maps, request)?;
             if let Some(add) = &self.connect_info {
-                let peer = request.extensions().get::<crate::Peer>();
-                if let Some(address) = peer.and_then(crate::Peer::address) {
+                let connection = request.extensions().get::<Connection>();
+                if let Some(address) = connection.and_then(|known| known.peer().address()) {
                     add(address, request.extensions_mut());
                 }
             }
