@@ -165,18 +165,6 @@ impl Reader {
         self.half.poll_read(cx, room)
     }
 
-    /// Reads once what is likely to be little, by way of `scratch`: 0 is the end.
-    pub(crate) fn poll_fill_by(
-        &mut self,
-        cx: &mut Context<'_>,
-        scratch: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        let Some(socket) = self.half.socket() else { return self.poll_fill(cx, scratch.len()) };
-        let received = ready!(socket.poll_receive(cx, scratch))?;
-        self.buffer.extend_from_slice(&scratch[..received]);
-        Poll::Ready(Ok(received))
-    }
-
     /// Reads once, into at least `room` bytes of space behind what is there. 0 is the end.
     ///
     /// It goes through `poll_read`, which notes that a short read has emptied the
@@ -190,6 +178,20 @@ impl Reader {
             self.buffer.reserve(room.max(INPUT_BYTES));
         }
         self.half.poll_fill(cx, &mut self.buffer)
+    }
+
+    /// The same for what is likely to be little: from a socket of the kernel's it is read into
+    /// `scratch`, as far as that goes, and copied.
+    pub(crate) fn poll_fill_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [u8],
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        let Some(socket) = self.half.socket() else { return self.poll_fill(cx, room) };
+        let received = ready!(socket.poll_receive(cx, scratch))?;
+        self.buffer.extend_from_slice(&scratch[..received]);
+        Poll::Ready(Ok(received))
     }
 }
 

@@ -405,7 +405,7 @@ impl<A: Application> Busy<'_, A> {
         let worker = self.worker;
         poll_fn(|cx| {
             let scratch = &mut worker.buffers.scratch.borrow_mut();
-            match self.reader().poll_fill_by(cx, scratch) {
+            match self.reader().poll_fill_by(cx, scratch, LEAST_ROOM) {
                 Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
                 Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
             }
