@@ -74,6 +74,10 @@ fn outcomes(text: &mut String, tables: &[Table]) {
         return;
     }
     say!(text, "## Targets\n");
+    let missed = outcomes.iter().filter(|outcome| !outcome.is_met()).count();
+    if missed > 0 {
+        say!(text, "{missed} of {} are missed; why, says `docs/performance.md`.\n", outcomes.len());
+    }
     say!(
         text,
         "| target | at most | found | lowest – highest | |\n| --- | --- | --- | --- | --- |"

@@ -18,7 +18,14 @@ const AT_MOST: &[(&str, &str, f64)] = &[
     ("file", "nginx", 0.68),
     ("file", "h2o", 0.80),
     ("file", "warp", 0.42),
+    ("file-16k", "nginx", 0.80),
+    ("file-1m", "nginx", 1.00),
     ("churn", "nginx", 1.00),
+    ("proxy", "nginx", 1.00),
+    ("h2-memory", "hyper", 0.90),
+    ("tls-handshake", "nginx", 1.00),
+    ("tls-bulk", "nginx", 1.10),
+    ("axum", "axum", 0.95),
 ];
 
 /// Memory that an idle connection may cost.

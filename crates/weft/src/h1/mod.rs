@@ -173,9 +173,11 @@ impl<A: Application> Busy<'_, A> {
             };
             let next = match begun {
                 Ok(request) => {
-                    let app = &self.worker.app;
-                    let response = pin!(async move { app.call(request).await });
-                    let called = self.attend(response).await;
+                    let called = {
+                        let app = &self.worker.app;
+                        let response = pin!(async move { app.call(request).await });
+                        self.attend(response).await
+                    };
                     match self.answer(called) {
                         Some(answered) => self.finish(answered).await,
                         None => Fate::Close,
