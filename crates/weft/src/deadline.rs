@@ -145,6 +145,14 @@ impl Deadline {
     }
 }
 
+/// The cell stays until the next sweep. A waker in it would keep the memory of the whole task
+/// until then.
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
 /// The minimum rate at which bytes must move: Warp's rule against slow clients, as
 /// a credit of time that waiting uses up and moved bytes earn back.
 #[derive(Clone, Copy, Debug)]
@@ -242,5 +250,22 @@ mod tests {
             let credit = pace.credit_after(Duration::from_millis(waited), bytes);
             assert_eq!(credit, left * 1_000, "{waited} ms, {bytes} bytes");
         }
+    }
+
+    #[test]
+    fn a_deadline_that_is_gone_keeps_nobody_in_memory() {
+        struct Task;
+        impl std::task::Wake for Task {
+            fn wake(self: Arc<Task>) {}
+        }
+        let deadlines = Deadlines::new(&Settings::default());
+        let (deadline, task) = (deadlines.deadline(), Arc::new(Task));
+        deadline.set(Duration::from_secs(60));
+        let waker = task.clone().into();
+        assert!(deadline.poll_over(&Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert_eq!(Arc::strong_count(&task), 2);
+        drop(deadline);
+        assert_eq!(Arc::strong_count(&task), 1);
     }
 }
