@@ -3,6 +3,7 @@
 //! The two directions are separate values, because they part ways: the reader is lent
 //! to the body of a request while the writer stays. Only this file reads.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -185,10 +186,12 @@ impl Reader {
     pub(crate) fn poll_fill_by(
         &mut self,
         cx: &mut Context<'_>,
-        scratch: &mut [u8],
+        scratch: &RefCell<Box<[u8]>>,
         room: usize,
     ) -> Poll<io::Result<usize>> {
         let Some(socket) = self.half.socket() else { return self.poll_fill(cx, room) };
+        // Not borrowed for other streams, whose code may come back to this worker.
+        let scratch = &mut scratch.borrow_mut();
         let received = ready!(socket.poll_receive(cx, scratch))?;
         self.buffer.extend_from_slice(&scratch[..received]);
         Poll::Ready(Ok(received))

@@ -78,10 +78,10 @@ pub(crate) fn at_hand(file: &File, open: &fs::File, most: u64) -> u64 {
 
 fn probe(open: &fs::File, at: u64, length: u64) -> u64 {
     let is_there = |at| !matches!(read_now(open, &mut [0], at), Ok(None));
-    let mut hand = 0;
     if !is_there(at) {
-        return hand;
+        return 0;
     }
+    let mut hand = 0;
     // The first byte of a step may have arrived when the rest is still on its way.
     while hand < length {
         let next = (hand + STRIDE_BYTES - (at + hand) % STRIDE_BYTES).min(length);

