@@ -14,7 +14,7 @@
 
 // What users see.
 mod app; // Application and Middleware, and how plain functions become them
-mod request; // Request, Head, Peer, Shutdown
+mod request; // Request, Head, Connection, Peer, Shutdown
 mod headers; // the header list: slices of one buffer
 pub mod path; // percent-decoding, and a path as its segments
 mod body; // Body: nothing, bytes, or a stream that is pulled

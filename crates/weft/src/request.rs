@@ -37,9 +37,7 @@ use crate::tls::Session;
 pub struct Request {
     head: Head,
     body: Body,
-    shared: Arc<Shared>,
-    /// In place of the connection's, if middleware has said so.
-    peer: Option<Box<Peer>>,
+    connection: Connection,
     extensions: Extensions,
 }
 
@@ -183,7 +181,7 @@ impl Shutdown {
 #[derive(Clone, Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
-    /// The peer, if that is somebody else than the connection's.
+    /// In place of the connection's, if middleware has said so.
     peer: Option<Box<Peer>>,
 }
 
@@ -208,7 +206,8 @@ impl Peer {
 
 impl Request {
     pub(crate) fn new(head: Head, body: Body, shared: Arc<Shared>) -> Request {
-        Request { head, body, shared, peer: None, extensions: Extensions::new() }
+        let connection = Connection { shared, peer: None };
+        Request { head, body, connection, extensions: Extensions::new() }
     }
 
     /// A request of parts that were another's. Without a connection there is nobody at its other
@@ -222,14 +221,13 @@ impl Request {
             let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
             Connection { shared, peer: None }
         };
-        let Connection { shared, peer } = connection.unwrap_or_else(nobody);
-        Request { head, body, shared, peer, extensions }
+        Request { head, body, connection: connection.unwrap_or_else(nobody), extensions }
     }
 
     /// Everything that there is of a request, to be given another form.
     pub(crate) fn dissolve(self) -> (Head, Body, Connection, Extensions) {
-        let Request { head, body, shared, peer, extensions } = self;
-        (head, body, Connection { shared, peer }, extensions)
+        let Request { head, body, connection, extensions } = self;
+        (head, body, connection, extensions)
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
@@ -240,7 +238,7 @@ impl Request {
     /// The other end of the connection, or the client that a proxy asks for, where
     /// [that was said](Request::set_peer).
     pub fn peer(&self) -> &Peer {
-        self.peer.as_deref().unwrap_or(&self.shared.peer)
+        self.connection.peer()
     }
 
     /// Whether the connection is encrypted by TLS. What a proxy in front says of its own
@@ -251,7 +249,7 @@ impl Request {
     /// assert_eq!((request.is_secure(), request.scheme()), (false, "http"));
     /// ```
     pub fn is_secure(&self) -> bool {
-        self.shared.peer.tls.is_some()
+        self.connection.shared.peer.tls.is_some()
     }
 
     /// The scheme of the connection: `https` if it is [encrypted](Request::is_secure),
@@ -262,7 +260,7 @@ impl Request {
 
     /// Tells when the server is to stop.
     pub fn shutdown(&self) -> Shutdown {
-        self.shared.shutdown()
+        self.connection.shutdown()
     }
 
     /// Sends an interim response 103 (RFC 8297) with these values of `Link`, so that the
@@ -282,7 +280,7 @@ impl Request {
     /// ```
     pub fn early_hints<L: AsRef<[u8]>>(&self, links: impl IntoIterator<Item = L>) {
         let links = links.into_iter().map(|link| (LINK, field_value(link.as_ref())));
-        let mut interim = self.shared.interim();
+        let mut interim = self.connection.shared.interim();
         match interim.last_mut() {
             Some(Interim { status: StatusCode::EARLY_HINTS, fields }) => {
                 fields.to_mut().extend(links);
@@ -314,7 +312,7 @@ impl Request {
         let Response { status, headers: fields, .. } = response;
         let is_ours = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
         if status.is_informational() && !is_ours {
-            self.shared.interim().push(Interim { status, fields });
+            self.connection.shared.interim().push(Interim { status, fields });
         }
     }
 
@@ -383,8 +381,8 @@ impl Request {
     /// Sets who the other end is, for whoever sees the request after this: a trusted proxy
     /// has said for whom it asks. What is known of TLS stays that of the connection.
     pub fn set_peer(&mut self, address: SocketAddr) {
-        let tls = self.shared.peer.tls.clone();
-        self.peer = Some(Box::new(Peer { address: Some(address), tls }));
+        let tls = self.connection.shared.peer.tls.clone();
+        self.connection.peer = Some(Box::new(Peer { address: Some(address), tls }));
     }
 
     /// What middleware has to say about the request, by type.
