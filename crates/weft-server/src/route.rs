@@ -76,32 +76,43 @@ struct Route {
     folder: Option<Box<str>>,
 }
 
-impl Application for Router {
-    async fn call(&self, request: Request) -> Response {
+impl Router {
+    /// Answers by the application whose route it is. The routes stay until that is done.
+    pub(crate) fn answer(self: Rc<Router>, mut request: Request) -> impl Future<Output = Response> {
         let found = self.table.find(|| request.host(), request.path());
-        let counts = self.counts.as_ref();
-        let measure = counts.map(|all| all[found.map_or(all.len() - 1, |it| it.0.app)].begin());
-        let response = self.answer(request, found).await;
-        if let Some(measure) = measure {
-            measure.answered(response.status());
+        let counted = found.map_or(self.apps.len(), |(route, _)| route.app);
+        let turn = match found {
+            Some((route, bytes)) => route.enter(&mut request, bytes),
+            None => Err(Response::not_found()),
+        };
+        async move {
+            let measure = self.counts.as_ref().map(|counts| counts[counted].begin());
+            let response = match turn {
+                Ok(app) => self.apps[app].1.call(request).await,
+                Err(response) => response,
+            };
+            if let Some(measure) = measure {
+                measure.answered(response.status());
+            }
+            response
         }
-        response
     }
 }
 
-impl Router {
-    async fn answer(&self, mut request: Request, found: Option<(&Route, usize)>) -> Response {
-        let Some((route, bytes)) = found else { return Response::not_found() };
+impl Route {
+    /// Takes its prefix, of so many bytes, off a request, and says whose it is; or redirects
+    /// a folder's name to its path.
+    fn enter(&self, request: &mut Request, bytes: usize) -> Result<usize, Response> {
         if bytes > 0 {
             if bytes == request.path().len()
-                && let Some(folder) = &route.folder
+                && let Some(folder) = &self.folder
                 && matches!(*request.method(), Method::GET | Method::HEAD)
             {
-                return redirect_to_folder(folder, request.query());
+                return Err(redirect_to_folder(folder, request.query()));
             }
             request.take_prefix(bytes);
         }
-        self.apps[route.app].1.call(request).await
+        Ok(self.app)
     }
 }
 
@@ -287,7 +298,7 @@ mod tests {
 
     fn answer(router: &Rc<Router>, head: &str) -> String {
         let router = router.clone();
-        let app = async move |request: Request| router.call(request).await;
+        let app = async move |request: Request| router.clone().answer(request).await;
         let reply = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
         String::from_utf8(reply.body.to_vec()).unwrap()
     }

@@ -60,9 +60,9 @@ fn router(line: &mut Line, former: Option<&Router>, tally: Option<&Tally>) -> Ro
 }
 
 impl Application for Switch {
-    async fn call(&self, request: Request) -> Response {
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
         // What has begun ends with the routes that it began with.
         let router = self.0.borrow().clone();
-        router.call(request).await
+        router.answer(request)
     }
 }

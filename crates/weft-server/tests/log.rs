@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -388,7 +389,7 @@ fn both_logs_may_go_into_the_same_pipe() {
     let mut server =
         command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().expect("it starts");
     drop(command);
-    until("it listens", || socket.exists());
+    until("it listens", || UnixStream::connect(&socket).is_ok());
     // Nobody reads yet.
     send_much(&socket);
     let pid = rustix::process::Pid::from_child(&server);
@@ -431,7 +432,7 @@ fn who_never_reads_does_not_keep_it_from_ending() {
     command.arg(format!("unix:{}", socket.display())).current_dir(place.0.path());
     let mut server =
         command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().expect("it starts");
-    until("it listens", || socket.exists());
+    until("it listens", || UnixStream::connect(&socket).is_ok());
     send_much(&socket);
     let pid = rustix::process::Pid::from_child(&server);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -678,7 +679,7 @@ fn of_notices_nothing_is_told_where_only_errors_are_wanted() {
     let mut command = weft(["site", "--log-level", "error", "--listen"]);
     command.arg(format!("unix:{}", socket.display())).current_dir(place.0.path());
     let server = Program::start(&mut command);
-    until("it listens", || socket.exists());
+    until("it listens", || UnixStream::connect(&socket).is_ok());
     assert_eq!(stop(server).stderr, "");
 }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::{Either, ready};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -148,8 +149,40 @@ impl Directory {
         Directory { site: Arc::new(Site { root, settings, workshop, lists }), files }
     }
 
+    /// The answer that is known well enough, if there is one.
+    fn answer_at_once(&self, head: &Head) -> Option<Response> {
+        if !is_read(head) {
+            return None;
+        }
+        let place = Place::of(head.path(), self.site.settings.dot_files)?;
+        let Some((Found::File(resource), true)) = self.files.get(place.key()) else { return None };
+        match resource.choose(head.headers()) {
+            Choice::Ready(representation) if resource.is_current() => {
+                Some(representation.respond())
+            }
+            _ => None,
+        }
+    }
+
     /// Answers what needs a look at the file system, or time.
-    async fn answer(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
+    async fn answer(&self, request: Request) -> Response {
+        let head = request.head();
+        if !is_read(head) {
+            let refused = self.refuse(StatusCode::METHOD_NOT_ALLOWED).await;
+            return refused.with_header(ALLOW, "GET, HEAD");
+        }
+        let answer = match Place::of(head.path(), self.site.settings.dot_files) {
+            Some(place) => self.answer_with(head, place).await,
+            None => Err(StatusCode::NOT_FOUND),
+        };
+        match answer {
+            Ok(response) => response,
+            Err(status) => self.refuse(status).await,
+        }
+    }
+
+    /// Answers with what lies at a place.
+    async fn answer_with(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
         match self.find(&place).await? {
             Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
             Found::Folder => {
@@ -280,32 +313,18 @@ impl Directory {
 }
 
 impl Application for Directory {
-    async fn call(&self, request: Request) -> Response {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let refused = Box::pin(self.refuse(StatusCode::METHOD_NOT_ALLOWED)).await;
-            return refused.with_header(ALLOW, "GET, HEAD");
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        // Boxed, for what has to wait is large and rare.
+        match self.answer_at_once(&request) {
+            Some(response) => Either::Left(ready(response)),
+            None => Either::Right(Box::pin(self.answer(request))),
         }
-        let place = Place::of(request.path(), self.site.settings.dot_files);
-        // What is known well enough is answered at once.
-        if let Some(place) = &place
-            && let Some((Found::File(resource), true)) = self.files.get(place.key())
-            && resource.is_current()
-            && let Choice::Ready(representation) = resource.choose(request.headers())
-        {
-            return representation.respond();
-        }
-        Box::pin(async {
-            let answer = match place {
-                Some(place) => self.answer(request.head(), place).await,
-                None => Err(StatusCode::NOT_FOUND),
-            };
-            match answer {
-                Ok(response) => response,
-                Err(status) => self.refuse(status).await,
-            }
-        })
-        .await
     }
+}
+
+/// Whether a request's method is one that files are served to.
+fn is_read(head: &Head) -> bool {
+    matches!(*head.method(), Method::GET | Method::HEAD)
 }
 
 fn errno(error: &io::Error) -> Errno {

@@ -1,5 +1,6 @@
 //! One path where several would mean the same.
 
+use futures_util::future::{Either, ready};
 use http::StatusCode;
 
 use crate::app::{Application, Middleware};
@@ -66,24 +67,33 @@ impl CleanPath {
 }
 
 impl Middleware for CleanPath {
-    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+    fn call(
+        &self,
+        mut request: Request,
+        next: &impl Application,
+    ) -> impl Future<Output = Response> {
+        match self.redirect(&mut request) {
+            Some(redirect) => Either::Left(ready(redirect)),
+            None => Either::Right(next.call(request)),
+        }
+    }
+}
+
+impl CleanPath {
+    /// The redirect to the clean path; none if there is no need, or if the path was changed
+    /// here.
+    fn redirect(&self, request: &mut Request) -> Option<Response> {
         if self.rewrites {
-            if let Some(path) = clean(request.path(), self.final_slash) {
-                request.set_path_and_query(with_query(path, request.query()));
-            }
-            return next.call(request).await;
+            let path = clean(request.path(), self.final_slash)?;
+            request.set_path_and_query(with_query(path, request.query()));
+            return None;
         }
         let (path, query) = match request.sent().split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (request.sent(), None),
         };
-        match clean(path, self.final_slash) {
-            Some(path) => {
-                let location = with_query(path, query);
-                Response::redirect(StatusCode::PERMANENT_REDIRECT, &location)
-            }
-            None => next.call(request).await,
-        }
+        let location = with_query(clean(path, self.final_slash)?, query);
+        Some(Response::redirect(StatusCode::PERMANENT_REDIRECT, &location))
     }
 }
 
@@ -134,17 +144,20 @@ fn clean(path: &str, final_slash: FinalSlash) -> Option<String> {
 
 /// Whether a path, which begins with a slash, surely needs no change: most do not.
 fn is_clean(path: &str, final_slash: FinalSlash) -> bool {
-    let segments = &path[1..];
-    let mut parts = segments.split('/').rev();
-    let last = parts.next().unwrap_or_default();
     let end_is_right = match final_slash {
         FinalSlash::Keep => true,
-        FinalSlash::Add => last.is_empty() || last.contains('.'),
-        FinalSlash::Remove => !last.is_empty() || segments.is_empty(),
+        FinalSlash::Add => {
+            path.rsplit('/').next().is_some_and(|it| it.is_empty() || it.contains('.'))
+        }
+        FinalSlash::Remove => path == "/" || !path.ends_with('/'),
     };
+    // Only what stands behind a slash can be wrong.
     end_is_right
-        && dots(last).is_none()
-        && parts.all(|segment| !segment.is_empty() && dots(segment).is_none())
+        && path.as_bytes().windows(2).enumerate().all(|(at, pair)| match pair {
+            b"//" => false,
+            b"/." | b"/%" => path[at + 1..].split('/').next().and_then(dots).is_none(),
+            _ => true,
+        })
 }
 
 /// A segment that is no name.
