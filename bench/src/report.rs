@@ -80,16 +80,19 @@ fn outcomes(text: &mut String, tables: &[Table]) {
     }
     say!(
         text,
-        "| target | at most | found | lowest – highest | |\n| --- | --- | --- | --- | --- |"
+        "The floor is what a bare epoll loop has in place of Weft, which receives and sends.\n\n\
+        | target | at most | found | lowest – highest | the floor | |\n\
+        | --- | --- | --- | --- | --- | --- |"
     );
     for outcome in outcomes {
         let Ratio { median, low, high } = outcome.found;
+        let floor = outcome.floor.map_or(String::new(), |floor| format!("{floor:.2}"));
         let digits = if median < 100.0 { 2 } else { 0 };
         let (what, target) = (&outcome.what, outcome.target);
         let verdict = if outcome.is_met() { "met" } else { "**missed**" };
         say!(
             text,
-            "| {what} | {target:.digits$} | {median:.digits$} | {low:.digits$} – {high:.digits$} | {verdict} |"
+            "| {what} | {target:.digits$} | {median:.digits$} | {low:.digits$} – {high:.digits$} | {floor} | {verdict} |"
         );
     }
     text.push('\n');

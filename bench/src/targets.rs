@@ -1,4 +1,5 @@
-//! What Weft means to reach: CPU time per request beside that of others in the same run.
+//! What Weft means to reach: CPU time per request beside that of others in the same run; and
+//! what the floor reaches, below which two system calls cannot be made.
 
 use crate::measure::Table;
 use crate::stats::{CONNECTION, CPU, Ratio, median_of, ratio};
@@ -39,7 +40,12 @@ pub struct Outcome {
     pub what: String,
     pub target: f64,
     pub found: Ratio,
+    /// Of a server that does nothing but to receive and to send.
+    pub floor: Option<f64>,
 }
+
+/// That server.
+const FLOOR: &str = "epoll";
 
 impl Outcome {
     pub fn is_met(&self) -> bool {
@@ -58,12 +64,12 @@ pub fn outcomes(tables: &[Table]) -> Vec<Outcome> {
 
 fn cpu(tables: &[Table], &(workload, peer, target): &(&str, &str, f64)) -> Option<Outcome> {
     let table = tables.iter().find(|table| table.workload.name == workload)?;
-    let found = ratio(&table.ours(1)?.rounds, &table.alone(peer)?.rounds, CPU)?;
-    Some(Outcome {
-        what: format!("{}: CPU time, Weft : {peer}", table.workload.title),
-        target,
-        found,
-    })
+    let theirs = &table.alone(peer)?.rounds;
+    let found = ratio(&table.ours(1)?.rounds, theirs, CPU)?;
+    let floor = table.alone(FLOOR).filter(|_| peer != FLOOR);
+    let floor = floor.and_then(|floor| Some(ratio(&floor.rounds, theirs, CPU)?.median));
+    let what = format!("{}: CPU time, Weft : {peer}", table.workload.title);
+    Some(Outcome { what, target, found, floor })
 }
 
 fn idle(tables: &[Table]) -> Option<Outcome> {
@@ -73,13 +79,15 @@ fn idle(tables: &[Table]) -> Option<Outcome> {
     let (low, high) =
         bytes.fold((f64::MAX, f64::MIN), |(low, high), bytes| (low.min(bytes), high.max(bytes)));
     let found = Ratio { median: median_of(rounds, CONNECTION)?, low, high };
-    Some(Outcome { what: "bytes per idle connection".into(), target: IDLE_BYTES, found })
+    let what = "bytes per idle connection".into();
+    Some(Outcome { what, target: IDLE_BYTES, found, floor: None })
 }
 
 fn two_workers(tables: &[Table]) -> Option<Outcome> {
     let table = tables.iter().find(|table| table.workload.name == "two-workers")?;
     let found = ratio(&table.ours(2)?.rounds, &table.ours(1)?.rounds, CPU)?;
-    Some(Outcome { what: "CPU time, two workers : one".into(), target: TWO_WORKERS, found })
+    let what = "CPU time, two workers : one".into();
+    Some(Outcome { what, target: TWO_WORKERS, found, floor: None })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is measured: a request, how often it comes, and who has to answer it.
 
 use crate::experiments;
-use crate::load::{H2load, Load, Wrk};
+use crate::load::{H2load, Handshakes, Load, Wrk};
 
 pub struct Workload {
     pub name: &'static str,
@@ -59,6 +59,9 @@ const MEMORY: &[&str] = &[
 const SERVERS: &[&str] = &["weft-lib", "hyper", "axum", "actix", "ntex", "nginx", "caddy", "warp"];
 
 const FILES: &[&str] = &["weft", "nginx", "h2o", "lighttpd", "caddy", "warp"];
+
+/// And the floor, which has no files, but sends the same bytes.
+const SMALL_FILE: &[&str] = &["weft", "nginx", "h2o", "lighttpd", "caddy", "warp", "epoll"];
 
 /// Programs alone: for what Warp would need further libraries.
 const PROGRAMS: &[&str] = &["weft", "nginx", "h2o", "lighttpd", "caddy"];
@@ -136,8 +139,9 @@ const ALL: &[Workload] = &[
     Workload {
         name: "file",
         title: "A file of 151 bytes",
-        note: "64 connections; asked for by its name, so that nobody has to look for an index.",
-        peers: FILES,
+        note: "64 connections; asked for by its name, so that nobody has to look for an index. The floor \
+               sends the same bytes from memory.",
+        peers: SMALL_FILE,
         ask: http("/index.html"),
         load: wrk(64),
         workers: Workers::One,
@@ -254,7 +258,25 @@ const ALL: &[Workload] = &[
                offer the post-quantum one.",
         peers: PROGRAMS,
         ask: Ask { scheme: Scheme::Https, ..http("/index.html") },
-        load: Load::Handshakes,
+        load: Load::Handshakes(Handshakes::Full),
+        workers: Workers::One,
+    },
+    Workload {
+        name: "tls-resumption",
+        title: "TLS sessions that are resumed",
+        note: "As before, but by TLS 1.2 and with the ticket or the session of the first handshake.",
+        peers: PROGRAMS,
+        ask: Ask { scheme: Scheme::Https, ..http("/index.html") },
+        load: Load::Handshakes(Handshakes::Resumed),
+        workers: Workers::One,
+    },
+    Workload {
+        name: "h2-tls",
+        title: "HTTP/2 over TLS: a file of 16 KiB",
+        note: "16 connections with 8 streams each.",
+        peers: PROGRAMS,
+        ask: Ask { scheme: Scheme::Https, ..http("/16k.bin") },
+        load: Load::H2load(H2load { requests: None, connections: 16, streams: 8 }),
         workers: Workers::One,
     },
     Workload {

@@ -18,6 +18,7 @@ use crate::stats::Sample;
 use crate::workload::{Ask, Scheme};
 
 pub use self::h2load::H2load;
+pub use self::handshakes::Handshakes;
 pub use self::wrk::Wrk;
 
 pub enum Load {
@@ -26,7 +27,7 @@ pub enum Load {
     /// HTTP/2, or a fixed number of requests.
     H2load(H2load),
     /// TLS handshakes, one after another.
-    Handshakes,
+    Handshakes(Handshakes),
     /// The same, while strace counts the server's system calls.
     Strace(Wrk),
     /// Active connections beside some that rest.
@@ -60,7 +61,7 @@ impl Load {
             Load::Wrk(wrk) => run.metered(|| wrk.run(run)),
             Load::Strace(wrk) => strace::run(run, wrk),
             Load::H2load(h2load) => run.metered(|| h2load.run(run)),
-            Load::Handshakes => run.metered(|| handshakes::run(run)),
+            Load::Handshakes(load) => run.metered(|| load.run(run)),
             Load::Idle { idle, active } => idle_beside(run, *idle, active),
             Load::SlowClients { slow, active } => {
                 let attack = clients::SlowClients::start(run.server.port, *slow)?;
@@ -82,8 +83,8 @@ impl Load {
             Load::H2load(load) => {
                 format!("h2load {}", load.words(&ask.url("PORT"), ask, seconds, 1).join(" "))
             }
-            Load::Handshakes => {
-                format!("openssl {}", handshakes::words("127.0.0.1:PORT", seconds).join(" "))
+            Load::Handshakes(load) => {
+                format!("openssl {}", load.words("127.0.0.1:PORT", seconds).join(" "))
             }
         }
     }
