@@ -168,6 +168,16 @@ fn waiting_for_the_disk(id: u32) -> Vec<String> {
 }
 
 #[test]
+fn the_table_of_descriptors_has_its_size_before_there_are_threads() {
+    const DESCRIPTORS: usize = 2_000;
+    let server = serve_with_descriptors(DESCRIPTORS, &repository("site"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("a size");
+    assert!(size.trim().parse::<usize>().unwrap() >= DESCRIPTORS, "{size}");
+    server.stop();
+}
+
+#[test]
 fn the_event_loop_does_not_wait_for_the_disk() {
     const FILES: usize = 400;
     const BYTES: usize = 120_000;

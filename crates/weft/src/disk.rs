@@ -236,6 +236,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_memory_in_part_is_at_hand_up_to_there() {
+        if probe(&cold(), 0, LENGTH) == LENGTH {
+            return println!("SKIPPED: this file system keeps everything in memory");
+        }
+        const FIRST_END: u64 = STRIDE_BYTES - 1;
+        const SECOND_END: u64 = 2 * STRIDE_BYTES - 1;
+        for (brought, start, at_hand) in [
+            (&[][..], 0, 0),
+            // The beginning of a step says nothing of its end.
+            (&[0], 0, 0),
+            (&[0, FIRST_END], 0, STRIDE_BYTES),
+            (&[0, FIRST_END, STRIDE_BYTES], 0, STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 0, 2 * STRIDE_BYTES),
+            (&[0, FIRST_END, SECOND_END], 7, 2 * STRIDE_BYTES - 7),
+            // Nor does its end of what is asked for.
+            (&[FIRST_END], 0, 0),
+        ] {
+            // Another file for each: looking for what is missing begins to bring it.
+            let file = cold();
+            // What is read comes, and nothing ahead of it.
+            rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+            for &at in brought {
+                file.read_exact_at(&mut [0], at).unwrap();
+            }
+            let found = probe(&file, start, LENGTH - start);
+            assert_eq!(found, at_hand, "from {start} on, when {brought:?} were brought");
+        }
+    }
+
+    #[test]
     fn a_file_is_a_body_of_its_length() {
         for (start, length) in [(0, LENGTH), (100, 0), (LENGTH - 1, 1), (5, 3 * 65_536 + 1)] {
             let body = crate::Body::from(File::new(cold(), start, length));
