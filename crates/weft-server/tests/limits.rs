@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Weft, repository, until, weft};
 use rustix::fs::Advice;
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The test and the program that it starts may open as many files as the system lets them.
@@ -253,8 +253,10 @@ fn who_asks_and_leaves_does_not_have_more_compressed_at_a_time() {
 /// A connection from one of the machine's own addresses, so that many count as from
 /// several peers.
 fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
-    let socket =
-        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    // Not for the programs that other tests start meanwhile.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+        .expect("a socket");
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     rustix::net::bind(&socket, &from).expect("the loopback has many addresses");
     rustix::net::connect(&socket, &to).expect("a connection");

@@ -715,9 +715,9 @@ fn a_file_that_becomes_shorter_while_it_is_sent_cuts_the_connection() {
     file.set_len(LONG).unwrap();
     let server = tree.serve();
     let mut client = slow_reader(&server);
-    file.set_len(1 << 20).unwrap();
-    // A second request may stand in line; its answer must not be taken for file.
+    // A second request stands in line; its answer must not be taken for file.
     client.get("/a.txt");
+    file.set_len(1 << 20).unwrap();
     while client.read() > 0 {}
     let came = client.came();
     let head = came.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clients::{Ask, Client, Cut, Reply, Site, Transport, everywhere, until};
-use common::PATIENCE;
 use common::tree::{Tree, pattern};
+use common::{PATIENCE, SHORT, quick};
 use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -158,18 +158,6 @@ where
     let hooks = notes.clone();
     let server = Server::new(app).settings(settings).workers(1).hooks(move || hooks.clone());
     (via.start(server), notes)
-}
-
-/// Short, but longer than a busy machine mostly holds up a client that means well.
-fn quick() -> Settings {
-    let short = Duration::from_millis(500);
-    Settings {
-        head_timeout: short,
-        idle_timeout: short,
-        stall_timeout: short,
-        linger_timeout: short,
-        ..Settings::default()
-    }
 }
 
 // -- responses
@@ -1261,7 +1249,7 @@ fn a_body_that_stalls_fails() {
 fn a_handler_may_take_its_time() {
     everywhere(async |via| {
         let site = via.serve_with(quick(), async |_: Request| {
-            tokio::time::sleep(Duration::from_millis(1200)).await;
+            tokio::time::sleep(3 * SHORT).await;
             Response::text("at last")
         });
         assert_eq!(site.client().await.get("/").await.text(), "at last");

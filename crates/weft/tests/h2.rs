@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::frames::*;
-use common::{Client, PATIENCE, stop, until};
+use common::{Client, PATIENCE, SHORT, quick, stop, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use weft::{
@@ -106,17 +106,6 @@ fn parts(parts: impl IntoIterator<Item = Result<&'static str, ErrorKind>>) -> Bo
             Err(kind) => Err(Error::new(kind, "on purpose")),
         }))
     }))
-}
-
-fn quick() -> Settings {
-    let short = Duration::from_millis(200);
-    Settings {
-        head_timeout: short,
-        idle_timeout: short,
-        stall_timeout: short,
-        linger_timeout: short,
-        ..Settings::default()
-    }
 }
 
 // -- requests
@@ -1278,7 +1267,7 @@ fn clocks_of_a_connection() {
 #[test]
 fn a_handler_may_take_its_time() {
     let server = start_with(quick(), async |_: Request| {
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        tokio::time::sleep(3 * SHORT).await;
         Response::text("at last")
     });
     let mut client = Raw::connect(&server);
@@ -1356,7 +1345,7 @@ fn a_body_that_trickles_is_given_up_and_one_that_flows_is_not() {
         let mut longest = Duration::ZERO;
         let mut client = Raw::connect(&server);
         let stream = client.post("/");
-        for _ in 0..20 {
+        for _ in 0..40 {
             let sent = Instant::now();
             std::thread::sleep(Duration::from_millis(20));
             if client.try_send(frame(DATA, 0, stream, &[b'x'; 300])).is_err() {
@@ -1366,8 +1355,8 @@ fn a_body_that_trickles_is_given_up_and_one_that_flows_is_not() {
         }
         let _ = client.try_send(frame(DATA, END_STREAM, stream, b""));
         let whole = client.outcome(stream) == "200";
-        assert!(whole || longest > quick().stall_timeout / 2, "it was cut while it flowed");
-        whole && begin.elapsed() > quick().stall_timeout
+        assert!(whole || longest > SHORT / 2, "it was cut while it flowed");
+        whole && begin.elapsed() > SHORT
     });
     stop(server);
 }

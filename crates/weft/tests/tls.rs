@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{PATIENCE, Response as Seen, stop, tool, until};
+use common::{PATIENCE, Response as Seen, SHORT, stop, tool, until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -725,7 +725,7 @@ fn a_handshake_has_a_deadline_however_many_bytes_come() {
     let authority = Authority::new("root");
     let identity = authority.sign(&["a.test"]).identity();
     let tls = Tls::new(with_identity(identity)).unwrap();
-    let settings = Settings { head_timeout: Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { head_timeout: SHORT, ..Settings::default() };
     let (server, heard) = serve_with(&tls, settings);
     let name = ServerName::try_from("a.test").unwrap();
     let mut hello = Vec::new();

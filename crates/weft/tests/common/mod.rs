@@ -8,13 +8,27 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use weft::{Bound, Running};
+use weft::{Bound, Running, Settings};
 
 /// The address of the server's first socket.
 pub fn address(server: &Running) -> SocketAddr {
     match &server.addresses()[0] {
         Bound::Tcp(address) => *address,
         other => panic!("{other} is no TCP address"),
+    }
+}
+
+/// Short, but longer than a busy machine mostly holds up a client that means well.
+pub const SHORT: Duration = Duration::from_millis(500);
+
+/// Settings whose clocks of connections are short.
+pub fn quick() -> Settings {
+    Settings {
+        head_timeout: SHORT,
+        idle_timeout: SHORT,
+        stall_timeout: SHORT,
+        linger_timeout: SHORT,
+        ..Settings::default()
     }
 }
 
