@@ -211,16 +211,23 @@ impl<'a> Serving<'a> {
 
     fn end(self, end: End, mut signals: Signals) {
         let Serving { plan, running, status, logs, pid_file, .. } = self;
-        let impatient = logs.clone();
+        let (impatient, hurry) = (logs.clone(), running.hurry());
+        let is_bounded = matches!(end, End::Stop);
         let watch = std::thread::Builder::new().spawn(move || {
-            // Who asks twice does not want to wait; but the logs are written.
+            if !is_bounded {
+                // A first stop gives what is under way the usual time.
+                signals.wait_for_stop(|| impatient.reopen());
+                impatient.release();
+                hurry.finish_within(plan.drain_timeout);
+            }
+            // Who asks for that twice does not want to wait; but the logs are written.
             signals.wait_for_stop(|| impatient.reopen());
             impatient.close(LOG_PATIENCE);
             std::process::exit(1);
         });
         // Without that thread a second signal is not heard; the first is heeded all the same.
         drop(watch);
-        if matches!(end, End::Stop) {
+        if is_bounded {
             // The others may take long, and the logs stay bounded meanwhile.
             logs.release();
         }

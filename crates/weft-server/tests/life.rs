@@ -287,6 +287,23 @@ fn tunnels_outlast_reloads_and_upgrades() {
 // -- upgrades
 
 #[test]
+fn term_bounds_what_a_process_that_was_replaced_waits_for() {
+    let tunnel = format!("\"/tunnel/\" = \">> http://{}/\"\n", echo());
+    let mut site = Site::start(&format!("drain_timeout = \"100ms\"\n{}{tunnel}", saying("one")));
+    let (mut tunnel, mut client) = (site.client(), site.client());
+    tunnel.send("GET /tunnel/ HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert_eq!(tunnel.head()[0], "HTTP/1.1 101 Switching Protocols");
+    client.get("/");
+    site.upgrade();
+    // The successor serves a moment before this process knows.
+    until("it is replaced", || client.get("/").header("connection") == Some("close"));
+    site.server.signal(Signal::TERM);
+    assert!(site.server.status().success(), "{}", site.said());
+    tunnel.assert_closed();
+    assert_eq!(site.get("/"), "one");
+}
+
+#[test]
 fn an_upgrade_that_fails_changes_nothing() {
     let site = Site::start(&saying("one"));
     let first = site.pid();
@@ -481,16 +498,23 @@ fn a_thousand_hosts_are_reloaded_while_others_are_served() {
 
 #[test]
 fn quit_waits_for_what_is_under_way_and_term_only_for_a_while() {
-    for (signal, is_whole) in [(Signal::QUIT, true), (Signal::TERM, false)] {
+    let signals = [Signal::QUIT, Signal::TERM];
+    for (signals, is_whole) in [(&signals[..1], true), (&signals[1..], false), (&signals, false)] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("large"), vec![b'x'; 64 << 20]).unwrap();
-        let server = Weft::serve(folder.path(), &["--no-log", "--drain-timeout", "100ms"]);
+        // The client stands still for longer than that, but is not cut for it.
+        let clocks = ["--no-log", "--drain-timeout", "100ms", "--stall-timeout", "10m"];
+        let server = Weft::serve(folder.path(), &clocks);
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut bytes = vec![0; 1 << 20];
         stream.read_exact(&mut bytes).unwrap();
-        server.signal(signal);
+        let address = server.address();
+        for &signal in signals {
+            server.signal(signal);
+            until("it is heard", || TcpStream::connect(address).is_err());
+        }
         if !is_whole {
             // The client waits longer than the server does.
             let ended = server.end();

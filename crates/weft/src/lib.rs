@@ -88,6 +88,6 @@ pub use log_format::LogFormat;
 pub use proxy_protocol::Network;
 pub use request::{Head, Peer, Request, Shutdown};
 pub use response::{File, Response};
-pub use server::{Running, Server, serve};
+pub use server::{Hurry, Running, Server, serve};
 pub use settings::{Disconnect, Settings};
 pub use upgrade::Upgraded;

@@ -327,6 +327,11 @@ impl Running {
         self.acceptors.sockets()
     }
 
+    /// What shortens the time for which a stop waits, for another thread.
+    pub fn hurry(&self) -> Hurry {
+        Hurry(self.stop.clone())
+    }
+
     /// Stops the server and waits until it has: no connection is accepted any more, those
     /// at rest are closed, those that are busy get their response with `Connection: close`,
     /// and what is not done after `grace` is cut.
@@ -353,6 +358,40 @@ impl Running {
     /// Waits for the server's end, which is never if nobody stops it.
     pub fn wait(self) {
         wait(self.threads);
+    }
+}
+
+/// Shortens the time for which a stop waits; from [`Running::hurry`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use weft::{Request, Response, Server};
+/// # fn main() -> weft::Result<()> {
+/// # let server = Server::new(async |_: Request| Response::text("x")).workers(1);
+/// let running = server.listen("127.0.0.1:0")?.start()?;
+/// let hurry = running.hurry();
+/// let stop = std::thread::spawn(move || running.shutdown(Duration::MAX));
+/// // Somebody has lost patience.
+/// hurry.finish_within(Duration::from_secs(5));
+/// # drop(stop);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hurry(watch::Sender<Option<Drain>>);
+
+impl Hurry {
+    /// Has a stop that is under way close connections at rest at once, and cut what is not done
+    /// within `grace` from now, whatever time it was given before. A server that nobody has
+    /// stopped serves on.
+    pub fn finish_within(&self, grace: Duration) {
+        self.0.send_if_modified(|drain| match drain {
+            Some(drain) => {
+                *drain = Drain { grace, patience: Duration::ZERO };
+                true
+            }
+            None => false,
+        });
     }
 }
 

@@ -133,7 +133,7 @@ impl<A: Application> Worker<A> {
     where
         A: 'static,
     {
-        let stop = self.stop.clone();
+        let mut stop = Stop::clone(&self.stop);
         let mut current = self.keep_clock();
         // Connections keep the limits that they began with.
         let mut former: Vec<Rc<Worker<A>>> = Vec::new();
@@ -152,18 +152,24 @@ impl<A: Application> Worker<A> {
             }
         }
         former.push(current);
-        let drain = stop.borrow().unwrap_or(AT_ONCE);
-        for worker in &former {
-            worker.drain.set(Some(drain));
-            worker.deadlines.wake_all();
-        }
-        let all_closed = async {
+        let mut all_closed = pin!(async {
             for worker in &former {
                 worker.all_closed().await;
             }
-        };
-        // What is still open after that goes with the runtime.
-        let _ = tokio::time::timeout(drain.grace, all_closed).await;
+        });
+        loop {
+            let drain = stop.borrow_and_update().unwrap_or(AT_ONCE);
+            for worker in &former {
+                worker.drain.set(Some(drain));
+                worker.deadlines.wake_all();
+            }
+            tokio::select! {
+                // What is still open after that goes with the runtime.
+                _ = tokio::time::timeout(drain.grace, &mut all_closed) => return,
+                // Somebody is in a hurry.
+                Ok(()) = stop.changed() => {}
+            }
+        }
     }
 
     /// Begins with a connection, in a task of its own.

@@ -865,6 +865,27 @@ fn a_shutdown_ends_when_its_grace_does() {
 }
 
 #[test]
+fn a_stop_ends_sooner_when_somebody_is_in_a_hurry() {
+    let server = start(async |request: Request| match request.path() {
+        "/wait" => pending().await,
+        _ if request.shutdown().is_requested() => Response::text("stops"),
+        _ => Response::text("serves"),
+    });
+    let (hurry, address) = (server.hurry(), common::address(&server));
+    let (mut resting, mut busy) = (Client::connect(&server), Client::connect(&server));
+    busy.get("/wait");
+    hurry.finish_within(Duration::ZERO);
+    resting.get("/");
+    assert_eq!(resting.response().text(), "serves", "nobody has stopped it");
+    let stopping = std::thread::spawn(move || server.retire(Duration::MAX, Duration::MAX));
+    until("nobody listens", || std::net::TcpStream::connect(address).is_err());
+    hurry.finish_within(Duration::from_millis(50));
+    resting.assert_closed();
+    busy.assert_closed();
+    stopping.join().unwrap();
+}
+
+#[test]
 fn workers_may_listen_on_sockets_of_their_own() {
     let settings = Settings { reuse_port: true, ..Settings::default() };
     let server = Server::new(echo).settings(settings).workers(3);
