@@ -184,7 +184,8 @@ impl<A: Application + 'static> Server<A> {
             sockets.add(listener)?;
         }
         sockets.complete()?;
-        let mut running = Running { acceptors: sockets, stop, threads: Vec::new() };
+        let hurry = Hurry { stop, most: Arc::default() };
+        let mut running = Running { acceptors: sockets, hurry, threads: Vec::new() };
         match self.start_threads(&mut running.threads, acceptors, queues, &stopped) {
             Ok(()) => Ok(running),
             Err(error) => {
@@ -281,7 +282,7 @@ impl<A: Application + 'static> Server<A> {
 /// ```
 pub struct Running {
     acceptors: Acceptors,
-    stop: watch::Sender<Option<Drain>>,
+    hurry: Hurry,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -329,7 +330,7 @@ impl Running {
 
     /// What shortens the time for which a stop waits, for another thread.
     pub fn hurry(&self) -> Hurry {
-        Hurry(self.stop.clone())
+        self.hurry.clone()
     }
 
     /// Stops the server and waits until it has: no connection is accepted any more, those
@@ -348,8 +349,11 @@ impl Running {
     }
 
     fn stop(self, drain: Drain) {
-        let Running { acceptors, stop, threads } = self;
-        stop.send_replace(Some(drain));
+        let Running { acceptors, hurry, threads } = self;
+        hurry.stop.send_replace(Some(drain));
+        // Somebody may have been in a hurry before the stop began.
+        let most = *hurry.most.lock().unwrap_or_else(PoisonError::into_inner);
+        most.into_iter().for_each(|grace| hurry.hasten(grace));
         // Workers run for as long as somebody may send them something.
         drop(acceptors);
         wait(threads);
@@ -378,16 +382,25 @@ impl Running {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Hurry(watch::Sender<Option<Drain>>);
+pub struct Hurry {
+    stop: watch::Sender<Option<Drain>>,
+    /// What was said last, also before there was a stop.
+    most: Arc<Mutex<Option<Duration>>>,
+}
 
 impl Hurry {
     /// Has a stop that is under way close connections at rest at once, and cut what is not done
-    /// within `grace` from now, whatever time it was given before. A server that nobody has
-    /// stopped serves on.
+    /// within `grace` from now, or sooner if it was given less. A server that nobody has stopped
+    /// serves on; a stop that comes later waits for no more than `grace` from then on.
     pub fn finish_within(&self, grace: Duration) {
-        self.0.send_if_modified(|drain| match drain {
+        *self.most.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
+        self.hasten(grace);
+    }
+
+    fn hasten(&self, grace: Duration) {
+        self.stop.send_if_modified(|drain| match drain {
             Some(drain) => {
-                *drain = Drain { grace, patience: Duration::ZERO };
+                *drain = Drain { grace: drain.grace.min(grace), patience: Duration::ZERO };
                 true
             }
             None => false,

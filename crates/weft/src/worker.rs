@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use tokio::sync::{Notify, mpsc};
@@ -157,15 +157,19 @@ impl<A: Application> Worker<A> {
                 worker.all_closed().await;
             }
         });
+        let (mut left, mut begun) = (Duration::MAX, Instant::now());
         loop {
             let drain = stop.borrow_and_update().unwrap_or(AT_ONCE);
+            // A stop only becomes shorter.
+            left = left.saturating_sub(begun.elapsed()).min(drain.grace);
+            begun = Instant::now();
             for worker in &former {
                 worker.drain.set(Some(drain));
                 worker.deadlines.wake_all();
             }
             tokio::select! {
                 // What is still open after that goes with the runtime.
-                _ = tokio::time::timeout(drain.grace, &mut all_closed) => return,
+                _ = tokio::time::timeout(left, &mut all_closed) => return,
                 // Somebody is in a hurry.
                 Ok(()) = stop.changed() => {}
             }

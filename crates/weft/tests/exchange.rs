@@ -886,6 +886,24 @@ fn a_stop_ends_sooner_when_somebody_is_in_a_hurry() {
 }
 
 #[test]
+fn a_stop_waits_for_the_shorter_of_what_it_and_somebody_in_a_hurry_say() {
+    const SOON: Duration = Duration::from_millis(50);
+    for (grace, hurry) in [(Duration::MAX, SOON), (SOON, Duration::MAX)] {
+        let alive = Alive::new();
+        let server = start(waits(&alive));
+        let idle = alive.count();
+        let mut client = Client::connect(&server);
+        client.get("/wait");
+        until("the call began", || alive.count() > idle);
+        // Before there is a stop.
+        server.hurry().finish_within(hurry);
+        let stopping = std::thread::spawn(move || server.shutdown(grace));
+        client.assert_closed();
+        stopping.join().unwrap();
+    }
+}
+
+#[test]
 fn workers_may_listen_on_sockets_of_their_own() {
     let settings = Settings { reuse_port: true, ..Settings::default() };
     let server = Server::new(echo).settings(settings).workers(3);
