@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use weft::middleware::CleanPath;
 use weft::tls::Tls;
-use weft::{Application, Bound, Running, Server};
+use weft::{Application, Bound, Hurry, Running, Server};
 
 use crate::args::Args;
 use crate::config::Problem;
@@ -209,27 +209,14 @@ impl<'a> Serving<'a> {
         Ok(sockets)
     }
 
-    fn end(self, end: End, mut signals: Signals) {
+    fn end(self, end: End, signals: Signals) {
         let Serving { plan, running, status, logs, pid_file, .. } = self;
-        let (impatient, hurry) = (logs.clone(), running.hurry());
-        let is_bounded = matches!(end, End::Stop);
-        let watch = std::thread::Builder::new().spawn(move || {
-            if !is_bounded {
-                // A first stop gives what is under way the usual time.
-                signals.wait_for_stop(|| impatient.reopen());
-                impatient.release();
-                hurry.finish_within(plan.drain_timeout);
-            }
-            // Who asks for that twice does not want to wait; but the logs are written.
-            signals.wait_for_stop(|| impatient.reopen());
-            impatient.close(LOG_PATIENCE);
-            std::process::exit(1);
-        });
-        // Without that thread a second signal is not heard; the first is heeded all the same.
-        drop(watch);
-        if is_bounded {
+        if matches!(end, End::Stop) {
             // The others may take long, and the logs stay bounded meanwhile.
             logs.release();
+            heed_stops(signals, logs.clone(), None);
+        } else {
+            heed_stops(signals, logs.clone(), Some((running.hurry(), plan.drain_timeout)));
         }
         match end {
             End::Retire => {
@@ -253,6 +240,24 @@ impl<'a> Serving<'a> {
         }
         logs.close(LOG_PATIENCE);
     }
+}
+
+/// Heeds what the program is told while it ends, in a thread of its own. A first stop gives what
+/// is under way the usual time, unless it has no more than that; another ends the program.
+fn heed_stops(mut signals: Signals, logs: Arc<Logs>, first: Option<(Hurry, Duration)>) {
+    let heed = move || {
+        if let Some((hurry, grace)) = first {
+            signals.wait_for_stop(|| logs.reopen());
+            logs.release();
+            hurry.finish_within(grace);
+        }
+        // Who asks twice does not want to wait; but the logs are written.
+        signals.wait_for_stop(|| logs.reopen());
+        logs.close(LOG_PATIENCE);
+        std::process::exit(1);
+    };
+    // Without that thread no signal is heard any more, and the program ends all the same.
+    drop(std::thread::Builder::new().spawn(heed));
 }
 
 /// What is served: the folder if it is one, else how many routes there are.
