@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::{Either, ready};
 use serde::Serialize;
 use weft::path::decode;
-use weft::{Application, Method, Request, Response, StatusCode};
+use weft::{Method, Request, Response, StatusCode};
 
 use crate::apps::{App, escape};
 use crate::status::{RouteCounts, Tally};
@@ -81,20 +82,26 @@ impl Router {
     pub(crate) fn answer(self: Rc<Router>, mut request: Request) -> impl Future<Output = Response> {
         let found = self.table.find(|| request.host(), request.path());
         let counted = found.map_or(self.apps.len(), |(route, _)| route.app);
+        let measure = self.counts.as_ref().map(|counts| counts[counted].begin());
         let turn = match found {
             Some((route, bytes)) => route.enter(&mut request, bytes),
             None => Err(Response::not_found()),
         };
-        async move {
-            let measure = self.counts.as_ref().map(|counts| counts[counted].begin());
-            let response = match turn {
-                Ok(app) => self.apps[app].1.call(request).await,
-                Err(response) => response,
-            };
+        let (app, at_hand) = match turn {
+            Ok(app) => (app, self.apps[app].1.at_hand(&request)),
+            Err(response) => (0, Some(response)),
+        };
+        let measured = |response: Response| {
             if let Some(measure) = measure {
                 measure.answered(response.status());
             }
             response
+        };
+        match at_hand {
+            Some(response) => Either::Left(ready(measured(response))),
+            None => {
+                Either::Right(async move { measured(self.apps[app].1.wait_for(request).await) })
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A worker's pool of buffers and heads: a connection has them only while it is busy.
+//! A worker's pool of buffers and desks: a connection has them only while it is busy.
 
 use std::cell::RefCell;
 
 use bytes::BytesMut;
 
+use crate::h1::parse;
 use crate::request::Head;
 
 /// The room for one read of a head. Most requests with their cookies fit.
@@ -20,14 +21,24 @@ pub(crate) struct Buffers {
     pub(crate) scratch: RefCell<Box<[u8]>>,
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
-    heads: RefCell<Vec<Head>>,
+    desks: RefCell<Vec<Box<Desk>>>,
+}
+
+/// Where the heads of a connection's requests are read and kept, one after the other. Large,
+/// and the same memory for many requests.
+#[derive(Default)]
+pub(crate) struct Desk {
+    /// The head that is being read.
+    pub(crate) parsed: parse::Head,
+    /// The current request's, or the last one's, unless an application keeps it.
+    pub(crate) head: Head,
 }
 
 impl Default for Buffers {
     fn default() -> Buffers {
         let scratch = RefCell::new(vec![0; INPUT_BYTES].into());
-        let (input, output, heads) = Default::default();
-        Buffers { scratch, input, output, heads }
+        let (input, output, desks) = Default::default();
+        Buffers { scratch, input, output, desks }
     }
 }
 
@@ -58,15 +69,15 @@ impl Buffers {
         }
     }
 
-    pub(crate) fn take_head(&self) -> Head {
-        self.heads.borrow_mut().pop().unwrap_or_default()
+    pub(crate) fn take_desk(&self) -> Box<Desk> {
+        self.desks.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a head for its memory, unless somebody still holds it.
-    pub(crate) fn give_head(&self, mut head: Head) {
-        let mut kept = self.heads.borrow_mut();
-        if kept.len() < MAX_KEPT && head.forget() {
-            kept.push(head);
+    /// Keeps a desk, unless somebody still holds its head.
+    pub(crate) fn give_desk(&self, mut desk: Box<Desk>) {
+        let mut kept = self.desks.borrow_mut();
+        if kept.len() < MAX_KEPT && desk.head.forget() {
+            kept.push(desk);
         }
     }
 }

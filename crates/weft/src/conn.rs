@@ -14,7 +14,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
-use crate::buffers::INPUT_BYTES;
+use crate::buffers::{Buffers, INPUT_BYTES};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proxy_protocol::{self, Preface};
@@ -151,10 +151,28 @@ pub(crate) enum ReadHalf {
 }
 
 impl Reader {
-    /// Ready when there is something to read. Needs no buffer: this is how an idle
-    /// connection waits.
+    /// Ready when there is something to read, as far as that can be known.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_readable(cx)
+    }
+
+    /// This is how an idle connection waits: without a buffer. Whether there is something to
+    /// read; what comes from a socket of the kernel's is read at once, and has a buffer then.
+    pub(crate) fn poll_first(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<bool>> {
+        let Some(socket) = self.half.socket() else {
+            return self.half.poll_readable(cx).map_ok(|()| true);
+        };
+        let scratch = &mut buffers.scratch.borrow_mut();
+        let received = ready!(socket.poll_receive(cx, scratch))?;
+        if received > 0 {
+            self.buffer = buffers.take_input();
+            self.buffer.extend_from_slice(&scratch[..received]);
+        }
+        Poll::Ready(Ok(received > 0))
     }
 
     /// Reads past the buffer.

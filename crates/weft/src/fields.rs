@@ -104,6 +104,12 @@ impl Fields {
         }
     }
 
+    /// Whether nothing is said of the connection, or of the message's length: what is laid
+    /// out leaves that to the engine.
+    pub(crate) fn are_laid_out(&self) -> bool {
+        matches!(self, Fields::Common(_) | Fields::Kept(_))
+    }
+
     /// The value of the first field of that name for whose value it is true.
     pub(crate) fn find<'a>(
         &'a self,

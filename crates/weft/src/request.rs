@@ -49,10 +49,14 @@ pub struct Head(Arc<Parts>);
 struct Parts {
     method: Method,
     target: Span,
-    /// The part of the target that names something on this server: path and query.
-    local: Span,
+    /// The part of the target that names something on this server: path and query. A copy,
+    /// for the bytes of the head are no text, and would have to be checked whenever it is
+    /// asked for.
+    sent: String,
     /// What stands in place of that, if middleware has said so.
     rewritten: Option<Box<str>>,
+    /// Where the path ends in what stands, and the query begins.
+    path_end: usize,
     /// How many bytes of it are taken away: the prefix that the application is mounted under.
     mount: usize,
     authority: Option<Span>,
@@ -351,6 +355,7 @@ impl Request {
             mount => [mount, &*local].concat().into(),
         };
         let parts = Arc::make_mut(&mut self.head.0);
+        parts.path_end = path_end(&whole);
         parts.rewritten = Some(whole);
         parts.decoded = OnceLock::new();
     }
@@ -420,8 +425,10 @@ impl Head {
         (authority, local): (Option<Span>, Span),
         headers: Headers,
     ) -> Head {
-        let parts =
-            Parts { method, target, local, authority, version, headers, ..Parts::default() };
+        let sent = as_text(local.of(headers.text())).to_owned();
+        let path_end = path_end(&sent);
+        let rest = Parts::default();
+        let parts = Parts { method, target, sent, path_end, authority, version, headers, ..rest };
         Head(Arc::new(parts))
     }
 
@@ -437,7 +444,10 @@ impl Head {
         std::mem::swap(&mut parts.method, &mut parsed.method);
         parts.version = parsed.version;
         parts.target = parsed.target;
-        (parts.authority, parts.local) = (authority, local);
+        parts.authority = authority;
+        parts.sent.clear();
+        parts.sent.push_str(as_text(local.of(&text)));
+        parts.path_end = path_end(&parts.sent);
         parts.headers.replace(text, &mut parsed.fields);
         parts.rewritten = None;
         parts.mount = 0;
@@ -447,8 +457,12 @@ impl Head {
     /// Lets go of the text, which is a part of what was read. `false` if somebody else has
     /// kept the head, and with it the text.
     pub(crate) fn forget(&mut self) -> bool {
-        let parts = Arc::get_mut(&mut self.0);
-        parts.map(|parts| parts.headers.clear()).is_some()
+        let Some(parts) = Arc::get_mut(&mut self.0) else { return false };
+        parts.headers.clear();
+        if parts.sent.capacity() > MAX_KEPT_TARGET_BYTES {
+            parts.sent = String::new();
+        }
+        true
     }
 
     fn own(&mut self) -> &mut Parts {
@@ -487,10 +501,7 @@ impl Head {
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
     /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
-        let local = self.local();
-        // Byte by byte: paths are short, and asked for often.
-        let end = local.bytes().position(|b| b == b'?');
-        match &local[..end.unwrap_or(local.len())] {
+        match &self.whole()[self.0.mount..self.0.path_end] {
             "" if self.0.method != Method::CONNECT => "/",
             path => path,
         }
@@ -505,7 +516,7 @@ impl Head {
 
     /// What follows the `?` of the target, not decoded.
     pub fn query(&self) -> Option<&str> {
-        self.local().split_once('?').map(|(_, query)| query)
+        self.whole().get(self.0.path_end + 1..)
     }
 
     /// The segments of the path, each percent-decoded, so that routing can be a
@@ -556,18 +567,29 @@ impl Head {
 
     /// The mount, path and query.
     fn whole(&self) -> &str {
-        self.0.rewritten.as_deref().unwrap_or_else(|| self.sent())
+        self.0.rewritten.as_deref().unwrap_or(&self.0.sent)
     }
 
     /// Path and query as the client sent them, whatever middleware has made of them.
     pub(crate) fn sent(&self) -> &str {
-        self.text(self.0.local)
+        &self.0.sent
     }
 
     fn text(&self, span: Span) -> &str {
-        let bytes = span.of(self.0.headers.text());
-        std::str::from_utf8(bytes).expect("framing refuses a target that is no UTF-8")
+        as_text(span.of(self.0.headers.text()))
     }
+}
+
+/// A head that waits for its next request keeps no more room than this for a target.
+const MAX_KEPT_TARGET_BYTES: usize = 1 << 10;
+
+fn as_text(target: &[u8]) -> &str {
+    std::str::from_utf8(target).expect("framing refuses a target that is no UTF-8")
+}
+
+/// Where the path ends in path and query. Byte by byte, for paths are short.
+fn path_end(local: &str) -> usize {
+    local.bytes().position(|b| b == b'?').unwrap_or(local.len())
 }
 
 /// An authority without its port and a final dot.

@@ -246,11 +246,21 @@ impl File {
     /// The bytes, if they are in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
-            Source::Memory(bytes) => {
-                Some(bytes.slice(self.start as usize..(self.start + self.length) as usize))
-            }
+            Source::Memory(bytes) => Some(bytes.slice(self.place())),
             Source::Open(_) => None,
         }
+    }
+
+    /// The same, to be copied.
+    pub(crate) fn contents(&self) -> Option<&[u8]> {
+        match &self.source {
+            Source::Memory(bytes) => Some(&bytes[self.place()]),
+            Source::Open(_) => None,
+        }
+    }
+
+    fn place(&self) -> Range<usize> {
+        self.start as usize..(self.start + self.length) as usize
     }
 
     /// The same file, whose bytes are these.
@@ -486,11 +496,14 @@ impl Response {
     /// Whether the application wants this response to be the connection's last.
     pub(crate) fn wants_close(&self) -> bool {
         let says_so = |value: &[u8]| members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
-        self.headers.find(&CONNECTION, says_so).is_some()
+        !self.headers.are_laid_out() && self.headers.find(&CONNECTION, says_so).is_some()
     }
 
     /// The `Content-Length` that the application set itself; `Err` if it is none.
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
+        if self.headers.are_laid_out() {
+            return None;
+        }
         let value = self.headers.find(&CONTENT_LENGTH, |_| true)?;
         Some(content_length(value).ok_or(()))
     }

@@ -84,12 +84,19 @@ impl Writer {
 
     /// Gathers bytes of a body. What is large must be flushed before anything follows.
     pub(crate) fn push(&mut self, bytes: Bytes) {
-        debug_assert!(self.large.is_empty());
-        if bytes.len() < LARGE_BYTES {
-            self.out.extend_from_slice(&bytes);
-        } else {
+        if !self.copy(&bytes) {
             self.large = bytes;
         }
+    }
+
+    /// Gathers bytes of a body by copying them, unless they are too large for that.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> bool {
+        debug_assert!(self.large.is_empty());
+        let is_small = bytes.len() < LARGE_BYTES;
+        if is_small {
+            self.out.extend_from_slice(bytes);
+        }
+        is_small
     }
 
     async fn flush(&mut self, deadline: &Deadline, pace: &mut Pace) -> Result<()> {

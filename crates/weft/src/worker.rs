@@ -235,8 +235,10 @@ impl<A: Application> Worker<A> {
             return Box::pin(h2::serve(conn, self)).await;
         }
         while self.has_input(conn).await {
-            // A connection at rest is only this loop: the state of a busy one is boxed.
-            match Box::pin(h1::serve(conn, self)).await {
+            // A connection at rest is only this loop: the state of a busy one is boxed, and made
+            // in its box, for it is large.
+            let busy = Box::new_uninit();
+            match Box::into_pin(Box::write(busy, h1::serve(conn, self))).await {
                 Fate::Rest => conn.deadline.set(self.settings.idle_timeout),
                 Fate::Close | Fate::Linger => break,
                 // Boxed, so that it takes no room in connections that are never handed over.
@@ -272,8 +274,8 @@ impl<A: Application> Worker<A> {
             if !reader.buffer.is_empty() {
                 return Poll::Ready(true); // It came with a proxy's preface.
             }
-            if let Poll::Ready(ready) = reader.poll_readable(cx) {
-                return Poll::Ready(ready.is_ok());
+            if let Poll::Ready(has_input) = reader.poll_first(cx, &self.buffers) {
+                return Poll::Ready(has_input.unwrap_or(false));
             }
             if let Some(drain) = self.drain.get() {
                 // A client that has just connected is about to ask: it may, but soon.

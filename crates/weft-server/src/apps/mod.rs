@@ -5,6 +5,7 @@ pub(crate) mod proxy; // upstreams
 mod redirect; // another place
 mod respond; // a text
 
+use futures_util::future::{LocalBoxFuture, ready};
 use weft::{Application, Directory, Request, Response};
 
 pub(crate) use cgi::Cgi;
@@ -23,16 +24,26 @@ pub(crate) enum App {
     Respond(Respond),
 }
 
-impl Application for App {
-    async fn call(&self, request: Request) -> Response {
-        // What waits for others is large, and boxed: otherwise each request for a file would
-        // take as much.
+impl App {
+    /// The answer, if it is at hand: without a wait, and without a future.
+    pub(crate) fn at_hand(&self, request: &Request) -> Option<Response> {
         match self {
-            App::Cgi(cgi) => Box::pin(cgi.call(request)).await,
-            App::Files(directory) => directory.call(request).await,
-            App::Proxy(proxy) => Box::pin(proxy.call(request)).await,
-            App::Redirect(redirect) => redirect.answer(&request),
-            App::Respond(respond) => respond.answer(),
+            App::Files(directory) => directory.at_hand(request),
+            App::Redirect(redirect) => Some(redirect.answer(request)),
+            App::Respond(respond) => Some(respond.answer()),
+            App::Cgi(_) | App::Proxy(_) => None,
+        }
+    }
+
+    /// The answer that has to be waited for. Boxed, for it is large: otherwise each request
+    /// for a file would take as much.
+    pub(crate) fn wait_for<'a>(&'a self, request: Request) -> LocalBoxFuture<'a, Response> {
+        match self {
+            App::Files(directory) => Box::pin(directory.call(request)),
+            App::Cgi(cgi) => Box::pin(cgi.call(request)),
+            App::Proxy(proxy) => Box::pin(proxy.call(request)),
+            App::Redirect(redirect) => Box::pin(ready(redirect.answer(&request))),
+            App::Respond(respond) => Box::pin(ready(respond.answer())),
         }
     }
 }

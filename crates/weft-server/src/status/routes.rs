@@ -22,27 +22,27 @@ pub(crate) struct RouteCounts {
 
 impl RouteCounts {
     /// Counts a request from now on.
-    pub(crate) fn begin(&self) -> Measure<'_> {
+    pub(crate) fn begin(self: &Arc<RouteCounts>) -> Measure {
         self.begun.add(1);
-        Measure { counts: self, start: Instant::now(), status: None }
+        Measure { counts: self.clone(), start: Instant::now(), status: None }
     }
 }
 
 /// A request that is being answered.
-pub(crate) struct Measure<'a> {
-    counts: &'a RouteCounts,
+pub(crate) struct Measure {
+    counts: Arc<RouteCounts>,
     start: Instant,
     status: Option<StatusCode>,
 }
 
-impl Measure<'_> {
+impl Measure {
     pub(crate) fn answered(mut self, status: StatusCode) {
         self.status = Some(status);
     }
 }
 
 /// However it ends: a client may leave before there is an answer.
-impl Drop for Measure<'_> {
+impl Drop for Measure {
     fn drop(&mut self) {
         self.counts.durations.observe(self.start.elapsed());
         self.counts.outcomes.add(self.status);

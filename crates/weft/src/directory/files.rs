@@ -22,7 +22,9 @@ pub(super) struct Files(Arc<Mutex<Shelf>>);
 
 #[derive(Debug)]
 struct Shelf {
-    entries: HashMap<Box<[u8]>, Entry>,
+    /// Anybody can ask for names that collide, but they are so few that it would not matter:
+    /// hashing is to be quick.
+    entries: HashMap<Box<[u8]>, Entry, foldhash::quality::RandomState>,
     limits: Limits,
     /// What the entries hold in all.
     bytes: usize,
@@ -65,7 +67,7 @@ impl Files {
             unused: settings.unused,
         };
         Files(Arc::new(Mutex::new(Shelf {
-            entries: HashMap::new(),
+            entries: HashMap::default(),
             limits,
             bytes: 0,
             descriptors: 0,
@@ -81,11 +83,16 @@ impl Files {
 
     /// What is known of a place, and whether it may be believed without another look.
     pub(super) fn get(&self, key: &[u8]) -> Option<(Found, bool)> {
+        self.with(key, |found, is_fresh| (found.clone(), is_fresh))
+    }
+
+    /// The same, for who only looks at it.
+    pub(super) fn with<T>(&self, key: &[u8], look: impl FnOnce(&Found, bool) -> T) -> Option<T> {
         let mut shelf = self.shelf();
         let trust = shelf.limits.trust;
         let entry = shelf.entries.get_mut(key)?;
         entry.used = Stopwatch::start();
-        Some((entry.found.clone(), entry.used.since(entry.checked) < trust))
+        Some(look(&entry.found, entry.used.since(entry.checked) < trust))
     }
 
     /// Keeps what was found at a place just now, if there is room.

@@ -149,19 +149,36 @@ impl Directory {
         Directory { site: Arc::new(Site { root, settings, workshop, lists }), files }
     }
 
-    /// The answer that is known well enough, if there is one.
-    fn answer_at_once(&self, head: &Head) -> Option<Response> {
+    /// The answer, if it is at hand: what [`call`](Application::call) gives without a look at
+    /// the file system, and without a wait. Most requests for a file that is asked for often
+    /// are answered so, without a future.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # std::fs::write(folder.path().join("a.txt"), "A\n")?;
+    /// let files = weft::Directory::open(folder.path())?;
+    /// let request = weft::testing::request("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// assert!(files.at_hand(&request).is_none());
+    /// weft::testing::get(|request| files.call(request), "/a.txt").assert_text("A\n");
+    /// assert!(files.at_hand(&request).is_some());
+    /// # use weft::Application;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_hand(&self, head: &Head) -> Option<Response> {
         if !is_read(head) {
             return None;
         }
         let place = Place::of(head.path(), self.site.settings.dot_files)?;
-        let Some((Found::File(resource), true)) = self.files.get(place.key()) else { return None };
-        match resource.choose(head.headers()) {
-            Choice::Ready(representation) if resource.is_current() => {
-                Some(representation.respond())
-            }
+        let look = |found: &Found, is_fresh| match found {
+            Found::File(resource) if is_fresh => match resource.choose(head.headers()) {
+                Choice::Ready(it) if resource.is_current() => Some(it.respond()),
+                _ => None,
+            },
             _ => None,
-        }
+        };
+        self.files.with(place.key(), look)?
     }
 
     /// Answers what needs a look at the file system, or time.
@@ -315,7 +332,7 @@ impl Directory {
 impl Application for Directory {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         // Boxed, for what has to wait is large and rare.
-        match self.answer_at_once(&request) {
+        match self.at_hand(&request) {
             Some(response) => Either::Left(ready(response)),
             None => Either::Right(Box::pin(self.answer(request))),
         }

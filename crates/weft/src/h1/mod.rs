@@ -36,12 +36,12 @@ use self::incoming::{Incoming, Loan, News, Returned, Terms};
 use self::respond::Answered;
 use crate::app::Application;
 use crate::body::Body;
-use crate::buffers::INPUT_BYTES;
+use crate::buffers::{Desk, INPUT_BYTES};
 use crate::conn::{Connection, Reader};
 use crate::deadline::{Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::guarded;
-use crate::request::{Head, Interim, Request};
+use crate::request::{Interim, Request};
 use crate::response::Response;
 use crate::settings::Disconnect;
 use crate::worker::Worker;
@@ -67,9 +67,10 @@ const TURN: u32 = 64;
 
 /// Serves a connection that has something to read, until it is drained.
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> Fate {
+    let mut desk = worker.buffers.take_desk();
     let mut busy = Busy {
         pace: Pace::new(&worker.settings),
-        head: parse::Head::new(),
+        desk: &mut desk,
         input: Input::Clear,
         exchange: Exchange::default(),
         conn,
@@ -91,6 +92,8 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
         busy.conn.writer.cut();
     }
     busy.give_buffers(next);
+    drop(busy);
+    worker.buffers.give_desk(desk);
     next
 }
 
@@ -100,8 +103,7 @@ struct Busy<'a, A> {
     worker: &'a Worker<A>,
     /// The rate at which the peer takes what we send.
     pace: Pace,
-    /// The head that is being read. It stays here, for it is large.
-    head: parse::Head,
+    desk: &'a mut Desk,
     input: Input,
     exchange: Exchange,
 }
@@ -132,8 +134,6 @@ enum Input {
 /// The current request and its response, or the last.
 #[derive(Default)]
 struct Exchange {
-    /// Its memory serves one request after the other, unless an application keeps it.
-    head: Option<Head>,
     /// Whether the client knows interim responses.
     interim: bool,
     /// Whether the client was to be told to send its body, and was not.
@@ -148,12 +148,6 @@ struct Exchange {
     watch: Option<Stopwatch>,
 }
 
-impl Exchange {
-    fn head(&self) -> &Head {
-        self.head.as_ref().expect("there is a response to a request only")
-    }
-}
-
 impl<A: Application> Busy<'_, A> {
     /// Answers what the connection brings, until it has nothing more.
     async fn burst(&mut self) -> Fate {
@@ -164,7 +158,7 @@ impl<A: Application> Busy<'_, A> {
             let mut head_only = false;
             let begun = match self.next_head().await {
                 Ok(Some(length)) => {
-                    head_only = self.head.method == Method::HEAD;
+                    head_only = self.desk.parsed.method == Method::HEAD;
                     self.begin(length)
                 }
                 Ok(None) => return Fate::Rest,
@@ -173,10 +167,10 @@ impl<A: Application> Busy<'_, A> {
             };
             let next = match begun {
                 Ok(request) => {
-                    let called = {
-                        let app = &self.worker.app;
-                        let response = pin!(async move { app.call(request).await });
-                        self.attend(response).await
+                    let app = &self.worker.app;
+                    let called = match guarded(|| app.call(request)) {
+                        Ok(response) => self.attend(pin!(response)).await,
+                        Err(panicked) => Err(panicked),
                     };
                     match self.answer(called) {
                         Some(answered) => self.finish(answered).await,
@@ -198,7 +192,7 @@ impl<A: Application> Busy<'_, A> {
     /// Reads the next head, and its length, as far as needed; `None` when the input is drained
     /// and all that was gathered is sent.
     async fn next_head(&mut self) -> Result<Option<usize>> {
-        self.head.clear();
+        self.desk.parsed.clear();
         // The clock of the first head has run since the connection was accepted.
         let mut timed = self.conn.requests == 0;
         loop {
@@ -206,14 +200,14 @@ impl<A: Application> Busy<'_, A> {
                 unreachable!("no body has the reader between requests")
             };
             let drained = reader.buffer.is_empty();
-            if !drained && let Some(length) = self.head.read(&reader.buffer, &self.worker.limits)? {
+            if !drained
+                && let Some(length) = self.desk.parsed.read(&reader.buffer, &self.worker.limits)?
+            {
                 deadline.clear();
                 return Ok(Some(length));
             }
             // It would keep the input from being used again.
-            if let Some(head) = &mut self.exchange.head {
-                head.forget();
-            }
+            self.desk.head.forget();
             self.flush().await?;
             if drained {
                 return Ok(None);
@@ -238,17 +232,17 @@ impl<A: Application> Busy<'_, A> {
     /// Makes a request of the head that was read, which has this length, and of what follows it.
     fn begin(&mut self, length: usize) -> Result<Request> {
         let text = self.reader().buffer.split_to(length).freeze();
-        let framed = framing::request(&self.head, &text)?;
+        let framed = framing::request(&self.desk.parsed, &text)?;
         self.conn.requests += 1;
         let exchange = &mut self.exchange;
-        exchange.interim = self.head.version != Version::HTTP_10;
+        exchange.interim = self.desk.parsed.version != Version::HTTP_10;
         exchange.awaits_continue = framed.expects_continue;
         exchange.client_closes = !framed.keep_alive;
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         exchange.keep_alive = framed.keep_alive && !is_last;
         exchange.watch = self.worker.stopwatch();
-        let head = exchange.head.get_or_insert_with(|| self.worker.buffers.take_head());
-        head.renew(&mut self.head, text, (framed.authority, framed.local));
+        let Desk { parsed, head } = self.desk;
+        head.renew(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
         let body = self.request_body(&framed);
         Ok(Request::new(head, body, self.conn.shared.clone()))
@@ -446,9 +440,6 @@ impl<A: Application> Busy<'_, A> {
             let mut input = std::mem::take(&mut reader.buffer);
             input.clear();
             buffers.give_input(input);
-        }
-        if let Some(head) = self.exchange.head.take() {
-            buffers.give_head(head);
         }
     }
 }

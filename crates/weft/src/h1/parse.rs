@@ -122,6 +122,12 @@ pub(crate) struct Limits {
 /// The longest method that is looked at; the registered ones stay below 20.
 const MAX_METHOD: usize = 32;
 
+impl Default for Head {
+    fn default() -> Head {
+        Head::new()
+    }
+}
+
 impl Head {
     /// A head of which nothing was read yet.
     pub(crate) fn new() -> Head {

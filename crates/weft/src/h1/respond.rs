@@ -43,7 +43,7 @@ impl<A: Application> Busy<'_, A> {
     /// Gathers a response, as far as it need not be sent at once.
     pub(super) fn respond(&mut self, response: Response) -> Answered {
         let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
-        let response = representation::answer(self.exchange.head(), response, &moment);
+        let response = representation::answer(&self.desk.head, response, &moment);
         Answered { status: response.status, rest: self.gather_response(response) }
     }
 
@@ -68,7 +68,7 @@ impl<A: Application> Busy<'_, A> {
         self.exchange.response = Stage::Awaited;
         if let Some(watch) = self.exchange.watch {
             let error = sent.as_ref().err();
-            self.record(self.exchange.head.as_ref(), status, watch.elapsed(), error);
+            self.record(Some(&self.desk.head), status, watch.elapsed(), error);
         }
         match sent {
             Ok(()) if self.conn.upgrade.is_some() => Fate::HandOver,
@@ -92,13 +92,13 @@ impl<A: Application> Busy<'_, A> {
         if let Payload::Upgrade(_) = response.payload {
             return self.gather_upgrade(response);
         }
-        let head_only = *self.exchange.head().method() == Method::HEAD;
-        if *self.exchange.head().method() == Method::CONNECT && response.status.is_success() {
+        let head_only = *self.desk.head.method() == Method::HEAD;
+        if *self.desk.head.method() == Method::CONNECT && response.status.is_success() {
             let reason = "no tunnels are made here";
             return Err(Error::new(ErrorKind::NotImplemented, reason));
         }
         let length = guarded(|| response.sound_length(head_only))??;
-        let framing = framing::response(self.exchange.head().version(), response.status, length);
+        let framing = framing::response(self.desk.head.version(), response.status, length);
         self.exchange.keep_alive &= framing != Outgoing::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
@@ -107,7 +107,7 @@ impl<A: Application> Busy<'_, A> {
         compose::head(
             &mut writer.out,
             &compose::Head {
-                version: self.exchange.head().version(),
+                version: self.desk.head.version(),
                 status: response.status,
                 fields: response.headers.to_write(),
                 framing,
@@ -121,6 +121,10 @@ impl<A: Application> Busy<'_, A> {
         let bytes = match response.payload {
             Payload::Upgrade(_) => unreachable!("it was dealt with above"),
             Payload::Parts(parts) => return Ok(Some(Rest::Parts(parts))),
+            Payload::File(file) if file.contents().is_some_and(|bytes| writer.copy(bytes)) => {
+                self.exchange.body_bytes = file.length;
+                return Ok(writer.must_flush().then_some(Rest::Gathered));
+            }
             Payload::File(file) => match file.in_memory() {
                 Some(bytes) => bytes,
                 None => return Ok(Some(Rest::File(file))),
@@ -137,7 +141,7 @@ impl<A: Application> Busy<'_, A> {
 
     /// Gathers the head after which the connection is somebody else's.
     fn gather_upgrade(&mut self, response: Response) -> Result<Option<Rest>> {
-        upgrade::check(self.exchange.head(), &response)?;
+        upgrade::check(&self.desk.head, &response)?;
         if !matches!(self.input, Input::Clear) {
             let reason = "a connection is handed over only when the request's body is read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
