@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_client_that_leaves_is_counted() {
-        let counts = RouteCounts::default();
+        let counts = Arc::new(RouteCounts::default());
         drop(counts.begin());
         counts.begin().answered(StatusCode::OK);
         let mut sums = ByClass::new();
