@@ -244,13 +244,16 @@ impl Routes {
     fn find(&self, path: &str) -> Option<(&Route, usize)> {
         let comparable = comparable(path);
         let mut start = &comparable[..end_of_segments(&comparable, self.deepest)];
-        loop {
+        // The empty prefix is the first of the list, and is not compared: where the processor
+        // compares under a mask, to compare nothing at the address of nothing takes a fault.
+        while !start.is_empty() {
             if let Ok(at) = self.list.binary_search_by(|route| (*route.prefix).cmp(start)) {
                 let segments = start.iter().filter(|&&b| b == b'/').count();
                 return Some((&self.list[at], end_of_segments(path.as_bytes(), segments)));
             }
             start = &start[..start.iter().rposition(|&b| b == b'/')?];
         }
+        self.list.first().filter(|route| route.prefix.is_empty()).map(|route| (route, 0))
     }
 }
 

@@ -34,6 +34,16 @@ pub(crate) struct Desk {
     pub(crate) head: Head,
 }
 
+impl Desk {
+    /// Lets go of the current request, whose text would keep an input buffer from being used
+    /// again.
+    pub(crate) fn clear(&mut self) {
+        if !self.head.forget() {
+            self.head = Head::default();
+        }
+    }
+}
+
 impl Default for Buffers {
     fn default() -> Buffers {
         let scratch = RefCell::new(vec![0; INPUT_BYTES].into());
@@ -73,10 +83,10 @@ impl Buffers {
         self.desks.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a desk, unless somebody still holds its head.
-    pub(crate) fn give_desk(&self, mut desk: Box<Desk>) {
+    /// Keeps a desk that was cleared.
+    pub(crate) fn give_desk(&self, desk: Box<Desk>) {
         let mut kept = self.desks.borrow_mut();
-        if kept.len() < MAX_KEPT && desk.head.forget() {
+        if kept.len() < MAX_KEPT {
             kept.push(desk);
         }
     }

@@ -167,7 +167,7 @@ impl Reader {
             return self.half.poll_readable(cx).map_ok(|()| true);
         };
         let scratch = &mut buffers.scratch.borrow_mut();
-        let received = ready!(socket.poll_receive(cx, scratch))?;
+        let received = ready!(socket.poll_wait_and_receive(cx, scratch))?;
         if received > 0 {
             self.buffer = buffers.take_input();
             self.buffer.extend_from_slice(&scratch[..received]);

@@ -253,14 +253,19 @@ mod tests {
             // Nor does its end of what is asked for.
             (&[FIRST_END], 0, 0),
         ] {
-            // Another file for each: looking for what is missing begins to bring it.
-            let file = cold();
-            // What is read comes, and nothing ahead of it.
-            rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
-            for &at in brought {
-                file.read_exact_at(&mut [0], at).unwrap();
-            }
-            let found = probe(&file, start, LENGTH - start);
+            let found = || {
+                // Another file each time: looking for what is missing begins to bring it.
+                let file = cold();
+                // What is read comes, and nothing ahead of it.
+                rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+                for &at in brought {
+                    file.read_exact_at(&mut [0], at).unwrap();
+                }
+                probe(&file, start, LENGTH - start)
+            };
+            // Now and then the kernel does not let go of a file.
+            let mut founds = std::iter::repeat_with(found).take(20);
+            let found = founds.find(|&found| found < LENGTH - start).unwrap_or(LENGTH);
             assert_eq!(found, at_hand, "from {start} on, when {brought:?} were brought");
         }
     }

@@ -127,13 +127,13 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn take_interim(&self) -> Vec<Interim> {
+    pub(crate) fn take_interim(&self) -> Option<Vec<Interim>> {
         if !self.has_interim.load(Acquire) {
-            return Vec::new();
+            return None;
         }
         let mut interim = self.lock_interim();
         self.has_interim.store(false, Relaxed);
-        std::mem::take(&mut *interim)
+        Some(std::mem::take(&mut *interim))
     }
 
     /// The interim responses, to be added to.
@@ -657,7 +657,7 @@ mod tests {
         assert!(!shared.renew(), "the first request still has it");
         drop(first);
         assert!(shared.renew());
-        assert!(shared.take_interim().is_empty());
+        assert!(shared.take_interim().is_none());
     }
 
     #[test]

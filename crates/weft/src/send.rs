@@ -49,7 +49,7 @@ pub(crate) enum WriteHalf {
 }
 
 /// From this size on, bytes are sent from where they are and not copied first.
-const LARGE_BYTES: usize = 32 << 10;
+const LARGE_BYTES: usize = 16 << 10;
 
 /// How much of a file is sent before others get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;

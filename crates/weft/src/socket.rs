@@ -29,6 +29,22 @@ impl Socket<'_> {
         self.poll_io(cx, Interest::READABLE, |socket| socket.try_receive(room))
     }
 
+    /// The same for a socket that is likely to have nothing yet: that is asked first.
+    pub(crate) fn poll_wait_and_receive(
+        self,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_ready(cx, Interest::READABLE))?;
+            match self.try_receive(room) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                received => return Poll::Ready(received),
+            }
+        }
+    }
+
     /// Sends what the socket takes.
     pub(crate) fn poll_send(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_call(cx, |fd| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))

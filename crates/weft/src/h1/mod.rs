@@ -93,6 +93,9 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     }
     busy.give_buffers(next);
     drop(busy);
+    if next != Fate::Rest {
+        desk.clear();
+    }
     worker.buffers.give_desk(desk);
     next
 }
@@ -207,7 +210,7 @@ impl<A: Application> Busy<'_, A> {
                 return Ok(Some(length));
             }
             // It would keep the input from being used again.
-            self.desk.head.forget();
+            self.desk.clear();
             self.flush().await?;
             if drained {
                 return Ok(None);
@@ -356,8 +359,8 @@ impl<A: Application> Busy<'_, A> {
 
     /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
-        let waiting = self.conn.shared.take_interim();
-        if !waiting.is_empty() && self.exchange.interim {
+        let Some(waiting) = self.conn.shared.take_interim() else { return };
+        if self.exchange.interim {
             let mut interim = Vec::new();
             for Interim { status, fields } in &waiting {
                 compose::interim_head(&mut interim, *status, &fields.to_write());

@@ -59,6 +59,11 @@ impl Span {
     pub(crate) fn of(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..self.end as usize]
     }
+
+    /// The same and all that is behind it.
+    pub(super) fn and_behind(self, head: &[u8]) -> &[u8] {
+        &head[self.start as usize..]
+    }
 }
 
 /// The fields of a head, in order. Sixteen fit without an allocation.

@@ -219,7 +219,7 @@ impl<'a, A: Application> Exchange<'a, A> {
 
     /// Sends the interim responses that the application has left.
     fn send_hints(&mut self) {
-        for Interim { status, fields } in self.shared.take_interim() {
+        for Interim { status, fields } in self.shared.take_interim().into_iter().flatten() {
             self.send_interim(status, &fields);
         }
     }
