@@ -643,6 +643,17 @@ mod tests {
     }
 
     #[test]
+    fn the_room_of_a_long_target_is_not_kept() {
+        let mut head = Head::default();
+        for (bytes, is_kept) in [(MAX_KEPT_TARGET_BYTES, true), (8 * MAX_KEPT_TARGET_BYTES, false)]
+        {
+            head.own().sent = String::with_capacity(bytes);
+            assert!(head.forget());
+            assert_eq!(head.0.sent.capacity() == bytes, is_kept, "{bytes}");
+        }
+    }
+
+    #[test]
     fn what_one_request_left_is_not_the_next_ones() {
         let mut shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
         let request = |shared: &Arc<Shared>| {

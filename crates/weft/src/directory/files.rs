@@ -22,8 +22,8 @@ pub(super) struct Files(Arc<Mutex<Shelf>>);
 
 #[derive(Debug)]
 struct Shelf {
-    /// Anybody can ask for names that collide, but they are so few that it would not matter:
-    /// hashing is to be quick.
+    /// Hashed quickly, once for each request. Who finds paths that collide gains little: no more
+    /// are kept than the limits say.
     entries: HashMap<Box<[u8]>, Entry, foldhash::quality::RandomState>,
     limits: Limits,
     /// What the entries hold in all.

@@ -256,8 +256,16 @@ mod tests {
         }
     }
 
+    /// The quick look takes nothing for sound that the other does not.
     #[test]
     fn authorities() {
+        let looks_plain = |authority: &str| {
+            let text = format!("{authority}\r\nb: c\r\n\r\n");
+            is_plain_authority(Span::new(0, authority.len()), text.as_bytes())
+        };
+        for plain in ["a", "a.b:80", "a:", "127.0.0.1:1", "a-long-name-of-a-host.example:65535"] {
+            assert!(looks_plain(plain), "{plain:?}");
+        }
         for good in
             ["", "a", "a.b", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::1]:65535", "a_b", "a%20b"]
         {
@@ -268,6 +276,7 @@ mod tests {
             "a%2", "%zz",
         ] {
             assert!(check_authority(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(!looks_plain(bad), "{bad:?}");
         }
     }
 
