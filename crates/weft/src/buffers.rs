@@ -21,6 +21,7 @@ pub(crate) struct Buffers {
     pub(crate) scratch: RefCell<Box<[u8]>>,
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
+    #[expect(clippy::vec_box, reason = "to take one is to move a pointer")]
     desks: RefCell<Vec<Box<Desk>>>,
 }
 
