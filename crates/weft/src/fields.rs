@@ -104,10 +104,17 @@ impl Fields {
         }
     }
 
-    /// Whether nothing is said of the connection, or of the message's length: what is laid
-    /// out leaves that to the engine.
-    pub(crate) fn are_laid_out(&self) -> bool {
-        matches!(self, Fields::Common(_) | Fields::Kept(_))
+    /// The same as [`find`](Fields::find) for what is said of the connection or of the message's
+    /// length: fields that are laid out leave that to the engine, and are not searched.
+    pub(crate) fn find_framing<'a>(
+        &'a self,
+        name: &'a HeaderName,
+        is_it: impl FnMut(&[u8]) -> bool,
+    ) -> Option<&'a [u8]> {
+        match self {
+            Fields::Common(_) | Fields::Kept(_) => None,
+            Fields::Own(_) | Fields::Passed(_) => self.find(name, is_it),
+        }
     }
 
     /// The value of the first field of that name for whose value it is true.

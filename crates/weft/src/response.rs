@@ -496,15 +496,12 @@ impl Response {
     /// Whether the application wants this response to be the connection's last.
     pub(crate) fn wants_close(&self) -> bool {
         let says_so = |value: &[u8]| members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
-        !self.headers.are_laid_out() && self.headers.find(&CONNECTION, says_so).is_some()
+        self.headers.find_framing(&CONNECTION, says_so).is_some()
     }
 
     /// The `Content-Length` that the application set itself; `Err` if it is none.
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
-        if self.headers.are_laid_out() {
-            return None;
-        }
-        let value = self.headers.find(&CONTENT_LENGTH, |_| true)?;
+        let value = self.headers.find_framing(&CONTENT_LENGTH, |_| true)?;
         Some(content_length(value).ok_or(()))
     }
 }

@@ -157,12 +157,13 @@ impl Directory {
     /// # fn main() -> std::io::Result<()> {
     /// # let folder = tempfile::tempdir()?;
     /// # std::fs::write(folder.path().join("a.txt"), "A\n")?;
+    /// use weft::Application;
+    ///
     /// let files = weft::Directory::open(folder.path())?;
     /// let request = weft::testing::request("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     /// assert!(files.at_hand(&request).is_none());
     /// weft::testing::get(|request| files.call(request), "/a.txt").assert_text("A\n");
     /// assert!(files.at_hand(&request).is_some());
-    /// # use weft::Application;
     /// # Ok(())
     /// # }
     /// ```

@@ -75,10 +75,10 @@ struct Files {
     neighbours: Vec<(Coding, Opened)>,
 }
 
-/// From this size on a file is sent from the page cache (`sendfile(2)`) rather than copied from
-/// our memory, while there are descriptors for that. Measured, copying 16 KiB costs about what
-/// the further system calls do, and copying 32 KiB more.
-const COPIED_BYTES: u64 = 24 << 10;
+/// From this size on a file is sent from the page cache (`sendfile(2)`) rather than from our
+/// memory, while there are descriptors for that. Measured, what comes from our memory costs about
+/// what the further system calls do at 16 KiB, and more at 32.
+const LARGE_FILE_BYTES: u64 = 24 << 10;
 
 /// How long a file must have been as it is for its contents to be kept: far longer than the
 /// kernel's clock takes from one time of change to the next.
@@ -252,7 +252,7 @@ impl Variant {
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
         site.add_rules(path, &mut fields);
         let most = settings.max_kept_file_bytes;
-        let most = if look.may_hold { most.min(COPIED_BYTES) } else { most };
+        let most = if look.may_hold { most.min(LARGE_FILE_BYTES) } else { most };
         let mut neighbours = Vec::new();
         for (coding, opened) in files.neighbours {
             let encoding = (CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
