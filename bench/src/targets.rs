@@ -20,6 +20,8 @@ const AT_MOST: &[(&str, &str, f64)] = &[
     ("file", "h2o", 0.80),
     ("file", "warp", 0.42),
     ("file-16k", "nginx", 0.80),
+    ("file-full", "nginx", 0.68),
+    ("file-16k-full", "nginx", 0.80),
     ("file-1m", "nginx", 1.00),
     ("churn", "nginx", 1.00),
     ("proxy", "nginx", 1.00),

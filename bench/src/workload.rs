@@ -1,7 +1,7 @@
 //! What is measured: a request, how often it comes, and who has to answer it.
 
 use crate::experiments;
-use crate::load::{H2load, Handshakes, Load, Wrk};
+use crate::load::{H2load, Handshakes, Load, Rush, Wrk};
 
 pub struct Workload {
     pub name: &'static str,
@@ -153,6 +153,25 @@ const ALL: &[Workload] = &[
         peers: FILES,
         ask: http("/16k.bin"),
         load: wrk(64),
+        workers: Workers::One,
+    },
+    Workload {
+        name: "file-full",
+        title: "A file of 151 bytes, the server never idle",
+        note: "As before, but loaded by a client that is faster than the servers. wrk is not: a server \
+               that is faster than wrk rests in between, and pays for being woken.",
+        peers: SMALL_FILE,
+        ask: http("/index.html"),
+        load: Load::Rush(Rush { connections: 64 }),
+        workers: Workers::One,
+    },
+    Workload {
+        name: "file-16k-full",
+        title: "A file of 16 KiB, the server never idle",
+        note: "64 connections.",
+        peers: FILES,
+        ask: http("/16k.bin"),
+        load: Load::Rush(Rush { connections: 64 }),
         workers: Workers::One,
     },
     Workload {

@@ -4,6 +4,7 @@
 mod clients;
 mod h2load;
 mod handshakes;
+mod rush;
 mod strace;
 mod wrk;
 
@@ -19,11 +20,14 @@ use crate::workload::{Ask, Scheme};
 
 pub use self::h2load::H2load;
 pub use self::handshakes::Handshakes;
+pub use self::rush::Rush;
 pub use self::wrk::Wrk;
 
 pub enum Load {
     /// HTTP/1 over kept connections.
     Wrk(Wrk),
+    /// The same, by a client that is faster than the servers.
+    Rush(Rush),
     /// HTTP/2, or a fixed number of requests.
     H2load(H2load),
     /// TLS handshakes, one after another.
@@ -59,6 +63,7 @@ impl Load {
     pub fn run(&self, run: &Run<'_>) -> Result<Sample> {
         match self {
             Load::Wrk(wrk) => run.metered(|| wrk.run(run)),
+            Load::Rush(rush) => run.metered(|| rush.run(run)),
             Load::Strace(wrk) => strace::run(run, wrk),
             Load::H2load(h2load) => run.metered(|| h2load.run(run)),
             Load::Handshakes(load) => run.metered(|| load.run(run)),
@@ -78,6 +83,7 @@ impl Load {
             |wrk: &Wrk| format!("wrk {}", wrk.words(&ask.url("PORT"), ask, seconds, 1).join(" "));
         match self {
             Load::Wrk(load) => wrk(load),
+            Load::Rush(load) => load.words(&ask.url("PORT"), seconds),
             Load::Strace(load) => format!("strace -f -c -p PID\n{}", wrk(load)),
             Load::Idle { active, .. } | Load::SlowClients { active, .. } => wrk(active),
             Load::H2load(load) => {

@@ -367,8 +367,8 @@ impl WriteHalf {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
-            WriteHalf::Unix(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send_slices(cx, slices),
+            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send_slices(cx, slices),
             WriteHalf::Tls(half) => half.poll_write_vectored(cx, slices),
             WriteHalf::Other(_) | WriteHalf::Closed => {
                 self.poll_write(cx, slices.first().map_or(&[], |slice| slice))

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop;
@@ -47,7 +47,28 @@ impl Socket<'_> {
 
     /// Sends what the socket takes.
     pub(crate) fn poll_send(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_call(cx, |fd| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
+        self.poll_io(cx, Interest::WRITABLE, |socket| {
+            let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+            socket.try_move(Interest::WRITABLE, bytes.len(), send)
+        })
+    }
+
+    /// The same for several slices that leave as one.
+    pub(crate) fn poll_send_slices(
+        self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Interest::WRITABLE, |socket| socket.try_send_slices(slices))
+    }
+
+    /// Sends what the socket takes at once. Nobody is woken when it takes more.
+    pub(crate) fn try_send_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        self.try_move(Interest::WRITABLE, length, |fd| {
+            let mut control = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)
+        })
     }
 
     /// Makes a system call that sends.
@@ -59,14 +80,6 @@ impl Socket<'_> {
         self.poll_io(cx, Interest::WRITABLE, |socket| {
             socket.try_io(Interest::WRITABLE, || Ok(call(socket.fd())?))
         })
-    }
-
-    /// Sends what the socket takes at once. Nobody is woken when it takes more.
-    pub(crate) fn try_write_vectored(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.try_write_vectored(slices),
-            Socket::Unix(socket) => socket.try_write_vectored(slices),
-        }
     }
 
     /// Tries until it is done, or the socket is not ready; then its readiness wakes the task.
@@ -92,19 +105,30 @@ impl Socket<'_> {
         }
     }
 
-    /// A short read has emptied the socket: that is noted as if there was nothing more to
-    /// read, so that no read is tried that must fail.
     fn try_receive(self, room: &mut [u8]) -> io::Result<usize> {
+        self.try_move(Interest::READABLE, room.len(), |fd| {
+            Ok(rustix::net::recv(fd, &mut *room, RecvFlags::empty())?.0)
+        })
+    }
+
+    /// Makes a system call that receives or sends up to so many bytes. When it was fewer, the
+    /// socket is empty or full: that is noted, so that no call is tried that must fail.
+    fn try_move(
+        self,
+        interest: Interest,
+        length: usize,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
         let mut short = None;
-        let received = self.try_io(Interest::READABLE, || {
-            let (received, _) = rustix::net::recv(self.fd(), &mut *room, RecvFlags::empty())?;
-            if received == 0 || received == room.len() {
-                return Ok(received);
+        let moved = self.try_io(interest, || {
+            let moved = call(self.fd())?;
+            if moved == 0 || moved == length {
+                return Ok(moved);
             }
-            short = Some(received);
+            short = Some(moved);
             Err(ErrorKind::WouldBlock.into())
         });
-        short.map_or(received, Ok)
+        short.map_or(moved, Ok)
     }
 
     fn poll_ready(self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {

@@ -37,7 +37,6 @@ impl Tls {
         // What only a handshake and what comes of it need, and is there all the same.
         let _ = (&worker.turns, |session| conn.shared.secured(session));
         let _ = (conn::ReadHalf::Tls, conn::ReadHalf::Nothing, send::WriteHalf::Tls);
-        let _ = crate::socket::Socket::try_write_vectored;
         match *self {}
     }
 }

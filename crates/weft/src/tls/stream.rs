@@ -373,7 +373,7 @@ impl Write for AtOnce<'_> {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(slices)
+        self.0.try_send_slices(slices)
     }
 
     fn flush(&mut self) -> io::Result<()> {
