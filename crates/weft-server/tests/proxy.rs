@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Program, Signal, Weft, raw, read_head, run, tool, until, weft};
+use common::{
+    Client, PATIENCE, Program, Signal, Weft, nobody, raw, read_head, run, tool, until, weft,
+};
 use proxy::{Balance, Check, Host, Proxy, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
@@ -36,8 +38,8 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-/// A port where nobody listens.
-fn nobody() -> SocketAddr {
+/// A port that a program of others' may take.
+fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -920,7 +922,7 @@ fn python_as_upstream() {
     if !tool("python3") {
         return;
     }
-    let (folder, address) = (files(), nobody());
+    let (folder, address) = (files(), free());
     let mut command = Command::new("python3");
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &address.port().to_string()]);
     let _python = Program::start(command.current_dir(folder.path()));
@@ -932,7 +934,7 @@ fn nginx_as_upstream() {
     if !tool("nginx") {
         return;
     }
-    let (folder, address) = (files(), nobody());
+    let (folder, address) = (files(), free());
     let at = folder.path().display();
     let configuration = format!(
         "daemon off; master_process off; pid {at}/pid; error_log stderr;\n\

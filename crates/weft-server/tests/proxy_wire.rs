@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Weft, raw, read_head, weft};
+use common::{Client, PATIENCE, Weft, nobody, raw, read_head, weft};
 
 // -- upstreams that say what they are told to
 
@@ -546,7 +546,6 @@ fn a_request_that_goes_in_circles_ends() {
 
 #[test]
 fn that_nobody_is_up_is_told() {
-    let nobody = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let route = format!("/ >> http://{} http://{}", nobody(), nobody());
     let front = Weft::start(&mut weft(["--route", &route, "--listen", "127.0.0.1:0", "--no-log"]));
     let statuses: Vec<u16> = (0..20).map(|_| front.client().get("/").status).collect();

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::outside::chromium;
-use common::{Client, PATIENCE, Program, Response, Signal, Weft, run, tool, until, weft};
+use common::{Client, PATIENCE, Program, Response, Signal, Weft, nobody, run, tool, until, weft};
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
@@ -419,7 +419,7 @@ fn upstream() -> SocketAddr {
 
 #[test]
 fn an_upstream_that_is_not_there_is_told_from_one_that_is() {
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = nobody();
     let alive = upstream();
     let site = Site::start(&format!(
         "[hosts.\"*\"]\n\"/api/\" = {{ proxy = [\"http://{dead}/\", \"http://{alive}/\"], \
@@ -478,7 +478,7 @@ fn routes_that_are_set_alike_share_their_upstream() {
 
 #[test]
 fn an_upstream_that_fails_its_checks_is_down() {
-    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = nobody();
     let site = Site::start(&format!(
         "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{dead}/\", check = \"/health\", \
          check_interval = \"10ms\" }}\n"

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, kill_process};
+use tokio::net::TcpSocket;
 
 pub use rustix::process::Signal;
 
@@ -39,6 +40,16 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A folder or a file of the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// An address where nobody listens, nor will while these tests run: a port that was only free could
+/// be another test's a moment later.
+pub fn nobody() -> SocketAddr {
+    let holder = TcpSocket::new_v4().unwrap();
+    holder.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = holder.local_addr().unwrap();
+    std::mem::forget(holder);
+    address
 }
 
 // -- programs
