@@ -974,9 +974,61 @@ fn the_program_passes_everything_on() {
 }
 
 #[test]
+fn no_time_need_have_an_end() {
+    let checks = Arc::new(AtomicUsize::new(0));
+    let counted = checks.clone();
+    let upstream = TestServer::start(async move |request: Request| {
+        counted.fetch_add(usize::from(request.path() == "/health"), SeqCst);
+        Response::text("ok")
+    });
+    let never = |names: &[&str], between| {
+        let settings = names.iter().map(|name| format!("{name} = \"never\""));
+        settings.collect::<Vec<_>>().join(between)
+    };
+    let of_all = never(&["drain_timeout", "retire_timeout"], "\n");
+    let limits = never(&["head_timeout", "idle_timeout", "stall_timeout", "linger_timeout"], "\n");
+    let of_route = never(
+        &[
+            "connect_timeout",
+            "response_timeout",
+            "body_timeout",
+            "tunnel_timeout",
+            "queue_timeout",
+            "keep_alive_timeout",
+            "failure_window",
+            "down_time",
+            "check_interval",
+            "check_timeout",
+        ],
+        ", ",
+    );
+    let configuration = format!(
+        "listen = \"127.0.0.1:0\"\n{of_all}\n[limits]\n{limits}\n[hosts.\"*\"]\n\
+         \"/\" = {{ proxy = \"{}\", check = \"/health\", {of_route} }}\n",
+        upstream.url("/")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    fs::write(&file, configuration).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(&file));
+    let mut client = server.client();
+    (0..2).for_each(|_| assert_eq!(client.get("/").body, b"ok"));
+    until("it is checked", || checks.load(SeqCst) > 0);
+    drop(client);
+    let ended = server.stop();
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+}
+
+#[test]
 fn no_request_fails_when_one_of_two_is_killed() {
-    let folder = files();
-    let upstreams = [(); 2].map(|()| Weft::serve(folder.path(), &["--no-log", "--workers", "1"]));
+    // A text leaves in one piece with its head: who is killed has sent all of it or nothing.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    fs::write(&file, "[hosts.\"*\"]\n\"/\" = { respond = \"small\\n\" }\n").unwrap();
+    let upstreams = [(); 2].map(|()| {
+        let options = ["--listen", "127.0.0.1:0", "--no-log", "--workers", "1"];
+        Weft::start(weft(["--config"]).arg(&file).args(options))
+    });
     let urls = upstreams.each_ref().map(|upstream| upstream.url("/")).join(" ");
     let server = Weft::start(&mut weft([
         "--route",
@@ -995,7 +1047,7 @@ fn no_request_fails_when_one_of_two_is_killed() {
             std::thread::spawn(move || {
                 let mut client = Client::tcp(address);
                 while !done.load(SeqCst) {
-                    let response = client.get("/small.txt");
+                    let response = client.get("/");
                     assert_eq!((response.status, &*response.body), (200, &b"small\n"[..]));
                     answered.fetch_add(1, SeqCst);
                 }
@@ -1011,8 +1063,9 @@ fn no_request_fails_when_one_of_two_is_killed() {
     upstreams[0].signal(Signal::KILL);
     more(500);
     done.store(true, SeqCst);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    let clients: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
     let ended = server.stop();
+    assert!(clients.iter().all(Result::is_ok), "{}", ended.stderr);
     // A request may have been under way, or only about to be sent.
     let told = format!("weft: the upstream {}: ", upstreams[0].url("/"));
     assert!(ended.stderr.contains(&told), "{}", ended.stderr);

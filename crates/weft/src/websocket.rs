@@ -30,7 +30,7 @@ use http::header::{
     ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Method, StatusCode, Version};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
@@ -283,9 +283,10 @@ impl WebSocket {
     /// error there is no more to receive.
     pub async fn receive(&mut self) -> Result<Option<Message>> {
         loop {
-            let deadline = self.heard + self.settings.ping_after * (1 + u32::from(self.pinged));
+            let patience = self.settings.ping_after.saturating_mul(1 + u32::from(self.pinged));
+            let patience = patience.saturating_sub(self.heard.elapsed());
             let next = tokio::select! {
-                next = timeout_at(deadline, self.stream.next()) => next,
+                next = timeout(patience, self.stream.next()) => next,
                 () = self.shutdown.requested() => {
                     self.close(1001, "the server stops").await?;
                     return Ok(None);

@@ -169,6 +169,15 @@ fn who_goes_silent_is_pinged_and_then_given_up() {
 }
 
 #[test]
+fn patience_may_have_no_end() {
+    let (ping_after, send_timeout) = (Duration::MAX, Duration::MAX);
+    let (server, _) = start(websocket::Settings { ping_after, send_timeout, ..settings() });
+    let mut client = open(&server, &masked(TEXT, b"there?"));
+    assert_comes(&mut client, &unmasked(TEXT, b"there?"));
+    stop(server);
+}
+
+#[test]
 fn a_shutdown_says_goodbye() {
     let (server, ends) = start(settings());
     let mut client = open(&server, b"");

@@ -87,7 +87,10 @@ impl Health {
             // Those that were under way when it was put out have nothing new to say.
             Record::Probation if self.is_out(now) => return None,
             Record::Probation => self.terms.max_failures,
-            Record::Suspect { since, failures } if age - since <= self.terms.window => {
+            // Two workers may come in another order than that in which they looked at the clock.
+            Record::Suspect { since, failures }
+                if age.saturating_sub(since) <= self.terms.window =>
+            {
                 *record = Record::Suspect { since, failures: failures + 1 };
                 failures + 1
             }
@@ -150,6 +153,8 @@ mod tests {
             (&[Failed(1), Failed(2), Failed(3)], (23, false)),
             // Who was under way does not make it longer.
             (&[Failed(1), Failed(2), Failed(3), Failed(9)], (23, false)),
+            // Whoever looked at the clock first may be the second to tell.
+            (&[Failed(2), Failed(1), Failed(3)], (3, true)),
             // It is tried again, and one failure is enough.
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (49, true)),
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (50, false)),

@@ -68,14 +68,14 @@ impl Upstream {
     }
 
     async fn connect_tcp(&self, host: &str, port: u16, patience: Duration) -> io::Result<Wire> {
-        let end = Instant::now() + patience;
+        let start = Instant::now();
         // The system's resolver waits in a thread of the runtime's pool.
         let look_up = lookup_host((host, port));
-        let addresses = self.addresses.get((host, port), Instant::now(), look_up).await?;
+        let addresses = self.addresses.get((host, port), start, look_up).await?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (tried, address) in addresses.iter().enumerate() {
             // One that does not answer leaves time for the others.
-            let left = end.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(start.elapsed());
             let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return self.secure(stream).await,
