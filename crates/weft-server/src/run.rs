@@ -67,6 +67,7 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     // A service manager has to know of this process before the one that it knows ends.
     systemd::ready();
     if let Some(predecessor) = predecessor {
+        serving.claim_files();
         predecessor.relieve();
     }
     serving.until_its_end(signals);
@@ -140,6 +141,12 @@ impl<'a> Serving<'a> {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
         Ok(Serving { args, plan, running, served, routes, tls, status, logs, pid_file })
+    }
+
+    /// Has the files of sockets that were handed over go with this process.
+    fn claim_files(&self) {
+        let of_status = self.status.as_ref().map(|status| &status.running);
+        [Some(&self.running), of_status].into_iter().flatten().for_each(Running::claim_files);
     }
 
     /// Says what is served where.

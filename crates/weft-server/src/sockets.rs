@@ -96,7 +96,7 @@ pub(crate) fn open(plan: &Plan, found: Vec<Open>) -> weft::Result<Vec<Open>> {
             there = bind(&place, plan)?;
         }
         for Open { listener, .. } in there {
-            // The file of a socket that was made by us goes with us.
+            // The file of a socket that was made by us goes with us, once it is ours alone.
             sockets.push(Open { place: place.clone(), listener: listener.with_file()? });
         }
     }

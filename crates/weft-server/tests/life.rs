@@ -318,6 +318,21 @@ fn an_upgrade_that_fails_changes_nothing() {
 }
 
 #[test]
+fn an_upgrade_that_fails_late_leaves_the_file_of_a_socket() {
+    let config = saying("one").replace(":0\"]", ":0\", \"unix:socket\"]");
+    let site = Site::start(&config);
+    let socket = site.path("socket");
+    // It has the sockets when it looks for the folder.
+    site.configure(&format!("{config}\"/none/\" = \"-> none\"\n"));
+    let said = site.after(Signal::USR2, "the upgrade failed");
+    assert!(said.ends_with(": it ended before it served\n"), "{said}");
+    assert_eq!(text(&mut Client::unix(&socket), "/"), "one");
+    site.configure(&config);
+    site.upgrade();
+    assert_eq!(text(&mut Client::unix(&socket), "/"), "one");
+}
+
+#[test]
 fn a_stop_during_an_upgrade_stops_both() {
     let mut site = Site::start(&saying("one"));
     let first = site.pid();

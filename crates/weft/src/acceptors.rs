@@ -167,9 +167,10 @@ impl Acceptors {
         Ok(sockets.collect::<std::io::Result<_>>()?)
     }
 
-    /// Leaves the files of Unix sockets to whoever listens there now.
-    pub(crate) fn leave_files(&self) {
-        self.posted.iter().filter_map(|known| known.file.as_ref()).for_each(|file| file.leave());
+    /// Whether the files of Unix sockets go with them, or are left to another who listens there.
+    pub(crate) fn set_files_ours(&self, are_ours: bool) {
+        let files = self.posted.iter().filter_map(|known| known.file.as_ref());
+        files.for_each(|file| file.set_ours(are_ours));
     }
 
     /// Sets the limits for connections from now on.

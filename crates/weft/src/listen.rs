@@ -131,7 +131,7 @@ pub struct Listener {
 pub(crate) struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
-    is_left: AtomicBool,
+    is_ours: AtomicBool,
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -226,7 +226,9 @@ impl Listener {
         Ok(Listener { socket: Arc::new(socket), bound, tls: None, file: None })
     }
 
-    /// Has the file of a Unix socket removed when the socket closes.
+    /// Has the file of a Unix socket removed when the socket closes, from
+    /// [`Running::claim_files`](crate::Running::claim_files) on: until then it is the file of the
+    /// process that the socket comes from, which serves on if this one fails to start.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if there is no such file.
@@ -234,12 +236,15 @@ impl Listener {
         if let Bound::Unix(path) | Bound::UnixTls(path) = &self.bound
             && self.file.is_none()
         {
-            self.file = Some(SocketFile::new(path)?);
+            let file = SocketFile::new(path)?;
+            file.set_ours(false);
+            self.file = Some(file);
         }
         Ok(self)
     }
 
-    /// Whether the file of a Unix socket is removed when the socket closes.
+    /// Whether the socket has a file that is removed when it closes, or will be once that is
+    /// claimed.
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
@@ -337,18 +342,18 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
 impl SocketFile {
     fn new(path: &Path) -> io::Result<Arc<SocketFile>> {
         let inode = inode(path)?;
-        Ok(Arc::new(SocketFile { path: path.to_owned(), inode, is_left: AtomicBool::new(false) }))
+        Ok(Arc::new(SocketFile { path: path.to_owned(), inode, is_ours: AtomicBool::new(true) }))
     }
 
-    /// Leaves the file to another.
-    pub(crate) fn leave(&self) {
-        self.is_left.store(true, Relaxed);
+    /// Whether to remove it, or to leave it to another.
+    pub(crate) fn set_ours(&self, is_ours: bool) {
+        self.is_ours.store(is_ours, Relaxed);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = !self.is_left.load(Relaxed);
+        let is_ours = self.is_ours.load(Relaxed);
         if is_ours && inode(&self.path).is_ok_and(|now| now == self.inode) {
             // Somebody may have been faster, which is as well.
             let _ = std::fs::remove_file(&self.path);

@@ -328,6 +328,13 @@ impl Running {
         self.acceptors.sockets()
     }
 
+    /// Has the files of Unix sockets that were [inherited](crate::Listener::with_file) removed when
+    /// the sockets close. To be called when nothing can fail any more, before the process that they
+    /// come from is told to [retire](Running::retire).
+    pub fn claim_files(&self) {
+        self.acceptors.set_files_ours(true);
+    }
+
     /// What shortens the time for which a stop waits, for another thread.
     pub fn hurry(&self) -> Hurry {
         self.hurry.clone()
@@ -344,7 +351,7 @@ impl Running {
     /// as [`shutdown`](Running::shutdown), but a connection at rest may bring one more request
     /// within `patience`, and the files of Unix sockets stay.
     pub fn retire(self, grace: Duration, patience: Duration) {
-        self.acceptors.leave_files();
+        self.acceptors.set_files_ours(false);
         self.stop(Drain { grace, patience });
     }
 

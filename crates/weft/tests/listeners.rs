@@ -234,11 +234,19 @@ fn the_file_of_a_socket_that_another_has_taken_over_stays() {
     assert!(!path.exists());
     let former = start();
     let (_, socket) = former.sockets().unwrap().remove(0);
-    let listener = Listener::inherited(socket).unwrap();
-    assert_eq!(*listener.bound(), Bound::Unix(path.clone()));
-    assert!(!listener.has_file());
-    let listener = listener.with_file().unwrap();
-    let server = named("b", Settings::default()).listener(listener).start().unwrap();
+    let inherited = || Listener::inherited(socket.try_clone().unwrap()).unwrap();
+    assert_eq!(*inherited().bound(), Bound::Unix(path.clone()));
+    assert!(!inherited().has_file());
+    // One that fails to start, before it serves or behind that, leaves it to the former.
+    let start_anew = || {
+        let listener = inherited().with_file().unwrap();
+        named("b", Settings::default()).listener(listener).start().unwrap()
+    };
+    drop(inherited().with_file().unwrap());
+    start_anew().shutdown(GRACE);
+    UnixStream::connect(&path).unwrap();
+    let server = start_anew();
+    server.claim_files();
     former.retire(GRACE, Duration::ZERO);
     UnixStream::connect(&path).unwrap();
     server.shutdown(GRACE);
