@@ -473,7 +473,16 @@ fn an_answer_may_come_before_the_body() {
 fn a_slow_client_is_no_slow_upstream() {
     // The head of the response, or its body, comes when the request is here.
     let (head, body) = ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "yes");
-    for (at_once, then) in [("", format!("{head}{body}")), (head, body.to_owned())] {
+    let whole = || format!("{head}{body}");
+    // Longer than a busy machine mostly holds up an upstream that means well.
+    let soon = Duration::from_millis(500);
+    // An upstream that knows nothing of it has a second to tell a client to go ahead.
+    let later = Duration::from_millis(1_500);
+    for (at_once, then, soon, expect, early) in [
+        ("", whole(), soon, "", "bo"),
+        (head, body.to_owned(), soon, "", "bo"),
+        ("", whole(), later, "Expect: 100-continue\r\n", ""),
+    ] {
         let upstream = raw(move |_, mut stream| {
             while let Some(head) = read_head(&mut stream) {
                 stream.write_all(at_once.as_bytes()).unwrap();
@@ -484,20 +493,22 @@ fn a_slow_client_is_no_slow_upstream() {
                 }
             }
         });
-        // Longer than a busy machine mostly holds up an upstream that means well.
-        let soon = Duration::from_millis(500);
         let front = front(&url(upstream), |settings| {
             (settings.response_timeout, settings.body_timeout) = (soon, soon);
         });
         let mut client = Client::tcp(front.address());
-        client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbo");
+        let fields = format!("Host: h\r\nContent-Length: 4\r\n{expect}");
+        client.send(format!("POST / HTTP/1.1\r\n{fields}\r\n{early}"));
+        if !expect.is_empty() {
+            assert_eq!(client.head(), ["HTTP/1.1 100 Continue"]);
+        }
         // In the meantime the upstream is too slow for others.
         for _ in 0..2 {
             let reply = get(front.address(), "/");
             assert!(reply.status == 504 || !reply.is_whole, "{reply:?}");
         }
-        client.send("dy");
-        assert_eq!(client.response().body, b"yes", "{at_once}");
+        client.send(&"body"[early.len()..]);
+        assert_eq!(client.response().body, b"yes", "{at_once}{expect}");
     }
 }
 

@@ -107,12 +107,14 @@ impl Upload {
     fn poll_gather(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Failure>> {
         match &mut self.stage {
             Stage::Over { .. } => return Poll::Pending,
-            Stage::Held(patience) => ready!(patience.as_mut().poll(cx)),
+            Stage::Held(patience) => {
+                ready!(patience.as_mut().poll(cx));
+                self.stage = Stage::Sending;
+            }
             Stage::Sending => {}
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         self.has_moved = true;
-        self.stage = Stage::Sending;
         let frame = frame.transpose().map_err(|error| {
             self.stop();
             Failure::Client(error)
