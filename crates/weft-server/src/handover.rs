@@ -13,6 +13,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
@@ -95,13 +96,13 @@ fn hand_over(ours: &OwnedFd, sockets: Vec<(Place, OwnedFd)>, mut child: Child) -
     let arrived = arrived.and_then(|()| send_all(ours, sockets)).and_then(|()| {
         patience(sockopt::Timeout::Recv)?;
         let mut word = [0; READY.len()];
-        let (_, bytes) = rustix::net::recv(ours, &mut word, RecvFlags::empty())?;
+        let (_, bytes) = retry_on_intr(|| rustix::net::recv(ours, &mut word, RecvFlags::empty()))?;
         Ok(word[..bytes].to_vec())
     });
     let problem = match arrived {
         Ok(word) if word == READY => {
             // Somebody has to ask for its status, if it ends before this process does.
-            thread::spawn(move || child.wait());
+            drop(thread::Builder::new().spawn(move || child.wait()));
             return Arrival::Serves;
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => "it takes too long".to_owned(),
@@ -121,10 +122,11 @@ fn send_all(ours: &OwnedFd, sockets: Vec<(Place, OwnedFd)>) -> io::Result<()> {
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         let text = place.to_string();
         let text = [IoSlice::new(text.as_bytes())];
-        rustix::net::sendmsg(ours, &text, &mut rights, SendFlags::NOSIGNAL)?;
+        retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, SendFlags::NOSIGNAL))?;
     }
     let mut nothing = SendAncillaryBuffer::default();
-    rustix::net::sendmsg(ours, &[IoSlice::new(END)], &mut nothing, SendFlags::NOSIGNAL)?;
+    let end = [IoSlice::new(END)];
+    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut nothing, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -168,12 +170,10 @@ fn receive(channel: &OwnedFd) -> io::Result<Option<Open>> {
     let mut text = [0; MOST_TEXT_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let message = rustix::net::recvmsg(
-        channel,
-        &mut [IoSliceMut::new(&mut text)],
-        &mut rights,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let message = retry_on_intr(|| {
+        let room = &mut [IoSliceMut::new(&mut text)];
+        rustix::net::recvmsg(channel, room, &mut rights, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let text = &text[..message.bytes];
     if text == END {
         return Ok(None);

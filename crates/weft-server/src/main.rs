@@ -20,6 +20,7 @@ mod signals; // what it is told
 mod logs; // what is told of requests and of errors
 mod status; // how it is, for whoever runs it
 mod counter; // what that counts with
+mod shortage; // what there is no room for
 #[cfg(test)]
 mod agreement; // file, command line and documentation say the same
 

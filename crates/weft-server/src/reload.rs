@@ -64,7 +64,8 @@ impl Serving<'_> {
             self.running.renew(plan.limits.clone());
         }
         self.say_what_waits(&plan);
-        (self.plan, self.tls) = (plan, tls);
+        // A socket of the service manager stays, and with it what its connections speak TLS by.
+        (self.plan, self.tls) = (plan, tls.or_else(|| self.tls.take()));
         Ok(())
     }
 

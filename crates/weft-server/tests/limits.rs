@@ -66,9 +66,35 @@ fn without_descriptors_it_serves_whom_it_has_and_waits_without_spinning() {
     server.stop();
 }
 
+#[test]
+fn without_descriptors_no_upstream_is_blamed() {
+    let upstreams = [(); 2].map(|()| Weft::serve(&repository("site"), &["--no-log"]));
+    let urls = upstreams.each_ref().map(|upstream| upstream.url("/")).join(" ");
+    let server = start_with_descriptors(40, weft(["--route", &format!("/ >> {urls}")]));
+    let mut served = server.client();
+    assert_eq!(served.get("/weave.svg").status, 200);
+    // It is kept, and the others have to wait until there is room for a connection.
+    let mut other = server.client();
+    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    until("it has run out", || open_descriptors(server.id()) >= 40);
+    // The upstream that is next has no connection yet.
+    let statuses = [(); 12].map(|()| other.get("/weave.svg").status);
+    assert!(statuses.contains(&503), "{statuses:?}");
+    assert!(statuses.contains(&200), "{statuses:?}");
+    drop(waiting);
+    until("there is room again", || open_descriptors(server.id()) < 30);
+    assert_eq!([(); 6].map(|()| other.get("/weave.svg").status), [200; 6]);
+    let told = server.stop().stderr;
+    assert!(told.contains("a request has no upstream: Too many open files"), "{told}");
+    assert!(!told.contains("weft: the upstream"), "{told}");
+}
+
 /// The program with one worker and so few descriptors.
 fn serve_with_descriptors(limit: usize, folder: &Path) -> Weft {
-    let mut program = weft([folder]);
+    start_with_descriptors(limit, weft([folder]))
+}
+
+fn start_with_descriptors(limit: usize, mut program: Command) -> Weft {
     program.args(["--listen", "127.0.0.1:0", "--no-log", "--workers", "1"]);
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);

@@ -7,10 +7,13 @@ mod common;
 mod proxy;
 #[path = "../src/counter.rs"]
 mod counter;
+#[path = "../src/shortage.rs"]
+mod shortage;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -871,6 +874,31 @@ fn upstreams_are_asked_how_they_are() {
 }
 
 // -- other kinds of connections
+
+#[test]
+fn a_unix_socket_where_many_wait_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    // It has room for one, who says nothing.
+    let _silent = UnixStream::connect(&path).unwrap();
+    let front = front(&format!("unix:{}", path.display()), |settings| {
+        settings.connect_timeout = Duration::from_millis(100);
+    });
+    assert_eq!(get(front.address(), "/").status, 504);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(|| {
+                let mut stream = stream.unwrap();
+                while read_head(&mut stream).is_some() {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                }
+            });
+        }
+    });
+    until("there is room", || get(front.address(), "/").status == 200);
+}
 
 #[test]
 fn unix_sockets_and_tls() {

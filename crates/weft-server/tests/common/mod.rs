@@ -362,7 +362,7 @@ pub fn raw(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketA
 }
 
 /// Reads a head; `None` at the end of the connection.
-pub fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 use weft::{Error, Response, StatusCode, header};
 
 use super::script::Absent;
+use crate::shortage::is_shortage;
 
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -38,6 +39,13 @@ impl Failure {
             Failure::Full => StatusCode::SERVICE_UNAVAILABLE,
             // The system has no room for another process just now.
             Failure::NotStarted(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Failure::Absent(Absent::Io(error))
+            | Failure::Io(error)
+            | Failure::NotStarted(error)
+                if is_shortage(error) =>
+            {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Failure::Absent(Absent::Io(_)) | Failure::Io(_) | Failure::NotStarted(_) => {

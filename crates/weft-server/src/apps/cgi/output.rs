@@ -17,18 +17,20 @@ pub(super) struct Output {
     run: Option<Box<Run>>,
     /// What is still to come of the `Content-Length` that the script has set.
     rest: Option<u64>,
+    /// Why no more of it comes.
+    failure: Option<Error>,
 }
 
 impl Output {
     pub(super) fn new(run: Run, length: Option<u64>) -> Output {
-        let mut output = Output { run: Some(Box::new(run)), rest: length };
+        let mut output = Output { run: Some(Box::new(run)), rest: length, failure: None };
         output.look_for_end();
         output
     }
 
     /// The body that a head speaks of, in a response to HEAD that tells no length.
     pub(super) fn unsaid() -> Output {
-        Output { run: None, rest: None }
+        Output { run: None, rest: None, failure: None }
     }
 
     /// Leaves the script to itself when it has written as much as it said.
@@ -87,21 +89,29 @@ impl Body for Output {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
         let Some(run) = &mut self.run else { return Poll::Ready(None) };
-        Poll::Ready(match ready!(poll_piece(run, cx)) {
+        let failure = match ready!(poll_piece(run, cx)) {
             Ok(Some(mut piece)) => {
                 self.measure(&mut piece);
-                Some(Ok(Frame::data(piece)))
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            Ok(None) if self.rest.is_some() => Some(Err(self.fail(Failure::TooShort))),
+            Ok(None) if self.rest.is_some() => Failure::TooShort,
             Ok(None) => {
                 if let Some(run) = self.run.take() {
                     run.leave();
                 }
-                None
+                return Poll::Ready(None);
             }
-            Err(failure) => Some(Err(self.fail(failure))),
-        })
+            Err(failure) => failure,
+        };
+        self.failure = Some(self.fail(failure));
+        // While nothing new is to be had, what has come is sent: of a response that fails before it
+        // has begun the engine would make one of its own.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {

@@ -5,10 +5,14 @@ use std::io;
 
 use weft::{Error, ErrorKind, Response, StatusCode, header};
 
+use crate::shortage::is_shortage;
+
 #[derive(Debug)]
 pub(super) enum Failure {
     /// No connection could be made.
     Unreachable(io::Error),
+    /// This process has no room for another connection.
+    Shortage(io::Error),
     /// The connection ended before anything of a response had come.
     Broken(io::Error),
     /// The same on a connection that was kept: the upstream may close it when it likes.
@@ -26,6 +30,11 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// No connection was made, for such a reason.
+    pub(super) fn of_connecting(error: io::Error) -> Failure {
+        if is_shortage(&error) { Failure::Shortage(error) } else { Failure::Unreachable(error) }
+    }
+
     /// Whether it speaks against the upstream.
     pub(super) fn is_upstreams(&self) -> bool {
         matches!(
@@ -44,7 +53,9 @@ impl Failure {
             | Failure::Stale(_)
             | Failure::BadAnswer(_) => StatusCode::BAD_GATEWAY,
             Failure::TooSlow => StatusCode::GATEWAY_TIMEOUT,
-            Failure::NoneUp | Failure::Full => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Shortage(_) | Failure::NoneUp | Failure::Full => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Failure::Client(_) => StatusCode::BAD_REQUEST,
         }
     }
@@ -53,7 +64,9 @@ impl Failure {
     pub(super) fn reason(&self) -> String {
         match self {
             Failure::Client(error) => error.reason().to_owned(),
-            Failure::Unreachable(error) => format!("cannot connect: {error}"),
+            Failure::Unreachable(error) | Failure::Shortage(error) => {
+                format!("cannot connect: {error}")
+            }
             Failure::Broken(error) | Failure::Stale(error) => format!("no answer: {error}"),
             Failure::BadAnswer(why) => format!("no valid answer: {why}"),
             Failure::TooSlow => "it did not answer in time".to_owned(),

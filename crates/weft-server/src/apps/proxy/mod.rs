@@ -180,6 +180,9 @@ impl Proxy {
             };
             match &failure {
                 Failure::Full => pool.upstream.was_full(),
+                Failure::Shortage(error) => {
+                    self.shared.drought.tell(&format!("a request has no upstream: {error}"));
+                }
                 failure if failure.is_upstreams() => pool.upstream.failed(&failure.reason()),
                 _ => {}
             }

@@ -104,7 +104,7 @@ impl Pool {
             return Ok(Lease { wire, place, is_reused: true });
         }
         let wire = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
-        let wire = Box::new(wire.map_err(Failure::Unreachable)?);
+        let wire = Box::new(wire.map_err(Failure::of_connecting)?);
         Ok(Lease { wire, place, is_reused: false })
     }
 

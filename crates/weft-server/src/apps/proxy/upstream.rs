@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::addresses::Addresses;
@@ -29,6 +29,9 @@ pub(super) struct Upstream {
     /// It has no room for more requests.
     crowd: Seldom,
 }
+
+/// How long it takes until one tries again where too many wait to be accepted.
+const PAUSE: Duration = Duration::from_millis(5);
 
 impl Upstream {
     /// With what TLS is to be spoken with, should it be.
@@ -64,7 +67,13 @@ impl Upstream {
     }
 
     async fn connect_unix(&self, path: &Path) -> io::Result<Wire> {
-        Ok(Wire::new(Box::new(UnixStream::connect(path).await?)))
+        loop {
+            match UnixStream::connect(path).await {
+                // Too many wait to be accepted, and nobody is told when there are fewer.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
+                connected => return Ok(Wire::new(Box::new(connected?))),
+            }
+        }
     }
 
     async fn connect_tcp(&self, host: &str, port: u16, patience: Duration) -> io::Result<Wire> {
