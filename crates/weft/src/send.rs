@@ -120,7 +120,13 @@ impl Writer {
                 Poll::Pending => {
                     self.compact();
                     ready!(pace.poll_over(deadline, cx));
-                    too_slow()
+                    match self.press() {
+                        Some(sent) => {
+                            pace.moved(sent, deadline);
+                            continue;
+                        }
+                        None => too_slow(),
+                    }
                 }
             };
             self.abandon();
@@ -158,14 +164,33 @@ impl Writer {
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let of_out = sent.min(rest.len());
-        self.gone += of_out;
-        self.large.advance(sent - of_out);
+        self.forget(sent);
         self.buffered = match self.half {
             WriteHalf::Other(_) => true,
             _ => self.half.holds_back(),
         };
         Poll::Ready(Ok(sent))
+    }
+
+    /// So many bytes are gone.
+    fn forget(&mut self, sent: usize) {
+        let of_out = sent.min(self.out.len() - self.gone);
+        self.gone += of_out;
+        self.large.advance(sent - of_out);
+    }
+
+    /// Sends to a socket that does not seem to be ready; `None` if it takes nothing. The kernel
+    /// calls a socket writable again when a large part of its buffer is empty, and a slow peer may
+    /// have taken less than that in all the time that it had.
+    fn press(&mut self) -> Option<usize> {
+        if let WriteHalf::Tls(half) = &mut self.half {
+            return half.press();
+        }
+        let rest = &self.out[self.gone..];
+        let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
+        let sent = self.half.socket()?.press_slices(&both).ok().filter(|&sent| sent > 0)?;
+        self.forget(sent);
+        Some(sent)
     }
 
     /// Sends what is gathered and, in the same packet as far as it goes, a file; what is
@@ -286,7 +311,10 @@ async fn progress(
     mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
 ) -> Result<usize> {
     poll_fn(|cx| match socket.poll_call(cx, &mut call) {
-        Poll::Pending => pace.poll_over(deadline, cx).map(|()| Err(too_slow())),
+        // It may have taken something since, as in `Writer::press`.
+        Poll::Pending => {
+            pace.poll_over(deadline, cx).map(|()| socket.press(&mut call).map_err(|_| too_slow()))
+        }
         Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
     })
     .await

@@ -65,10 +65,7 @@ impl Socket<'_> {
     /// Sends what the socket takes at once. Nobody is woken when it takes more.
     pub(crate) fn try_send_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        self.try_move(Interest::WRITABLE, length, |fd| {
-            let mut control = SendAncillaryBuffer::default();
-            rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)
-        })
+        self.try_move(Interest::WRITABLE, length, |fd| send_slices(fd, slices))
     }
 
     /// Makes a system call that sends.
@@ -80,6 +77,19 @@ impl Socket<'_> {
         self.poll_io(cx, Interest::WRITABLE, |socket| {
             socket.try_io(Interest::WRITABLE, || Ok(call(socket.fd())?))
         })
+    }
+
+    /// Makes a system call that sends, whether or not the socket seems to be ready.
+    pub(crate) fn press(
+        self,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| call(self.fd()))?)
+    }
+
+    /// Sends so, of several slices.
+    pub(crate) fn press_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.press(|fd| send_slices(fd, slices))
     }
 
     /// Tries until it is done, or the socket is not ready; then its readiness wakes the task.
@@ -157,4 +167,9 @@ impl Socket<'_> {
             Socket::Unix(socket) => socket.as_fd(),
         }
     }
+}
+
+fn send_slices(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+    let mut control = SendAncillaryBuffer::default();
+    rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)
 }

@@ -719,6 +719,44 @@ fn a_handler_may_take_its_time() {
 }
 
 #[test]
+fn a_client_that_reads_slowly_gets_all() {
+    const LENGTH: usize = 16 << 20;
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![b'x'; LENGTH]).unwrap();
+    let file = weft::File::open(file).unwrap();
+    let settings = Settings { stall_timeout: 2 * SHORT, ..quick() };
+    let server = start_with(settings.clone(), move |request: Request| {
+        let response = match request.path() {
+            "/file" => Response::file(file.clone()),
+            _ => Response::body(vec![b'x'; LENGTH]),
+        };
+        async { response }
+    });
+    for target in ["/file", "/bytes"] {
+        // Far above the minimum rate, but the kernel does not call the socket writable for longer
+        // than the stall timeout. A pause that this machine made does not count.
+        until("a body that flows comes", || {
+            let mut client = Client::connect(&server);
+            client.get(target);
+            let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+            let (mut came, mut piece) = (0, [0; 4 << 10]);
+            while begin.elapsed() < 4 * settings.stall_timeout {
+                std::thread::sleep(Duration::from_millis(20));
+                came += client.socket().read(&mut piece).unwrap_or(0);
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+            came += std::io::copy(&mut client.socket().take(u64::MAX), &mut std::io::sink())
+                .unwrap_or(0) as usize;
+            let whole = came > LENGTH;
+            assert!(whole || longest > SHORT, "{target} was cut after {came} bytes");
+            whole
+        });
+    }
+    stop(server);
+}
+
+#[test]
 fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
     let made = Arc::new(AtomicUsize::new(0));
     let alive = Alive::new();

@@ -80,6 +80,10 @@ impl WriteHalf {
         match *self {}
     }
 
+    pub(crate) fn press(&mut self) -> Option<usize> {
+        match *self {}
+    }
+
     pub(crate) fn poll_send(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match *self {}
     }

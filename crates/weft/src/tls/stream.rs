@@ -250,6 +250,15 @@ impl WriteHalf {
         self.half.poll_flush(cx)
     }
 
+    /// Sends of the records that wait to a socket that does not seem to be ready; `None` if it
+    /// takes nothing.
+    pub(crate) fn press(&mut self) -> Option<usize> {
+        let mut state = lock(&self.state);
+        let sent = state.connection.write_tls(&mut Pressing(self.half.socket()?));
+        state.unsent &= state.connection.wants_write();
+        sent.ok().filter(|&sent| sent > 0)
+    }
+
     /// Says that nothing more comes, and ends the direction below.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).connection.send_close_notify();
@@ -374,6 +383,23 @@ impl Write for AtOnce<'_> {
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.try_send_slices(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends to a socket that does not seem to be ready.
+struct Pressing<'a>(Socket<'a>);
+
+impl Write for Pressing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.press_slices(slices)
     }
 
     fn flush(&mut self) -> io::Result<()> {
