@@ -1321,6 +1321,68 @@ fn a_response_that_nobody_takes_is_given_up() {
 }
 
 #[test]
+fn a_client_that_reads_slowly_gets_all() {
+    let stall_timeout = 2 * SHORT;
+    // Many responses take turns, each of which has to wait for longer than the stall timeout; and
+    // the end of the last one is under way for longer than a connection lingers.
+    for (streams, megabytes, max_requests) in [(32, 1, 0), (1, 16, 1)] {
+        let settings = Settings { stall_timeout, max_requests, ..quick() };
+        let body = Bytes::from(vec![b'x'; megabytes << 20]);
+        let server = start_with(settings, move |_: Request| {
+            let body = body.clone();
+            async { Response::body(body) }
+        });
+        // A pause that this machine made, and not the test, does not count.
+        until("all is read", || {
+            let most = i32::MAX as u32;
+            let mut client = Raw::with_settings(&server, &[(INITIAL_WINDOW_SIZE, most)]);
+            client.takes_all = false;
+            client.send(window_update(0, most - 65_535));
+            let ids: Vec<u32> = (0..streams).map(|_| client.get("/")).collect();
+            let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+            while begin.elapsed() < 4 * stall_timeout && client.read() {
+                std::thread::sleep(Duration::from_millis(100));
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+            let is_over = |client: &Raw, id: &u32| client.on(*id).is_some_and(Answer::is_over);
+            while !ids.iter().all(|id| is_over(&client, id)) && client.read() {}
+            let is_whole =
+                |id: &u32| is_over(&client, id) && client.body_length(*id) == megabytes << 20;
+            let whole = ids.iter().all(is_whole);
+            assert!(whole || longest > SHORT, "{streams} streams were cut");
+            whole
+        });
+        stop(server);
+    }
+}
+
+#[test]
+fn who_leaves_is_waited_for_as_long_as_it_takes_what_it_was_answered() {
+    const STREAMS: u32 = 6;
+    let settings = Settings { stall_timeout: 2 * SHORT, max_requests: STREAMS.into(), ..quick() };
+    let server = start_with(settings, async |_: Request| Response::text("x".repeat(1_000)));
+    // A pause that this machine made, and not the test, does not count.
+    until("all is taken", || {
+        let mut client = Raw::with_settings(&server, &[(INITIAL_WINDOW_SIZE, 0)]);
+        let ids: Vec<u32> = (0..STREAMS).map(|_| client.get("/")).collect();
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        for id in &ids {
+            std::thread::sleep(SHORT);
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            if client.try_send(window_update(*id, 1_000)).is_err() {
+                break;
+            }
+        }
+        let whole = client.reads_all(&ids);
+        assert!(whole || longest > 3 * SHORT / 2, "it was not waited for");
+        whole
+    });
+    stop(server);
+}
+
+#[test]
 fn a_body_that_trickles_is_given_up_and_one_that_flows_is_not() {
     let server = start_with(quick(), echo);
     let mut client = Raw::connect(&server);

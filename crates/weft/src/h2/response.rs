@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{
@@ -116,6 +116,8 @@ pub(super) struct Outgoing<'a, A> {
     /// it had taken then.
     pace: Option<(Pace, Deadline)>,
     paced: u64,
+    /// How much the connection had sent when that rate began to count.
+    seen: u64,
     /// What the connection will send by itself.
     left: u64,
 }
@@ -126,7 +128,7 @@ impl<'a, A> Outgoing<'a, A> {
         connection: &'a RefCell<Connection>,
         stream: u32,
     ) -> Outgoing<'a, A> {
-        Outgoing { worker, connection, stream, pace: None, paced: 0, left: 0 }
+        Outgoing { worker, connection, stream, pace: None, paced: 0, seen: 0, left: 0 }
     }
 
     /// How much of the body was sent, or will be soon.
@@ -213,6 +215,11 @@ impl<'a, A> Outgoing<'a, A> {
         if sent > self.paced {
             pace.moved((sent - self.paced) as usize, deadline);
             self.paced = sent;
+        }
+        ready!(pace.poll_over(deadline, cx));
+        if connection.serves_others(self.stream, self.seen) {
+            *pace = Pace::new(&worker.settings);
+            self.seen = connection.sent;
         }
         let over = pace.poll_over(deadline, cx);
         let reason = "the peer took the response too slowly";

@@ -72,6 +72,13 @@ impl Connection {
         Poll::Pending
     }
 
+    /// Whether a stream waits for its turn only, or for the socket, whose clock is the
+    /// connection's; or for a window that others use up, of what was sent since so much was.
+    pub(super) fn serves_others(&mut self, id: u32, sent: u64) -> bool {
+        let may_send = self.window > 0 || self.sent > sent;
+        may_send && self.streams.get(id).is_some_and(|stream| stream.window > 0)
+    }
+
     /// Ready when the stream was reset, or the connection is over.
     pub(super) fn poll_gone(&mut self, id: u32, cx: &Context<'_>) -> Poll<Error> {
         match open(self.streams.get(id)) {

@@ -36,6 +36,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut conn::Connection, worker: &
         exchanges: FuturesUnordered::new(),
         spare: None,
         phase: Phase::Opening,
+        sent_before: 0,
         requests: 0,
         pace: Pace::new(&worker.settings),
         writing: worker.deadlines.deadline(),
@@ -64,6 +65,8 @@ struct Session<'a, A, E, F> {
     /// The room of one that was done at once, for the next.
     spare: Option<Pin<Box<F>>>,
     phase: Phase,
+    /// How much was sent when the deadline of the phase was set.
+    sent_before: u64,
     requests: u64,
     /// The rate at which the client takes what is sent.
     pace: Pace,
@@ -169,7 +172,13 @@ where
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // The client does not confirm that it was told.
+            // The client takes its time, but it takes what it was answered.
+            Phase::Left if self.is_being_taken() => {
+                self.rest_for(self.worker.settings.stall_timeout, Phase::Left);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            // It does not, or it does not confirm that it was told.
             Phase::Left => Poll::Ready(End::Gone),
         }
     }
@@ -352,6 +361,8 @@ where
         let mut connection = self.connection.borrow_mut();
         let is_idle = self.exchanges.is_empty() && !connection.is_held_elsewhere();
         let is_empty = connection.streams.len() == 0;
+        // While something is on its way, the clock of that runs.
+        let is_idle = is_idle && connection.writer.is_empty();
         drop(connection);
         match self.phase {
             // Nothing can be said before the client has said what it speaks.
@@ -388,6 +399,14 @@ where
     fn rest_for(&mut self, time: Duration, phase: Phase) {
         self.deadline.set(time);
         self.phase = phase;
+        self.sent_before = self.connection.borrow().sent;
+    }
+
+    /// Whether there are answers which the client has not taken whole, and something was sent since
+    /// the deadline was set.
+    fn is_being_taken(&self) -> bool {
+        let connection = self.connection.borrow();
+        connection.streams.len() > 0 && connection.sent > self.sent_before
     }
 
     /// Tells the client that no further request will be answered (RFC 9113 §6.8).

@@ -384,6 +384,14 @@ impl Raw {
         }
     }
 
+    /// Reads until these are over; whether all of them ended as they should.
+    pub fn reads_all(&mut self, streams: &[u32]) -> bool {
+        let has_ended = |raw: &Raw, id: &u32| raw.on(*id).is_some_and(|answer| answer.ended);
+        let is_over = |raw: &Raw, id: &u32| raw.on(*id).is_some_and(Answer::is_over);
+        while !streams.iter().all(|id| is_over(self, id)) && self.read() {}
+        streams.iter().all(|id| has_ended(self, id))
+    }
+
     /// Asks and is answered: the connection is alive.
     #[track_caller]
     pub fn assert_open(&mut self, path: &str) {
