@@ -1358,6 +1358,33 @@ fn a_client_that_reads_slowly_gets_all() {
 }
 
 #[test]
+fn what_is_on_its_way_when_a_connection_leaves_is_not_cut() {
+    const LENGTH: usize = 20_000;
+    let settings = Settings { stall_timeout: 60 * SHORT, max_requests: 1, ..quick() };
+    let server = Server::new(async |_: Request| Response::body(vec![b'x'; LENGTH]));
+    let server = server.settings(settings);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut client, stream) = tokio::io::duplex(1_000);
+        let client = async move {
+            let opening = [PREFACE, &self::settings(&[]), &get(1, "/")].concat();
+            client.write_all(&opening).await.unwrap();
+            // All of the response is made, and waits for longer than a connection lingers.
+            tokio::time::sleep(3 * SHORT).await;
+            let (mut came, mut piece) = (0, [0; 1_000]);
+            while came < LENGTH {
+                let length = client.read(&mut piece).await.unwrap();
+                assert!(length > 0, "it was cut after {came} bytes");
+                came += piece[..length].iter().filter(|&&byte| byte == b'x').count();
+            }
+        };
+        let all = async { tokio::join!(server.serve_connection(stream), client) };
+        let (served, ()) = tokio::time::timeout(PATIENCE, all).await.expect("it ends");
+        served.unwrap();
+    });
+}
+
+#[test]
 fn who_leaves_is_waited_for_as_long_as_it_takes_what_it_was_answered() {
     const STREAMS: u32 = 6;
     let settings = Settings { stall_timeout: 2 * SHORT, max_requests: STREAMS.into(), ..quick() };
