@@ -39,7 +39,7 @@ use futures_core::Stream;
 use http::HeaderName;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http_body::Frame;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Sleep, sleep};
 
 use crate::body::Body;
@@ -191,7 +191,7 @@ impl Settings {
     /// Answers with the events that are sent through the sender, in any task or thread. The
     /// response ends when the sender and all its clones are dropped.
     pub fn channel(self, request: &Request) -> (Sender, Response) {
-        let (sender, receiver) = mpsc::channel(self.capacity.max(1));
+        let (sender, receiver) = mpsc::channel(self.capacity.clamp(1, Semaphore::MAX_PERMITS));
         (Sender(sender), self.stream(request, Received(receiver)))
     }
 }

@@ -22,14 +22,17 @@
 //! A handler of axum's gets there by way of [`Settings::accept_http`]. There is no
 //! compression of messages (RFC 7692): the library below has none.
 
-use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
 use futures_util::{SinkExt, StreamExt};
 use http::header::{
     ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Method, StatusCode, Version};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -61,7 +64,7 @@ pub struct Settings {
     /// Default none.
     pub protocols: Vec<String>,
 
-    /// The largest message, in bytes; a larger one ends the connection.
+    /// The largest message that may come, in bytes; a larger one ends the connection.
     ///
     /// Default 1 MiB.
     pub max_message_bytes: usize,
@@ -245,13 +248,17 @@ impl Opening<'_> {
 /// Both directions are waited for in one task: [`receive`](WebSocket::receive) may be dropped
 /// at any time, so it can stand in a `select!` beside what there is to be sent.
 pub struct WebSocket {
-    stream: WebSocketStream<Upgraded>,
+    stream: WebSocketStream<Counted>,
     settings: Settings,
     protocol: Option<String>,
     shutdown: Shutdown,
-    /// When something came last, and whether the client was pinged since.
-    heard: Instant,
-    pinged: bool,
+    /// Since when the client is waited for: since something came, or since it was pinged. And how
+    /// much had come then.
+    since: Instant,
+    came: u64,
+    is_pinged: bool,
+    /// Goodbye was said.
+    is_closing: bool,
 }
 
 /// What is read and written at once; tungstenite's own 128 KiB would be held by each idle
@@ -264,12 +271,20 @@ impl WebSocket {
             .max_message_size(Some(settings.max_message_bytes))
             .max_frame_size(Some(settings.max_message_bytes))
             .read_buffer_size(BUFFER_BYTES)
-            .write_buffer_size(BUFFER_BYTES)
-            .max_write_buffer_size(settings.max_message_bytes.saturating_mul(2) + BUFFER_BYTES);
+            .write_buffer_size(BUFFER_BYTES);
         let shutdown = connection.shutdown();
+        let connection = Counted { connection, came: 0 };
         let stream = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
-        let heard = Instant::now();
-        WebSocket { stream, settings, protocol, shutdown, heard, pinged: false }
+        WebSocket {
+            stream,
+            settings,
+            protocol,
+            shutdown,
+            since: Instant::now(),
+            came: 0,
+            is_pinged: false,
+            is_closing: false,
+        }
     }
 
     /// The next message, `Text` or `Binary`. `None` when the WebSocket is closed, by the client
@@ -283,8 +298,7 @@ impl WebSocket {
     /// error there is no more to receive.
     pub async fn receive(&mut self) -> Result<Option<Message>> {
         loop {
-            let patience = self.settings.ping_after.saturating_mul(1 + u32::from(self.pinged));
-            let patience = patience.saturating_sub(self.heard.elapsed());
+            let patience = self.settings.ping_after.saturating_sub(self.since.elapsed());
             let next = tokio::select! {
                 next = timeout(patience, self.stream.next()) => next,
                 () = self.shutdown.requested() => {
@@ -293,25 +307,31 @@ impl WebSocket {
                 }
             };
             match next {
-                Err(_) if self.pinged => {
+                // A part of a message is something, too.
+                Err(_) if self.stream.get_ref().came > self.came => self.was_heard(),
+                Err(_) if self.is_pinged => {
                     let reason = "the client of a WebSocket has gone silent";
                     return Err(Error::new(ErrorKind::TooSlow, reason));
                 }
                 Err(_) => {
-                    self.pinged = true;
+                    (self.since, self.is_pinged) = (Instant::now(), true);
                     self.send(Message::Ping(Default::default())).await?;
-                    continue;
                 }
                 Ok(None | Some(Err(tungstenite::Error::ConnectionClosed))) => return Ok(None),
                 Ok(Some(Err(error))) => return Err(self.fail(error).await),
                 Ok(Some(Ok(message))) => {
-                    (self.heard, self.pinged) = (Instant::now(), false);
+                    self.was_heard();
                     if message.is_text() || message.is_binary() {
                         return Ok(Some(message));
                     }
                 }
             }
         }
+    }
+
+    fn was_heard(&mut self) {
+        (self.since, self.is_pinged) = (Instant::now(), false);
+        self.came = self.stream.get_ref().came;
     }
 
     /// Sends a message, and waits until it is out.
@@ -338,7 +358,10 @@ impl WebSocket {
         let end = (0..=reason.len().min(123)).rev().find(|&end| reason.is_char_boundary(end));
         let reason = reason[..end.unwrap_or(0)].into();
         let frame = CloseFrame { code: CloseCode::from(code), reason };
-        self.send(Message::Close(Some(frame))).await?;
+        // Whoever was dropped in the middle of this has said it.
+        if !std::mem::replace(&mut self.is_closing, true) {
+            self.send(Message::Close(Some(frame))).await?;
+        }
         // What still comes was sent before the client knew.
         let rest = async { while let Some(Ok(_)) = self.stream.next().await {} };
         let _ = timeout(self.settings.send_timeout, rest).await;
@@ -352,7 +375,7 @@ impl WebSocket {
 
     /// The other end.
     pub fn peer(&self) -> &Peer {
-        self.stream.get_ref().peer()
+        self.stream.get_ref().connection.peer()
     }
 
     /// Tells the client what it did wrong, if it can still be told.
@@ -369,14 +392,51 @@ impl WebSocket {
     }
 }
 
+/// A connection, and how much has come over it.
+struct Counted {
+    connection: Upgraded,
+    came: u64,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = room.filled().len();
+        let read = Pin::new(&mut self.connection).poll_read(cx, room);
+        self.came += (room.filled().len() - before) as u64;
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
+
 fn ours(error: tungstenite::Error) -> Error {
     use tungstenite::error::ProtocolError;
     match error {
         tungstenite::Error::ConnectionClosed
         | tungstenite::Error::AlreadyClosed
-        | tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
-            Error::disconnected()
-        }
+        | tungstenite::Error::Protocol(
+            ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing,
+        ) => Error::disconnected(),
         tungstenite::Error::Io(error) => error.into(),
         tungstenite::Error::Capacity(_) => {
             Error::new(ErrorKind::BodyTooLarge, "a message is larger than allowed").because(error)

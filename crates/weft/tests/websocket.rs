@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Client, stop};
+use common::{Client, SHORT, stop, until};
 use http::{HeaderMap, Version};
 use weft::websocket::{self, Message, WebSocket};
 use weft::{Application, Body, ErrorKind, Method, Request, Response, Running, Server};
@@ -166,6 +167,104 @@ fn who_goes_silent_is_pinged_and_then_given_up() {
     client.assert_closed();
     stop(server);
     assert_eq!(*ends.lock().unwrap(), [Err(ErrorKind::TooSlow)]);
+}
+
+/// One that hears nothing for a while itself may not have asked.
+#[test]
+fn a_handler_that_was_away_gives_the_client_its_time() {
+    let ping_after = 2 * SHORT;
+    let server = serve(move |request: Request| {
+        let settings = websocket::Settings { ping_after, ..settings() };
+        async move {
+            settings.accept(&request, async move |mut socket| {
+                while let Ok(Some(message)) = socket.receive().await {
+                    tokio::time::sleep(3 * ping_after).await;
+                    socket.send(message).await.unwrap();
+                }
+            })
+        }
+    });
+    let mut client = open(&server, &masked(TEXT, b"a"));
+    assert_comes(&mut client, &unmasked(TEXT, b"a"));
+    assert_comes(&mut client, &unmasked(PING, b""));
+    std::thread::sleep(SHORT / 2);
+    client.send([masked(PONG, b""), masked(TEXT, b"b")].concat());
+    assert_comes(&mut client, &unmasked(TEXT, b"b"));
+    drop(client);
+    stop(server);
+}
+
+/// A ping cannot be answered within a frame.
+#[test]
+fn a_message_that_comes_slowly_is_no_silence() {
+    let ping_after = SHORT;
+    let (server, _) = start(websocket::Settings { ping_after, ..settings() });
+    // A pause that this machine made, and not the test, does not count.
+    until("it comes", || {
+        let mut client = open(&server, b"");
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        for piece in masked(BINARY, &[b'x'; 100]).chunks(10) {
+            std::thread::sleep(ping_after / 2);
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            if client.socket().write_all(piece).is_err() {
+                break;
+            }
+        }
+        let expected = unmasked(BINARY, &[b'x'; 100]);
+        while client.read() > 0 && !client.came().ends_with(&expected) {}
+        let whole = client.came().ends_with(&expected);
+        assert!(whole || longest > ping_after, "{}", client.came().escape_ascii());
+        whole
+    });
+    stop(server);
+}
+
+#[test]
+fn what_may_come_is_no_limit_for_what_is_sent() {
+    for max_message_bytes in [0, 1, 100, usize::MAX] {
+        let server = serve(move |request: Request| {
+            let settings = websocket::Settings { max_message_bytes, ..settings() };
+            async move {
+                settings.accept(&request, async move |mut socket| {
+                    socket.send(vec![b'x'; 20_000]).await.unwrap();
+                })
+            }
+        });
+        assert_comes(&mut open(&server, b""), &unmasked(BINARY, &[b'x'; 20_000]));
+        stop(server);
+    }
+}
+
+#[test]
+fn a_goodbye_that_was_interrupted_goes_on() {
+    let ends = Ends::default();
+    let noted = ends.clone();
+    let server = serve(move |request: Request| {
+        let ends = noted.clone();
+        async move {
+            settings().accept(&request, async move |mut socket| {
+                let end = loop {
+                    let soon = tokio::time::sleep(SHORT / 10);
+                    tokio::select! {
+                        end = socket.receive() => break end,
+                        () = soon => {}
+                    }
+                };
+                let sent = socket.send("late").await.map_err(|error| error.kind());
+                assert_eq!(sent, Err(ErrorKind::Disconnected));
+                ends.lock().unwrap().push(end.map(|_| ()).map_err(|error| error.kind()));
+            })
+        }
+    });
+    let mut client = open(&server, b"");
+    let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
+    assert_comes(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
+    std::thread::sleep(SHORT);
+    client.send(masked(CLOSE, &close(1001, "")));
+    client.assert_closed();
+    stopping.join().unwrap();
+    assert_eq!(*ends.lock().unwrap(), [Ok(())]);
 }
 
 #[test]
