@@ -5,7 +5,8 @@
 //! sweeper wakes those whose time has come.
 //!
 //! The clock is coarse: it moves when the sweeper runs. A deadline is set one tick
-//! further, so that it never comes early.
+//! further, so that it never comes early. While the worker stands still, because an application
+//! blocks it or the machine was paused, the clock does, too: nobody could be heard then.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,12 +19,14 @@ use crate::settings::Settings;
 /// A worker's deadlines.
 pub(crate) struct Deadlines {
     clock: Arc<Clock>,
+    start: Instant,
+    /// Milliseconds since the start, as of the last sweep.
+    seen: std::cell::Cell<u64>,
     cells: RefCell<Vec<Arc<Cell>>>,
 }
 
 struct Clock {
-    start: Instant,
-    /// Milliseconds since the start, as of the last sweep.
+    /// Milliseconds since the start, as of the last sweep, without those of standing still.
     now: AtomicU64,
     tick: Duration,
 }
@@ -51,8 +54,13 @@ impl Deadlines {
         ];
         let tick = shortest.into_iter().min().expect("four timeouts") / 4;
         let tick = tick.clamp(Duration::from_millis(10), Duration::from_millis(500));
-        let clock = Clock { start: Instant::now(), now: AtomicU64::new(0), tick };
-        Deadlines { clock: Arc::new(clock), cells: RefCell::default() }
+        let clock = Arc::new(Clock { now: AtomicU64::new(0), tick });
+        Deadlines {
+            clock,
+            start: Instant::now(),
+            seen: Default::default(),
+            cells: RefCell::default(),
+        }
     }
 
     /// How often [`sweep`](Deadlines::sweep) wants to be called.
@@ -71,9 +79,12 @@ impl Deadlines {
         Deadline(cell)
     }
 
-    /// Moves the clock on.
+    /// Moves the clock on, by two ticks at most.
     pub(crate) fn refresh(&self) {
-        self.clock.now.store(self.clock.start.elapsed().as_millis() as u64, Relaxed);
+        let millis = self.start.elapsed().as_millis() as u64;
+        let passed = millis - self.seen.replace(millis);
+        let most = 2 * self.clock.tick.as_millis() as u64;
+        self.clock.now.store(self.clock.now() + passed.min(most), Relaxed);
     }
 
     /// Moves the clock on, wakes those whose time has come, forgets those who left.
@@ -249,6 +260,25 @@ mod tests {
         ] {
             let credit = pace.credit_after(Duration::from_millis(waited), bytes);
             assert_eq!(credit, left * 1_000, "{waited} ms, {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn while_the_worker_stands_still_no_time_passes() {
+        let short = Duration::from_millis(40);
+        let settings = Settings { linger_timeout: short, ..Settings::default() };
+        let deadlines = Deadlines::new(&settings);
+        let deadline = deadlines.deadline();
+        let cx = Context::from_waker(Waker::noop());
+        std::thread::sleep(5 * short);
+        deadline.set(short);
+        deadlines.sweep();
+        assert!(deadline.poll_over(&cx).is_pending());
+        let set = Instant::now();
+        while deadline.poll_over(&cx).is_pending() {
+            std::thread::sleep(deadlines.tick() / 4);
+            deadlines.sweep();
+            assert!(set.elapsed() < Duration::from_secs(30), "it never comes");
         }
     }
 

@@ -20,7 +20,8 @@ use crate::proxy_protocol::Network;
 /// ```
 ///
 /// Clocks are kept by one sweeper per worker: they end up to half of the shortest of them
-/// late, one second at most, and never early. [`Duration::MAX`] turns one off.
+/// late, one second at most, and never early. While the event loop stands still, because an
+/// application blocks it, they do, too. [`Duration::MAX`] turns one off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The longest request line, in bytes without its CRLF; longer: 414.

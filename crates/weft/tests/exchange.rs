@@ -1028,6 +1028,29 @@ fn early_hints_come_before_a_slow_response() {
     stop(server);
 }
 
+#[test]
+fn hints_that_come_too_late_are_not_for_the_next_request() {
+    let server = start(async |request: Request| match request.path() {
+        "/late" => {
+            let mut is_over = false;
+            Response::body(Body::stream(Chunks(move |_: &mut Context<'_>| {
+                if std::mem::replace(&mut is_over, true) {
+                    request.early_hints(["</late>"]);
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Bytes::from_static(b"body")))
+            })))
+        }
+        _ => Response::text("ok"),
+    });
+    let mut client = Client::connect(&server);
+    client.get("/late");
+    assert_eq!(client.response().text(), "body");
+    client.get("/next");
+    assert_eq!((client.response().status, client.came()), (200, &b""[..]));
+    stop(server);
+}
+
 // -- the PROXY protocol
 
 #[test]

@@ -244,6 +244,8 @@ impl<A: Application> Busy<'_, A> {
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         exchange.keep_alive = framed.keep_alive && !is_last;
         exchange.watch = self.worker.stopwatch();
+        // What the application said of the request before, behind its response, is not for this one.
+        let _late = self.conn.shared.take_interim();
         let Desk { parsed, head } = self.desk;
         head.renew(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
