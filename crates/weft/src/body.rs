@@ -46,7 +46,8 @@ enum Kind {
     Bytes(Bytes),
     Incoming(Box<Incoming>),
     Http2(Box<h2::Incoming>),
-    Stream(BoxBody),
+    /// And how many bytes of it may still come.
+    Stream(BoxBody, u64),
     File(Box<Reader>),
     /// It had come, and was then found to be too large.
     TooLarge,
@@ -68,7 +69,7 @@ impl Body {
         B: Into<Bytes>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(Chunks(Box::pin(stream)))))
+        Body(Kind::Stream(Box::pin(Chunks(Box::pin(stream))), u64::MAX))
     }
 
     /// Any [`http_body::Body`] as a body, with its size hint and its trailers.
@@ -77,7 +78,7 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(Foreign(Box::pin(body)))))
+        Body(Kind::Stream(Box::pin(Foreign(Box::pin(body))), u64::MAX))
     }
 
     /// A body of ours, whose errors need no frame around them.
@@ -85,7 +86,7 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
     {
-        Body(Kind::Stream(Box::pin(body)))
+        Body(Kind::Stream(Box::pin(body), u64::MAX))
     }
 
     pub(crate) fn incoming(incoming: Incoming) -> Body {
@@ -146,7 +147,7 @@ impl Body {
                 Kind::Incoming(incoming) => incoming.poll_chunk(cx),
                 Kind::Http2(incoming) => incoming.poll_chunk(cx),
                 Kind::TooLarge => Poll::Ready(Err(too_large())),
-                Kind::Stream(_) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
+                Kind::Stream(..) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
                     None => Poll::Ready(Ok(None)),
                     Some(Err(error)) => Poll::Ready(Err(error)),
                     Some(Ok(frame)) => match frame.into_data() {
@@ -161,7 +162,18 @@ impl Body {
     /// The next frame of a stream or of a file.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match &mut self.0 {
-            Kind::Stream(stream) => stream.as_mut().poll_frame(cx),
+            Kind::Stream(stream, left) => {
+                let frame = ready!(stream.as_mut().poll_frame(cx)?);
+                let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+                match left.checked_sub(length as u64) {
+                    Some(rest) => *left = rest,
+                    None => self.0 = Kind::TooLarge,
+                }
+                match self.0 {
+                    Kind::TooLarge => Poll::Ready(Some(Err(too_large()))),
+                    _ => Poll::Ready(frame.map(Ok)),
+                }
+            }
             Kind::File(reader) => Pin::new(reader).poll_frame(cx),
             _ => unreachable!("this is only called for those"),
         }
@@ -199,7 +211,7 @@ impl Body {
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Incoming(incoming) => incoming.length(),
             Kind::Http2(incoming) => incoming.length(),
-            Kind::Stream(stream) => stream.size_hint().exact(),
+            Kind::Stream(stream, _) => stream.size_hint().exact(),
             Kind::File(reader) => reader.size_hint().exact(),
             Kind::TooLarge => None,
         }
@@ -212,6 +224,7 @@ impl Body {
             Kind::Incoming(incoming) => incoming.set_limit(bytes),
             Kind::Http2(incoming) => incoming.set_limit(bytes),
             Kind::Bytes(here) if here.len() as u64 > bytes => self.0 = Kind::TooLarge,
+            Kind::Stream(_, left) => *left = bytes,
             _ => {}
         }
     }
@@ -269,7 +282,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        if let Kind::Stream(_) | Kind::File(_) = self.0 {
+        if let Kind::Stream(..) | Kind::File(_) = self.0 {
             return self.poll_stream(cx);
         }
         if let Some(chunk) = ready!(self.poll_chunk(cx)?) {
@@ -285,14 +298,14 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Stream(stream) => stream.is_end_stream(),
+            Kind::Stream(stream, _) => stream.is_end_stream(),
             _ => self.length() == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Stream(stream) => stream.size_hint(),
+            Kind::Stream(stream, _) => stream.size_hint(),
             _ => self.length().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
@@ -310,7 +323,7 @@ impl fmt::Debug for Body {
             Kind::Empty => f.write_str("Body(empty)"),
             Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
             Kind::Incoming(_) | Kind::Http2(_) => f.write_str("Body(incoming)"),
-            Kind::Stream(_) => f.write_str("Body(stream)"),
+            Kind::Stream(..) => f.write_str("Body(stream)"),
             Kind::File(_) => f.write_str("Body(file)"),
             Kind::TooLarge => f.write_str("Body(too large)"),
         }
@@ -382,6 +395,46 @@ pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>)
         Ok(own) => *own,
         Err(other) => {
             Error::new(ErrorKind::BodyFailed, "the application's body failed").because(other)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_keeps_to_a_limit() {
+        let stream = || {
+            let parts = ["abc", "def", "ghi"].map(|part| Ok::<_, Error>(Bytes::from(part)));
+            Body::stream(futures_util::stream::iter(parts))
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for (limit, raised_by, expected) in [
+            (9, 0, "abc def ghi"),
+            (8, 0, "abc def BodyTooLarge"),
+            (0, 0, "BodyTooLarge"),
+            (3, 6, "abc def ghi"),
+        ] {
+            let mut body = stream();
+            body.set_limit(limit);
+            let mut came = Vec::new();
+            loop {
+                match body.poll_chunk(&mut cx) {
+                    Poll::Ready(Ok(Some(chunk))) => came.push(chunk.escape_ascii().to_string()),
+                    Poll::Ready(Ok(None)) => break,
+                    Poll::Ready(Err(error)) => {
+                        came.push(format!("{:?}", error.kind()));
+                        assert!(matches!(body.poll_chunk(&mut cx), Poll::Ready(Err(_))));
+                        break;
+                    }
+                    Poll::Pending => unreachable!("all is there"),
+                }
+                if raised_by > 0 {
+                    body.set_limit(raised_by);
+                }
+            }
+            assert_eq!(came.join(" "), expected, "{limit}");
         }
     }
 }

@@ -422,7 +422,7 @@ fn no_more_is_kept_than_the_limits_say() {
         ("no entries", |s| s.max_kept_entries = 0, (0, 0)),
         ("bytes", |s| s.max_kept_bytes = 3_999, (0, 3)),
         ("exactly so many bytes", |s| s.max_kept_bytes = 4_000, (0, 4)),
-        ("no bytes", |s| s.max_kept_bytes = 0, (0, 0)),
+        ("no bytes, so that they are kept open", |s| s.max_kept_bytes = 0, (10, 0)),
         ("bytes need no descriptors", |s| s.max_kept_descriptors = 0, (0, 10)),
         ("files of that size", |s| s.max_kept_file_bytes = 1_000, (0, 10)),
         ("larger files", |s| s.max_kept_file_bytes = 999, (10, 0)),

@@ -96,6 +96,23 @@ fn a_list_shows_what_a_request_would_find() {
 }
 
 #[test]
+fn a_folder_that_has_just_gone_is_not_found() {
+    let tree = Tree::with(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
+    let server = tree.serve_with(listing());
+    let mut client = Client::connect(&server);
+    for folder in ["gone", "file"] {
+        let target = format!("/{folder}/");
+        assert_eq!(ask_with(&mut client, "GET", &target, JSON).status, 200, "{folder}");
+        std::fs::remove_dir_all(tree.path(folder)).unwrap();
+        if folder == "file" {
+            tree.write(folder, "a file");
+        }
+        assert_eq!(ask_with(&mut client, "GET", &target, JSON).status, 404, "{folder}");
+    }
+    stop(server);
+}
+
+#[test]
 fn ten_thousand_files_and_no_more_than_allowed() {
     let tree = Tree::new();
     (0..10_000).for_each(|at| tree.write(format!("{at}.txt"), ""));

@@ -13,7 +13,7 @@ use common::tree::{
     SECRET, Tree, as_nobody, ask, ask_with, assert_bodies, assert_statuses, fields_but_date, serve,
 };
 use common::{Client, Response, stop, until};
-use weft::header::{CONTENT_TYPE, VARY, X_FRAME_OPTIONS};
+use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
 use weft::{Directory, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links, StatusCode};
 
 /// Nothing is compressed but what lies there compressed.
@@ -613,6 +613,67 @@ fn languages_and_codings_go_together() {
     }
     // Those of one file that are made here share a weak one.
     assert_eq!(etags.len(), 7, "{etags:?}");
+    stop(server);
+}
+
+#[test]
+fn what_a_rule_says_is_said_once() {
+    let tree = Tree::with(&[("a.txt", "a")]);
+    let headers = vec![rule("*", ACCEPT_RANGES, "none"), rule("*", ETAG, "\"mine\"")];
+    let server = tree.serve_with(watchful(DirectorySettings { headers, ..no_compression() }));
+    let mut client = Client::connect(&server);
+    // Of a file that has just changed, and of one that is kept.
+    for _ in 0..2 {
+        let response = ask(&mut client, "GET", "/a.txt");
+        for (name, expected) in [("accept-ranges", "none"), ("etag", "\"mine\"")] {
+            let said = response.headers.iter().filter(|(other, _)| other == name);
+            let values: Vec<_> = said.map(|(_, value)| value.as_str()).collect();
+            assert_eq!(values, [expected], "{name}");
+        }
+        tree.settle();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop(server);
+}
+
+#[test]
+fn a_language_with_the_name_of_a_coding_is_one() {
+    let tree = Tree::with(&[("a.html", "a"), ("a.html.br", "br: a"), ("a.css", "c")]);
+    tree.write("a.css.br", "br, c");
+    let server = tree.serve_with(of_languages(&["br"], no_compression()));
+    let mut client = Client::connect(&server);
+    for (target, languages, language, coding, body) in [
+        ("/a.html", "en", None, None, "a"),
+        ("/a.html", "br", Some("br"), None, "br: a"),
+        ("/a.css", "br", None, Some("br"), "br, c"),
+    ] {
+        let fields = format!("Accept-Language: {languages}\r\nAccept-Encoding: br");
+        let response = ask_with(&mut client, "GET", target, &fields);
+        assert_eq!((response.status, response.text()), (200, body), "{target} {languages}");
+        assert_eq!(response.header("content-language"), language, "{target} {languages}");
+        assert_eq!(response.header("content-encoding"), coding, "{target} {languages}");
+    }
+    stop(server);
+}
+
+#[test]
+fn a_variant_that_only_changes_its_name_is_noticed() {
+    let tree = Tree::with(&[("a.html", "a"), ("a.html.en", "en: a")]);
+    tree.link("a.html.fr", "a.html.en");
+    tree.settle();
+    let server = tree.serve_with(watchful(of_languages(&["en", "fr", "it"], no_compression())));
+    let mut client = Client::connect(&server);
+    let mut languages = || {
+        ["fr", "it"].map(|tag| {
+            let response =
+                ask_with(&mut client, "GET", "/a.html", &format!("Accept-Language: {tag}"));
+            response.header("content-language").map(str::to_owned)
+        })
+    };
+    assert_eq!(languages(), [Some("fr".to_owned()), None]);
+    fs::remove_file(tree.path("a.html.fr")).unwrap();
+    tree.link("a.html.it", "a.html.en");
+    until("the other name is noticed", || languages() == [None, Some("it".to_owned())]);
     stop(server);
 }
 

@@ -26,7 +26,7 @@ use self::listing::{Order, POLICY};
 use self::place::Place;
 use self::resource::{Choice, Resource};
 use self::root::{Root, Wait};
-use self::site::{Found, Site, Terms};
+use self::site::{Found, Site, Terms, is_nothing};
 use crate::app::Application;
 use crate::disk;
 use crate::mime;
@@ -353,6 +353,8 @@ fn status_of(error: &io::Error) -> StatusCode {
     match errno(error) {
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
+        // It was there a moment ago.
+        _ if is_nothing(error) => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -32,8 +32,12 @@ pub(super) struct Resource {
     /// The languages of the others.
     languages: Vec<String>,
     /// What it was made of, to be compared with what is there later.
-    versions: Vec<Option<FileVersion>>,
+    parts: Vec<Part>,
 }
+
+/// A file that a resource is made of: its path, or that of which it is a compressed neighbour. Two
+/// names may stand for the same version.
+type Part = (Vec<u8>, Option<Coding>, FileVersion);
 
 #[derive(Debug)]
 struct Variant {
@@ -53,6 +57,8 @@ struct Variant {
 pub(super) struct Representation {
     file: Arc<File>,
     fields: Fields,
+    /// Whether it changed only just now.
+    is_young: bool,
 }
 
 /// What a request gets of a resource.
@@ -70,6 +76,7 @@ pub(super) struct Work<'a> {
 
 /// The files that a variant is made of.
 struct Files {
+    path: Vec<u8>,
     language: Option<String>,
     plain: Opened,
     neighbours: Vec<(Coding, Opened)>,
@@ -105,15 +112,15 @@ impl Resource {
         known: Option<&Resource>,
     ) -> io::Result<Option<Resource>> {
         let files = Files::of_all_languages(look, opened)?;
-        let versions = files.iter().flat_map(Files::versions).collect();
-        if known.is_some_and(|known| !known.is_provisional() && known.versions == versions) {
+        let parts = files.iter().flat_map(Files::parts).collect();
+        if known.is_some_and(|known| !known.is_provisional() && known.parts == parts) {
             known.into_iter().for_each(Resource::doubt);
             return Ok(None);
         }
         let languages: Vec<_> = files.iter().filter_map(|files| files.language.clone()).collect();
         let variant = |files| Variant::make(look, files, !languages.is_empty());
         let variants = files.into_iter().map(variant).collect::<io::Result<_>>()?;
-        Ok(Some(Resource { variants, languages, versions }))
+        Ok(Some(Resource { variants, languages, parts }))
     }
 
     /// What a request with these fields gets.
@@ -159,7 +166,7 @@ impl Resource {
 
     /// Whether something changed only just now: then it is made anew in any case.
     fn is_provisional(&self) -> bool {
-        self.representations().any(|representation| matches!(representation.fields, Fields::Own(_)))
+        self.representations().any(|representation| representation.is_young)
     }
 
     fn representations(&self) -> impl Iterator<Item = &Representation> {
@@ -198,22 +205,23 @@ impl Files {
             true if compressible => neighbours(Look { path, ..look }, plain),
             _ => Ok(Vec::new()),
         };
-        let mut all = vec![Files { language: None, neighbours: neighbours(path, &plain)?, plain }];
+        let (path_of_all, beside) = (path.to_vec(), neighbours(path, &plain)?);
+        let mut all = vec![Files { path: path_of_all, language: None, neighbours: beside, plain }];
         let is_page = path.ends_with(b".html");
         for language in site.settings.languages.iter().filter(|_| is_page) {
             let path = [path, b".", language.as_bytes()].concat();
             if let Some(plain) = site.look_beside(&path, wait)? {
                 let neighbours = neighbours(&path, &plain)?;
-                all.push(Files { language: Some(language.clone()), neighbours, plain });
+                all.push(Files { path, language: Some(language.clone()), neighbours, plain });
             }
         }
         Ok(all)
     }
 
-    /// The versions of all files, and a mark at the end of each variant.
-    fn versions(&self) -> impl Iterator<Item = Option<FileVersion>> {
-        let neighbours = self.neighbours.iter().map(|(_, file)| Some(file.version()));
-        neighbours.chain([Some(self.plain.version()), None])
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let neighbours = self.neighbours.iter().map(|(coding, file)| (Some(*coding), file));
+        let all = neighbours.chain([(None, &self.plain)]);
+        all.map(|(coding, file)| (self.path.clone(), coding, file.version()))
     }
 }
 
@@ -221,7 +229,12 @@ impl Files {
 fn neighbours(look: Look<'_>, plain: &Opened) -> io::Result<Vec<(Coding, Opened)>> {
     let Look { site, path, wait, .. } = look;
     let mut neighbours = Vec::new();
-    for coding in Coding::ALL {
+    // `index.html.br` may be one in Breton.
+    let is_language = |coding: &Coding| {
+        path.ends_with(b".html")
+            && site.settings.languages.iter().any(|it| it == coding.extension())
+    };
+    for coding in Coding::ALL.into_iter().filter(|coding| !is_language(coding)) {
         let path = [path, b".", coding.extension().as_bytes()].concat();
         if let Some(file) = site.look_beside(&path, wait)?
             && !file.version().is_older_than(&plain.version())
@@ -251,7 +264,7 @@ impl Variant {
         fields.extend(varies.map(|names| (VARY, HeaderValue::from_static(names))));
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
         site.add_rules(path, &mut fields);
-        let most = settings.max_kept_file_bytes;
+        let most = settings.max_kept_file_bytes.min(settings.max_kept_bytes as u64);
         let most = if look.may_hold { most.min(LARGE_FILE_BYTES) } else { most };
         let mut neighbours = Vec::new();
         for (coding, opened) in files.neighbours {
@@ -328,7 +341,7 @@ impl Representation {
             Fields::Kept(_) => response.headers.keep(),
             Fields::Own(_) | Fields::Common(_) | Fields::Passed(_) => response.headers,
         };
-        Representation { file, fields }
+        Representation { file, fields, is_young: self.is_young }
     }
 }
 
@@ -347,17 +360,21 @@ impl Opened {
     ) -> io::Result<Representation> {
         let version = self.version();
         let modified = version.modified();
-        let unsettled =
-            |file, fields| Ok(Representation { file: Arc::new(file), fields: Fields::Own(fields) });
+        let unsettled = |file, fields, is_young| {
+            let (file, fields) = (Arc::new(file), Fields::Own(fields));
+            Ok(Representation { file, fields, is_young })
+        };
         let file = match &self.file.source {
             Source::Memory(_) => self.file,
-            // What changed just now may change again without a change of its version; and a
-            // date to come is not to be told, but kept fields do not age.
+            // What changed just now may change again without a change of its version.
+            Source::Open(_) if !is_past(version.changed(), SETTLED) => {
+                return unsettled(self.file, fields, true);
+            }
+            // A date to come is not to be told, but kept fields do not age.
             Source::Open(_)
-                if !is_past(version.changed(), SETTLED)
-                    || modified.is_some_and(|modified| !is_past(modified, Duration::ZERO)) =>
+                if modified.is_some_and(|modified| !is_past(modified, Duration::ZERO)) =>
             {
-                return unsettled(self.file, fields);
+                return unsettled(self.file, fields, false);
             }
             Source::Open(_) if self.file.length > most => {
                 File { at_hand: Some(Arc::default()), ..self.file }
@@ -367,15 +384,21 @@ impl Opened {
                     self.file.clone().with_bytes(bytes)
                 }
                 // It changes while we look.
-                _ => return unsettled(self.file, fields),
+                _ => return unsettled(self.file, fields, true),
             },
         };
-        fields.push((ETAG, field_value(version.etag().as_bytes())));
+        let etag = (ETAG, field_value(version.etag().as_bytes()));
         let modified =
             modified.map(|time| (LAST_MODIFIED, field_value(http_date(time).as_bytes())));
-        fields.extend(modified);
-        fields.push((ACCEPT_RANGES, HeaderValue::from_static("bytes")));
-        Ok(Representation { file: Arc::new(file), fields: Fields::Own(fields).keep() })
+        let ranges = (ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        for (name, value) in [Some(etag), modified, Some(ranges)].into_iter().flatten() {
+            // A rule may have said something else.
+            if !fields.iter().any(|(other, _)| *other == name) {
+                fields.push((name, value));
+            }
+        }
+        let fields = Fields::Own(fields).keep();
+        Ok(Representation { file: Arc::new(file), fields, is_young: false })
     }
 }
 

@@ -172,7 +172,7 @@ impl Site {
 }
 
 /// Whether nothing is there, it may not be reached, or it is no file that can be read.
-fn is_nothing(error: &io::Error) -> bool {
+pub(super) fn is_nothing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| {
         [

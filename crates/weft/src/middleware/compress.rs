@@ -121,6 +121,13 @@ impl Compress {
     }
 
     fn answer(&self, head: &Head, mut response: Response) -> Response {
+        if response.status == StatusCode::NOT_MODIFIED && may_stand_for_text(&response) {
+            // It says what the whole response would have said (RFC 9110 §15.4.5).
+            response.vary_by("accept-encoding");
+            if accept::coding(head.headers(), &self.offered).is_some() {
+                weaken_etag(&mut response);
+            }
+        }
         if !self.suits(head.method(), &response) {
             return response;
         }
@@ -206,6 +213,14 @@ fn forbids(name: &HeaderName, value: &[u8]) -> bool {
         // RFC 9530 and what was before it.
         _ => matches!(name.as_str(), "content-digest" | "repr-digest" | "digest" | "content-md5"),
     }
+}
+
+/// Whether the response that a 304 stands for may be one that is compressed. Mostly it does not
+/// say its type.
+fn may_stand_for_text(response: &Response) -> bool {
+    let content_type = response.header(CONTENT_TYPE.as_str());
+    content_type.is_none_or(|value| is_compressible(value.as_bytes()))
+        && !response.headers.iter().any(|(name, value)| forbids(name, value.as_bytes()))
 }
 
 /// The length of the body, if it is known; `Err` if the application is wrong about it, which

@@ -91,6 +91,6 @@ pub use virtual_hosts::VirtualHosts;
 /// A response that says its status, and when to ask again: in whole seconds, at least one
 /// (RFC 9110 §10.2.3).
 fn retry_after(status: StatusCode, after: Duration) -> Response {
-    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    let seconds = after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0));
     Response::from(status).with_header(RETRY_AFTER, seconds.max(1).to_string())
 }

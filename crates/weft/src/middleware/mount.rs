@@ -25,7 +25,9 @@ use crate::response::Response;
 /// has them: `/%61pi` is under `/api` too. What remains begins with a slash, and the prefix is
 /// the application's [`mount`](crate::Head::mount). Of several mounts the first that suits
 /// answers, so `/api/v2` is to stand before `/api`. A path with dots, such as `/api/../x`, is
-/// under `/api` as it stands; [`CleanPath`](super::CleanPath) in front resolves it.
+/// under `/api` as it stands, and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves
+/// both. It belongs there where what is mounted is guarded, for to
+/// [`Directory`](crate::Directory) a doubled slash is one.
 #[derive(Clone, Debug)]
 pub struct Mount<A> {
     prefix: Prefix,
