@@ -79,7 +79,9 @@ impl Upstream {
     async fn connect_tcp(&self, host: &str, port: u16, patience: Duration) -> io::Result<Wire> {
         let start = Instant::now();
         // The system's resolver waits in a thread of the runtime's pool.
-        let look_up = lookup_host((host, port));
+        let look_up = move |host: String| async move {
+            lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
+        };
         let addresses = self.addresses.get((host, port), start, look_up).await?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (tried, address) in addresses.iter().enumerate() {
