@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Response as Seen, SHORT, stop, tool, until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
@@ -717,6 +717,36 @@ fn a_protocol_that_nobody_speaks_is_refused() {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let client = Client::connect(&server, &config, "a.test").unwrap();
     assert_eq!(client.tls.alpn_protocol(), Some(&b"http/1.1"[..]));
+    stop(server);
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all() {
+    const LENGTH: usize = 16 << 20;
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let stall_timeout = 2 * SHORT;
+    let (server, _) = serve_with(&tls, Settings { stall_timeout, ..Settings::default() });
+    let config = client_config(&authority);
+    // Far above the minimum rate, but the kernel does not call the socket writable for longer than
+    // the stall timeout. A pause that this machine made does not count.
+    until("a body that flows comes", || {
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("GET /{LENGTH} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+        while begin.elapsed() < 4 * stall_timeout {
+            std::thread::sleep(Duration::from_millis(20));
+            if !client.receive().unwrap_or(false) {
+                break;
+            }
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        while client.receive().unwrap_or(false) {}
+        let whole = client.came.len() > LENGTH;
+        assert!(whole || longest > SHORT, "it was cut after {} bytes", client.came.len());
+        whole
+    });
     stop(server);
 }
 
