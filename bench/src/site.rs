@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::Result;
 
@@ -19,6 +20,10 @@ pub const PAGE: &str = include_str!("../site/index.html");
 
 const BINARY: [(&str, usize); 3] =
     [("16k.bin", 16 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
+
+/// Weft keeps the contents of files that did not change just now: the first round is not to be of
+/// others.
+const SETTLED: Duration = Duration::from_secs(3);
 
 impl Site {
     pub fn new() -> Result<Site> {
@@ -37,7 +42,9 @@ impl Site {
         for (name, size) in BINARY {
             fs::write(self.folder.join(name), noise(size))?;
         }
-        fs::write(self.folder.join("text.txt"), text(100 << 10))
+        fs::write(self.folder.join("text.txt"), text(100 << 10))?;
+        std::thread::sleep(SETTLED);
+        Ok(())
     }
 
     /// What a path stands for, whoever serves it.
