@@ -165,14 +165,12 @@ impl Body {
             Kind::Stream(stream, left) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx)?);
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-                match left.checked_sub(length as u64) {
-                    Some(rest) => *left = rest,
-                    None => self.0 = Kind::TooLarge,
-                }
-                match self.0 {
-                    Kind::TooLarge => Poll::Ready(Some(Err(too_large()))),
-                    _ => Poll::Ready(frame.map(Ok)),
-                }
+                let Some(rest) = left.checked_sub(length as u64) else {
+                    self.0 = Kind::TooLarge;
+                    return Poll::Ready(Some(Err(too_large())));
+                };
+                *left = rest;
+                Poll::Ready(frame.map(Ok))
             }
             Kind::File(reader) => Pin::new(reader).poll_frame(cx),
             _ => unreachable!("this is only called for those"),
