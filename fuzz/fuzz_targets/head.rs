@@ -2,17 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weft::bare;
+use weft::bench_api;
 
 fuzz_target!(|input: (Vec<u16>, &[u8])| {
     let (cuts, head) = input;
-    let whole = bare::parse(head);
-    let _ = bare::frame(head);
+    let whole = bench_api::parse(head);
+    let _ = bench_api::frame(head);
 
     let mut ends: Vec<usize> = cuts.iter().map(|&cut| usize::from(cut) % (head.len() + 1)).collect();
     ends.sort_unstable();
     ends.push(head.len());
-    let pieces = bare::parse_in_pieces(head, ends);
+    let pieces = bench_api::parse_in_pieces(head, ends);
     match (&whole, &pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         (Err(whole), Err(pieces)) => assert_eq!(whole.kind(), pieces.kind()),
@@ -24,6 +24,6 @@ fuzz_target!(|input: (Vec<u16>, &[u8])| {
         assert!(length <= head.len());
         assert!(head[..length].ends_with(b"\r\n\r\n"));
         assert!(head[..length].iter().filter(|&&b| b == b'\n').count() >= fields + 2);
-        assert_eq!(bare::parse(&head[..length]).unwrap(), Some((length, fields)));
+        assert_eq!(bench_api::parse(&head[..length]).unwrap(), Some((length, fields)));
     }
 });

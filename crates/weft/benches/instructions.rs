@@ -18,7 +18,8 @@ use weft::middleware::{
     RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Directory, DirectorySettings, Middleware, Next, Request, Response, Server, bare,
+    Application, Directory, DirectorySettings, Middleware, Next, Request, Response, Server,
+    bench_api,
 };
 
 /// How much more than the baseline is a regression, in percent. Compilers differ a little.
@@ -90,7 +91,7 @@ const WORKLOADS: &[Workload] = &[
 
 fn parse(times: usize, input: &[u8]) {
     for _ in 0..times {
-        black_box(bare::parse(black_box(input)).unwrap().unwrap());
+        black_box(bench_api::parse(black_box(input)).unwrap().unwrap());
     }
 }
 
@@ -109,7 +110,7 @@ fn trickle(times: usize, length: usize) {
     let input = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "x".repeat(length));
     for _ in 0..times {
         let ends = 1..=input.len();
-        black_box(bare::parse_in_pieces(black_box(input.as_bytes()), ends).unwrap().unwrap());
+        black_box(bench_api::parse_in_pieces(black_box(input.as_bytes()), ends).unwrap().unwrap());
     }
 }
 
@@ -118,7 +119,7 @@ fn compose(times: usize) {
     let mut out = Vec::new();
     for _ in 0..times {
         out.clear();
-        bare::compose(&mut out, black_box(&body));
+        bench_api::compose(&mut out, black_box(&body));
         black_box(&out);
     }
 }

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// A function from a request to a response.
 ///

@@ -27,8 +27,8 @@ use std::borrow::Cow;
 
 use http::header::{COOKIE, SET_COOKIE};
 
-use crate::request::Head;
-use crate::response::Response;
+use crate::message::request::Head;
+use crate::message::response::Response;
 
 #[doc(no_inline)]
 pub use ::cookie::*;

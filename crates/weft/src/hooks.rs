@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::error::Error;
-use crate::request::{Head, Peer};
+use crate::message::request::Head;
+use crate::peer::Peer;
 
 /// Is told what happens in one worker. All methods do nothing unless they are written.
 ///

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::proxy_protocol::Network;
+use crate::proto::proxy_protocol::Network;
 
 /// The limits and clocks of a server. The defaults are fit for the open Internet.
 ///

@@ -42,10 +42,10 @@ use http_body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Sleep, sleep};
 
-use crate::body::Body;
 use crate::error::{Error, Result};
-use crate::request::{Head, Request};
-use crate::response::Response;
+use crate::message::body::Body;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
 
 /// One event. Whatever its parts are made of, they stay within it: text from elsewhere can
 /// neither end the event nor begin another.

@@ -19,15 +19,16 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::watch;
 
 use crate::app::Application;
-use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::h1::framing;
-use crate::h1::parse::{self, Limits};
-use crate::headers::Headers;
 use crate::hooks::Hooks;
-use crate::listen::Bound;
-use crate::request::{Head, Peer, Request, Shared};
-use crate::response::{Part, Parts, Payload, Response};
+use crate::message::body::Body;
+use crate::message::request::{Head, Request, Shared};
+use crate::message::response::{Part, Parts, Payload, Response};
+use crate::net::listen::Bound;
+use crate::peer::Peer;
+use crate::proto::headers::Headers;
+use crate::proto::http1::framing;
+use crate::proto::http1::parse::{self, Limits};
 use crate::server::{Running, Server};
 
 /// A request as the engine would make it of these bytes; what follows the head is the body.

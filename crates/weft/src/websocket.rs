@@ -39,12 +39,13 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
-use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::headers::members;
-use crate::request::{Head, Peer, Shutdown};
-use crate::response::Response;
-use crate::upgrade::Upgraded;
+use crate::message::body::Body;
+use crate::message::request::{Head, Shutdown};
+use crate::message::response::Response;
+use crate::message::upgrade::Upgraded;
+use crate::peer::Peer;
+use crate::proto::headers::members;
 
 /// A message: `Text` or `Binary`. The engine answers pings and closes by itself.
 pub use tokio_tungstenite::tungstenite::Message;

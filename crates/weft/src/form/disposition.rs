@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::path;
+use crate::proto::semantics::path;
 
 /// The names in a `Content-Disposition: form-data`.
 #[derive(Debug, PartialEq, Eq)]

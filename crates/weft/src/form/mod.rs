@@ -32,6 +32,7 @@
 
 mod disposition; // what a part's Content-Disposition says (pure)
 mod multipart; // Multipart and its parts, as they are read, within limits
+mod query;
 mod parts; // bytes → parts (pure)
 mod temp_file; // TempFile
 mod urlencoded; // Fields, and forms by serde
@@ -44,9 +45,9 @@ pub use multipart::{Multipart, Part};
 pub use temp_file::TempFile;
 pub use urlencoded::Fields;
 
-use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::request::Head;
+use crate::message::body::Body;
+use crate::message::request::Head;
 
 /// The limits of a form. What is over one of them becomes 413; `MAX` turns one off.
 ///

@@ -7,14 +7,14 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
-use super::disposition::{Disposition, base_name, next_parameter};
-use super::parts::{Parts, Step};
-use super::temp_file::{self, TempFile};
-use super::{Settings, expect_type, too_large};
-use crate::body::{self, Body};
 use crate::error::{Error, Result};
-use crate::headers::Headers;
-use crate::request::Head;
+use crate::form::disposition::{Disposition, base_name, next_parameter};
+use crate::form::parts::{Parts, Step};
+use crate::form::temp_file::{self, TempFile};
+use crate::form::{Settings, expect_type, too_large};
+use crate::message::body::{self, Body};
+use crate::message::request::Head;
+use crate::proto::headers::Headers;
 
 /// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: nothing is
 /// read that was not asked for, and nothing is kept that was not taken.

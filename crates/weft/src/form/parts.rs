@@ -6,10 +6,10 @@
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
 
-use super::too_large;
 use crate::error::{Error, Result};
-use crate::h1::parse::{self, Limits, MOST_BYTES};
-use crate::headers::Headers;
+use crate::form::too_large;
+use crate::proto::headers::Headers;
+use crate::proto::http1::parse::{self, Limits, MOST_BYTES};
 
 /// The longest boundary (RFC 2046 §5.1.1), in bytes.
 const MAX_BOUNDARY_BYTES: usize = 70;

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::{Settings, expect_type, too_large};
-use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::request::Head;
+use crate::form::{Settings, expect_type, too_large};
+use crate::message::body::Body;
+use crate::message::request::Head;
 
 const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
@@ -95,8 +95,8 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Request;
-    use crate::response::Response;
+    use crate::message::request::Request;
+    use crate::message::response::Response;
     use crate::testing::{call, request};
 
     fn post(content_type: &str, text: &str) -> Request {

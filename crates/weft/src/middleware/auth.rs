@@ -10,8 +10,8 @@ use http::{HeaderValue, StatusCode};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::app::{Application, Middleware};
-use crate::request::{Head, Request};
-use crate::response::{Response, field_value};
+use crate::message::request::{Head, Request};
+use crate::message::response::{Response, field_value};
 
 /// Lets requests through that have a user's name and password (HTTP Basic, RFC 7617); others
 /// are answered 401 with a challenge.

@@ -1,9 +1,9 @@
 //! Request bodies that are too large.
 
 use crate::app::{Application, Middleware};
-use crate::body::too_large;
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::body::too_large;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// Limits the bodies of requests, in place of
 /// [`Settings::max_body_bytes`](crate::Settings::max_body_bytes).

@@ -4,8 +4,8 @@ use http::StatusCode;
 use http::header::{FORWARDED, HeaderName};
 
 use crate::app::{Application, Middleware};
-use crate::request::{Request, host};
-use crate::response::Response;
+use crate::message::request::{Request, host};
+use crate::message::response::Response;
 
 /// Redirects requests for other names of a site to its canonical one, and requests that came
 /// without encryption to HTTPS.

@@ -10,9 +10,9 @@ use http::StatusCode;
 
 use crate::app::{Application, Middleware};
 use crate::error::Error;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
 use crate::panic::guarded;
-use crate::request::{Head, Request};
-use crate::response::Response;
 
 /// Makes a response of status 500 of an application's panic.
 ///

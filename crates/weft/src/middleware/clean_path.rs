@@ -4,9 +4,9 @@ use futures_util::future::{Either, ready};
 use http::StatusCode;
 
 use crate::app::{Application, Middleware};
-use crate::path::decode;
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::proto::semantics::path::decode;
 
 /// Redirects a request whose path is not clean to the path that is: without doubled slashes,
 /// without the segments `.` and `..` (RFC 3986 §5.2.4), percent-encoded or not, and with or

@@ -9,17 +9,17 @@ use http::header::{
 };
 use http::{HeaderName, Method, StatusCode};
 
-use super::encoded::{Encoded, TURN_BYTES};
-use crate::accept;
 use crate::app::{Application, Middleware};
-use crate::body::Body;
-use crate::coding::{Coding, Encoder, is_compressible};
-use crate::date;
-use crate::headers::members;
-use crate::range::random_boundary;
-use crate::representation::{self, Moment};
-use crate::request::{Head, Request};
-use crate::response::{Payload, Response};
+use crate::clock::wall;
+use crate::compression::{Coding, Encoder, is_compressible};
+use crate::message::body::Body;
+use crate::message::representation::{self, Moment};
+use crate::message::request::{Head, Request};
+use crate::message::response::{Payload, Response};
+use crate::middleware::encoded::{Encoded, TURN_BYTES};
+use crate::proto::headers::members;
+use crate::proto::semantics::accept;
+use crate::proto::semantics::range::random_boundary;
 
 /// Compresses responses for clients that accept it (`Accept-Encoding`, RFC 9110 §12.5.3).
 ///
@@ -140,7 +140,7 @@ impl Compress {
         let Some(coding) = accept::coding(head.headers(), &self.offered) else { return response };
         if is_file {
             // The engine judges preconditions on files alone, which this soon is no more.
-            let moment = Moment { now: date::now(), boundary: random_boundary };
+            let moment = Moment { now: wall::now(), boundary: random_boundary };
             response = representation::answer(head, response, &moment);
             if response.status == StatusCode::NOT_MODIFIED {
                 weaken_etag(&mut response);

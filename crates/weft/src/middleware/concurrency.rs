@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::retry_after;
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::middleware::retry_after;
 
 /// Lets so many requests at a time into the application; others wait in a queue, and are
 /// answered 503 with `Retry-After` when that is full or the wait too long.

@@ -10,8 +10,8 @@ use http::header::{
 use http::{HeaderName, Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::request::{Head, Request};
-use crate::response::Response;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
 
 /// Tells browsers which pages of other origins may use this application from scripts: CORS,
 /// as the [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol) has it.

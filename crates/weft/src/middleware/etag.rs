@@ -6,11 +6,11 @@ use http::header::{CACHE_CONTROL, ETAG, LAST_MODIFIED};
 use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::date;
-use crate::headers::members;
-use crate::representation;
-use crate::request::{Head, Request};
-use crate::response::{Payload, Response};
+use crate::clock::wall;
+use crate::message::representation;
+use crate::message::request::{Head, Request};
+use crate::message::response::{Payload, Response};
+use crate::proto::headers::members;
 
 /// Gives answers to GET and HEAD an entity-tag (RFC 9110 §8.8.3), and sends 304 to a client
 /// that has the same answer already (`If-None-Match`, §13.1.2). The answer is still made each
@@ -79,7 +79,7 @@ impl ETag {
         } else if !says(ETAG.as_str()) && !says(LAST_MODIFIED.as_str()) {
             return response;
         }
-        representation::judged(head, response, date::now())
+        representation::judged(head, response, wall::now())
     }
 
     fn tag(&self, response: &Response) -> Option<String> {
@@ -115,7 +115,7 @@ impl Middleware for ETag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::Body;
+    use crate::message::body::Body;
     use crate::testing::{Reply, call, request};
     use bytes::Bytes;
     use std::pin::Pin;

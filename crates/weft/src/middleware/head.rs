@@ -3,8 +3,8 @@
 use http::Method;
 
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// Has the application answer HEAD as it would GET; the engine sends the head alone
 /// (RFC 9110 §9.3.2). Bytes and files have their `Content-Length`, and a stream is dropped

@@ -6,8 +6,8 @@ use http::header::{
 };
 
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::{Response, field_value};
+use crate::message::request::Request;
+use crate::message::response::{Response, field_value};
 
 /// Changes fields of each response, in the order in which the changes were asked for.
 ///

@@ -8,8 +8,8 @@ use http::header::{ALLOW, CACHE_CONTROL};
 use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// A path at which a load balancer or a supervisor asks whether the server is well: 200 while
 /// it runs, 503 when it is to stop or its own [check](Health::check) fails.

@@ -11,21 +11,21 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 
-use super::auth::User;
-use super::request_id::RequestId;
 use crate::app::{Application, Middleware};
-use crate::body::Body;
-use crate::date;
-use crate::deadline::Stopwatch;
+use crate::clock::deadline::Stopwatch;
+use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fields::Field;
-use crate::h1::framing::is_bodiless;
-use crate::log_format::LogFormat;
-use crate::log_line::{self, End};
-use crate::range::random_boundary;
-use crate::representation::{self, Moment};
-use crate::request::{Head, Request};
-use crate::response::{Payload, Response};
+use crate::message::body::Body;
+use crate::message::fields::Field;
+use crate::message::representation::{self, Moment};
+use crate::message::request::{Head, Request};
+use crate::message::response::{Payload, Response};
+use crate::middleware::auth::User;
+use crate::middleware::log_format::LogFormat;
+use crate::middleware::log_line::{self, End};
+use crate::middleware::request_id::RequestId;
+use crate::proto::http1::framing::is_bodiless;
+use crate::proto::semantics::range::random_boundary;
 
 /// Writes a line for each request that an application was called with.
 ///
@@ -179,7 +179,7 @@ impl Entry {
         Entry {
             head: request.head().clone(),
             peer: request.peer().address().map(|address| address.ip()),
-            time: date::now(),
+            time: wall::now(),
             watch: Stopwatch::start(),
             id: request.extensions().get().cloned(),
             user: None,
@@ -286,8 +286,8 @@ impl http_body::Body for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::File;
     use crate::middleware::{BasicAuth, RequestIds, fixed_users};
-    use crate::response::File;
     use crate::testing;
     use std::sync::Mutex;
 

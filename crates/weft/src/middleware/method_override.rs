@@ -3,8 +3,8 @@
 use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::request::{Head, Request};
-use crate::response::Response;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
 
 /// Takes a POST for the method that its field `X-HTTP-Method-Override` names, for clients or
 /// proxies that know GET and POST only.

@@ -31,6 +31,8 @@
 // Who asks, how often, and for what.
 mod request_id; // a name for each request
 mod real_address; // who the client is that a trusted proxy asks for
+pub(crate) mod log_format;
+mod log_line;
 mod log; // the access log: when a request is over, and who is given its line
 mod rate_limit; // how often a client may ask
 mod auth; // who may ask: passwords and tokens
@@ -62,9 +64,9 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
-use crate::response::Response;
+use crate::message::response::Response;
 
-pub use crate::coding::Coding;
+pub use crate::compression::Coding;
 pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
 pub use body_limit::BodyLimit;
 pub use canonical::Canonical;

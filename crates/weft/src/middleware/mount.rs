@@ -1,9 +1,9 @@
 //! Another application for the paths under a prefix.
 
 use crate::app::{Application, Middleware};
-use crate::path::decode;
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::proto::semantics::path::decode;
 
 /// Answers what is under a prefix of the path by another application, which sees the path
 /// without it; all else goes on to the application behind this.

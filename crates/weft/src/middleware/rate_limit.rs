@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::retry_after;
 use crate::app::{Application, Middleware};
-use crate::deadline::Stopwatch;
-use crate::request::Request;
-use crate::response::Response;
+use crate::clock::deadline::Stopwatch;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::middleware::retry_after;
 
 /// Limits the requests of each client, by a token bucket; those above it are answered 429
 /// (RFC 6585 §4) with `Retry-After`.

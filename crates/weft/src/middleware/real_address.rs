@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 
-use super::request_id::trusts;
 use crate::app::{Application, Middleware};
-use crate::proxy_protocol::Network;
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::middleware::request_id::trusts;
+use crate::proto::proxy_protocol::Network;
 
 /// Sets the [peer](Request::peer) of a request to the client that trusted proxies name, in
 /// `Forwarded` (RFC 7239) or in `X-Forwarded-For`.

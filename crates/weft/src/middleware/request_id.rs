@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use http::{HeaderName, HeaderValue};
 
 use crate::app::{Application, Middleware};
-use crate::proxy_protocol::Network;
-use crate::request::{Peer, Request};
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::peer::Peer;
+use crate::proto::proxy_protocol::Network;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

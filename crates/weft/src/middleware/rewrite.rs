@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::mount::Prefix;
 use crate::app::{Application, Middleware};
-use crate::path::decode;
-use crate::request::{Head, Request};
-use crate::response::Response;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
+use crate::middleware::mount::Prefix;
+use crate::proto::semantics::path::decode;
 
 /// Changes the path before the application sees it. The client is told nothing of it.
 ///

@@ -1,9 +1,9 @@
 //! A prefix of the path that the application does not see.
 
-use super::mount::Prefix;
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::middleware::mount::Prefix;
 
 /// Takes a prefix off the path; a path that is not under it gets 404. For an application that
 /// has an address to itself but not its root, as behind a proxy that passes paths on whole.
@@ -52,7 +52,7 @@ impl Middleware for StripPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{Directory, DirectorySettings};
+    use crate::files::{Directory, DirectorySettings};
     use crate::testing::get;
 
     #[test]

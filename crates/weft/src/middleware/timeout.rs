@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::app::{Application, Middleware};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// Answers 503 (RFC 9110 §15.6.4) when the application has not answered within a duration; its
 /// future is dropped then.

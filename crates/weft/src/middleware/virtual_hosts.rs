@@ -3,8 +3,8 @@
 use http::StatusCode;
 
 use crate::app::{Application, BoxApplication};
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// Several applications behind one address, told apart by the host that a request is for.
 ///

@@ -11,19 +11,19 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Uri};
 use http_body::{Frame, SizeHint};
 
-use super::maps::Maps;
-use super::{BoxError, head};
-use crate::body::{Body, failed};
-use crate::date;
+use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fields::Fields;
-use crate::h1::framing;
-use crate::payload;
-use crate::range::random_boundary;
-use crate::representation::{self, Moment};
-use crate::request::{Head, Request};
-use crate::response::{Payload, Response};
-use crate::upgrade::Carried;
+use crate::message::body::{Body, failed};
+use crate::message::fields::Fields;
+use crate::message::payload;
+use crate::message::representation::{self, Moment};
+use crate::message::request::{Head, Request};
+use crate::message::response::{Payload, Response};
+use crate::message::upgrade::Carried;
+use crate::proto::http1::framing;
+use crate::proto::semantics::range::random_boundary;
+use crate::tower::maps::Maps;
+use crate::tower::{BoxError, head};
 
 /// A request for a service.
 ///
@@ -92,7 +92,7 @@ where
 /// A response for a service. What a request says of a file's version and of its parts is
 /// heeded here, for the engine will not see the file.
 pub(super) fn to_http_response(head: &Head, response: Response) -> http::Response<Body> {
-    let moment = Moment { now: date::now(), boundary: random_boundary };
+    let moment = Moment { now: wall::now(), boundary: random_boundary };
     plain(representation::answer(head, response, &moment))
 }
 
@@ -232,7 +232,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::response::File;
+    use crate::disk::File;
     use crate::testing::request;
     use std::io::Write;
 

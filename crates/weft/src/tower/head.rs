@@ -4,9 +4,9 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use crate::error::Result;
-use crate::h1::framing;
-use crate::headers::{Lines, size};
-use crate::request::Head;
+use crate::message::request::Head;
+use crate::proto::headers::{Lines, size};
+use crate::proto::http1::framing;
 
 /// The head with the target and the fields that `http` has of a request. If it was ours
 /// and they did not touch its fields, it is still the same.

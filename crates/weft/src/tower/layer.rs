@@ -20,13 +20,13 @@ use tokio::sync::oneshot;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::maps::Maps;
-use super::{BoxError, answer, convert};
 use crate::app::{Application, Middleware};
-use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
-use crate::request::{Head, Request};
-use crate::response::Response;
+use crate::message::body::Body;
+use crate::message::request::{Head, Request};
+use crate::message::response::Response;
+use crate::tower::maps::Maps;
+use crate::tower::{BoxError, answer, convert};
 
 /// A tower layer as middleware. It may answer by itself, call what is behind it more than
 /// once, give up waiting for it, and change requests and responses, bodies included.

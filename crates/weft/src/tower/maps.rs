@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::header::MaxSizeReached;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::names::{Names, is_steady};
-use crate::headers::Headers;
+use crate::proto::headers::Headers;
+use crate::tower::names::{Names, is_steady};
 
 /// How many maps are kept: a site's browsers send some dozen lists of names.
 const PLACES: usize = 64;

@@ -34,11 +34,11 @@ pub use self::layer::{Inside, Layered, Reply, layer};
 use self::maps::Maps;
 pub use self::service::{AppService, Call, service};
 use crate::app::Application;
-use crate::body::Body;
 use crate::error::{Error, ErrorKind, Result};
-pub use crate::request::Connection;
-use crate::request::Request;
-use crate::response::Response;
+use crate::message::body::Body;
+pub use crate::message::request::Connection;
+use crate::message::request::Request;
+use crate::message::response::Response;
 
 /// The error of any service.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tower_service::Service;
 
-use super::{BoxError, convert};
 use crate::app::Application;
-use crate::body::Body;
-use crate::response::Response;
+use crate::message::body::Body;
+use crate::message::response::Response;
+use crate::tower::{BoxError, convert};
 
 /// An application as a tower service: to be mounted in an axum router that Weft serves, or
 /// to be tested with tower's tools.

@@ -1,0 +1,81 @@
+//! The pure parts, laid bare for benchmarks and fuzz targets. Not part of the interface:
+//! anything here may change in any version.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, Version};
+
+use crate::error::Result;
+use crate::message::fields::{Fields, TEXT};
+use crate::proto::http1::chunked::{Decoder, Step};
+use crate::proto::http1::compose::{self, Opening};
+use crate::proto::http1::framing::{self, Length, Outgoing};
+use crate::proto::http1::parse::{Head, Limits};
+
+const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
+
+/// Parses one head; its length and the number of its fields.
+pub fn parse(input: &[u8]) -> Result<Option<(usize, usize)>> {
+    parse_in_pieces(input, [input.len()])
+}
+
+/// Parses one head that comes in pieces which end at these places.
+pub fn parse_in_pieces(
+    input: &[u8],
+    ends: impl IntoIterator<Item = usize>,
+) -> Result<Option<(usize, usize)>> {
+    let mut head = Head::new();
+    for end in ends {
+        if let Some(length) = head.read(&input[..end], &LIMITS)? {
+            return Ok(Some((length, head.fields.len())));
+        }
+    }
+    Ok(None)
+}
+
+/// What framing says of a head that parses: whether it is accepted.
+pub fn frame(input: &[u8]) -> Result<bool> {
+    let mut head = Head::new();
+    let Some(length) = head.read(input, &LIMITS)? else { return Ok(false) };
+    framing::request(&head, &input[..length]).map(|_| true)
+}
+
+/// Decodes a chunked body that comes in pieces of this size: the body and what is behind
+/// it, or `None` if it does not end.
+pub fn decode_chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let (mut decoder, mut body) = (Decoder::new(Length::Chunked), Vec::new());
+    let mut pieces = input.chunks(piece.max(1));
+    let mut seen = Vec::new();
+    loop {
+        match decoder.step(&seen, &LIMITS)? {
+            Step::Skip(bytes) | Step::Trailers(_, bytes) => drop(seen.drain(..bytes)),
+            Step::Data(bytes) => body.extend(seen.drain(..bytes)),
+            Step::End => {
+                seen.extend(pieces.flatten());
+                return Ok(Some((body, seen)));
+            }
+            Step::Wait => match pieces.next() {
+                Some(piece) => seen.extend_from_slice(piece),
+                None => return Ok(None),
+            },
+        }
+    }
+}
+
+/// Composes the head of a usual response.
+pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
+    static OPENING: LazyLock<Opening> =
+        LazyLock::new(|| Opening::new(Some(&HeaderValue::from_static("weft"))));
+    compose::head(
+        out,
+        &compose::Head {
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            fields: Fields::Common(&TEXT).to_write(),
+            framing: Outgoing::Sized(body.len() as u64),
+            keep_alive: true,
+            opening: &OPENING,
+        },
+    );
+}

@@ -1,0 +1,445 @@
+//! A body: nothing, bytes, or a stream that is pulled.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use http::HeaderMap;
+use http_body::{Body as _, Frame, SizeHint};
+
+use crate::disk::File;
+use crate::disk::Reader;
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::headers::Headers;
+
+/// The body of a request or of a response.
+///
+/// A request's body is *pulled*: it reads from the connection when it is asked for
+/// the next chunk, and not before, so a slow application slows its client down and
+/// memory stays flat. It may be moved to another task or thread. Dropping it gives
+/// the connection its input back.
+///
+/// ```
+/// use weft::{Request, Response};
+///
+/// async fn count(mut request: Request) -> weft::Result<usize> {
+///     let mut bytes = 0;
+///     while let Some(chunk) = request.body().chunk().await? {
+///         bytes += chunk.len();
+///     }
+///     Ok(bytes)
+/// }
+/// # let _ = count;
+/// ```
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Bytes(Bytes),
+    Inbound(Box<dyn Inbound>),
+    /// And how many bytes of it may still come.
+    Stream(BoxBody, u64),
+    File(Box<Reader>),
+    /// It had come, and was then found to be too large.
+    TooLarge,
+}
+
+/// The content of a request as a protocol version delivers it.
+pub(crate) trait Inbound: Send {
+    /// Polls for the next piece of content; `None` is its end.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>>;
+
+    /// The number of bytes that remain, if the client declared it.
+    fn length(&self) -> Option<u64>;
+
+    /// Replaces the limit for the bytes that remain.
+    fn set_limit(&mut self, bytes: u64);
+
+    /// The trailer fields, once the content has ended.
+    fn trailers(&self) -> Option<&Headers>;
+
+    /// Takes the trailer fields out.
+    fn take_trailers(&mut self) -> Option<Headers>;
+}
+
+type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>;
+
+impl Body {
+    /// No body.
+    pub fn empty() -> Body {
+        Body(Kind::Empty)
+    }
+
+    /// A body made of the chunks of a stream. Its length is not known, so it goes
+    /// out chunked, or until the connection closes to a client of HTTP/1.0.
+    pub fn stream<S, B, E>(stream: S) -> Body
+    where
+        S: Stream<Item = Result<B, E>> + Send + 'static,
+        B: Into<Bytes>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Body(Kind::Stream(Box::pin(Chunks(Box::pin(stream))), u64::MAX))
+    }
+
+    /// Any [`http_body::Body`] as a body, with its size hint and its trailers.
+    pub fn from_http_body<B>(body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Body(Kind::Stream(Box::pin(Foreign(Box::pin(body))), u64::MAX))
+    }
+
+    /// A body of ours, whose errors need no frame around them.
+    pub(crate) fn own<B>(body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
+    {
+        Body(Kind::Stream(Box::pin(body), u64::MAX))
+    }
+
+    /// The content of a request, delivered by a protocol version.
+    pub(crate) fn inbound(source: impl Inbound + 'static) -> Body {
+        Body(Kind::Inbound(Box::new(source)))
+    }
+
+    /// The bytes, if they are all here and the body is not a stream.
+    pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
+        match self.0 {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Bytes(bytes) => Ok(bytes),
+            _ => Err(self),
+        }
+    }
+
+    /// The file, or what is left of it, if it is one.
+    pub(crate) fn into_file(self) -> Result<File, Body> {
+        match self.0 {
+            Kind::File(reader) => reader.into_file().map_err(|reader| Body(Kind::File(reader))),
+            _ => Err(self),
+        }
+    }
+
+    /// The bytes, if they are all here.
+    pub(crate) fn as_bytes(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The next chunk, as it comes from the connection; `None` at the end.
+    ///
+    /// # Errors
+    /// [`BodyIncomplete`](ErrorKind::BodyIncomplete) if the peer closes before the
+    /// end, [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit,
+    /// [`Malformed`](ErrorKind::Malformed) for bad chunked coding,
+    /// [`TooSlow`](ErrorKind::TooSlow) below the minimum rate. After an error there
+    /// is no more to read.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// [`chunk`](Body::chunk) as a poll. The trailers of a stream are passed over.
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        loop {
+            return match &mut self.0 {
+                Kind::Empty => Poll::Ready(Ok(None)),
+                Kind::Bytes(bytes) => {
+                    let bytes = std::mem::take(bytes);
+                    self.0 = Kind::Empty;
+                    Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())))
+                }
+                Kind::Inbound(source) => source.poll_chunk(cx),
+                Kind::TooLarge => Poll::Ready(Err(too_large())),
+                Kind::Stream(..) | Kind::File(_) => match ready!(self.poll_stream(cx)) {
+                    None => Poll::Ready(Ok(None)),
+                    Some(Err(error)) => Poll::Ready(Err(error)),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => Poll::Ready(Ok(Some(data))),
+                        Err(_trailers) => continue,
+                    },
+                },
+            };
+        }
+    }
+
+    /// The next frame of a stream or of a file.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        match &mut self.0 {
+            Kind::Stream(stream, left) => {
+                let frame = ready!(stream.as_mut().poll_frame(cx)?);
+                let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+                let Some(rest) = left.checked_sub(length as u64) else {
+                    self.0 = Kind::TooLarge;
+                    return Poll::Ready(Some(Err(too_large())));
+                };
+                *left = rest;
+                Poll::Ready(frame.map(Ok))
+            }
+            Kind::File(reader) => Pin::new(reader).poll_frame(cx),
+            _ => unreachable!("this is only called for those"),
+        }
+    }
+
+    /// The whole body, if it has at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit, and those of
+    /// [`chunk`](Body::chunk).
+    pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
+        if self.length().is_some_and(|length| length > limit as u64) {
+            return Err(too_large());
+        }
+        let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
+        let mut whole = None;
+        while let Some(chunk) = self.chunk().await? {
+            let whole = whole.get_or_insert_with(|| BytesMut::from(&first[..]));
+            if whole.len() + chunk.len() > limit {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        match whole {
+            Some(whole) => Ok(whole.freeze()),
+            None if first.len() > limit => Err(too_large()),
+            None => Ok(first),
+        }
+    }
+
+    /// How many bytes are still to come, if that is known beforehand.
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Empty => Some(0),
+            Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Inbound(source) => source.length(),
+            Kind::Stream(stream, _) => stream.size_hint().exact(),
+            Kind::File(reader) => reader.size_hint().exact(),
+            Kind::TooLarge => None,
+        }
+    }
+
+    /// Sets how many bytes the rest of a request's body may have, in place of
+    /// [`Settings::max_body_bytes`](crate::Settings).
+    pub fn set_limit(&mut self, bytes: u64) {
+        match &mut self.0 {
+            Kind::Inbound(source) => source.set_limit(bytes),
+            Kind::Bytes(here) if here.len() as u64 > bytes => self.0 = Kind::TooLarge,
+            Kind::Stream(_, left) => *left = bytes,
+            _ => {}
+        }
+    }
+
+    /// The trailer fields of a request's body, once it was read to its end.
+    pub fn trailers(&self) -> Option<&Headers> {
+        match &self.0 {
+            Kind::Inbound(source) => source.trailers(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body(if bytes.is_empty() { Kind::Empty } else { Kind::Bytes(bytes) })
+    }
+}
+
+/// The contents of a file, as a stream of known length that does not hold up the event loop.
+/// [`Response::file`](crate::Response::file) is the shorter way to the client.
+impl From<File> for Body {
+    fn from(file: File) -> Body {
+        match file.in_memory() {
+            Some(bytes) => bytes.into(),
+            None => Body(Kind::File(Box::new(Reader::new(file)))),
+        }
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if let Kind::Stream(..) | Kind::File(_) = self.0 {
+            return self.poll_stream(cx);
+        }
+        if let Some(chunk) = ready!(self.poll_chunk(cx)?) {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        let trailers = match &mut self.0 {
+            Kind::Inbound(source) => source.take_trailers(),
+            _ => None,
+        };
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(header_map(&trailers)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Stream(stream, _) => stream.is_end_stream(),
+            _ => self.length() == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Stream(stream, _) => stream.size_hint(),
+            _ => self.length().map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}
+
+fn header_map(headers: &Headers) -> HeaderMap {
+    let parsed =
+        headers.iter().map(|(name, value)| Some((name.parse().ok()?, value.try_into().ok()?)));
+    parsed.flatten().collect()
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Empty => f.write_str("Body(empty)"),
+            Kind::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Kind::Inbound(_) => f.write_str("Body(incoming)"),
+            Kind::Stream(..) => f.write_str("Body(stream)"),
+            Kind::File(_) => f.write_str("Body(file)"),
+            Kind::TooLarge => f.write_str("Body(too large)"),
+        }
+    }
+}
+
+/// A stream of chunks as a body.
+struct Chunks<S>(Pin<Box<S>>);
+
+impl<S, B, E> http_body::Body for Chunks<S>
+where
+    S: Stream<Item = Result<B, E>>,
+    B: Into<Bytes>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let next = ready!(self.0.as_mut().poll_next(cx));
+        Poll::Ready(next.map(|chunk| match chunk {
+            Ok(chunk) => Ok(Frame::data(chunk.into())),
+            Err(error) => Err(failed(error)),
+        }))
+    }
+}
+
+/// A body whose errors are not ours.
+struct Foreign<B>(Pin<Box<B>>);
+
+impl<B> http_body::Body for Foreign<B>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        self.0.as_mut().poll_frame(cx).map_err(failed)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+pub(crate) fn too_large() -> Error {
+    Error::new(ErrorKind::BodyTooLarge, "the body is larger than allowed")
+}
+
+pub(crate) fn wrong_length() -> Error {
+    Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
+}
+
+/// An error of our own, such as that of a request's body that is sent back, stays what it is.
+pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    match error.into().downcast::<Error>() {
+        Ok(own) => *own,
+        Err(other) => {
+            Error::new(ErrorKind::BodyFailed, "the application's body failed").because(other)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_keeps_to_a_limit() {
+        let stream = || {
+            let parts = ["abc", "def", "ghi"].map(|part| Ok::<_, Error>(Bytes::from(part)));
+            Body::stream(futures_util::stream::iter(parts))
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for (limit, raised_by, expected) in [
+            (9, 0, "abc def ghi"),
+            (8, 0, "abc def BodyTooLarge"),
+            (0, 0, "BodyTooLarge"),
+            (3, 6, "abc def ghi"),
+        ] {
+            let mut body = stream();
+            body.set_limit(limit);
+            let mut came = Vec::new();
+            loop {
+                match body.poll_chunk(&mut cx) {
+                    Poll::Ready(Ok(Some(chunk))) => came.push(chunk.escape_ascii().to_string()),
+                    Poll::Ready(Ok(None)) => break,
+                    Poll::Ready(Err(error)) => {
+                        came.push(format!("{:?}", error.kind()));
+                        assert!(matches!(body.poll_chunk(&mut cx), Poll::Ready(Err(_))));
+                        break;
+                    }
+                    Poll::Pending => unreachable!("all is there"),
+                }
+                if raised_by > 0 {
+                    body.set_limit(raised_by);
+                }
+            }
+            assert_eq!(came.join(" "), expected, "{limit}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What follows a response's head, as one body.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::disk::File;
+use crate::error::{Error, Result};
+use crate::message::body::Body;
+use crate::message::response::{Part, Parts, Payload};
+use crate::message::upgrade::Upgrade;
+
+/// A file was already held against what the request says of it, so that it needs no version
+/// any more.
+pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
+    let body = match payload {
+        Payload::Body(body) => body,
+        Payload::File(file) => Body::from(File { version: None, ..Arc::unwrap_or_clone(file) }),
+        Payload::Upgrade(upgrade) => return (Body::empty(), Some(upgrade)),
+        Payload::Parts(parts) => {
+            let Parts { parts, end, length } = *parts;
+            let bodies =
+                parts.into_iter().flat_map(|Part { head, file }| [head.into(), file.into()]);
+            Body::own(Row { bodies: bodies.chain([end.into()]).collect(), length })
+        }
+    };
+    (body, None)
+}
+
+/// Bodies one after the other.
+struct Row {
+    bodies: VecDeque<Body>,
+    /// What is still to come of them.
+    length: u64,
+}
+
+impl http_body::Body for Row {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        while let Some(body) = self.bodies.front_mut() {
+            if let Some(chunk) = ready!(body.poll_chunk(cx)?) {
+                self.length -= chunk.len() as u64;
+                return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            }
+            self.bodies.pop_front();
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.length == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length)
+    }
+}

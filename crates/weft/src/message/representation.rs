@@ -1,0 +1,223 @@
+//! What a request for a file gets of it: all, parts, or only the word that it already has
+//! it (RFC 9110 §13, §14). Pure.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED,
+};
+use http::{Method, StatusCode};
+
+use crate::disk::File;
+use crate::message::fields::Fields;
+use crate::message::request::Head;
+use crate::message::response::{Part, Parts, Payload, Response};
+use crate::proto::semantics::conditional::{Validators, Verdict, judge, range_applies};
+use crate::proto::semantics::date::http_date;
+use crate::proto::semantics::date_parse::parse_http_date;
+use crate::proto::semantics::range::{Multipart, Selection, content_range, select, unsatisfied};
+
+/// When an answer is made, and what tells its parts from each other if there are several.
+pub(crate) struct Moment {
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+    pub(crate) boundary: fn() -> String,
+}
+
+/// Answers a request with a file: adds its validators to the response, and heeds what the
+/// request says of them and of ranges. Any other response is left as it is.
+pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Response {
+    let Payload::File(file) = &response.payload else { return response };
+    // RFC 9110 §13.2.1: preconditions are for what would be a success otherwise, and are
+    // judged before a method has its effect: here, for those that have none.
+    let reads = matches!(*head.method(), Method::GET | Method::HEAD);
+    if !reads || response.status != StatusCode::OK {
+        return response;
+    }
+    // The fields of a kept file are complete; most requests have nothing to say of them.
+    if matches!(response.headers, Fields::Kept(_)) && !says_something(head) {
+        return response;
+    }
+    let file = File::clone(file);
+    add_validators(&mut response, &file, moment.now);
+    response = judged(head, response, moment.now);
+    if response.status != StatusCode::OK {
+        return response;
+    }
+    if response.header(ACCEPT_RANGES.as_str()).is_none() {
+        response.set_header(ACCEPT_RANGES, "bytes");
+    }
+    let mut ranges = head.headers().get_all("range");
+    let range = match (ranges.next(), ranges.next()) {
+        (Some(range), None) if *head.method() == Method::GET => range,
+        // RFC 9110 §14.2: other methods have no ranges, and neither have two fields.
+        _ => return response,
+    };
+    if !range_applies(head.headers(), &validators(&response, moment.now), moment.now) {
+        return response;
+    }
+    match select(range, file.length) {
+        Selection::Whole => response,
+        Selection::One(range) => {
+            response.remove_header(CONTENT_LENGTH);
+            response.set_header(CONTENT_RANGE, content_range(&range, file.length));
+            response.payload = Payload::File(Arc::new(file.part(range)));
+            response.with_status(StatusCode::PARTIAL_CONTENT)
+        }
+        Selection::Several(ranges) => {
+            let content_type = response.header(CONTENT_TYPE.as_str()).cloned();
+            let content_type = content_type.as_ref().map(|value| value.as_bytes());
+            let boundary = (moment.boundary)();
+            let frame = Multipart::new(&ranges, file.length, content_type, &boundary);
+            response.remove_header(CONTENT_LENGTH);
+            response.set_header(CONTENT_TYPE, frame.content_type());
+            response.payload = parts(&frame, ranges, &file);
+            response.with_status(StatusCode::PARTIAL_CONTENT)
+        }
+        Selection::Unsatisfiable => {
+            response.set_header(CONTENT_RANGE, unsatisfied(file.length));
+            page(response, StatusCode::RANGE_NOT_SATISFIABLE)
+        }
+    }
+}
+
+/// A response that would be a success, or what takes its place because of a request's
+/// preconditions: 304 or 412.
+pub(crate) fn judged(head: &Head, response: Response, now: u64) -> Response {
+    match judge(head.method(), head.headers(), &validators(&response, now), now) {
+        Verdict::Proceed => response,
+        Verdict::NotModified => not_modified(response),
+        Verdict::Failed => page(response, StatusCode::PRECONDITION_FAILED),
+    }
+}
+
+/// What the fields of a response say to recognise it by.
+fn validators(response: &Response, now: u64) -> Validators<'_> {
+    let modified = response.header(LAST_MODIFIED.as_str());
+    Validators {
+        etag: response.header(ETAG.as_str()).map(|etag| etag.as_bytes()),
+        modified: modified.and_then(|date| parse_http_date(date.as_bytes(), now)),
+    }
+}
+
+/// Whether a request has preconditions or ranges.
+fn says_something(head: &Head) -> bool {
+    head.headers().names().any(|name| match name {
+        [b'i' | b'I', b'f' | b'F', b'-', ..] => true,
+        name => name.eq_ignore_ascii_case(b"range"),
+    })
+}
+
+/// `ETag` and `Last-Modified`, unless the application has set them.
+fn add_validators(response: &mut Response, file: &File, now: u64) {
+    let Some(version) = &file.version else { return };
+    if response.header(ETAG.as_str()).is_none() {
+        response.set_header(ETAG, version.etag());
+    }
+    if response.header(LAST_MODIFIED.as_str()).is_none()
+        && let Some(modified) = version.modified()
+    {
+        // RFC 9110 §8.8.2.1: a date to come is not to be told.
+        let now = UNIX_EPOCH + Duration::from_secs(now);
+        response.set_header(LAST_MODIFIED, http_date(modified.min(now)));
+    }
+}
+
+/// RFC 9110 §15.4.5: what describes the representation stays away, what is about the cached
+/// response stays.
+fn not_modified(mut response: Response) -> Response {
+    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, ACCEPT_RANGES] {
+        response.remove_header(name);
+    }
+    response.payload = Payload::empty();
+    response.with_status(StatusCode::NOT_MODIFIED)
+}
+
+/// A refusal with a line of text, and the fields that are not about the file's contents.
+fn page(mut response: Response, status: StatusCode) -> Response {
+    for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_DISPOSITION, CACHE_CONTROL, EXPIRES] {
+        response.remove_header(name);
+    }
+    response.set_header(CONTENT_TYPE, "text/plain; charset=utf-8");
+    response.payload = Payload::Body(format!("{status}\n").into());
+    response.with_status(status)
+}
+
+fn parts(frame: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> Payload {
+    let part = |(index, range)| Part {
+        head: frame.part_head(index).to_vec(),
+        file: file.clone().part(range),
+    };
+    Payload::Parts(Box::new(Parts {
+        parts: ranges.into_iter().enumerate().map(part).collect(),
+        end: frame.end().to_vec(),
+        length: frame.content_length(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request;
+
+    const NOW: u64 = 1_000_000_000;
+
+    fn ten_bytes() -> Response {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(NOW - 1_000)).unwrap();
+        Response::file(File::open(file).unwrap())
+            .with_header(CONTENT_TYPE, "text/plain")
+            .with_header(CONTENT_LENGTH, "10")
+            .with_header(ETAG, "\"e\"")
+    }
+
+    /// Status, Content-Range and length.
+    fn ask(method: &str, fields: &str) -> (u16, Option<String>, Option<u64>) {
+        let request = request(format!("{method} / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let moment = Moment { now: NOW, boundary: || "B".to_owned() };
+        let response = answer(request.head(), ten_bytes(), &moment);
+        let range = response.header("content-range").map(|v| v.to_str().unwrap().to_owned());
+        let declared = response.declared_length().map(|length| length.unwrap());
+        assert!(declared.is_none_or(|length| Some(length) == response.length()), "{fields}");
+        (response.status().as_u16(), range, response.length())
+    }
+
+    #[test]
+    fn requests_for_ten_bytes() {
+        let modified = http_date(UNIX_EPOCH + Duration::from_secs(NOW - 1_000));
+        for (method, fields, status, range, length) in [
+            ("GET", "", 200, None, 10),
+            ("GET", "Range: bytes=2-4\r\n", 206, Some("bytes 2-4/10"), 3),
+            ("HEAD", "Range: bytes=2-4\r\n", 200, None, 10),
+            ("GET", "Range: bytes=2-4\r\nRange: bytes=5-6\r\n", 200, None, 10),
+            ("GET", "Range: bytes=-3\r\n", 206, Some("bytes 7-9/10"), 3),
+            ("GET", "Range: bytes=10-\r\n", 416, Some("bytes */10"), 26),
+            ("GET", "Range: nonsense\r\n", 200, None, 10),
+            ("GET", "Range: bytes=2-4\r\nIf-Range: \"e\"\r\n", 206, Some("bytes 2-4/10"), 3),
+            ("GET", "Range: bytes=2-4\r\nIf-Range: \"f\"\r\n", 200, None, 10),
+            ("GET", "If-None-Match: \"e\"\r\n", 304, None, 0),
+            ("GET", "If-None-Match: W/\"e\", \"f\"\r\nRange: bytes=2-4\r\n", 304, None, 0),
+            ("GET", "If-None-Match: \"f\"\r\n", 200, None, 10),
+            ("POST", "If-None-Match: *\r\nRange: bytes=2-4\r\n", 200, None, 10),
+            ("GET", "If-Match: \"f\"\r\n", 412, None, 24),
+            ("GET", &format!("If-Modified-Since: {modified}\r\n"), 304, None, 0),
+            ("GET", &format!("If-Unmodified-Since: {modified}\r\n"), 200, None, 10),
+        ] {
+            let expected = (status, range.map(str::to_owned), Some(length));
+            assert_eq!(ask(method, fields), expected, "{method} {fields}");
+        }
+    }
+
+    #[test]
+    fn a_response_that_is_no_success_is_left_alone() {
+        let request = request("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"e\"\r\n\r\n");
+        let moment = Moment { now: NOW, boundary: || "B".to_owned() };
+        let not_found = ten_bytes().with_status(StatusCode::NOT_FOUND);
+        let response = answer(request.head(), not_found, &moment);
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        assert_eq!(response.header("accept-ranges"), None);
+    }
+}

@@ -1,0 +1,32 @@
+//! A connection between its acceptance and its worker.
+
+use crate::net::conn::Transport;
+use crate::net::listen::Place;
+use crate::net::tls::Tls;
+use crate::peer::Peer;
+
+/// A connection that was accepted for a worker.
+pub(crate) struct Accepted {
+    pub(crate) socket: AcceptedSocket,
+    pub(crate) peer: Peer,
+    pub(crate) place: Place,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// A socket that no event loop knows yet.
+pub(crate) enum AcceptedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl AcceptedSocket {
+    /// Makes the socket known to this worker's event loop.
+    pub(crate) fn register(self) -> std::io::Result<Transport> {
+        Ok(match self {
+            AcceptedSocket::Tcp(socket) => Transport::Tcp(tokio::net::TcpStream::from_std(socket)?),
+            AcceptedSocket::Unix(socket) => {
+                Transport::Unix(tokio::net::UnixStream::from_std(socket)?)
+            }
+        })
+    }
+}

@@ -1,0 +1,13 @@
+//! Sockets: listening, accepting, reading, writing, TLS.
+
+pub(crate) mod accepted;
+pub(crate) mod buffers;
+pub(crate) mod conn;
+pub(crate) mod listen;
+pub(crate) mod socket;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/absent.rs"]
+pub(crate) mod tls;
+pub(crate) mod writer;

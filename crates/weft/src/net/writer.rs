@@ -1,0 +1,422 @@
+//! Bytes → socket. Only this file writes.
+//!
+//! What is to be sent is gathered first: the answers to all requests that one read
+//! brought in, a head together with the first bytes of its body. Then it goes out in
+//! one system call. A file goes from the page cache to the socket (`sendfile(2)`), its
+//! head held back by `MSG_MORE` so that both share a packet.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use rustix::net::SendFlags;
+use tokio::io::AsyncWrite;
+use tokio::net::{tcp, unix};
+
+use crate::clock::deadline::{Deadline, Pace};
+use crate::disk;
+use crate::disk::{File, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::socket::Socket;
+use crate::net::tls;
+use crate::stream::Stream;
+
+/// The sending direction of a connection.
+pub(crate) struct Writer {
+    pub(crate) half: WriteHalf,
+    /// What is gathered, and how much of it is gone.
+    pub(crate) out: Vec<u8>,
+    gone: usize,
+    /// A part of a body too large to be copied, to go out behind `out`.
+    large: Bytes,
+    /// When so much is gathered, it is sent before more is made.
+    full: usize,
+    /// A stream that is no plain socket may keep what it was given until it is flushed.
+    buffered: bool,
+}
+
+pub(crate) enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+    Other(tokio::io::WriteHalf<Box<dyn Stream>>),
+    /// One of the others, behind TLS.
+    Tls(Box<tls::WriteHalf>),
+    Closed,
+}
+
+/// From this size on, bytes are sent from where they are and not copied first.
+const LARGE_BYTES: usize = 16 << 10;
+
+/// How much of a file is sent before others get their turn.
+const FILE_TURN_BYTES: u64 = 2 << 20;
+
+impl Writer {
+    pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
+        // With nothing gathered there is never too much.
+        let full = full.max(1);
+        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full, buffered: false }
+    }
+
+    /// Takes the socket away: this one has nothing to send to any more.
+    pub(crate) fn take(&mut self) -> Writer {
+        let full = self.full;
+        std::mem::replace(self, Writer::new(WriteHalf::Closed, full))
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.out.len() == self.gone && self.large.is_empty() && !self.buffered
+    }
+
+    /// Whether what waits has to be sent before more is gathered.
+    pub(crate) fn must_flush(&self) -> bool {
+        !self.large.is_empty() || self.waiting() >= self.full
+    }
+
+    /// How many of the gathered bytes are not sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.len() - self.gone
+    }
+
+    /// Gathers bytes of a body. What is large must be flushed before anything follows.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        if !self.copy(&bytes) {
+            self.large = bytes;
+        }
+    }
+
+    /// Gathers bytes of a body by copying them, unless they are too large for that.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> bool {
+        debug_assert!(self.large.is_empty());
+        let is_small = bytes.len() < LARGE_BYTES;
+        if is_small {
+            self.out.extend_from_slice(bytes);
+        }
+        is_small
+    }
+
+    async fn flush(&mut self, deadline: &Deadline, pace: &mut Pace) -> Result<()> {
+        poll_fn(|cx| self.poll_flush(cx, deadline, pace)).await
+    }
+
+    /// Sends what is gathered. After an error nothing can be sent any more.
+    pub(crate) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Poll<Result<()>> {
+        while !self.is_empty() {
+            let error = match self.poll_write(cx) {
+                Poll::Ready(Ok(sent)) => {
+                    pace.moved(sent, deadline);
+                    continue;
+                }
+                Poll::Ready(Err(error)) => error.into(),
+                Poll::Pending => {
+                    self.compact();
+                    ready!(pace.poll_over(deadline, cx));
+                    match self.press() {
+                        Some(sent) => {
+                            pace.moved(sent, deadline);
+                            continue;
+                        }
+                        None => too_slow(),
+                    }
+                }
+            };
+            self.abandon();
+            return Poll::Ready(Err(error));
+        }
+        self.out.clear();
+        self.gone = 0;
+        // An empty slice would keep the whole body that it was cut from.
+        self.large = Bytes::new();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Lets go of what is sent, when that is much.
+    fn compact(&mut self) {
+        if self.gone >= self.full {
+            self.out.drain(..self.gone);
+            self.gone = 0;
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let rest = &self.out[self.gone..];
+        let is_gone = rest.is_empty() && self.large.is_empty();
+        let sent = if is_gone || (self.buffered && self.half.holds_back()) {
+            let sent = ready!(self.half.poll_send(cx))?;
+            self.buffered = sent > 0 && self.half.holds_back();
+            return Poll::Ready(Ok(sent));
+        } else if self.large.is_empty() {
+            ready!(self.half.poll_write(cx, rest))?
+        } else {
+            let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
+            let both = if rest.is_empty() { &both[1..] } else { &both[..] };
+            ready!(self.half.poll_write_vectored(cx, both))?
+        };
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.forget(sent);
+        self.buffered = match self.half {
+            WriteHalf::Other(_) => true,
+            _ => self.half.holds_back(),
+        };
+        Poll::Ready(Ok(sent))
+    }
+
+    /// So many bytes are gone.
+    fn forget(&mut self, sent: usize) {
+        let of_out = sent.min(self.out.len() - self.gone);
+        self.gone += of_out;
+        self.large.advance(sent - of_out);
+    }
+
+    /// Sends to a socket that does not seem to be ready; `None` if it takes nothing. The kernel
+    /// calls a socket writable again when a large part of its buffer is empty, and a slow peer may
+    /// have taken less than that in all the time that it had.
+    fn press(&mut self) -> Option<usize> {
+        if let WriteHalf::Tls(half) = &mut self.half {
+            return half.press();
+        }
+        let rest = &self.out[self.gone..];
+        let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
+        let sent = self.half.socket()?.press_slices(&both).ok().filter(|&sent| sent > 0)?;
+        self.forget(sent);
+        Some(sent)
+    }
+
+    /// Sends what is gathered and, in the same packet as far as it goes, a file; what is
+    /// gone is taken off it.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
+    pub(crate) async fn send_file(
+        &mut self,
+        file: &mut File,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        let Source::Open(open) = &file.source else {
+            unreachable!("what is in memory is gathered")
+        };
+        let open = open.clone();
+        let Some(socket) = self.half.socket() else {
+            return self.copy_file(open, file, deadline, pace).await;
+        };
+        while self.gone < self.out.len() && file.length > 0 {
+            let rest = &self.out[self.gone..];
+            let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+            let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, rest, flags));
+            let sent = sent.await?;
+            self.gone += sent;
+        }
+        while file.length > 0 {
+            let mut turn = disk::at_hand(file, &open, FILE_TURN_BYTES);
+            if turn == 0 {
+                // At the end of the file, to ask for a byte finds that out.
+                turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);
+            }
+            while turn > 0 {
+                let mut at = file.start;
+                let sent = progress(socket, deadline, pace, |fd| {
+                    rustix::fs::sendfile(fd, &*open, Some(&mut at), turn as usize)
+                })
+                .await?;
+                file.advance(sent)?;
+                turn -= sent as u64;
+            }
+            if file.length > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.flush(deadline, pace).await
+    }
+
+    /// The same for a transport that the kernel cannot send files to.
+    async fn copy_file(
+        &mut self,
+        open: Arc<std::fs::File>,
+        file: &mut File,
+        deadline: &Deadline,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        while file.length > 0 {
+            let piece = disk::read(&open, file.start, file.length).await?;
+            file.advance(piece.len())?;
+            self.push(piece);
+            self.flush(deadline, pace).await?;
+        }
+        self.flush(deadline, pace).await
+    }
+
+    /// Gives a connection up whose response cannot be completed. It is reset: where only
+    /// the end of the connection ends a response, a cut one must not look whole.
+    pub(crate) fn abandon(&mut self) {
+        match self.half.plain() {
+            // It sends the reset at once, though a body may still hold the socket. If that
+            // is gone already, nobody is deceived.
+            WriteHalf::Tcp(half) => drop(rustix::net::connect_unspec(half.as_ref())),
+            _ => self.cut(),
+        }
+        self.half.close();
+    }
+
+    /// Ends both directions, where letting go does not: a body still has the reader.
+    pub(crate) fn cut(&mut self) {
+        let fd = match self.half.plain() {
+            WriteHalf::Tcp(half) => half.as_ref().as_fd(),
+            WriteHalf::Unix(half) => half.as_ref().as_fd(),
+            _ => return,
+        };
+        // The peer may have done so already.
+        let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+    }
+
+    /// Whether nothing can be sent any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.half, WriteHalf::Closed)
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.half.poll_shutdown(cx)
+    }
+
+    /// Tells the peer, as far as that can be done without a wait, that the connection ends
+    /// here and was not cut. On a plain socket its end says so itself.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let WriteHalf::Tls(half) = &mut self.half {
+            half.say_goodbye();
+        }
+    }
+}
+
+fn too_slow() -> Error {
+    Error::new(ErrorKind::TooSlow, "the peer took the response too slowly")
+}
+
+/// Makes one system call that sends, as soon as the socket takes something.
+async fn progress(
+    socket: Socket<'_>,
+    deadline: &Deadline,
+    pace: &mut Pace,
+    mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+) -> Result<usize> {
+    poll_fn(|cx| match socket.poll_call(cx, &mut call) {
+        // It may have taken something since, as in `Writer::press`.
+        Poll::Pending => {
+            pace.poll_over(deadline, cx).map(|()| socket.press(&mut call).map_err(|_| too_slow()))
+        }
+        Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
+    })
+    .await
+    .inspect(|&sent| pace.moved(sent, deadline))
+}
+
+impl WriteHalf {
+    /// Lets go of the socket. tokio's halves would shut it down; closing it does that
+    /// too, in one system call less.
+    fn close(&mut self) {
+        match std::mem::replace(self, WriteHalf::Closed) {
+            WriteHalf::Tcp(half) => half.forget(),
+            WriteHalf::Unix(half) => half.forget(),
+            WriteHalf::Tls(half) => half.into_plain().close(),
+            WriteHalf::Other(_) | WriteHalf::Closed => {}
+        }
+    }
+
+    /// The same, or what is below TLS.
+    fn plain(&self) -> &WriteHalf {
+        match self {
+            WriteHalf::Tls(half) => half.plain(),
+            half => half,
+        }
+    }
+
+    /// Whether bytes that were taken wait to be sent, and nothing more is taken before.
+    fn holds_back(&self) -> bool {
+        matches!(self, WriteHalf::Tls(half) if half.holds_back())
+    }
+
+    /// Sends of what was taken; 0 when nothing of it is left.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tls(half) => half.poll_send(cx),
+            half => half.poll_flush(cx).map_ok(|()| 0),
+        }
+    }
+
+    /// Whether several slices are sent as one.
+    pub(crate) fn takes_slices(&self) -> bool {
+        matches!(self, WriteHalf::Tls(_)) || self.socket().is_some()
+    }
+
+    pub(crate) fn socket(&self) -> Option<Socket<'_>> {
+        match self {
+            WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
+            WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
+            WriteHalf::Other(_) | WriteHalf::Tls(_) | WriteHalf::Closed => None,
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send(cx, bytes),
+            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send(cx, bytes),
+            WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Tls(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
+            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),
+            WriteHalf::Tls(half) => half.poll_flush(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send_slices(cx, slices),
+            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send_slices(cx, slices),
+            WriteHalf::Tls(half) => half.poll_write_vectored(cx, slices),
+            WriteHalf::Other(_) | WriteHalf::Closed => {
+                self.poll_write(cx, slices.first().map_or(&[], |slice| slice))
+            }
+        }
+    }
+
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Tls(half) => half.poll_shutdown(cx),
+            WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.half.close();
+    }
+}

@@ -1,0 +1,203 @@
+//! The header list of a request: slices of one buffer, looked up without hashing.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::http1::parse::{Field, Fields, MOST_BYTES, Span};
+
+/// The fields of a request's head, or of its trailers, in the order in which they came.
+///
+/// A head has a dozen fields or so: comparing lengths, then bytes, finds one
+/// faster than hashing its name would. Names compare without regard to case.
+///
+/// ```
+/// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
+/// assert_eq!(request.headers().get("accept"), Some("text/html"));
+/// assert_eq!(request.headers().get("cookie"), None);
+/// ```
+#[derive(Clone, Default)]
+pub struct Headers {
+    text: Bytes,
+    fields: Fields,
+}
+
+impl Headers {
+    pub(crate) fn new(text: Bytes, fields: Fields) -> Headers {
+        Headers { text, fields }
+    }
+
+    /// Becomes the fields at these places of this text; the room that it had for places goes
+    /// there in exchange.
+    pub(crate) fn replace(&mut self, text: Bytes, fields: &mut Fields) {
+        self.text = text;
+        std::mem::swap(&mut self.fields, fields);
+    }
+
+    /// Lets go of everything but the room for places.
+    pub(crate) fn clear(&mut self) {
+        self.text = Bytes::new();
+        self.fields.clear();
+    }
+
+    pub(crate) fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// The value of the first field of that name, if it is UTF-8.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.get_bytes(name)?).ok()
+    }
+
+    /// The value of the first field of that name, as it was sent but for the white
+    /// space around it.
+    pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
+        let found = self.fields.iter().find(|field| self.is_named(field, name))?;
+        Some(found.value.of(&self.text))
+    }
+
+    /// The values of all fields of that name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields
+            .iter()
+            .filter(move |field| self.is_named(field, name))
+            .map(|field| field.value.of(&self.text))
+    }
+
+    fn is_named(&self, field: &Field, name: &str) -> bool {
+        field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// The members of all fields of that name, taken as comma-separated lists
+    /// (RFC 9110 §5.6.1); empty members are left out.
+    pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.get_all(name).flat_map(members)
+    }
+
+    /// The names of all fields, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().map(|field| field.name.of(&self.text))
+    }
+
+    /// Name and value of each field as bytes, in order; a bit cheaper for who only compares and
+    /// copies.
+    pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name.of(&self.text), field.value.of(&self.text)))
+    }
+
+    /// Name and value of each field, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|field| {
+            let name = field.name.of(&self.text);
+            let name = std::str::from_utf8(name).expect("a field name is a token, thus ASCII");
+            (name, field.value.of(&self.text))
+        })
+    }
+
+    /// Name and value of each field, the value as a part of the head's bytes.
+    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
+        self.fields.iter().map(|field| {
+            let value = field.value.of(&self.text);
+            (field.name.of(&self.text), self.text.slice_ref(value))
+        })
+    }
+
+    /// Those fields for whose name and value it is true, in order. Their bytes stay where they
+    /// are, and are shared.
+    ///
+    /// ```
+    /// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nTE: b\r\n\r\n");
+    /// let rest = request.headers().filter(|name, _| !name.eq_ignore_ascii_case(b"te"));
+    /// assert_eq!((rest.len(), rest.get("host"), rest.get("te")), (1, Some("a"), None));
+    /// ```
+    pub fn filter(&self, mut is_kept: impl FnMut(&[u8], &[u8]) -> bool) -> Headers {
+        let mut fields = Fields::new();
+        for field in &self.fields {
+            if is_kept(field.name.of(&self.text), field.value.of(&self.text)) {
+                fields.push(*field);
+            }
+        }
+        Headers { text: self.text.clone(), fields }
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// A head that did not come as text, on its way to [`Headers`]: its parts are written one after
+/// the other.
+#[derive(Default)]
+pub(crate) struct Lines {
+    pub(crate) text: Vec<u8>,
+    pub(crate) fields: Fields,
+}
+
+impl Lines {
+    /// With room for so many bytes.
+    ///
+    /// # Errors
+    /// `HeadTooLarge` if there cannot be so many.
+    pub(crate) fn with_capacity(bytes: usize) -> Result<Lines> {
+        if bytes > MOST_BYTES {
+            return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
+        }
+        Ok(Lines { text: Vec::with_capacity(bytes), fields: Fields::new() })
+    }
+
+    /// Adds what is no field.
+    pub(crate) fn part(&mut self, part: &[u8]) -> Span {
+        let start = self.text.len();
+        self.text.extend_from_slice(part);
+        Span::new(start, self.text.len())
+    }
+
+    /// Adds a field.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value) = (self.part(name), self.part(value));
+        self.fields.push(Field { name, value });
+    }
+
+    pub(crate) fn into_headers(self) -> Headers {
+        Headers::new(self.text.into(), self.fields)
+    }
+}
+
+impl TryFrom<&HeaderMap> for Headers {
+    type Error = Error;
+
+    fn try_from(map: &HeaderMap) -> Result<Headers> {
+        let mut lines = Lines::with_capacity(size(map))?;
+        for (name, value) in map {
+            lines.field(name.as_str().as_bytes(), value.as_bytes());
+        }
+        Ok(lines.into_headers())
+    }
+}
+
+/// How many bytes the names and values of a map have.
+pub(crate) fn size(map: &HeaderMap) -> usize {
+    map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// The members of one comma-separated list, without empty ones. Quoted strings are
+/// not understood: the lists read with this have none.
+pub(crate) fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
+            .finish()
+    }
+}

@@ -1,0 +1,299 @@
+//! How long is this body, and does the connection go on? Both directions. Pure.
+
+use http::{Method, StatusCode, Version};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::proto::headers::members;
+use crate::proto::http1::parse::{Head, Known, Occurrence, Span};
+use crate::proto::http1::scan;
+
+/// What a request's head says about what follows it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    pub(crate) length: Length,
+    pub(crate) keep_alive: bool,
+    /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+    pub(crate) expects_continue: bool,
+    pub(crate) authority: Option<Span>,
+    /// Path and query within the target.
+    pub(crate) local: Span,
+}
+
+/// The length of a request's body (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Sized(u64),
+    Chunked,
+}
+
+/// Decides about a request, or refuses it. `text` is the head.
+pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
+    let Known { host, connection, expect, .. } = head.known;
+    let http_10 = head.version == Version::HTTP_10;
+    let length = request_length(&head.known, text, http_10)?;
+    let (authority, local) = target(&head.method, head.target, text)?;
+    match host {
+        Occurrence::Once(host) if is_plain_authority(host, text) => {}
+        Occurrence::Once(host) => check_authority(host.of(text))?,
+        Occurrence::Repeated => return Err(Error::malformed("more than one Host")),
+        Occurrence::Never if http_10 => {}
+        Occurrence::Never => return Err(Error::malformed("no Host")),
+    }
+    let keep_alive = match connection {
+        Occurrence::Never => !http_10,
+        Occurrence::Once(value) => keep_alive(members(value.of(text)), http_10),
+        Occurrence::Repeated => keep_alive(
+            head.fields
+                .iter()
+                .filter(|field| field.name.of(text).eq_ignore_ascii_case(b"connection"))
+                .flat_map(|field| members(field.value.of(text))),
+            http_10,
+        ),
+    };
+    let expects_continue = match expect {
+        Occurrence::Never => false,
+        _ if http_10 => false, // RFC 9110 §10.1.1: such an expectation is ignored
+        Occurrence::Once(value) if value.of(text).eq_ignore_ascii_case(b"100-continue") => true,
+        _ => return Err(Error::new(ErrorKind::ExpectationFailed, "an unknown expectation")),
+    };
+    Ok(Incoming { length, keep_alive, expects_continue, authority, local })
+}
+
+/// RFC 9112 §6.3, without its leniencies: each of them is how two servers come to
+/// disagree about where a request ends.
+fn request_length(known: &Known, text: &[u8], http_10: bool) -> Result<Length> {
+    use Occurrence::{Never, Once, Repeated};
+    match (known.transfer_encoding, known.content_length) {
+        (Never, Never) => Ok(Length::Sized(0)),
+        (Never, Once(value)) => match content_length(value.of(text)) {
+            Some(length) => Ok(Length::Sized(length)),
+            None => Err(Error::malformed("Content-Length is not one decimal number")),
+        },
+        (Never, Repeated) => Err(Error::malformed("more than one Content-Length")),
+        (_, Once(_) | Repeated) => {
+            Err(Error::malformed("both Content-Length and Transfer-Encoding"))
+        }
+        _ if http_10 => Err(Error::malformed("Transfer-Encoding in HTTP/1.0")),
+        (Once(value), Never) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
+            Ok(Length::Chunked)
+        }
+        _ => Err(Error::new(
+            ErrorKind::NotImplemented,
+            "the only transfer coding here is chunked, once",
+        )),
+    }
+}
+
+/// Digits and nothing else, within 64 bits.
+pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |length, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        length.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// RFC 9112 §9.3. `close` wins over `keep-alive`.
+pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> bool {
+    let mut keep = !http_10;
+    for option in options {
+        if option.eq_ignore_ascii_case(b"close") {
+            return false;
+        }
+        keep |= option.eq_ignore_ascii_case(b"keep-alive");
+    }
+    keep
+}
+
+/// The target's authority, and its path with the query (RFC 9112 §3.2).
+pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>, Span)> {
+    let target = whole.of(text);
+    if !target.is_ascii() && std::str::from_utf8(target).is_err() {
+        return Err(Error::malformed("the request target is no UTF-8"));
+    }
+    if method == Method::CONNECT {
+        check_authority(target)?;
+        // RFC 9110 §9.3.6: there is no default port.
+        if !target.last().is_some_and(u8::is_ascii_digit) || !target.contains(&b':') {
+            return Err(Error::malformed("CONNECT wants host:port"));
+        }
+        return Ok((Some(whole), whole.part(0, 0)));
+    }
+    match target {
+        [b'/', ..] => Ok((None, whole)),
+        b"*" if method == Method::OPTIONS => Ok((None, whole)),
+        _ => {
+            let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
+                target.get(..scheme.len()).is_some_and(|t| t.eq_ignore_ascii_case(scheme))
+            });
+            let Some(scheme) = scheme else {
+                return Err(Error::malformed("the request target has none of the four forms"));
+            };
+            let start = scheme.len();
+            let length = target[start..].iter().position(|b| matches!(b, b'/' | b'?'));
+            let end = length.map_or(target.len(), |length| start + length);
+            check_authority(&target[start..end])?;
+            if start == end {
+                return Err(Error::malformed("the request target has no authority"));
+            }
+            Ok((Some(whole.part(start, end)), whole.part(end, target.len())))
+        }
+    }
+}
+
+/// Whether it is what nearly all are: letters, digits, hyphens and dots, and perhaps a port. The
+/// bytes behind it are looked at too: a run of sixteen costs less than one of fewer.
+fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
+    let length = authority.of(text).len();
+    let end = scan::host(authority.and_behind(text));
+    (1..=length).contains(&end) && is_port(&authority.of(text)[end..])
+}
+
+/// `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
+pub(crate) fn check_authority(authority: &[u8]) -> Result<()> {
+    let is_sound = match authority {
+        [] => true,
+        [b'[', rest @ ..] => rest
+            .iter()
+            .position(|&b| b == b']')
+            .is_some_and(|end| is_ipv6(&rest[..end]) && is_port(&rest[end + 1..])),
+        _ => {
+            let (host, port) = authority.split_at(reg_name(authority));
+            !host.is_empty() && is_port(port)
+        }
+    };
+    if is_sound { Ok(()) } else { Err(Error::malformed("not a valid host and port")) }
+}
+
+fn is_ipv6(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// A port with its colon, or nothing. An empty port is valid (RFC 3986 §3.2.3).
+fn is_port(text: &[u8]) -> bool {
+    match text {
+        [] | [b':'] => true,
+        [b':', digits @ ..] => {
+            let mut port = 0;
+            for &b in digits {
+                port = (port * 10 + u32::from(b.wrapping_sub(b'0'))).min(65_536);
+                if !b.is_ascii_digit() {
+                    return false;
+                }
+            }
+            port <= 65_535
+        }
+        _ => false,
+    }
+}
+
+/// Where a name at the start ends: unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
+fn reg_name(text: &[u8]) -> usize {
+    let mut end = scan::host(text);
+    loop {
+        match text[end..] {
+            [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => end += 3,
+            [b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')', ..] => end += 1,
+            [b'*' | b'+' | b',' | b';' | b'=', ..] => end += 1,
+            _ => return end,
+        }
+        end += scan::host(&text[end..]);
+    }
+}
+
+/// How a response's end is shown (RFC 9112 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outgoing {
+    /// By its status or its request's method it has no body, and no field says a length.
+    Bodiless,
+    /// `Content-Length`.
+    Sized(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// The connection's end: all that HTTP/1.0 has for a length that is not known.
+    UntilClose,
+}
+
+/// Decides how a response is framed, whose payload has this length if it is known.
+pub(crate) fn response(version: Version, status: StatusCode, length: Option<u64>) -> Outgoing {
+    match length {
+        _ if is_bodiless(status) => Outgoing::Bodiless,
+        Some(length) => Outgoing::Sized(length),
+        None if version == Version::HTTP_10 => Outgoing::UntilClose,
+        None => Outgoing::Chunked,
+    }
+}
+
+/// Whether a response of this status never has a body (RFC 9112 §6.3).
+pub(crate) fn is_bodiless(status: StatusCode) -> bool {
+    status.is_informational()
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_lengths() {
+        for (value, length) in [
+            ("0", Some(0)),
+            ("007", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            ("1 ", None),
+            ("1,1", None),
+            ("0x1", None),
+            ("1e3", None),
+        ] {
+            assert_eq!(content_length(value.as_bytes()), length, "{value:?}");
+        }
+    }
+
+    /// The quick look takes nothing for sound that the other does not.
+    #[test]
+    fn authorities() {
+        let looks_plain = |authority: &str| {
+            let text = format!("{authority}\r\nb: c\r\n\r\n");
+            is_plain_authority(Span::new(0, authority.len()), text.as_bytes())
+        };
+        for plain in ["a", "a.b:80", "a:", "127.0.0.1:1", "a-long-name-of-a-host.example:65535"] {
+            assert!(looks_plain(plain), "{plain:?}");
+        }
+        for good in
+            ["", "a", "a.b", "a:80", "a:", "127.0.0.1:1", "[::1]", "[::1]:65535", "a_b", "a%20b"]
+        {
+            assert!(check_authority(good.as_bytes()).is_ok(), "{good:?}");
+        }
+        for bad in [
+            "a b", "a/b", "u@a", ":80", "a:b", "a:65536", "a:1:2", "[::1", "::1", "[x]", "[::1]x",
+            "a%2", "%zz",
+        ] {
+            assert!(check_authority(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(!looks_plain(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn responses_are_framed_by_version_status_and_length() {
+        use Outgoing::*;
+        for (version, status, length, framing) in [
+            (Version::HTTP_11, 200, Some(5), Sized(5)),
+            (Version::HTTP_11, 200, None, Chunked),
+            (Version::HTTP_10, 200, None, UntilClose),
+            (Version::HTTP_10, 200, Some(0), Sized(0)),
+            (Version::HTTP_11, 204, Some(0), Bodiless),
+            (Version::HTTP_11, 304, None, Bodiless),
+            (Version::HTTP_11, 103, None, Bodiless),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(response(version, status, length), framing, "{version:?} {status}");
+        }
+    }
+}

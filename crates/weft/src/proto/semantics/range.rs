@@ -1,0 +1,413 @@
+//! Which parts of a file does a request ask for? Ranges (RFC 9110 §14). Pure.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
+
+use crate::proto::headers::members;
+
+/// What a Range field comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// The field is ignored: 200, with the whole file.
+    Whole,
+    /// 206, with this part.
+    One(Range<u64>),
+    /// 206, with these parts in a [`Multipart`]: in ascending order, at least
+    /// [`PART_OVERHEAD`] bytes between them.
+    Several(Vec<Range<u64>>),
+    /// 416.
+    Unsatisfiable,
+}
+
+/// More ranges than this are taken for an attack (RFC 9110 §17.15).
+const MAX_SPECS: usize = 50;
+
+/// As many parts are sent at most.
+const MAX_PARTS: usize = 16;
+
+/// What a further part costs, roughly (RFC 9110 §15.3.7.2): to send a smaller gap is cheaper.
+const PART_OVERHEAD: u64 = 80;
+
+/// Reads the value of the only Range field, for a file of that length.
+///
+/// What is malformed, of an unknown unit or abusive is ignored, as RFC 9110 §14.2 allows:
+/// the whole file is never a wrong answer.
+pub(crate) fn select(value: &[u8], length: u64) -> Selection {
+    let Some(wanted) = satisfiable(value, length) else { return Selection::Whole };
+    if wanted.is_empty() {
+        return Selection::Unsatisfiable;
+    }
+    // Of an empty file a suffix alone is satisfiable, but no Content-Range can say so.
+    // Who asks for more bytes than there are asks for some of them twice.
+    let total = wanted.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
+    if length == 0 || total > length {
+        return Selection::Whole;
+    }
+    let parts = merge(wanted);
+    match &parts[..] {
+        [part] => Selection::One(part.clone()),
+        [..] if parts.len() > MAX_PARTS => Selection::Whole,
+        [..] => Selection::Several(parts),
+    }
+}
+
+/// The ranges that can be satisfied, as they were asked for; `None` to ignore the field.
+fn satisfiable(value: &[u8], length: u64) -> Option<Vec<Range<u64>>> {
+    let (unit, set) = value.split_at_checked(b"bytes=".len())?;
+    if !unit.eq_ignore_ascii_case(b"bytes=") {
+        return None;
+    }
+    // RFC 9110 §14.1.1: there is at least one.
+    members(set).next()?;
+    let mut ranges = Vec::new();
+    for (number, spec) in members(set).enumerate() {
+        if number == MAX_SPECS {
+            return None;
+        }
+        ranges.extend(range(spec, length)?);
+    }
+    Some(ranges)
+}
+
+/// What one range-spec selects (RFC 9110 §14.1.2); `None` if it is malformed, `Some(None)`
+/// if it is unsatisfiable.
+fn range(spec: &[u8], length: u64) -> Option<Option<Range<u64>>> {
+    let dash = spec.iter().position(|&b| b == b'-')?;
+    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
+    if first.is_empty() {
+        let suffix = number(last)?;
+        return Some((suffix > 0).then(|| length.saturating_sub(suffix)..length));
+    }
+    let first = number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    if last < first {
+        return None;
+    }
+    Some((first < length).then(|| first..length.min(last.saturating_add(1))))
+}
+
+/// Digits and nothing else. What exceeds 64 bits is behind the end of any file, and the
+/// largest number says as much.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        Some(number.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// Joins what overlaps, and what only a small gap divides (RFC 9110 §15.3.7.2).
+///
+/// The parts are in ascending order then, whatever the request's: so the file is read from
+/// front to back.
+fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match parts.last_mut() {
+            Some(last) if range.start.saturating_sub(last.end) < PART_OVERHEAD => {
+                last.end = last.end.max(range.end);
+            }
+            _ => parts.push(range),
+        }
+    }
+    parts
+}
+
+/// The Content-Range of a part that is not empty: `bytes 0-4/10` (RFC 9110 §14.4).
+pub(crate) fn content_range(range: &Range<u64>, length: u64) -> String {
+    format!("bytes {}-{}/{length}", range.start, range.end - 1)
+}
+
+/// The Content-Range of a 416: `bytes */10` (RFC 9110 §15.5.17).
+pub(crate) fn unsatisfied(length: u64) -> String {
+    format!("bytes */{length}")
+}
+
+/// What stands around the parts of a `multipart/byteranges` body (RFC 9110 §14.6).
+///
+/// The body is the head of each part with the part behind it, then the end.
+pub(crate) struct Multipart {
+    heads: Vec<Vec<u8>>,
+    end: Vec<u8>,
+    content_length: u64,
+    content_type: String,
+}
+
+impl Multipart {
+    /// For parts of a file of that length and media type.
+    ///
+    /// The boundary is a token of at most 70 bytes (RFC 2046 §5.1.1), thus stands without
+    /// quotes. It must not occur in the file, so it should be random.
+    pub(crate) fn new(
+        ranges: &[Range<u64>],
+        length: u64,
+        content_type: Option<&[u8]>,
+        boundary: &str,
+    ) -> Multipart {
+        let mut heads: Vec<Vec<u8>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            // The line end before a boundary belongs to it (RFC 2046 §5.1.1).
+            let line_end = if heads.is_empty() { "" } else { "\r\n" };
+            let mut head = format!("{line_end}--{boundary}\r\n").into_bytes();
+            if let Some(content_type) = content_type {
+                head.extend_from_slice(b"Content-Type: ");
+                head.extend_from_slice(content_type);
+                head.extend_from_slice(b"\r\n");
+            }
+            let content_range = content_range(range, length);
+            head.extend_from_slice(format!("Content-Range: {content_range}\r\n\r\n").as_bytes());
+            heads.push(head);
+        }
+        let end = format!("\r\n--{boundary}--\r\n").into_bytes();
+        let frame = heads.iter().map(Vec::len).sum::<usize>() + end.len();
+        let parts = ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        Multipart { heads, end, content_length: frame as u64 + parts, content_type }
+    }
+
+    /// What comes before the part of that index.
+    pub(crate) fn part_head(&self, index: usize) -> &[u8] {
+        &self.heads[index]
+    }
+
+    /// What comes after the last part.
+    pub(crate) fn end(&self) -> &[u8] {
+        &self.end
+    }
+
+    /// The length of the whole body.
+    pub(crate) fn content_length(&self) -> u64 {
+        self.content_length
+    }
+
+    /// The media type of the whole body.
+    pub(crate) fn content_type(&self) -> String {
+        self.content_type.clone()
+    }
+}
+
+/// What a file's bytes contain only by malice of whoever knew it before.
+pub(crate) fn random_boundary() -> String {
+    format!("{:032x}", u128::from_be_bytes(random_bytes()))
+}
+
+/// Bytes that nobody guesses by chance; no secret can be made of them.
+pub(crate) fn random_bytes() -> [u8; 16] {
+    let number = || u128::from(RandomState::new().build_hasher().finish());
+    (number() << 64 | number()).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Selection::*;
+
+    #[test]
+    fn single_ranges() {
+        for (value, length, selection) in [
+            ("bytes=0-4", 10, One(0..5)),
+            ("bytes=0-0", 10, One(0..1)),
+            ("bytes=0-", 10, One(0..10)),
+            ("bytes=9-", 10, One(9..10)),
+            ("bytes=9-9", 10, One(9..10)),
+            ("bytes=0-9", 10, One(0..10)),
+            ("bytes=000-004", 10, One(0..5)),
+            ("bytes=-5", 10, One(5..10)),
+            ("bytes=-1", 10, One(9..10)),
+            ("bytes=-10", 10, One(0..10)),
+            ("BYTES=0-4", 10, One(0..5)),
+            ("bYtEs=-5", 10, One(5..10)),
+            // Ends behind the end are cut.
+            ("bytes=0-10", 10, One(0..10)),
+            ("bytes=5-99", 10, One(5..10)),
+            ("bytes=-11", 10, One(0..10)),
+            ("bytes=5-18446744073709551615", 10, One(5..10)),
+            ("bytes=5-18446744073709551616", 10, One(5..10)),
+            ("bytes=5-99999999999999999999999999", 10, One(5..10)),
+            ("bytes=-99999999999999999999999999", 10, One(0..10)),
+            ("bytes=0-", u64::MAX, One(0..u64::MAX)),
+            ("bytes=-1", u64::MAX, One(u64::MAX - 1..u64::MAX)),
+            // Starts behind the end select nothing, nor does no suffix.
+            ("bytes=10-", 10, Unsatisfiable),
+            ("bytes=10-10", 10, Unsatisfiable),
+            ("bytes=11-20", 10, Unsatisfiable),
+            ("bytes=-0", 10, Unsatisfiable),
+            ("bytes=-000", 10, Unsatisfiable),
+            ("bytes=18446744073709551615-", u64::MAX, Unsatisfiable),
+            ("bytes=18446744073709551616-", 10, Unsatisfiable),
+            ("bytes=99999999999999999999-99999999999999999998", 10, Unsatisfiable),
+            // Of an empty file, only a suffix is satisfiable (RFC 9110 §14.1.2).
+            ("bytes=0-", 0, Unsatisfiable),
+            ("bytes=0-0", 0, Unsatisfiable),
+            ("bytes=-0", 0, Unsatisfiable),
+            ("bytes=-5", 0, Whole),
+            ("bytes=0-0,-5", 0, Whole),
+        ] {
+            assert_eq!(select(value.as_bytes(), length), selection, "{value} of {length}");
+        }
+    }
+
+    #[test]
+    fn malformed_ranges_are_ignored() {
+        for value in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes= ",
+            "bytes=,",
+            "bytes= , ,",
+            "bytes=-",
+            "bytes=5",
+            "bytes=5-2",
+            "bytes=99999999999999999999-5",
+            "bytes=--5",
+            "bytes=5--6",
+            "bytes=-5-",
+            "bytes=0-4-",
+            "bytes=+0-4",
+            "bytes=0-+4",
+            "bytes=0x0-4",
+            "bytes=a-b",
+            "bytes=0-b",
+            "bytes=0.5-4",
+            "bytes=0 -4",
+            "bytes=0- 4",
+            "bytes=\"0-4\"",
+            "bytes=0-4 5-6",
+            "bytes=0-4;5-6",
+            "bytes=0-4,x",
+            "bytes=x,0-4",
+            "bytes=0-4,5-2",
+            "bytes=20-,5-2",
+            "bytes:0-4",
+            "bytes =0-4",
+            " bytes=0-4",
+            "byte=0-4",
+            "bytess=0-4",
+            "items=0-4",
+            "0-4",
+            "bytes 0-4/10",
+            "bytes=0\u{663}-4",
+        ] {
+            assert_eq!(select(value.as_bytes(), 10), Whole, "{value:?}");
+        }
+        assert_eq!(select(b"bytes=\xff-4", 10), Whole);
+    }
+
+    #[test]
+    fn several_ranges() {
+        for (value, length, selection) in [
+            // The examples of RFC 9110 §14.1.2.
+            ("bytes=0-0,-1", 10_000, Several(vec![0..1, 9_999..10_000])),
+            (
+                "bytes= 0-999, 4500-5499, -1000",
+                10_000,
+                Several(vec![0..1_000, 4_500..5_500, 9_000..10_000]),
+            ),
+            ("bytes=500-600,601-999", 10_000, One(500..1_000)),
+            ("bytes=500-700,601-999", 10_000, One(500..1_000)),
+            // White space and empty elements (§5.6.1.2).
+            ("bytes=0-4 , 500-504", 1_000, Several(vec![0..5, 500..505])),
+            ("bytes=0-4\t,\t500-504", 1_000, Several(vec![0..5, 500..505])),
+            ("bytes=,0-4,,500-504,", 1_000, Several(vec![0..5, 500..505])),
+            ("bytes=0-4,", 10, One(0..5)),
+            (" , 0-4", 10, Whole),
+            // Those that can be satisfied are.
+            ("bytes=0-4,10-", 10, One(0..5)),
+            ("bytes=10-,0-4", 10, One(0..5)),
+            ("bytes=-0,0-4", 10, One(0..5)),
+            ("bytes=99999999999999999999-,-5", 10, One(5..10)),
+            ("bytes=0-4,500-504,2000-", 1_000, Several(vec![0..5, 500..505])),
+            ("bytes=10-,11-,-0", 10, Unsatisfiable),
+            // A gap of 79 bytes is filled, one of 80 is not.
+            ("bytes=0-4,84-90", 1_000, One(0..91)),
+            ("bytes=0-4,85-90", 1_000, Several(vec![0..5, 85..91])),
+            ("bytes=0-0,-1", 80, One(0..80)),
+            ("bytes=0-0,-1", 82, Several(vec![0..1, 81..82])),
+            // Order, overlaps.
+            ("bytes=500-504,0-4", 1_000, Several(vec![0..5, 500..505])),
+            ("bytes=200-299,0-99,50-149", 1_000, One(0..300)),
+            ("bytes=0-299,100-149", 1_000, One(0..300)),
+            ("bytes=0-99,0-99", 1_000, One(0..100)),
+            ("bytes=700-,0-99,650-750", 1_000, Several(vec![0..100, 650..1_000])),
+            ("bytes=0-4,5-9", 10, One(0..10)),
+            // More than there is.
+            ("bytes=0-,0-", 10, Whole),
+            ("bytes=0-,-1", 10, Whole),
+            ("bytes=0-6,3-9", 10, Whole),
+            ("bytes=0-,0-", u64::MAX, One(0..u64::MAX)),
+        ] {
+            assert_eq!(select(value.as_bytes(), length), selection, "{value} of {length}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_counted_before_and_after_they_are_merged() {
+        // As many ranges, so far apart, and what of the selection: its parts, 0 for the whole.
+        for (count, apart, parts) in
+            [(2, 100, 2), (16, 100, 16), (17, 100, 0), (50, 100, 0), (50, 10, 1), (51, 10, 0)]
+        {
+            let specs: Vec<_> = (0..count).map(|i| format!("{0}-{0}", i * apart)).collect();
+            let value = format!("bytes={}", specs.join(","));
+            let got = match select(value.as_bytes(), 1_000_000) {
+                One(_) => 1,
+                Several(parts) => parts.len(),
+                Whole => 0,
+                Unsatisfiable => panic!("{value}"),
+            };
+            assert_eq!(got, parts, "{count} ranges {apart} bytes apart");
+        }
+        // Those that cannot be satisfied count, empty elements do not.
+        assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(49)).as_bytes(), 10), One(0..5));
+        assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(50)).as_bytes(), 10), Whole);
+        assert_eq!(select(format!("bytes=0-4{}", ",".repeat(99)).as_bytes(), 10), One(0..5));
+    }
+
+    #[test]
+    fn content_ranges() {
+        for (range, length, text) in [
+            (0..5, 10, "bytes 0-4/10"),
+            (9..10, 10, "bytes 9-9/10"),
+            (0..u64::MAX, u64::MAX, "bytes 0-18446744073709551614/18446744073709551615"),
+        ] {
+            assert_eq!(content_range(&range, length), text);
+        }
+        assert_eq!(unsatisfied(10), "bytes */10");
+        assert_eq!(unsatisfied(0), "bytes */0");
+    }
+
+    #[test]
+    fn multiparts() {
+        let file: Vec<u8> = (0..200).map(|i| b'a' + i % 26).collect();
+        for (ranges, content_type, expected) in [
+            (
+                vec![0..3, 100..104],
+                Some(&b"text/plain"[..]),
+                "--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-2/200\r\n\r\nabc\
+                 \r\n--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 100-103/200\r\n\r\n\
+                 wxyz\r\n--B--\r\n",
+            ),
+            (
+                vec![0..1, 90..91, 199..200],
+                None,
+                "--B\r\nContent-Range: bytes 0-0/200\r\n\r\na\
+                 \r\n--B\r\nContent-Range: bytes 90-90/200\r\n\r\nm\
+                 \r\n--B\r\nContent-Range: bytes 199-199/200\r\n\r\nr\r\n--B--\r\n",
+            ),
+        ] {
+            let multipart = Multipart::new(&ranges, 200, content_type, "B");
+            let mut body = Vec::new();
+            for (index, range) in ranges.iter().enumerate() {
+                body.extend_from_slice(multipart.part_head(index));
+                body.extend_from_slice(&file[range.start as usize..range.end as usize]);
+            }
+            body.extend_from_slice(multipart.end());
+            assert_eq!(String::from_utf8(body).unwrap(), expected);
+            assert_eq!(multipart.content_length(), expected.len() as u64);
+            assert_eq!(multipart.content_type(), "multipart/byteranges; boundary=B");
+        }
+    }
+}

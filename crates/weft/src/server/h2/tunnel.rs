@@ -1,0 +1,79 @@
+//! A stream as a connection of its own: a tunnel (RFC 9113 §8.5), or another protocol after an
+//! extended `CONNECT` (RFC 8441).
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::server::h2::pipe::{Next, Pipe};
+
+/// Both directions of a stream, as bytes.
+pub(super) struct Tunnel {
+    pipe: Pipe,
+    /// What has come and is not read yet.
+    read_ahead: Bytes,
+}
+
+impl Tunnel {
+    pub(super) fn new(pipe: Pipe) -> Tunnel {
+        Tunnel { pipe, read_ahead: Bytes::new() }
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.read_ahead.is_empty() {
+            match ready!(self.pipe.poll_next(cx)) {
+                Next::End(_) => return Poll::Ready(Ok(())),
+                Next::Cut => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                Next::Data(data) => self.read_ahead = data,
+            }
+        }
+        let length = self.read_ahead.len().min(room.remaining());
+        room.put_slice(&self.read_ahead[..length]);
+        self.read_ahead.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let sent = ready!(self.pipe.poll_send(cx, bytes));
+        Poll::Ready(sent.ok_or_else(|| io::ErrorKind::BrokenPipe.into()))
+    }
+
+    /// The connection sends what its streams have, as soon as it can.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.pipe.finish() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+}
+
+/// The stream ends for the client, too, when nobody has it any more. What was written before
+/// still arrives, as on a socket that is closed; a reset would take it back.
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.pipe.finish();
+        self.pipe.leave();
+    }
+}

@@ -1,0 +1,17 @@
+//! The handshake of a build without TLS, which nothing can begin.
+
+use crate::net::conn::ReadHalf;
+use crate::net::tls::Tls;
+use crate::net::writer::WriteHalf;
+use crate::server::connection::Connection;
+use crate::server::worker::Worker;
+
+#[derive(Default)]
+pub(super) struct Turns {}
+
+pub(super) async fn handshake<A>(tls: &Tls, conn: &mut Connection, worker: &Worker<A>) -> bool {
+    // Only a handshake uses these.
+    let _ = (&worker.turns, |session| conn.shared.secured(session));
+    let _ = (ReadHalf::Tls, ReadHalf::Nothing, WriteHalf::Tls);
+    match *tls {}
+}

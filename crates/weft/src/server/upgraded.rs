@@ -1,0 +1,81 @@
+//! The two directions of a connection as one stream, for the handler of an upgrade.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::net::conn::Reader;
+use crate::net::writer::Writer;
+
+/// A connection on which HTTP is over. Bytes received behind the request are read first.
+pub(super) struct RawConnection {
+    reader: Reader,
+    writer: Writer,
+}
+
+impl RawConnection {
+    pub(super) fn new(reader: Reader, writer: Writer) -> RawConnection {
+        RawConnection { reader, writer }
+    }
+}
+
+impl AsyncRead for RawConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read_ahead = &mut self.reader.buffer;
+        if read_ahead.is_empty() {
+            return self.reader.poll_read(cx, room);
+        }
+        let length = read_ahead.len().min(room.remaining());
+        room.put_slice(&read_ahead[..length]);
+        read_ahead.advance(length);
+        if read_ahead.is_empty() {
+            // An idle connection owns no buffer.
+            *read_ahead = Default::default();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for RawConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writer.half.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writer.half.poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.writer.half.takes_slices()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.half.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_shutdown(cx)
+    }
+}
+
+/// A handler that ends is the end of the connection, which must not look as if it was cut.
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        self.writer.say_goodbye();
+    }
+}
