@@ -3,9 +3,12 @@
 mod acceptors;
 pub(crate) mod connection;
 mod date;
+mod exchange;
 mod h1;
 mod h2;
 mod head_buffers;
+mod inbound;
+mod linger;
 #[cfg(not(feature = "tls"))]
 #[path = "tls_disabled.rs"]
 mod tls_handshake;

@@ -15,6 +15,7 @@ use crate::net::conn::{ReadHalf, Reader};
 use crate::net::tls::{Tls, feed, poll_send, session, split};
 use crate::net::writer::WriteHalf;
 use crate::server::connection::Connection;
+use crate::server::linger;
 use crate::server::worker::Worker;
 
 /// Who of a worker's connections may take the next step of a handshake.
@@ -161,30 +162,14 @@ impl<'a, A: Application> Handshake<'a, A> {
         self.conn.writer.out = Vec::new();
     }
 
-    /// Closes our direction and reads on for a while, so that the peer gets what we said last.
+    /// Closes after the peer has received what was sent last.
     async fn linger(&mut self) {
         let Connection { writer, deadline, reader, .. } = &mut *self.conn;
         let reader = reader.as_mut().expect(HAS_READER);
         deadline.set(self.worker.settings.linger_timeout);
-        let mut told = false;
-        poll_fn(|cx| {
-            while !told {
-                match writer.poll_shutdown(cx) {
-                    Poll::Ready(Ok(())) => told = true,
-                    Poll::Ready(Err(_)) => return Poll::Ready(()),
-                    Poll::Pending => return deadline.poll_over(cx),
-                }
-            }
-            loop {
-                reader.buffer.clear();
-                match reader.poll_fill(cx, INPUT_BYTES) {
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending => return deadline.poll_over(cx),
-                }
-            }
-        })
-        .await;
+        if linger::shut_down(writer, deadline).await {
+            linger::discard(reader, deadline).await;
+        }
     }
 
     /// Puts what was agreed on between the connection and its transport.

@@ -27,7 +27,7 @@ use crate::peer::Peer;
 use crate::proto::http1::parse::Limits;
 use crate::server::connection::Connection;
 use crate::server::date::Date;
-use crate::server::h1::{self, Fate};
+use crate::server::h1::{self, NextState};
 use crate::server::h2;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::server::tls_handshake::{self, Turns};
@@ -219,11 +219,11 @@ impl<A: Application> Worker<A> {
             // in its box, for it is large.
             let busy = Box::new_uninit();
             match Box::into_pin(Box::write(busy, h1::serve(conn, self))).await {
-                Fate::Rest => conn.deadline.set(self.settings.idle_timeout),
-                Fate::Close | Fate::Linger => break,
+                NextState::Idle => conn.deadline.set(self.settings.idle_timeout),
+                NextState::Close | NextState::Linger => break,
                 // Boxed, so that it takes no room in connections that are never handed over.
-                Fate::HandOver => return Box::pin(self.hand_over(conn)).await,
-                Fate::Http2 => return Box::pin(h2::serve(conn, self)).await,
+                NextState::HandOver => return Box::pin(self.hand_over(conn)).await,
+                NextState::Http2 => return Box::pin(h2::serve(conn, self)).await,
             }
         }
         conn.writer.say_goodbye();

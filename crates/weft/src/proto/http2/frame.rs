@@ -10,9 +10,6 @@ pub(crate) const MOST_PAYLOAD_BYTES: usize = 16_384;
 /// What each client begins with (§3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The largest window (§6.9.1).
-pub(crate) const MOST_WINDOW: i64 = (1 << 31) - 1;
-
 /// The window that each stream and the connection begin with (§6.9.2).
 pub(crate) const FIRST_WINDOW: i64 = 65_535;
 

@@ -1,4 +1,4 @@
-//! What is left in the input of a request, and the end of a connection.
+//! The input that a request leaves behind, and the end of a connection.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,41 +8,42 @@ use bytes::Buf;
 use crate::app::Application;
 use crate::error::{Error, Result};
 use crate::proto::http1::chunked::{Decoder, Step};
-use crate::server::h1::incoming::News;
-use crate::server::h1::{Busy, Fate, Input};
+use crate::server::h1::loan::BodyEvent;
+use crate::server::h1::{ActiveConnection, Input, NextState};
+use crate::server::linger;
 
-impl<A: Application> Busy<'_, A> {
-    /// Whether what is left in the input of this request can be got out of the way.
+impl<A: Application> ActiveConnection<'_, A> {
+    /// Whether the rest of this request's input is small enough to be discarded.
     pub(super) fn input_is_bounded(&self) -> bool {
         match &self.input {
             Input::Clear | Input::Lent(_) => true,
             Input::Unread(body) => {
                 body.length().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
             }
-            Input::Spoiled => false,
+            Input::Unusable => false,
         }
     }
 
-    /// Gets what is left in the input of this request out of the way.
-    pub(super) async fn clear_input(&mut self) -> Fate {
+    /// Discards the rest of this request's input.
+    pub(super) async fn clear_input(&mut self) -> NextState {
         // The client may wait for the response before it sends the rest.
-        if self.flush().await.is_err() {
-            return Fate::Close;
+        if self.flush_output().await.is_err() {
+            return NextState::Close;
         }
         self.conn.deadline.set(self.worker.settings.stall_timeout);
-        if !self.reader_comes_back().await {
-            return Fate::Close;
+        if !self.reader_returned().await {
+            return NextState::Close;
         }
         if let Input::Unread(body) = self.input
             && self.drain(body).await.is_err()
         {
-            self.input = Input::Spoiled;
+            self.input = Input::Unusable;
         }
         self.conn.deadline.clear();
-        if let Input::Clear = self.input { Fate::Rest } else { Fate::Linger }
+        if let Input::Clear = self.input { NextState::Idle } else { NextState::Linger }
     }
 
-    /// Reads the rest of a body and throws it away.
+    /// Reads and discards the rest of a body.
     async fn drain(&mut self, mut body: Decoder) -> Result<()> {
         let limits = self.worker.trailer_limits;
         let mut allowed = self.worker.settings.max_drain_bytes as usize;
@@ -60,31 +61,31 @@ impl<A: Application> Busy<'_, A> {
         Ok(())
     }
 
-    /// How to close after a response: at once, if the peer has nothing under way.
-    pub(super) fn closing(&mut self, client_closes: bool) -> Fate {
-        self.look_for_reader();
+    /// The way to close after a response: at once, if the peer has nothing in flight.
+    pub(super) fn closing(&mut self, client_closes: bool) -> NextState {
+        self.take_back_returned();
         let drained = self.conn.reader.as_ref().is_some_and(|reader| reader.buffer.is_empty());
         let clear = drained && matches!(self.input, Input::Clear);
-        if client_closes && clear { Fate::Close } else { Fate::Linger }
+        if client_closes && clear { NextState::Close } else { NextState::Linger }
     }
 
-    /// Takes the reader back, if the body has given it back unseen.
-    pub(super) fn look_for_reader(&mut self) {
+    /// Takes the reader back, if the body has returned it.
+    pub(super) fn take_back_returned(&mut self) {
         if let Input::Lent(loan) = &self.input
-            && let Some(returned) = loan.returned()
+            && let Some(returned) = loan.take_returned()
         {
             self.take_back(returned);
         }
     }
 
-    /// Waits for a body that has the reader, under the deadline that is set.
-    async fn reader_comes_back(&mut self) -> bool {
+    /// Waits for the reader to be returned; `false` if the deadline is over before.
+    async fn reader_returned(&mut self) -> bool {
         poll_fn(|cx| {
             while let Input::Lent(loan) = &self.input {
-                match loan.poll_news(cx) {
-                    Poll::Ready(News::Returned(returned)) => self.take_back(returned),
-                    // The response is out: it is too late for a 100.
-                    Poll::Ready(News::WantsContinue) => {}
+                match loan.poll_event(cx) {
+                    Poll::Ready(BodyEvent::Returned(returned)) => self.take_back(returned),
+                    // A 100 is of no use after the response.
+                    Poll::Ready(BodyEvent::WantsContinue) => {}
                     Poll::Pending => return self.conn.deadline.poll_over(cx).map(|()| false),
                 }
             }
@@ -93,22 +94,14 @@ impl<A: Application> Busy<'_, A> {
         .await
     }
 
-    /// Reads on for a while after the last response, and throws it away.
+    /// Closes after the last response has been received, or `linger_timeout` is over.
     pub(super) async fn linger(&mut self) {
         self.conn.deadline.set(self.worker.settings.linger_timeout);
-        let told = poll_fn(|cx| match self.conn.writer.poll_shutdown(cx) {
-            Poll::Ready(told) => Poll::Ready(told.is_ok()),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| false),
-        });
-        if !told.await || !self.reader_comes_back().await {
-            return;
-        }
-        loop {
-            self.reader().buffer.clear();
-            match self.fill().await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
+        if linger::shut_down(&mut self.conn.writer, &self.conn.deadline).await
+            && self.reader_returned().await
+            && let Some(reader) = &mut self.conn.reader
+        {
+            linger::discard(reader, &self.conn.deadline).await;
         }
     }
 }

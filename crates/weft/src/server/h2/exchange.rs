@@ -1,170 +1,139 @@
-//! One request and its response.
+//! One request of a stream, and its response.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Method, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::app::Application;
-use crate::clock::deadline::{Pace, Stopwatch};
+use crate::clock::deadline::Pace;
+use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hooks::Record;
 use crate::message::body::{Body, Inbound};
 use crate::message::fields::Fields;
-use crate::message::payload;
-use crate::message::representation::{self, Moment};
-use crate::message::request::{Head, Interim, Request, Shared};
+use crate::message::request::{Head, Request, Shared};
 use crate::message::response::{Payload, Response};
-use crate::message::upgrade::{self, Upgrade, Upgraded};
-use crate::panic::{guard, guarded};
+use crate::message::upgrade::{Upgrade, Upgraded};
+use crate::panic::guard;
 use crate::peer::Peer;
 use crate::proto::http1::framing::is_bodiless;
-use crate::proto::semantics::range::random_boundary;
-use crate::server::h2::connection::{Connection, Request as Came};
-use crate::server::h2::incoming::{Incoming, Terms};
+use crate::proto::http2::frame::Code;
+use crate::server::exchange::{self, Remaining, ResponseSink};
+use crate::server::h2::connection::{Connection, StreamRequest};
+use crate::server::h2::incoming::StreamContent;
+use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
 use crate::server::h2::request::Asked;
-use crate::server::h2::response::{self, Outgoing};
+use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
+use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
 use crate::settings::Disconnect;
 
 /// Answers a request.
-pub(super) async fn exchange<A: Application>(
+pub(super) async fn serve<A: Application>(
     worker: &Worker<A>,
     connection: &RefCell<Connection>,
     peer: &Peer,
-    came: Came,
+    received: StreamRequest,
 ) {
-    let Came { stream, asked, pipe } = came;
-    let shared = connection.borrow_mut().spare.take();
-    let mut exchange = Exchange {
+    let StreamRequest { stream, request, pipe } = received;
+    let shared = connection.borrow_mut().take_spare();
+    let mut sink = StreamSink {
         worker,
         connection,
         stream,
         shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.stop.clone())),
-        is_read: None,
-        watch: worker.stopwatch(),
-        body_bytes: 0,
-        is_tunnel: asked.as_ref().is_ok_and(|asked| asked.is_tunnel),
+        head: None,
+        is_tunnel: false,
+        on_read: None,
+        has_begun: false,
+        upgrade: None,
+        content: OutboundContent::new(stream),
     };
-    match asked {
-        Ok(asked) => exchange.answer(asked, pipe).await,
-        Err(error) => Box::pin(exchange.refuse(error)).await,
+    match request {
+        Ok(request) => sink.answer(request, pipe).await,
+        Err(error) => {
+            let watch = worker.stopwatch();
+            Box::pin(exchange::refuse(worker, &mut sink, &error, watch)).await;
+        }
     }
-    let mut connection = connection.borrow_mut();
-    connection.release(stream);
-    if exchange.shared.renew() {
-        connection.spare = Some(exchange.shared);
-    }
+    connection.borrow_mut().release(stream, sink.shared);
 }
 
-struct Exchange<'a, A> {
+/// The response side of a stream.
+struct StreamSink<'a, A> {
     worker: &'a Worker<A>,
     connection: &'a RefCell<Connection>,
     stream: u32,
-    /// What the request knows of its connection.
     shared: Arc<Shared>,
-    /// Tells when the client, which waits for a 100, is to send its body.
-    is_read: Option<oneshot::Receiver<()>>,
-    /// For the hooks, if there are any.
-    watch: Option<Stopwatch>,
-    /// How much of the response's body was sent.
-    body_bytes: u64,
-    /// A success would make a tunnel of the stream.
+    head: Option<Head>,
     is_tunnel: bool,
+    /// Completes on the first read of the body if the client waits for a 100.
+    on_read: Option<oneshot::Receiver<()>>,
+    /// The final response has begun.
+    has_begun: bool,
+    upgrade: Option<Upgrade>,
+    content: OutboundContent,
 }
 
-/// What is left of a response when its head is out.
-enum Rest {
-    Nothing,
-    Body(Body, Option<u64>),
-    Upgrade(Upgrade),
-}
-
-impl<'a, A: Application> Exchange<'a, A> {
-    async fn answer(&mut self, asked: Asked, pipe: Option<Pipe>) {
+impl<A: Application> StreamSink<'_, A> {
+    async fn answer(&mut self, received: Asked, pipe: Option<Pipe>) {
+        self.is_tunnel = received.is_tunnel;
         let body = match &pipe {
-            Some(pipe) if !asked.is_tunnel => self.request_body(&asked, pipe.clone()),
+            Some(pipe) if !self.is_tunnel => self.request_body(&received, pipe.clone()),
             _ => Body::empty(),
         };
-        let request = Request::new(asked.head.clone(), body, self.shared.clone());
-        let response = match self.call(request).await {
-            Ok(response) => {
-                self.send_hints();
-                if let Some(error) = response.error() {
-                    self.report(error);
-                }
-                response
-            }
-            Err(error) => {
-                self.report(&error);
-                if error.kind() == ErrorKind::Disconnected {
-                    return;
-                }
-                error.into()
-            }
-        };
-        let moment = Moment { now: self.worker.date.now(), boundary: random_boundary };
-        let response = representation::answer(&asked.head, response, &moment);
-        let Some(pipe) = pipe else {
-            return self.respond(Some(&asked.head), response, None).await;
-        };
-        if asked.is_tunnel {
-            let tunnel = Some(Tunnel::new(pipe));
-            return self.respond(Some(&asked.head), response, tunnel).await;
+        let request = Request::new(received.head.clone(), body, self.shared.clone());
+        self.head = Some(received.head);
+        let (worker, watch) = (self.worker, self.worker.stopwatch());
+        exchange::answer(worker, self, request, watch).await;
+        let Some(pipe) = pipe else { return };
+        if let Some(upgrade) = self.upgrade.take() {
+            return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe))).await;
         }
-        self.respond(Some(&asked.head), response, None).await;
-        // If somebody still has the body, it is his.
-        if pipe.is_left() && !pipe.is_read() && self.worker.settings.max_drain_bytes > 0 {
+        if self.is_tunnel {
+            // The stream ends for the client too.
+            return drop(Tunnel::new(pipe));
+        }
+        // A body that the application still holds is left to it.
+        if pipe.is_left() && !pipe.is_read() && worker.settings.max_drain_bytes > 0 {
             Box::pin(self.drain(pipe)).await;
         }
     }
 
-    /// Answers what is no proper request.
-    async fn refuse(&mut self, error: Error) {
-        self.report(&error);
-        self.respond(None, error.into(), None).await;
-    }
-
-    fn request_body(&mut self, asked: &Asked, pipe: Pipe) -> Body {
-        let on_read = asked.expects_continue.then(|| {
-            let (on_read, is_read) = oneshot::channel();
-            self.is_read = Some(is_read);
-            on_read
+    fn request_body(&mut self, received: &Asked, pipe: Pipe) -> Body {
+        let on_read = received.expects_continue.then(|| {
+            let (sender, receiver) = oneshot::channel();
+            self.on_read = Some(receiver);
+            sender
         });
-        let settings = &self.worker.settings;
-        let terms = Terms {
-            length: asked.length,
-            max_bytes: settings.max_body_bytes,
-            on_read,
-            deadline: self.worker.deadlines.deadline(),
-            pace: Pace::new(settings),
-        };
-        Body::inbound(Incoming::new(pipe, terms))
+        let source = StreamContent::new(pipe, received.length, on_read);
+        let max_bytes = self.worker.settings.max_body_bytes;
+        Body::inbound(InboundBody::new(source, max_bytes, self.receive_clock()))
     }
 
-    /// Reads what is left of a request's body away, so that the client can send it to its end:
-    /// many take it for an error to be told to stop, though it is none (RFC 9113 §8.1). As on
-    /// HTTP/1, only so much of it, and not for long.
+    fn receive_clock(&self) -> ReceiveClock {
+        let worker = self.worker;
+        ReceiveClock::new(Pace::new(&worker.settings), worker.deadlines.deadline())
+    }
+
+    /// Reads and discards the rest of a request's body, so that the client can send all of it:
+    /// many clients take a RST_STREAM with NO_ERROR for an error, though it is none
+    /// (RFC 9113 §8.1). Limited in size and time, as over HTTP/1.
     async fn drain(&mut self, pipe: Pipe) {
-        let passed_over = pipe.take_up();
-        self.connection.borrow_mut().open_again(self.stream, passed_over);
+        let discarded = pipe.take_up();
+        self.connection.borrow_mut().credit_stream(self.stream, discarded);
         let settings = &self.worker.settings;
         let deadline = self.worker.deadlines.deadline();
         deadline.set(settings.linger_timeout);
-        let terms = Terms {
-            length: None,
-            max_bytes: settings.max_drain_bytes,
-            on_read: None,
-            deadline: self.worker.deadlines.deadline(),
-            pace: Pace::new(settings),
-        };
-        let mut rest = Incoming::new(pipe, terms);
+        let source = StreamContent::new(pipe, None, None);
+        let mut rest = InboundBody::new(source, settings.max_drain_bytes, self.receive_clock());
         poll_fn(|cx| {
             loop {
                 match rest.poll_chunk(cx) {
@@ -177,148 +146,163 @@ impl<'a, A: Application> Exchange<'a, A> {
         .await;
     }
 
-    /// Calls the application.
-    async fn call(&mut self, request: Request) -> Result<Response> {
-        let app = &self.worker.app;
-        let mut future = pin!(async move { app.call(request).await });
-        poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
-            Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
-            Ok(Poll::Pending) => self.poll_attend(cx).map(Err),
-            Err(panicked) => Poll::Ready(Err(panicked)),
-        })
-        .await
-    }
-
-    /// What the client is told while the application thinks; ready when it does not want the
-    /// response any more.
-    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        self.send_hints();
-        if let Some(is_read) = &mut self.is_read
-            && let Poll::Ready(read) = Pin::new(is_read).poll(cx)
-        {
-            self.is_read = None;
-            if read.is_ok() {
-                self.send_interim(StatusCode::CONTINUE, &Fields::default());
-            }
-        }
-        match self.worker.settings.disconnect {
-            Disconnect::Cancel => self.connection.borrow_mut().poll_gone(self.stream, cx),
-            Disconnect::Detach => Poll::Pending,
+    /// Runs the handler of an upgrade on the stream.
+    async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Tunnel) {
+        self.connection.borrow_mut().make_tunnel(self.stream);
+        let upgraded = Upgraded::new(tunnel, self.shared.clone());
+        if let Err(error) = guard(async move { upgrade.run(upgraded).await }).await {
+            self.worker.report(&self.shared.peer, &error);
         }
     }
 
-    /// If somebody still has the body that the client waits to send, such as the response that
-    /// is made of it, lets the client go on: behind the response's head it cannot be told.
+    /// Sends the 100 that the client waits for if somebody still holds the body, such as the
+    /// response that is made of it: behind the response's head it could not be sent.
     fn send_last_continue(&mut self) {
-        let is_kept = |mut is_read: oneshot::Receiver<()>| {
-            is_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
+        let is_kept = |mut on_read: oneshot::Receiver<()>| {
+            on_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
         };
-        if self.is_read.take().is_some_and(is_kept) {
+        if self.on_read.take().is_some_and(is_kept) {
             self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
-    }
-
-    /// Sends the interim responses that the application has left.
-    fn send_hints(&mut self) {
-        for Interim { status, fields } in self.shared.take_interim().into_iter().flatten() {
-            self.send_interim(status, &fields);
-        }
-    }
-
-    fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
-        // It fails if the stream is gone, which the next step finds out.
-        let _ = self.connection.borrow_mut().send_fields(self.stream, false, |encoder, out| {
-            encoder.status(out, status);
-            response::write_fields(encoder, out, fields, |_| true);
-        });
-    }
-
-    /// Sends a response, or what takes its place.
-    async fn respond(&mut self, head: Option<&Head>, response: Response, tunnel: Option<Tunnel>) {
-        let mut status = response.status;
-        let begun = self.begin(head, response).or_else(|error| {
-            self.report(&error);
-            // Nobody hears of another status, and it is no fault that a log should show.
-            if error.kind() == ErrorKind::Disconnected {
-                return Err(error);
-            }
-            let replacement = Response::from(&error);
-            status = replacement.status;
-            self.begin(head, replacement)
-        });
-        let sent = match begun {
-            Ok(Rest::Nothing) => Ok(()),
-            Ok(Rest::Body(body, length)) => {
-                let mut outgoing = Outgoing::new(self.worker, self.connection, self.stream);
-                let sent = outgoing.send_body(body, length).await;
-                self.body_bytes = outgoing.sent();
-                sent.inspect_err(|error| {
-                    self.report(error);
-                    outgoing.abandon(error);
-                })
-            }
-            Ok(Rest::Upgrade(upgrade)) => {
-                self.record(head, status, None);
-                return Box::pin(self.hand_over(upgrade, tunnel)).await;
-            }
-            Err(error) => Err(error),
-        };
-        self.record(head, status, sent.as_ref().err());
-    }
-
-    /// Sends the head of a response; says what is left to be sent.
-    fn begin(&mut self, head: Option<&Head>, response: Response) -> Result<Rest> {
-        let method = head.map_or(&Method::GET, Head::method);
-        if let (Payload::Upgrade(_), Some(head)) = (&response.payload, head) {
-            upgrade::check(head, &response)?;
-            self.send_head(&response, None, false)?;
-            let Payload::Upgrade(upgrade) = response.payload else { unreachable!("it is one") };
-            return Ok(Rest::Upgrade(upgrade));
-        }
-        if (*method == Method::CONNECT || self.is_tunnel) && response.status.is_success() {
-            let reason = "no tunnels are made here";
-            return Err(Error::new(ErrorKind::NotImplemented, reason));
-        }
-        let head_only = *method == Method::HEAD;
-        let length = guarded(|| response.sound_length(head_only))??;
-        let length = length.filter(|_| !is_bodiless(response.status));
-        let ends = head_only || is_bodiless(response.status) || length == Some(0);
-        if !ends {
-            self.send_last_continue();
-        }
-        self.send_head(&response, length, ends)?;
-        Ok(match ends {
-            true => Rest::Nothing,
-            false => Rest::Body(payload::to_body(response.payload).0, length),
-        })
     }
 
     fn send_head(&mut self, response: &Response, length: Option<u64>, ends: bool) -> Result<()> {
         let mut connection = self.connection.borrow_mut();
         connection.send_fields(self.stream, ends, |encoder, out| {
             response::write_head(self.worker, encoder, out, response, length);
+        })?;
+        self.has_begun = true;
+        Ok(())
+    }
+}
+
+impl<A: Application> ResponseSink for StreamSink<'_, A> {
+    fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
+    /// A stream that was reset is noticed when something is sent on it.
+    fn is_closed(&self) -> bool {
+        false
+    }
+
+    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        if let Some(on_read) = &mut self.on_read
+            && let Poll::Ready(read) = Pin::new(on_read).poll(cx)
+        {
+            self.on_read = None;
+            if read.is_ok() {
+                self.send_interim(StatusCode::CONTINUE, &Fields::default());
+            }
+        }
+        if !self.has_begun && self.worker.settings.disconnect == Disconnect::Detach {
+            return Poll::Pending;
+        }
+        self.connection.borrow_mut().poll_reset(self.stream, cx)
+    }
+
+    fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
+        if !self.has_begun {
+            // It fails if the stream was reset, which the next step finds out.
+            let _ = self.connection.borrow_mut().send_fields(self.stream, false, |encoder, out| {
+                encoder.status(out, status);
+                response::write_fields(encoder, out, fields, |_| true);
+            });
+        }
+    }
+
+    /// Errors end streams, not connections.
+    fn close_after_response(&mut self) {}
+
+    fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
+        let is_head = self.head.as_ref().is_some_and(|head| *head.method() == Method::HEAD);
+        let length = length.filter(|_| !is_bodiless(response.status));
+        let ends = is_head || is_bodiless(response.status) || length == Some(0);
+        if !ends {
+            self.send_last_continue();
+        }
+        self.send_head(&response, length, ends)?;
+        if ends {
+            return Ok(Remaining::Nothing);
+        }
+        let bytes = match response.payload {
+            Payload::Body(body) => body.into_bytes().map_err(Payload::Body),
+            Payload::File(file) => file.in_memory().ok_or(Payload::File(file)),
+            other => Err(other),
+        };
+        match bytes {
+            Ok(bytes) if bytes.len() <= SMALL_BYTES => {
+                self.content.leave(&mut self.connection.borrow_mut(), bytes)?;
+                Ok(Remaining::Nothing)
+            }
+            Ok(bytes) => Ok(Remaining::Content(Payload::Body(bytes.into()), length)),
+            Err(payload) => Ok(Remaining::Content(payload, length)),
+        }
+    }
+
+    fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
+        self.send_head(&response, None, false)?;
+        if let Payload::Upgrade(upgrade) = response.payload {
+            self.upgrade = Some(upgrade);
+        }
+        Ok(Remaining::Nothing)
+    }
+
+    /// The connection's task writes.
+    async fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<()> {
+        self.content.send(self.worker, self.connection, data, is_last).await
+    }
+
+    async fn send_file(&mut self, file: File, is_last: bool) -> Result<()> {
+        // Checked against the request already, the file needs no version any more.
+        let mut pieces = Body::from(File { version: None, ..file });
+        let mut remaining = pieces.length().unwrap_or_default();
+        while let Some(piece) = poll_fn(|cx| match pieces.poll_chunk(cx) {
+            Poll::Pending => self.poll_attend(cx).map(Err),
+            ready => ready,
         })
-    }
-
-    /// Lets the application have the stream for itself.
-    async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Option<Tunnel>) {
-        let Some(tunnel) = tunnel else { return };
-        self.connection.borrow_mut().make_tunnel(self.stream);
-        let upgraded = Upgraded::new(tunnel, self.shared.clone());
-        if let Err(error) = guard(async move { upgrade.run(upgraded).await }).await {
-            self.report(&error);
+        .await?
+        {
+            remaining -= piece.len() as u64;
+            self.send_data(piece, is_last && remaining == 0).await?;
         }
+        Ok(())
     }
 
-    fn report(&self, error: &Error) {
-        self.worker.report(&self.shared.peer, error);
-    }
-
-    fn record(&self, head: Option<&Head>, status: StatusCode, error: Option<&Error>) {
-        if let (Some(hooks), Some(watch)) = (self.worker.recorder(), self.watch) {
-            let (peer, body_bytes) = (&self.shared.peer, self.body_bytes);
-            let duration = watch.elapsed();
-            hooks.answered(&Record { peer, head, status, body_bytes, duration, error });
+    async fn finish(&mut self, mut trailers: HeaderMap) -> Result<()> {
+        response::remove_connection_fields(&mut trailers);
+        if trailers.is_empty() {
+            return self.send_data(Bytes::new(), true).await;
         }
+        self.connection.borrow_mut().send_trailers(self.stream, trailers)
+    }
+
+    fn roll_back(&mut self, error: &Error) -> bool {
+        // To a client that has left, another status is of no use.
+        !self.has_begun && error.kind() != ErrorKind::Disconnected
+    }
+
+    fn abandon(&mut self, error: &Error) {
+        let code = match error.kind() {
+            ErrorKind::TooSlow => Code::CANCEL,
+            _ => Code::INTERNAL_ERROR,
+        };
+        self.connection.borrow_mut().abandon(self.stream, code);
+    }
+
+    fn body_bytes(&self) -> u64 {
+        self.content.body_bytes(&mut self.connection.borrow_mut())
     }
 }

@@ -1,7 +1,7 @@
-//! What a connection and the body of a request share, or a tunnel: the application may have
-//! taken that to another thread.
+//! The state that a connection shares with the body of a request, or with a tunnel. The
+//! application may have moved that to another thread.
 //!
-//! A request without a body has none of this.
+//! A request without a body has no pipe.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,58 +11,57 @@ use bytes::{Bytes, BytesMut};
 
 use crate::proto::headers::Headers;
 
-/// Both ends of a stream's way through the application.
+/// Either end of a stream's way through the application.
 #[derive(Clone)]
-pub(super) struct Pipe(Arc<Shared>);
+pub(super) struct Pipe(Arc<PipeShared>);
 
-struct Shared {
+struct PipeShared {
     stream: u32,
-    bell: Arc<Bell>,
-    state: Mutex<State>,
+    ready: Arc<ReadyQueue>,
+    state: Mutex<PipeState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// What has come and is not read yet.
-    came: VecDeque<Bytes>,
-    /// Behind that, small pieces, which are put together.
+struct PipeState {
+    /// Data received and not read yet.
+    received: VecDeque<Bytes>,
+    /// Small pieces behind that, which are joined.
     small: BytesMut,
-    /// How many tiny pieces came since the application last read.
+    /// The number of tiny pieces received since the application last read.
     tiny: usize,
     end: End,
-    /// How many bytes were read since the connection last asked.
+    /// The number of bytes read since the connection last asked.
     read: usize,
-    /// The application has let go of it.
+    /// The application has dropped its end.
     is_left: bool,
-    /// How much has come since then.
-    passed_over: usize,
-    /// The connection waits until it is over.
+    /// The number of bytes discarded since then.
+    discarded: usize,
+    /// The connection waits until the pipe is over.
     is_awaited: bool,
-    /// Who waits for what is to come.
     reader: Option<Waker>,
     outgoing: Outgoing,
 }
 
-/// What became of data that has come.
+/// The result of adding received data.
 pub(super) enum Pushed {
     Kept,
     /// Nobody will read it.
-    PassedOver,
-    /// It is more and more of next to nothing.
-    TooTiny,
+    Discarded,
+    /// The client sends more and more tiny pieces.
+    TooSmall,
 }
 
-/// How what comes ends.
+/// The end of received data.
 #[derive(Default)]
 pub(super) enum End {
     #[default]
     Open,
-    Whole(Option<Headers>),
-    /// The stream or the connection was cut.
+    Complete(Option<Headers>),
+    /// The stream or the connection was reset.
     Cut,
 }
 
-/// What a tunnel wants to send.
+/// Data written by the handler of a tunnel.
 #[derive(Default)]
 struct Outgoing {
     bytes: BytesMut,
@@ -71,75 +70,76 @@ struct Outgoing {
     writer: Option<Waker>,
 }
 
-/// What the application gets next.
+/// The next item for the application.
 pub(super) enum Next {
     Data(Bytes),
     End(Option<Headers>),
     Cut,
 }
 
-/// Smaller pieces are put together.
+/// Smaller pieces are joined.
 const SMALL_BYTES: usize = 1 << 10;
 
-/// Pieces of less are hardly worth their frames.
+/// Smaller pieces are hardly worth their frames.
 const TINY_BYTES: usize = 64;
 
-/// So many of those may come unread.
-const MOST_TINY: usize = 2_000;
+/// The number of tiny pieces that may be unread.
+const MAX_TINY: usize = 2_000;
 
-/// When so much was read, the connection is told, though there is more to read.
-const RING_BYTES: usize = 16 << 10;
+/// The number of bytes read after which the connection is notified, even if there is more.
+const NOTIFY_BYTES: usize = 16 << 10;
 
-/// The most that a tunnel leaves with the connection.
-const MOST_OUTGOING_BYTES: usize = 16 << 10;
+/// The number of bytes that a tunnel may leave with the connection.
+const MAX_OUTGOING_BYTES: usize = 16 << 10;
 
 impl Pipe {
-    pub(super) fn new(stream: u32, bell: Arc<Bell>) -> Pipe {
-        Pipe(Arc::new(Shared { stream, bell, state: Mutex::default() }))
+    pub(super) fn new(stream: u32, ready: Arc<ReadyQueue>) -> Pipe {
+        Pipe(Arc::new(PipeShared { stream, ready, state: Mutex::default() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PipeState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // -- the connection's end
 
-    /// Adds what has come.
+    /// Adds received data.
     pub(super) fn push(&self, data: &[u8]) -> Pushed {
         let mut guard = self.state();
         let state = &mut *guard;
         if state.is_left {
-            state.passed_over += data.len();
-            return Pushed::PassedOver;
+            state.discarded += data.len();
+            return Pushed::Discarded;
         }
         if data.len() < TINY_BYTES {
             state.tiny += 1;
         }
         if data.len() >= SMALL_BYTES {
-            // Copied, so that the buffer that it was read into need not be kept for it.
-            state.settle_small();
-            state.came.push_back(Bytes::copy_from_slice(data));
+            // Copied, so that the input buffer is not retained for it.
+            state.flush_small();
+            state.received.push_back(Bytes::copy_from_slice(data));
         } else {
             state.small.extend_from_slice(data);
             if state.small.len() >= 4 * SMALL_BYTES {
-                state.settle_small();
+                state.flush_small();
             }
         }
-        let is_fine = state.tiny <= MOST_TINY;
+        let is_fine = state.tiny <= MAX_TINY;
         let reader = state.reader.take();
         drop(guard);
         wake(reader);
-        if is_fine { Pushed::Kept } else { Pushed::TooTiny }
+        if is_fine { Pushed::Kept } else { Pushed::TooSmall }
     }
 
-    /// What comes is to be read after all; how much was passed over meanwhile.
+    /// Resumes reading after the application dropped its end. Returns the number of bytes that
+    /// were discarded meanwhile.
     pub(super) fn take_up(&self) -> usize {
         let mut state = self.state();
         state.is_left = false;
-        std::mem::take(&mut state.passed_over)
+        std::mem::take(&mut state.discarded)
     }
 
-    /// Nothing comes any more, and nothing is taken if it was cut.
+    /// Ends the received data; [`End::Cut`] ends the outgoing data too.
     pub(super) fn end(&self, end: End) {
         let mut state = self.state();
         let mut writer = None;
@@ -156,23 +156,26 @@ impl Pipe {
         wake(writer);
     }
 
-    /// How many bytes were read since this was last asked.
+    /// The number of bytes read since the last call.
     pub(super) fn take_read(&self) -> usize {
         std::mem::take(&mut self.state().read)
     }
 
-    /// Throws away what was not read; how much that and what was read before is.
+    /// Discards unread data. Returns its size, with that of data read since
+    /// [`take_read`](Pipe::take_read).
     pub(super) fn clear(&self) -> usize {
         let state = &mut *self.state();
-        let unread: usize = state.came.drain(..).map(|data| data.len()).sum();
+        let unread: usize = state.received.drain(..).map(|data| data.len()).sum();
         unread + std::mem::take(&mut state.small).len() + std::mem::take(&mut state.read)
     }
 
+    /// Whether the application has dropped its end.
     pub(super) fn is_left(&self) -> bool {
         self.state().is_left
     }
 
-    /// Whether all was read, or nobody is there to read it. If not, the bell tells when it is.
+    /// Whether everything was read, or nobody will read it. If not, the ready queue is notified
+    /// when it is.
     pub(super) fn is_over(&self) -> bool {
         let state = &mut *self.state();
         let is_over = state.is_over();
@@ -180,7 +183,7 @@ impl Pipe {
         is_over
     }
 
-    /// What a tunnel wants to send, and whether that is the last of it.
+    /// Takes the data that a tunnel has written, and whether it is the last.
     pub(super) fn take_outgoing(&self) -> (Bytes, bool) {
         let mut state = self.state();
         let outgoing = &mut state.outgoing;
@@ -193,150 +196,150 @@ impl Pipe {
 
     // -- the application's end
 
-    /// What comes next.
+    /// Polls for received data.
     pub(super) fn poll_next(&self, cx: &Context<'_>) -> Poll<Next> {
         let mut guard = self.state();
         let state = &mut *guard;
         state.tiny = 0;
-        let first = match state.came.pop_front() {
+        let first = match state.received.pop_front() {
             None if !state.small.is_empty() => Some(state.small.split().freeze()),
             first => first,
         };
         if let Some(data) = first {
             state.read += data.len();
-            let is_due = state.has_nothing() || state.read >= RING_BYTES;
-            let is_over = state.is_over_at_last();
+            let is_due = state.is_drained() || state.read >= NOTIFY_BYTES;
+            let is_over = state.take_awaited_over();
             drop(guard);
             if is_due || is_over {
-                self.ring();
+                self.notify();
             }
             return Poll::Ready(Next::Data(data));
         }
         match &mut state.end {
-            End::Whole(trailers) => Poll::Ready(Next::End(trailers.take())),
+            End::Complete(trailers) => Poll::Ready(Next::End(trailers.take())),
             End::Cut => Poll::Ready(Next::Cut),
             End::Open => {
-                wait(&mut state.reader, cx);
+                register(&mut state.reader, cx);
                 Poll::Pending
             }
         }
     }
 
-    /// Whether all of it was read.
+    /// Whether everything was read.
     pub(super) fn is_read(&self) -> bool {
         self.state().is_read()
     }
 
-    /// Nobody wants it any more.
+    /// Drops the application's end.
     pub(super) fn leave(&self) {
         let mut state = self.state();
         state.is_left = true;
-        let is_over = state.is_over_at_last();
+        let is_over = state.take_awaited_over();
         drop(state);
         if is_over {
-            self.ring();
+            self.notify();
         }
     }
 
-    /// Takes bytes that a tunnel sends, as far as there is room.
+    /// Takes bytes that a tunnel writes, as far as there is room; `None` after the end.
     pub(super) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let mut state = self.state();
         let outgoing = &mut state.outgoing;
         if outgoing.is_cut || outgoing.has_ended {
             return Poll::Ready(None);
         }
-        let room = MOST_OUTGOING_BYTES.saturating_sub(outgoing.bytes.len());
+        let room = MAX_OUTGOING_BYTES.saturating_sub(outgoing.bytes.len());
         if room == 0 {
-            wait(&mut outgoing.writer, cx);
+            register(&mut outgoing.writer, cx);
             return Poll::Pending;
         }
         let length = room.min(bytes.len());
         outgoing.bytes.extend_from_slice(&bytes[..length]);
         drop(state);
-        self.ring();
+        self.notify();
         Poll::Ready(Some(length))
     }
 
-    /// A tunnel sends nothing more; `false` if it cannot say so.
+    /// Ends the outgoing data of a tunnel; `false` if the stream was reset before.
     pub(super) fn finish(&self) -> bool {
         let mut state = self.state();
         state.outgoing.has_ended = true;
         let is_cut = state.outgoing.is_cut;
         drop(state);
-        self.ring();
+        self.notify();
         !is_cut
     }
 
-    fn ring(&self) {
-        self.0.bell.ring(self.0.stream);
+    fn notify(&self) {
+        self.0.ready.notify(self.0.stream);
     }
 }
 
-impl State {
-    fn has_nothing(&self) -> bool {
-        self.came.is_empty() && self.small.is_empty()
+impl PipeState {
+    fn is_drained(&self) -> bool {
+        self.received.is_empty() && self.small.is_empty()
     }
 
     fn is_read(&self) -> bool {
-        self.has_nothing() && !matches!(self.end, End::Open)
+        self.is_drained() && !matches!(self.end, End::Open)
     }
 
     fn is_over(&self) -> bool {
         self.is_left || self.is_read()
     }
 
-    /// Whether it is over and the connection waits for that.
-    fn is_over_at_last(&mut self) -> bool {
+    /// Whether the pipe is over and the connection waits for that; `true` once.
+    fn take_awaited_over(&mut self) -> bool {
         self.is_over() && std::mem::take(&mut self.is_awaited)
     }
 
-    fn settle_small(&mut self) {
+    fn flush_small(&mut self) {
         if !self.small.is_empty() {
-            self.came.push_back(self.small.split().freeze());
+            self.received.push_back(self.small.split().freeze());
         }
     }
 }
 
-/// By which the streams of a connection call it.
+/// The streams of a connection that need its attention.
 #[derive(Default)]
-pub(super) struct Bell(Mutex<Calls>);
+pub(super) struct ReadyQueue(Mutex<ReadyState>);
 
 #[derive(Default)]
-struct Calls {
+struct ReadyState {
     streams: Vec<u32>,
     waker: Option<Waker>,
 }
 
-impl Bell {
-    fn calls(&self) -> MutexGuard<'_, Calls> {
+impl ReadyQueue {
+    fn state(&self) -> MutexGuard<'_, ReadyState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, stream: u32) {
-        let mut calls = self.calls();
-        if !calls.streams.contains(&stream) {
-            calls.streams.push(stream);
+    fn notify(&self, stream: u32) {
+        let mut state = self.state();
+        if !state.streams.contains(&stream) {
+            state.streams.push(stream);
         }
-        let waker = calls.waker.take();
-        drop(calls);
+        let waker = state.waker.take();
+        drop(state);
         wake(waker);
     }
 
-    /// Which streams have called; the next one wakes the connection.
-    pub(super) fn answer(&self, cx: &Context<'_>) -> Vec<u32> {
-        let calls = &mut *self.calls();
-        wait(&mut calls.waker, cx);
-        std::mem::take(&mut calls.streams)
+    /// Takes all streams, and registers the connection's task for the next one.
+    pub(super) fn take(&self, cx: &Context<'_>) -> Vec<u32> {
+        let state = &mut *self.state();
+        register(&mut state.waker, cx);
+        std::mem::take(&mut state.streams)
     }
 }
 
-fn wait(waker: &mut Option<Waker>, cx: &Context<'_>) {
+fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
     if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         *waker = Some(cx.waker().clone());
     }
 }
 
-/// Wakes who waits. Nothing is locked meanwhile: whatever that sets off may come back here.
+/// Wakes a task. No lock is held meanwhile, since the task may come back here at once.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();

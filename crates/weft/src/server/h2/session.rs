@@ -1,4 +1,4 @@
-//! A connection's task: it reads, lets requests be answered, writes, and keeps the clocks.
+//! The task of a connection: it reads, polls exchanges, writes, and keeps the deadlines.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,11 +18,12 @@ use crate::net::conn::Reader;
 use crate::proto::http2::flood::Flood;
 use crate::proto::http2::frame::{Code, HEAD_BYTES, Head, MOST_PAYLOAD_BYTES, PREFACE};
 use crate::server::connection;
-use crate::server::h2::connection::{Connection, Goodbye, Request};
-use crate::server::h2::exchange::exchange;
+use crate::server::h2::connection::{Connection, StreamRequest};
+use crate::server::h2::exchange;
+use crate::server::linger;
 use crate::server::worker::Worker;
 
-/// Serves a connection that speaks HTTP/2, to its end.
+/// Serves an HTTP/2 connection to its end.
 pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, worker: &Worker<A>) {
     let Some(reader) = conn.reader.take() else { return };
     let (peer, deadline) = (&conn.shared.peer, &conn.deadline);
@@ -33,17 +34,17 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
         deadline,
         reader,
         connection: &connection,
-        exchange: |request| exchange(worker, &connection, peer, request),
+        exchange: |request| exchange::serve(worker, &connection, peer, request),
         exchanges: FuturesUnordered::new(),
         spare: None,
-        phase: Phase::Opening,
+        phase: Phase::AwaitsPreface,
         sent_before: 0,
         requests: 0,
         pace: Pace::new(&worker.settings),
-        writing: worker.deadlines.deadline(),
+        write_deadline: worker.deadlines.deadline(),
         flood: Flood::new(),
         refilled: Stopwatch::start(),
-        at_once: 0,
+        without_wait: 0,
     };
     if let Err(error) = session.run().await {
         worker.report(peer, &error);
@@ -51,67 +52,65 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
     session.linger().await;
 }
 
-/// After so many bytes that came without a wait, others get their turn.
-const TURN_BYTES: usize = 256 << 10;
+/// The number of bytes received without a wait after which other tasks get their turn.
+const BUDGET_BYTES: usize = 256 << 10;
 
 struct Session<'a, A, E, F> {
     worker: &'a Worker<A>,
     deadline: &'a Deadline,
     reader: Reader,
     connection: &'a RefCell<Connection>,
-    /// How a request is answered.
+    /// Answers a request.
     exchange: E,
-    /// Those that are being answered.
+    /// The exchanges in progress.
     exchanges: FuturesUnordered<Pin<Box<F>>>,
-    /// The room of one that was done at once, for the next.
+    /// The allocation of an exchange that completed at once, for the next one.
     spare: Option<Pin<Box<F>>>,
     phase: Phase,
-    /// How much was sent when the deadline of the phase was set.
+    /// The number of bytes sent when the deadline of the phase was set.
     sent_before: u64,
     requests: u64,
-    /// The rate at which the client takes what is sent.
+    /// The rate at which the client receives.
     pace: Pace,
-    writing: Deadline,
+    write_deadline: Deadline,
     flood: Flood,
-    /// When the account of frames last grew with time.
+    /// The time at which the flood budget was last refilled.
     refilled: Stopwatch,
-    /// How many bytes came since the last wait.
-    at_once: usize,
+    /// The number of bytes received since the last wait.
+    without_wait: usize,
 }
 
-/// How far a connection is.
+/// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Its preface has not come yet.
-    Opening,
-    /// Its first request has not come yet.
-    Opened,
-    /// There are requests to be answered.
+    /// The client's preface was not received completely.
+    AwaitsPreface,
+    /// No request was received yet.
+    AwaitsRequest,
+    /// Requests are in progress.
     Busy,
-    /// There are none.
-    Resting,
-    /// The client was told that there will be no further ones. Those that it has sent before
-    /// are answered.
-    Leaving,
-    /// It was told, and nothing is left to be answered.
-    Left,
+    Idle,
+    /// GOAWAY was sent. Requests sent before are finished.
+    Draining,
+    /// GOAWAY was sent, and no requests are in progress.
+    Drained,
 }
 
-/// How a connection comes to its end.
+/// The end of a connection.
 enum End {
-    /// Either side has gone.
-    Gone,
-    /// The client has broken a rule, and is told which.
+    /// Either side has closed it.
+    Closed,
+    /// A connection error (RFC 9113 §5.4.1), sent to the client by GOAWAY.
     Broken(Code, Error),
     Failed(Error),
 }
 
-/// What there is to be read.
+/// The state of the input after all complete frames were processed.
+#[derive(PartialEq, Eq)]
 enum Input {
-    /// Nothing for now.
-    Nothing,
-    /// What is to be sent comes first.
-    Full,
+    Drained,
+    /// Output has to be sent before more frames are processed.
+    Blocked,
     Ended,
 }
 
@@ -124,20 +123,20 @@ impl From<Error> for End {
 impl<A, E, F> Session<'_, A, E, F>
 where
     A: Application,
-    E: Fn(Request) -> F,
+    E: Fn(StreamRequest) -> F,
     F: Future<Output = ()>,
 {
     async fn run(&mut self) -> Result<()> {
-        // What came before the connection was known to speak HTTP/2.
-        let end = match self.account(0) {
+        // Input that was received before the protocol was known.
+        let end = match self.charge(0) {
             Ok(()) => poll_fn(|cx| self.poll(cx)).await,
             Err(end) => end,
         };
         let end = match end {
-            End::Gone => Ok(()),
+            End::Closed => Ok(()),
             End::Failed(error) => Err(error),
             End::Broken(code, error) => {
-                self.connection.borrow_mut().say_goodbye(code);
+                self.connection.borrow_mut().send_goaway(code);
                 self.deadline.set(self.worker.settings.linger_timeout);
                 poll_fn(|cx| match self.poll_flush(cx) {
                     Ok(Poll::Pending) => self.deadline.poll_over(cx),
@@ -147,88 +146,85 @@ where
                 Err(error)
             }
         };
-        self.connection.borrow_mut().cut_all();
-        // Without their client the exchanges come to an end: at once if they are cancelled by
-        // that, in their own time if they are detached or have been handed over.
+        self.connection.borrow_mut().reset_all();
+        // Without their client the exchanges end: at once if they are cancelled by that, in
+        // their own time if they are detached or upgraded.
         while self.exchanges.next().await.is_some() {}
         end
     }
 
-    /// Does all that can be done now; ready at the connection's end.
+    /// Does everything that is possible now; ready at the connection's end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        match self.poll_work(cx) {
-            Ok(true) => return Poll::Ready(End::Gone),
+        match self.poll_io(cx) {
+            Ok(true) => return Poll::Ready(End::Closed),
             Ok(false) => {}
             Err(end) => return Poll::Ready(end),
         }
-        self.give_buffers_back();
+        self.return_buffers();
         if self.deadline.poll_over(cx).is_pending() {
             return Poll::Pending;
         }
         match self.phase {
-            Phase::Opening | Phase::Opened => Poll::Ready(End::Failed(too_slow())),
-            Phase::Busy | Phase::Leaving => Poll::Pending,
-            Phase::Resting => {
-                self.leave();
+            Phase::AwaitsPreface | Phase::AwaitsRequest => Poll::Ready(End::Failed(too_slow())),
+            Phase::Busy | Phase::Draining => Poll::Pending,
+            Phase::Idle => {
+                self.drain();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // The client takes its time, but it takes what it was answered.
-            Phase::Left if self.is_being_taken() => {
-                self.rest_for(self.worker.settings.stall_timeout, Phase::Left);
+            // The client receives slowly, but it receives.
+            Phase::Drained if self.is_receiving() => {
+                self.rest_in(Phase::Drained, self.worker.settings.stall_timeout);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // It does not, or it does not confirm that it was told.
-            Phase::Left => Poll::Ready(End::Gone),
+            // It does not receive, or does not acknowledge the PING.
+            Phase::Drained => Poll::Ready(End::Closed),
         }
     }
 
-    /// Reads, lets requests be answered, and writes, until there is nothing left of that;
-    /// `true` at the end.
-    fn poll_work(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+    /// Reads, polls exchanges and writes until none of these makes progress; `true` at the end.
+    fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         loop {
             while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {}
-            self.connection.borrow_mut().answer_bell(cx);
-            let input = self.read(cx)?;
-            self.connection.borrow_mut().pump();
+            self.connection.borrow_mut().poll_ready_streams(cx);
+            // Exchanges that were added or woken are polled by another turn of this loop.
+            let mut has_work = false;
+            let input = self.poll_read(cx, &mut has_work)?;
+            has_work |= self.connection.borrow_mut().pump();
             let is_sent = self.poll_flush(cx)?.is_ready();
-            let is_stirred = std::mem::take(&mut self.connection.borrow_mut().is_stirred);
             match input {
                 Input::Ended => return Ok(true),
-                _ if is_stirred => {}
-                Input::Full if is_sent => {}
-                _ if is_sent && self.connection.borrow_mut().has_more() => {}
-                _ if self.turn() => {}
+                _ if has_work => {}
+                Input::Blocked if is_sent => {}
+                _ if is_sent && self.connection.borrow().can_send() => {}
+                _ if self.change_phase() => {}
                 _ => return Ok(is_sent && self.is_over()),
             }
         }
     }
 
-    /// Whether the client knows that nothing more comes, and nothing does.
+    /// Whether the client knows that no further responses follow.
     fn is_over(&self) -> bool {
-        let connection = self.connection.borrow();
-        connection.goodbye == Goodbye::Said
-            && self.exchanges.is_empty()
-            && connection.streams.len() == 0
+        self.exchanges.is_empty() && self.connection.borrow().is_finished()
     }
 
-    /// Takes in the frames that have come.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<Input, End> {
+    /// Processes the received frames. Sets `has_work` if a request was begun that is not done.
+    fn poll_read(&mut self, cx: &mut Context<'_>, has_work: &mut bool) -> Result<Input, End> {
         loop {
-            if !self.reader.buffer.is_empty() && self.take_frames(cx)? {
-                return Ok(Input::Full);
+            if !self.reader.buffer.is_empty() && self.process_input(cx, has_work)? {
+                return Ok(Input::Blocked);
             }
-            if self.at_once >= TURN_BYTES {
-                self.at_once = 0;
+            if self.without_wait >= BUDGET_BYTES {
+                self.without_wait = 0;
                 cx.waker().wake_by_ref();
-                return Ok(Input::Nothing);
+                return Ok(Input::Drained);
             }
             if self.reader.buffer.capacity() == 0 {
                 // An idle connection owns no buffer.
                 match self.reader.poll_readable(cx) {
                     Poll::Ready(ready) => ready.map_err(Error::from)?,
-                    Poll::Pending => return Ok(Input::Nothing),
+                    Poll::Pending => return Ok(Input::Drained),
                 }
                 self.reader.buffer = self.worker.buffers.take_input();
             }
@@ -236,20 +232,20 @@ where
             match self.reader.poll_fill(cx, room(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
                 Poll::Ready(Ok(bytes)) => {
-                    self.at_once += bytes;
-                    self.account(before)?;
+                    self.without_wait += bytes;
+                    self.charge(before)?;
                 }
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
                 Poll::Pending => {
-                    self.at_once = 0;
-                    return Ok(Input::Nothing);
+                    self.without_wait = 0;
+                    return Ok(Input::Drained);
                 }
             }
         }
     }
 
-    /// Accounts for the frames in what was read behind this place.
-    fn account(&mut self, before: usize) -> Result<(), End> {
+    /// Charges the flood budget for the frames in the input from this position on.
+    fn charge(&mut self, before: usize) -> Result<(), End> {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
         self.flood.waited(self.refilled.since(waited));
         match self.flood.read(&self.reader.buffer[before..]) {
@@ -258,20 +254,25 @@ where
         }
     }
 
-    /// Takes in the frames that are whole; `true` if something has to be sent first.
-    fn take_frames(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+    /// Processes complete frames; `true` if output has to be sent first.
+    fn process_input(&mut self, cx: &mut Context<'_>, has_work: &mut bool) -> Result<bool, End> {
         let mut input = std::mem::take(&mut self.reader.buffer);
-        let taken = self.take_frames_of(&mut input, cx);
+        let processed = self.process_frames(&mut input, cx, has_work);
         self.reader.buffer = input;
-        taken
+        processed
     }
 
-    fn take_frames_of(&mut self, input: &mut BytesMut, cx: &mut Context<'_>) -> Result<bool, End> {
-        if self.phase == Phase::Opening && !self.take_preface(input)? {
+    fn process_frames(
+        &mut self,
+        input: &mut BytesMut,
+        cx: &mut Context<'_>,
+        has_work: &mut bool,
+    ) -> Result<bool, End> {
+        if self.phase == Phase::AwaitsPreface && !self.take_preface(input)? {
             return Ok(false);
         }
         let mut used = 0;
-        let full = loop {
+        let is_blocked = loop {
             let Some((bytes, rest)) = input[used..].split_first_chunk() else { break false };
             let head = Head::read(bytes);
             if head.length > MOST_PAYLOAD_BYTES {
@@ -279,21 +280,21 @@ where
             }
             let Some(payload) = rest.get(..head.length) else { break false };
             let mut connection = self.connection.borrow_mut();
-            if connection.writer.must_flush() {
+            if connection.writer().must_flush() {
                 break true;
             }
-            let request = connection.take(head, payload).map_err(broken)?;
+            let request = connection.on_frame(head, payload).map_err(broken)?;
             drop(connection);
             used += HEAD_BYTES + head.length;
             if let Some(request) = request {
-                self.begin(request, cx);
+                *has_work |= self.begin(request, cx);
             }
         };
         input.advance(used);
-        Ok(full)
+        Ok(is_blocked)
     }
 
-    /// RFC 9113 §3.4; `false` if it has not come yet.
+    /// Checks the client's preface (RFC 9113 §3.4); `false` if it is incomplete.
     fn take_preface(&mut self, input: &mut BytesMut) -> Result<bool, End> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
@@ -303,19 +304,20 @@ where
             return Ok(false);
         }
         input.advance(length);
-        self.phase = Phase::Opened;
+        self.phase = Phase::AwaitsRequest;
         Ok(true)
     }
 
-    /// Begins to answer a request.
-    fn begin(&mut self, request: Request, cx: &mut Context<'_>) {
+    /// Begins an exchange; `true` if it is not complete, or has a pipe to be watched.
+    fn begin(&mut self, request: StreamRequest, cx: &mut Context<'_>) -> bool {
         match self.phase {
-            Phase::Opened | Phase::Resting => self.work_in(Phase::Busy),
-            // It was on its way when the client was told.
-            Phase::Left => self.work_in(Phase::Leaving),
-            Phase::Opening | Phase::Busy | Phase::Leaving => {}
+            Phase::AwaitsRequest | Phase::Idle => self.work_in(Phase::Busy),
+            // The client sent it before it received the GOAWAY.
+            Phase::Drained => self.work_in(Phase::Draining),
+            Phase::AwaitsPreface | Phase::Busy | Phase::Draining => {}
         }
         self.requests += 1;
+        let has_pipe = request.pipe.is_some();
         let future = (self.exchange)(request);
         let mut exchange = match self.spare.take() {
             Some(mut spare) => {
@@ -324,30 +326,30 @@ where
             }
             None => Box::pin(future),
         };
-        match exchange.as_mut().poll(cx) {
-            Poll::Ready(()) => self.spare = Some(exchange),
-            Poll::Pending => {
-                self.exchanges.push(exchange);
-                self.connection.borrow_mut().is_stirred = true;
-            }
+        let is_done = exchange.as_mut().poll(cx).is_ready();
+        if is_done {
+            self.spare = Some(exchange);
+        } else {
+            self.exchanges.push(exchange);
         }
         if self.requests == self.worker.settings.max_requests && self.phase == Phase::Busy {
-            self.leave();
+            self.drain();
         }
+        has_pipe || !is_done
     }
 
-    /// Sends what is gathered.
+    /// Writes the buffered output.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>> {
-        let connection = &mut *self.connection.borrow_mut();
-        let writer = &mut connection.writer;
+        let mut connection = self.connection.borrow_mut();
+        let writer = connection.writer();
         if writer.is_empty() {
             return Ok(Poll::Ready(()));
         }
         let before = writer.waiting();
-        let flushed = writer.poll_flush(cx, &self.writing, &mut self.pace);
+        let flushed = writer.poll_flush(cx, &self.write_deadline, &mut self.pace);
         let sent = before - writer.waiting();
         self.flood.sent(sent);
-        connection.has_sent(sent);
+        connection.on_sent(sent);
         match flushed {
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
             Poll::Ready(Err(error)) => Err(error),
@@ -355,41 +357,37 @@ where
         }
     }
 
-    /// Goes over to the phase that it is time for; `true` if there is something to be sent
-    /// then.
-    fn turn(&mut self) -> bool {
+    /// Enters the phase that is due; `true` if that produced output.
+    fn change_phase(&mut self) -> bool {
         let settings = &self.worker.settings;
         let mut connection = self.connection.borrow_mut();
-        let is_idle = self.exchanges.is_empty() && !connection.is_held_elsewhere();
-        let is_empty = connection.streams.len() == 0;
-        // While something is on its way, the clock of that runs.
-        let is_idle = is_idle && connection.writer.is_empty();
+        let is_idle = self.exchanges.is_empty()
+            && !connection.is_held_elsewhere()
+            // While output is being sent, the write deadline applies.
+            && connection.writer().is_empty();
+        let has_streams = connection.has_streams();
+        let is_going_away = connection.is_going_away();
         drop(connection);
         match self.phase {
-            // Nothing can be said before the client has said what it speaks.
-            Phase::Left | Phase::Opening => {}
-            Phase::Leaving if is_idle && is_empty => {
-                self.rest_for(settings.linger_timeout, Phase::Left);
+            // GOAWAY must not precede the client's preface.
+            Phase::Drained | Phase::AwaitsPreface => {}
+            Phase::Draining if is_idle && !has_streams => {
+                self.rest_in(Phase::Drained, settings.linger_timeout);
             }
-            // The client has not taken all of what it was answered.
-            Phase::Leaving if is_idle => self.rest_for(settings.stall_timeout, Phase::Left),
-            Phase::Leaving => {}
-            _ if self.worker.draining() || self.is_announced() => {
-                self.leave();
+            // The client has not received all of the responses.
+            Phase::Draining if is_idle => self.rest_in(Phase::Drained, settings.stall_timeout),
+            Phase::Draining => {}
+            _ if self.worker.draining() || is_going_away => {
+                self.drain();
                 return true;
             }
             Phase::Busy if is_idle => {
-                self.connection.borrow_mut().streams.rest();
-                self.rest_for(settings.idle_timeout, Phase::Resting);
+                self.connection.borrow_mut().shrink();
+                self.rest_in(Phase::Idle, settings.idle_timeout);
             }
-            Phase::Opened | Phase::Busy | Phase::Resting => {}
+            Phase::AwaitsRequest | Phase::Busy | Phase::Idle => {}
         }
         false
-    }
-
-    /// Whether the client has said that it leaves, which it was answered.
-    fn is_announced(&self) -> bool {
-        self.connection.borrow().goodbye != Goodbye::Unsaid
     }
 
     fn work_in(&mut self, phase: Phase) {
@@ -397,73 +395,57 @@ where
         self.phase = phase;
     }
 
-    fn rest_for(&mut self, time: Duration, phase: Phase) {
+    fn rest_in(&mut self, phase: Phase, time: Duration) {
         self.deadline.set(time);
         self.phase = phase;
-        self.sent_before = self.connection.borrow().sent;
+        self.sent_before = self.connection.borrow().total_sent();
     }
 
-    /// Whether there are answers which the client has not taken whole, and something was sent since
-    /// the deadline was set.
-    fn is_being_taken(&self) -> bool {
+    /// Whether the client has received a part of the remaining responses since the deadline was
+    /// set.
+    fn is_receiving(&self) -> bool {
         let connection = self.connection.borrow();
-        connection.streams.len() > 0 && connection.sent > self.sent_before
+        connection.has_streams() && connection.total_sent() > self.sent_before
     }
 
-    /// Tells the client that no further request will be answered (RFC 9113 §6.8).
-    fn leave(&mut self) {
-        self.connection.borrow_mut().announce_goodbye();
-        self.work_in(Phase::Leaving);
+    /// Tells the client that no further requests are accepted (RFC 9113 §6.8).
+    fn drain(&mut self) {
+        self.connection.borrow_mut().announce_goaway();
+        self.work_in(Phase::Draining);
     }
 
-    /// While nothing moves, a connection owns no buffers.
-    fn give_buffers_back(&mut self) {
+    /// Returns empty buffers to the worker: a connection at rest owns none.
+    fn return_buffers(&mut self) {
         let buffer = &mut self.reader.buffer;
         if buffer.is_empty() && buffer.capacity() > 0 {
             self.worker.buffers.give_input(std::mem::take(buffer));
         }
-        let connection = &mut *self.connection.borrow_mut();
-        if connection.writer.is_empty() && connection.writer.out.capacity() > 0 {
-            self.worker.buffers.give_output(std::mem::take(&mut connection.writer.out));
+        let mut connection = self.connection.borrow_mut();
+        let writer = connection.writer();
+        if writer.is_empty() && writer.out.capacity() > 0 {
+            self.worker.buffers.give_output(std::mem::take(&mut writer.out));
         }
     }
 
-    /// Reads on for a while after the last frame, and throws it away: the peer may still be
-    /// sending, and would lose what we sent last to a reset.
+    /// Reads for a while after the last frame, which a reset would destroy.
     async fn linger(&mut self) {
-        let (connection, deadline) = (self.connection, self.deadline);
-        deadline.set(self.worker.settings.linger_timeout);
-        let told = poll_fn(|cx| match connection.borrow_mut().writer.poll_shutdown(cx) {
-            Poll::Ready(told) => Poll::Ready(told.is_ok()),
-            Poll::Pending => deadline.poll_over(cx).map(|()| false),
-        });
-        if !told.await {
-            return;
+        self.deadline.set(self.worker.settings.linger_timeout);
+        // Taken out, since no borrow may be held across the wait.
+        let mut writer = self.connection.borrow_mut().writer().take();
+        if linger::shut_down(&mut writer, self.deadline).await {
+            linger::discard(&mut self.reader, self.deadline).await;
         }
-        poll_fn(|cx| {
-            for _ in 0..64 {
-                self.reader.buffer.clear();
-                match self.reader.poll_fill(cx, INPUT_BYTES) {
-                    Poll::Ready(Ok(1..)) => {}
-                    Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending => return deadline.poll_over(cx),
-                }
-            }
-            cx.waker().wake_by_ref();
-            deadline.poll_over(cx)
-        })
-        .await;
     }
 }
 
-/// Where more than small heads come, there is room for two of the largest frames.
-const MOST_INPUT_BYTES: usize = 2 * (HEAD_BYTES + MOST_PAYLOAD_BYTES);
+/// Room for two frames of the maximum size, for input that is more than small heads.
+const MAX_INPUT_BYTES: usize = 2 * (HEAD_BYTES + MOST_PAYLOAD_BYTES);
 
-/// How much room to read into there is to be behind so many bytes.
+/// The room for the next read, behind this number of buffered bytes.
 fn room(buffered: usize) -> usize {
     match buffered {
         0 => INPUT_BYTES,
-        _ => MOST_INPUT_BYTES.saturating_sub(buffered).max(1),
+        _ => MAX_INPUT_BYTES.saturating_sub(buffered).max(1),
     }
 }
 

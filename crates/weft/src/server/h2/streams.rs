@@ -1,57 +1,96 @@
-//! The streams of a connection that are not over, by their number.
+//! The streams of a connection that are not settled, by their identifiers.
 
+use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use http::HeaderMap;
 
+use crate::proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 use crate::server::h2::pipe::{End, Pipe};
 
-/// A request and its response (RFC 9113 §5.1).
-pub(super) struct Stream {
-    pub(super) id: u32,
-    /// The exchange is not over, and wants to find the stream.
-    pub(super) is_held: bool,
-    /// The client may still send.
-    pub(super) is_incoming: bool,
-    /// The response has not ended.
-    pub(super) is_outgoing: bool,
-    /// Either side has reset it.
-    pub(super) reset: Option<By>,
-    pub(super) is_tunnel: bool,
-    /// The length of the body that is still to come, if it was said.
-    pub(super) left: Option<u64>,
-    pub(super) came: Window,
-    /// What the application reads of it, if that is anything.
-    pub(super) pipe: Option<Pipe>,
-    /// How much the client takes (RFC 9113 §6.9.1); below zero if it has changed its mind.
-    pub(super) window: i64,
-    pub(super) outbox: Outbox,
-    /// It is among those that are to send.
-    pub(super) is_queued: bool,
-    /// How much of the response's body was sent.
-    pub(super) sent: u64,
-    /// The exchange, which waits.
-    pub(super) waker: Option<Waker>,
+/// The states of a stream that a client has opened (RFC 9113 §5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamState {
+    Open,
+    /// The response has ended; the client may still send.
+    HalfClosedLocal,
+    /// The client has ended its request.
+    HalfClosedRemote,
+    /// Both directions have ended.
+    Closed,
+    /// RST_STREAM was sent or received.
+    Reset(By),
 }
 
-/// Whoever still waits for something of it, in whatever thread, hears of its end.
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if let Some(pipe) = &self.pipe {
-            pipe.end(End::Cut);
-        }
-    }
-}
-
-/// Who has reset a stream.
+/// The sender of a RST_STREAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Us,
     Client,
 }
 
-/// What waits to be sent on a stream.
+impl StreamState {
+    /// Whether the client may send DATA or trailers.
+    pub(super) fn is_receiving(self) -> bool {
+        matches!(self, StreamState::Open | StreamState::HalfClosedLocal)
+    }
+
+    /// Whether the response has not ended.
+    pub(super) fn is_sending(self) -> bool {
+        matches!(self, StreamState::Open | StreamState::HalfClosedRemote)
+    }
+
+    fn after_end_received(self) -> StreamState {
+        match self {
+            StreamState::Open => StreamState::HalfClosedRemote,
+            StreamState::HalfClosedLocal => StreamState::Closed,
+            state => state,
+        }
+    }
+
+    fn after_end_sent(self) -> StreamState {
+        match self {
+            StreamState::Open => StreamState::HalfClosedLocal,
+            StreamState::HalfClosedRemote => StreamState::Closed,
+            state => state,
+        }
+    }
+}
+
+/// The part of the engine that decides when a stream is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Its exchange.
+    Exchange,
+    /// The exchange, as the handler of a tunnel.
+    Tunnel,
+    /// A tunnel whose handler has ended; its last bytes may remain to be sent.
+    EndedTunnel,
+    Nobody,
+}
+
+/// A request and its response.
+pub(super) struct Stream {
+    pub(super) id: u32,
+    state: StreamState,
+    holder: Holder,
+    /// The length of the content that remains, if the client declared it.
+    content_length: Option<u64>,
+    pub(super) recv: RecvWindow,
+    /// The way of its content, or of a tunnel, to the application.
+    pub(super) pipe: Option<Pipe>,
+    send: SendWindow,
+    outbox: Outbox,
+    /// Listed in the queue of streams that have something to send.
+    is_queued: bool,
+    /// The number of content bytes sent.
+    content_sent: u64,
+    /// The exchange that waits for the stream.
+    waker: Option<Waker>,
+}
+
+/// Output of a stream that is not framed yet.
 #[derive(Default)]
 pub(super) struct Outbox {
     pub(super) bytes: Bytes,
@@ -66,51 +105,186 @@ impl Outbox {
 }
 
 impl Stream {
+    /// A stream opened by a request. `ends`: its HEADERS frame carries END_STREAM.
+    pub(super) fn new(
+        id: u32,
+        ends: bool,
+        content_length: Option<u64>,
+        pipe: Option<Pipe>,
+        (send, recv): (SendWindow, RecvWindow),
+    ) -> Stream {
+        Stream {
+            id,
+            state: if ends { StreamState::HalfClosedRemote } else { StreamState::Open },
+            holder: Holder::Exchange,
+            content_length,
+            recv,
+            pipe,
+            send,
+            outbox: Outbox::default(),
+            is_queued: false,
+            content_sent: 0,
+            waker: None,
+        }
+    }
+
+    pub(super) fn state(&self) -> StreamState {
+        self.state
+    }
+
+    pub(super) fn is_reset(&self) -> bool {
+        matches!(self.state, StreamState::Reset(_))
+    }
+
+    pub(super) fn content_sent(&self) -> u64 {
+        self.content_sent
+    }
+
+    /// Counts content against the declared length (RFC 9113 §8.1.1); `false` if they disagree.
+    pub(super) fn receive_content(&mut self, bytes: usize, ends: bool) -> bool {
+        let Some(remaining) = &mut self.content_length else { return true };
+        match remaining.checked_sub(bytes as u64) {
+            Some(rest) if rest == 0 || !ends => {
+                *remaining = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether all of the declared content was received.
+    pub(super) fn is_content_complete(&self) -> bool {
+        self.content_length.is_none_or(|remaining| remaining == 0)
+    }
+
+    /// Processes END_STREAM from the client.
+    pub(super) fn end_received(&mut self, end: End) {
+        self.state = self.state.after_end_received();
+        if let Some(pipe) = &self.pipe {
+            pipe.end(end);
+        }
+    }
+
+    pub(super) fn end_sent(&mut self) {
+        self.state = self.state.after_end_sent();
+    }
+
+    /// Ends both directions, and wakes everything that waits for the stream. Returns the number
+    /// of received bytes that were discarded.
+    pub(super) fn reset(&mut self, by: By) -> usize {
+        if !self.is_reset() {
+            self.state = StreamState::Reset(by);
+        }
+        self.outbox = Outbox::default();
+        let mut discarded = 0;
+        if let Some(pipe) = &self.pipe {
+            discarded = pipe.clear();
+            pipe.end(End::Cut);
+        }
+        self.wake();
+        discarded
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(self.holder, Holder::Tunnel | Holder::EndedTunnel)
+    }
+
+    /// From now on both directions belong to the handler of an upgrade.
+    pub(super) fn make_tunnel(&mut self) {
+        self.holder = Holder::Tunnel;
+    }
+
+    /// Notes that the exchange is over.
+    pub(super) fn release(&mut self) {
+        self.holder = match self.holder {
+            Holder::Exchange | Holder::Nobody => Holder::Nobody,
+            Holder::Tunnel | Holder::EndedTunnel => Holder::EndedTunnel,
+        };
+    }
+
+    /// Whether nothing remains to be done for the stream.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_held = match self.holder {
+            Holder::Exchange | Holder::Tunnel => true,
+            Holder::EndedTunnel => self.state.is_sending(),
+            Holder::Nobody => false,
+        };
+        !is_held && self.outbox.is_empty() && self.pipe.as_ref().is_none_or(Pipe::is_over)
+    }
+
+    /// Applies a change of the client's initial window.
+    pub(super) fn adjust_window(&mut self, difference: i64) -> Result<(), Overflow> {
+        self.send.adjust(difference)
+    }
+
+    pub(super) fn increase_window(&mut self, bytes: i64) -> Result<(), Overflow> {
+        self.send.increase(bytes)
+    }
+
+    pub(super) fn window(&self) -> SendWindow {
+        self.send
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub(super) fn set_outbox(&mut self, outbox: Outbox) {
+        self.outbox = outbox;
+    }
+
+    pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
+        self.outbox.trailers = Some(Box::new(trailers));
+    }
+
+    /// Takes up to `max` bytes out of the outbox.
+    pub(super) fn take_piece(&mut self, max: usize) -> Bytes {
+        let length = self.outbox.bytes.len().min(max);
+        self.outbox.bytes.split_to(length)
+    }
+
+    /// Takes the trailers behind content that was sent completely.
+    pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
+        std::mem::take(&mut self.outbox).trailers
+    }
+
+    /// Counts content that was framed, and its END_STREAM.
+    pub(super) fn content_framed(&mut self, bytes: usize, ends: bool) {
+        self.send.consume(bytes);
+        self.content_sent += bytes as u64;
+        if ends {
+            self.end_sent();
+        }
+    }
+
+    /// Registers the exchange to be woken by the next change of the stream.
     pub(super) fn wait(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             self.waker = Some(cx.waker().clone());
         }
     }
-}
 
-/// A window for what comes (RFC 9113 §5.2).
-#[derive(Clone, Copy)]
-pub(super) struct Window {
-    /// How much the client may send.
-    open: i64,
-    /// How much has been taken in, and was not given back to the client yet.
-    owed: i64,
-}
-
-impl Window {
-    pub(super) fn new(open: i64) -> Window {
-        Window { open, owed: 0 }
-    }
-
-    /// So much has come; `false` if that is more than was allowed.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        self.open -= bytes as i64;
-        self.open >= 0
-    }
-
-    /// So much was taken in.
-    pub(super) fn give(&mut self, bytes: usize) {
-        self.owed += bytes as i64;
-    }
-
-    /// By how much the window is to be opened, if that is worth a frame: half of what the client
-    /// still has.
-    pub(super) fn due(&mut self) -> Option<u32> {
-        if self.owed == 0 || self.owed < self.open / 2 {
-            return None;
+    /// Wakes the exchange; `false` if it does not wait.
+    pub(super) fn wake(&mut self) -> bool {
+        let waker = self.waker.take();
+        let is_waiting = waker.is_some();
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        let owed = std::mem::take(&mut self.owed);
-        self.open += owed;
-        Some(owed as u32)
+        is_waiting
     }
 }
 
-/// The streams, in the order of their numbers, which is the one in which they come.
+/// A body or a tunnel that outlives its stream learns of its end, in whatever thread it is.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.end(End::Cut);
+        }
+    }
+}
+
+/// The streams in the order of their identifiers, which is the order of their requests.
 #[derive(Default)]
 pub(super) struct Streams(Vec<Stream>);
 
@@ -119,40 +293,104 @@ impl Streams {
         self.0.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn push(&mut self, stream: Stream) {
         self.0.push(stream);
     }
 
-    pub(super) fn place(&self, id: u32) -> Option<usize> {
+    fn index(&self, id: u32) -> Option<usize> {
         match self.0.last() {
-            // Mostly it is the one that has just come.
+            // Most lookups are for the stream that was opened last.
             Some(last) if last.id == id => Some(self.0.len() - 1),
             _ => self.0.binary_search_by_key(&id, |stream| stream.id).ok(),
         }
     }
 
-    pub(super) fn get(&mut self, id: u32) -> Option<&mut Stream> {
-        let place = self.place(id)?;
-        Some(&mut self.0[place])
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.index(id).is_some()
     }
 
-    pub(super) fn at(&mut self, place: usize) -> &mut Stream {
-        &mut self.0[place]
+    pub(super) fn get(&self, id: u32) -> Option<&Stream> {
+        self.index(id).map(|index| &self.0[index])
     }
 
-    pub(super) fn remove(&mut self, place: usize) -> Stream {
-        self.0.remove(place)
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
+        self.index(id).map(|index| &mut self.0[index])
+    }
+
+    /// Removes a stream for which nothing remains to be done.
+    pub(super) fn take_settled(&mut self, id: u32) -> Option<Stream> {
+        let index = self.index(id)?;
+        self.0[index].is_settled().then(|| self.0.remove(index))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.0.iter()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.0.iter_mut()
     }
 
-    /// Lets go of the room that many at a time have needed.
-    pub(super) fn rest(&mut self) {
+    /// Frees the room that many concurrent streams have needed.
+    pub(super) fn shrink(&mut self) {
         const KEPT: usize = 4;
         if self.0.capacity() > KEPT {
             self.0.shrink_to(KEPT);
+        }
+    }
+}
+
+/// The streams that have something to send and the window for it, in turns.
+#[derive(Default)]
+pub(super) struct SendQueue(VecDeque<u32>);
+
+impl SendQueue {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied()
+    }
+
+    /// Adds a stream if it has something to send that its window allows.
+    pub(super) fn push_ready(&mut self, stream: &mut Stream) {
+        let may_send = stream.send.is_open() || stream.outbox.bytes.is_empty();
+        if may_send && !stream.outbox.is_empty() {
+            self.push(stream);
+        }
+    }
+
+    pub(super) fn push(&mut self, stream: &mut Stream) {
+        if !std::mem::replace(&mut stream.is_queued, true) {
+            self.0.push_back(stream.id);
+        }
+    }
+
+    /// Takes the stream whose turn it is.
+    pub(super) fn pop<'a>(&mut self, streams: &'a mut Streams) -> Option<&'a mut Stream> {
+        while let Some(id) = self.0.pop_front() {
+            if let Some(index) = streams.index(id) {
+                let stream = &mut streams.0[index];
+                stream.is_queued = false;
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    /// Removes a stream that is over.
+    pub(super) fn remove(&mut self, stream: &Stream) {
+        if stream.is_queued {
+            self.0.retain(|queued| *queued != stream.id);
         }
     }
 }

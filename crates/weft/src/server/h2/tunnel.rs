@@ -1,5 +1,5 @@
 //! A stream as a connection of its own: a tunnel (RFC 9113 §8.5), or another protocol after an
-//! extended `CONNECT` (RFC 8441).
+//! extended CONNECT (RFC 8441).
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::server::h2::pipe::{Next, Pipe};
 /// Both directions of a stream, as bytes.
 pub(super) struct Tunnel {
     pipe: Pipe,
-    /// What has come and is not read yet.
+    /// Data received and not read yet.
     read_ahead: Bytes,
 }
 
@@ -56,7 +56,7 @@ impl AsyncWrite for Tunnel {
         Poll::Ready(sent.ok_or_else(|| io::ErrorKind::BrokenPipe.into()))
     }
 
-    /// The connection sends what its streams have, as soon as it can.
+    /// Does nothing: the connection sends the output of its streams as soon as it can.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -69,8 +69,8 @@ impl AsyncWrite for Tunnel {
     }
 }
 
-/// The stream ends for the client, too, when nobody has it any more. What was written before
-/// still arrives, as on a socket that is closed; a reset would take it back.
+/// Ends the stream for the client too. Bytes written before still arrive, as on a socket that is
+/// closed; a reset would discard them.
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.pipe.finish();

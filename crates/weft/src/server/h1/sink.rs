@@ -1,0 +1,243 @@
+//! The response side of an HTTP/1 connection: compose, buffer, send.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Version};
+
+use crate::app::Application;
+use crate::disk::File;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::fields::Fields;
+use crate::message::request::{Head, Shared};
+use crate::message::response::{Payload, Response};
+use crate::proto::http1::compose;
+use crate::proto::http1::framing::{self, Outgoing};
+use crate::server::exchange::{Remaining, ResponseSink};
+use crate::server::h1::loan::BodyEvent;
+use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
+use crate::settings::Disconnect;
+
+impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
+    fn head(&self) -> Option<&Head> {
+        match self.exchange.request {
+            CurrentRequest::Valid => Some(&self.heads.head),
+            CurrentRequest::Invalid { .. } => None,
+        }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.conn.shared
+    }
+
+    fn is_tunnel(&self) -> bool {
+        false
+    }
+
+    fn is_closed(&self) -> bool {
+        self.conn.writer.is_closed()
+    }
+
+    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        while let Input::Lent(loan) = &self.input {
+            match loan.poll_event(cx) {
+                Poll::Ready(BodyEvent::WantsContinue) => self.send_continue(),
+                Poll::Ready(BodyEvent::Returned(returned)) => self.take_back(returned),
+                Poll::Pending => break,
+            }
+        }
+        let is_awaited = matches!(self.exchange.progress, ResponseProgress::Awaited);
+        match (self.poll_flush(cx), &self.worker.settings.disconnect) {
+            // A response that cannot be sent ends its stream in any case.
+            (Poll::Ready(Err(error)), _) if !is_awaited => Poll::Ready(error),
+            (_, Disconnect::Detach) => Poll::Pending,
+            (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
+            (_, Disconnect::Cancel) => self.poll_disconnected(cx),
+        }
+    }
+
+    fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
+        if self.exchange.accepts_interim {
+            let mut interim = Vec::new();
+            compose::interim_head(&mut interim, status, &fields.to_write());
+            self.insert_interim(&interim);
+        }
+    }
+
+    fn close_after_response(&mut self) {
+        self.exchange.keep_alive = false;
+    }
+
+    fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
+        self.take_back_returned();
+        let (version, head_only) = match self.exchange.request {
+            CurrentRequest::Valid => {
+                let head = &self.heads.head;
+                (head.version(), *head.method() == Method::HEAD)
+            }
+            CurrentRequest::Invalid { is_head } => (Version::HTTP_11, is_head),
+        };
+        let framing = framing::response(version, response.status, length);
+        self.exchange.keep_alive &= framing != Outgoing::UntilClose
+            && self.input_is_bounded()
+            && !response.wants_close()
+            && !self.worker.draining();
+        let writer = &mut self.conn.writer;
+        self.exchange.progress = ResponseProgress::Buffered { start: writer.out.len() };
+        self.exchange.body_bytes = 0;
+        self.exchange.framing = framing;
+        compose::head(
+            &mut writer.out,
+            &compose::Head {
+                version,
+                status: response.status,
+                fields: response.headers.to_write(),
+                framing,
+                keep_alive: self.exchange.keep_alive,
+                opening: &self.worker.date.opening(),
+            },
+        );
+        if head_only || framing == Outgoing::Bodiless {
+            return Ok(self.buffered());
+        }
+        let bytes = match response.payload {
+            Payload::File(file) if file.contents().is_some_and(|bytes| writer.copy(bytes)) => {
+                self.exchange.body_bytes = file.length;
+                return Ok(self.buffered());
+            }
+            Payload::File(file) => match file.in_memory() {
+                Some(bytes) => bytes,
+                None => return Ok(Remaining::Content(Payload::File(file), length)),
+            },
+            Payload::Body(body) => match body.into_bytes() {
+                Ok(bytes) => bytes,
+                Err(stream) => return Ok(Remaining::Content(Payload::Body(stream), length)),
+            },
+            other => return Ok(Remaining::Content(other, length)),
+        };
+        self.exchange.body_bytes = bytes.len() as u64;
+        writer.push(bytes);
+        Ok(self.buffered())
+    }
+
+    fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
+        self.take_back_returned();
+        self.exchange.body_bytes = 0;
+        if !matches!(self.input, Input::Clear) {
+            let reason = "a connection is handed over only when the request's body is read";
+            return Err(Error::new(ErrorKind::InvalidResponse, reason));
+        }
+        let mut fields = response.headers.to_write();
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            fields.lines = b"connection: upgrade\r\n";
+        }
+        let out = &mut self.conn.writer.out;
+        self.exchange.progress = ResponseProgress::Buffered { start: out.len() };
+        compose::head(
+            out,
+            &compose::Head {
+                version: Version::HTTP_11,
+                status: response.status,
+                fields,
+                framing: Outgoing::Bodiless,
+                keep_alive: true,
+                opening: &self.worker.date.opening(),
+            },
+        );
+        if let Payload::Upgrade(upgrade) = response.payload {
+            self.conn.upgrade = Some(upgrade);
+        }
+        Ok(Remaining::Buffered)
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        self.flush_output().await
+    }
+
+    async fn send_data(&mut self, data: Bytes, _is_last: bool) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let is_chunked = self.exchange.framing == Outgoing::Chunked;
+        self.exchange.body_bytes += data.len() as u64;
+        let writer = &mut self.conn.writer;
+        if is_chunked {
+            compose::chunk_size(&mut writer.out, data.len());
+        }
+        writer.push(data);
+        if writer.must_flush() {
+            self.flush_output().await?;
+        }
+        if is_chunked {
+            self.conn.writer.out.extend_from_slice(b"\r\n");
+        }
+        Ok(())
+    }
+
+    async fn send_file(&mut self, mut file: File, is_last: bool) -> Result<()> {
+        if let Some(bytes) = file.in_memory() {
+            return self.send_data(bytes, is_last).await;
+        }
+        self.exchange.progress = ResponseProgress::Begun;
+        let length = file.length;
+        let conn = &mut *self.conn;
+        let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
+        self.exchange.body_bytes += length - file.length;
+        sent
+    }
+
+    async fn finish(&mut self, trailers: HeaderMap) -> Result<()> {
+        if self.exchange.framing == Outgoing::Chunked {
+            compose::last_chunk(&mut self.conn.writer.out, &trailers);
+        }
+        Ok(())
+    }
+
+    fn roll_back(&mut self, _: &Error) -> bool {
+        match self.exchange.progress {
+            ResponseProgress::Awaited => {}
+            ResponseProgress::Buffered { start } => self.conn.writer.out.truncate(start),
+            ResponseProgress::Begun => return false,
+        }
+        self.exchange.keep_alive = false;
+        true
+    }
+
+    fn abandon(&mut self, _: &Error) {
+        self.conn.writer.abandon();
+    }
+
+    fn body_bytes(&self) -> u64 {
+        self.exchange.body_bytes
+    }
+}
+
+impl<A: Application> ActiveConnection<'_, A> {
+    /// Whether the output has to be sent before more is buffered.
+    fn buffered(&self) -> Remaining {
+        match self.conn.writer.must_flush() {
+            true => Remaining::Buffered,
+            false => Remaining::Nothing,
+        }
+    }
+
+    /// Tells the client to send the body that it announced (RFC 9110 §10.1.1).
+    fn send_continue(&mut self) {
+        self.exchange.awaits_continue &= !self.insert_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    /// Inserts an interim response before the final one; `false` if that has begun.
+    fn insert_interim(&mut self, bytes: &[u8]) -> bool {
+        let out = &mut self.conn.writer.out;
+        match &mut self.exchange.progress {
+            ResponseProgress::Awaited => out.extend_from_slice(bytes),
+            ResponseProgress::Buffered { start } => {
+                out.splice(*start..*start, bytes.iter().copied());
+                *start += bytes.len();
+            }
+            ResponseProgress::Begun => return false,
+        }
+        true
+    }
+}

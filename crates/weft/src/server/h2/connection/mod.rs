@@ -1,0 +1,592 @@
+//! Connection-level state and the frames that apply to the whole connection (RFC 9113 §5, §6).
+//!
+//! All of it is owned by the connection's task; nothing here does I/O. The exchanges, which run
+//! in the same task, refer to their streams by identifier. `recv` processes requests and their
+//! content, `send` frames what streams send, `close` ends streams.
+
+mod close;
+mod recv;
+mod send;
+
+use std::sync::Arc;
+use std::task::Context;
+
+use self::close::ResetHistory;
+use self::recv::HeaderBlock;
+use crate::error::Error;
+use crate::message::request::Shared;
+use crate::net::writer::Writer;
+use crate::proto::http1::parse::Limits;
+use crate::proto::http2::flow::{MAX_WINDOW, RecvWindow, SendWindow};
+use crate::proto::http2::frame::{self, Code, FIRST_WINDOW, Head, MOST_PAYLOAD_BYTES};
+use crate::proto::http2::frame::{flag, kind, setting};
+use crate::proto::http2::hpack::{Decoder, Encoder};
+use crate::server::h2::pipe::{Pipe, ReadyQueue};
+use crate::server::h2::request::{Asked, Fieldset};
+use crate::server::h2::streams::{SendQueue, Streams};
+use crate::settings::Settings;
+
+/// A connection while it is open.
+pub(super) struct Connection {
+    writer: Writer,
+    encoder: Encoder,
+    decoder: Decoder,
+    fieldset: Fieldset,
+    limits: Limits,
+    /// A block of fields that continues in the next frame.
+    block: Option<HeaderBlock>,
+    streams: Streams,
+    /// The last stream that the client has opened.
+    last_stream: u32,
+    max_streams: usize,
+    resets: ResetHistory,
+    queue: SendQueue,
+    /// The client's connection window, and the initial window of its streams.
+    send: SendWindow,
+    initial_send_window: i64,
+    /// Our connection window, and the initial window of streams.
+    recv: RecvWindow,
+    initial_recv_window: i64,
+    progress: SendProgress,
+    /// Streams whose application has read, or has something to send. Made with the first pipe.
+    ready: Option<Arc<ReadyQueue>>,
+    goaway: GoAway,
+    has_settings: bool,
+    /// The shared state of an exchange that is over, for the next.
+    spare: Option<Arc<Shared>>,
+}
+
+/// The progress of GOAWAY (RFC 9113 §6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoAway {
+    None,
+    /// Sent with the highest stream identifier, and followed by a PING.
+    Announced,
+    /// Sent with the last stream, after the PING was acknowledged.
+    Sent,
+}
+
+/// A request on a new stream.
+pub(super) struct StreamRequest {
+    pub(super) stream: u32,
+    /// The request, or the error to answer it with.
+    pub(super) request: Result<Asked, Error>,
+    pub(super) pipe: Option<Pipe>,
+}
+
+/// Bytes sent to the client, and the streams whose end is among the bytes to be sent.
+#[derive(Default)]
+struct SendProgress {
+    sent: u64,
+    /// The ends of settled streams, as positions in the output. To the client these streams are
+    /// still open.
+    unsent_ends: std::collections::VecDeque<u64>,
+}
+
+impl SendProgress {
+    fn advance(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        while self.unsent_ends.front().is_some_and(|end| *end <= self.sent) {
+            self.unsent_ends.pop_front();
+        }
+    }
+
+    /// Notes that a stream ends with the last of the `buffered` bytes.
+    fn end_stream(&mut self, buffered: usize) {
+        if buffered > 0 {
+            self.unsent_ends.push_back(self.sent + buffered as u64);
+        }
+    }
+}
+
+/// The values of SETTINGS_MAX_FRAME_SIZE (RFC 9113 §6.5.2).
+const FRAME_SIZES: std::ops::Range<u32> = MOST_PAYLOAD_BYTES as u32..1 << 24;
+
+/// The payload of the PING behind the first GOAWAY.
+const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
+
+impl Connection {
+    /// Begins a connection with our SETTINGS.
+    pub(super) fn new(writer: Writer, settings: &Settings, limits: Limits) -> Connection {
+        let window = i64::from(settings.body_window_bytes).clamp(FIRST_WINDOW, MAX_WINDOW);
+        let mut connection = Connection {
+            writer,
+            encoder: Encoder::new(),
+            decoder: Decoder::new(),
+            fieldset: Fieldset::default(),
+            limits,
+            block: None,
+            streams: Streams::default(),
+            last_stream: 0,
+            max_streams: settings.max_concurrent_streams as usize,
+            resets: ResetHistory::default(),
+            queue: SendQueue::default(),
+            send: SendWindow::new(FIRST_WINDOW),
+            initial_send_window: FIRST_WINDOW,
+            recv: RecvWindow::new(FIRST_WINDOW),
+            initial_recv_window: (window / 4).max(FIRST_WINDOW),
+            progress: SendProgress::default(),
+            ready: None,
+            goaway: GoAway::None,
+            has_settings: false,
+            spare: None,
+        };
+        connection.send_settings(settings, window);
+        connection
+    }
+
+    fn send_settings(&mut self, settings: &Settings, window: i64) {
+        let parameters = [
+            (setting::ENABLE_CONNECT_PROTOCOL, 1),
+            (setting::MAX_CONCURRENT_STREAMS, settings.max_concurrent_streams),
+            (setting::INITIAL_WINDOW_SIZE, self.initial_recv_window as u32),
+            (setting::MAX_HEADER_LIST_SIZE, self.limits.head as u32),
+        ];
+        frame::settings(&mut self.writer.out, &parameters);
+        self.credit_connection((window - FIRST_WINDOW) as usize);
+    }
+
+    /// Processes a frame; returns the request that it completes. An error ends the connection.
+    pub(super) fn on_frame(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+    ) -> Result<Option<StreamRequest>, Code> {
+        // RFC 9113 §3.4 and §6.10
+        let is_expected = match &self.block {
+            Some(block) => head.kind == kind::CONTINUATION && head.stream == block.stream(),
+            None => self.has_settings || head.kind == kind::SETTINGS,
+        };
+        if !is_expected {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        match head.kind {
+            kind::DATA | kind::RST_STREAM | kind::WINDOW_UPDATE if self.is_ignored(head) => {
+                self.ignore(head)?;
+            }
+            kind::DATA => self.on_data(head, payload)?,
+            kind::HEADERS => return self.on_headers(head, payload),
+            kind::CONTINUATION => return self.on_continuation(head, payload),
+            kind::PRIORITY => self.on_priority(head, payload)?,
+            kind::RST_STREAM => self.on_rst_stream(head, payload)?,
+            kind::SETTINGS => self.on_settings(head, payload)?,
+            kind::PUSH_PROMISE => return Err(Code::PROTOCOL_ERROR),
+            kind::PING => self.on_ping(head, payload)?,
+            kind::GOAWAY if head.stream != 0 => return Err(Code::PROTOCOL_ERROR),
+            kind::GOAWAY if payload.len() < 8 => return Err(Code::FRAME_SIZE_ERROR),
+            kind::GOAWAY => self.announce_goaway(),
+            kind::WINDOW_UPDATE => self.on_window_update(head, payload)?,
+            // RFC 9113 §5.5
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Whether a frame is for a stream behind the last one that is processed (RFC 9113 §6.8).
+    fn is_ignored(&self, head: Head) -> bool {
+        self.goaway == GoAway::Sent && head.stream > self.last_stream
+    }
+
+    fn ignore(&mut self, head: Head) -> Result<(), Code> {
+        if head.kind == kind::DATA {
+            if !self.recv.receive(head.length) {
+                return Err(Code::FLOW_CONTROL_ERROR);
+            }
+            self.credit_connection(head.length);
+        }
+        Ok(())
+    }
+
+    /// Checks a PRIORITY frame, which has no other effect (RFC 9113 §6.3).
+    fn on_priority(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+        let priority = payload.try_into().map_err(|_| Code::FRAME_SIZE_ERROR)?;
+        if head.stream == 0 {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        if dependency(priority) != head.stream {
+            return Ok(());
+        }
+        // RFC 7540 §5.3.1
+        let id = self.opened(head.stream)?;
+        self.fail_stream(id, Code::PROTOCOL_ERROR)
+    }
+
+    /// RFC 9113 §6.5
+    fn on_settings(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+        let is_ack = head.has(flag::ACK);
+        if head.stream != 0 {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        if !payload.len().is_multiple_of(6) || (is_ack && !payload.is_empty()) {
+            return Err(Code::FRAME_SIZE_ERROR);
+        }
+        self.has_settings = true;
+        if is_ack {
+            return Ok(());
+        }
+        // The streams are visited once, however many parameters there are.
+        let mut initial_window = self.initial_send_window;
+        for parameter in payload.chunks_exact(6) {
+            let &[a, b, c, d, e, f] = parameter else { continue };
+            match (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])) {
+                (setting::INITIAL_WINDOW_SIZE, value) if i64::from(value) > MAX_WINDOW => {
+                    return Err(Code::FLOW_CONTROL_ERROR);
+                }
+                (setting::INITIAL_WINDOW_SIZE, value) => initial_window = value.into(),
+                (id, value) => self.on_setting(id, value)?,
+            }
+        }
+        if initial_window != self.initial_send_window {
+            self.set_initial_send_window(initial_window)?;
+        }
+        frame::write(&mut self.writer.out, kind::SETTINGS, flag::ACK, 0, &[]);
+        Ok(())
+    }
+
+    fn on_setting(&mut self, id: u16, value: u32) -> Result<(), Code> {
+        match id {
+            setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+            setting::ENABLE_PUSH if value > 1 => return Err(Code::PROTOCOL_ERROR),
+            // Frames larger than the minimum are never sent.
+            setting::MAX_FRAME_SIZE if !FRAME_SIZES.contains(&value) => {
+                return Err(Code::PROTOCOL_ERROR);
+            }
+            // RFC 9113 §6.5.2: unknown parameters are ignored.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 9113 §6.9.2
+    fn set_initial_send_window(&mut self, window: i64) -> Result<(), Code> {
+        let difference = window - std::mem::replace(&mut self.initial_send_window, window);
+        for stream in self.streams.iter_mut() {
+            stream.adjust_window(difference).map_err(|_| Code::FLOW_CONTROL_ERROR)?;
+            self.queue.push_ready(stream);
+        }
+        Ok(())
+    }
+
+    /// RFC 9113 §6.7
+    fn on_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+        if head.stream != 0 {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        if payload.len() != 8 {
+            return Err(Code::FRAME_SIZE_ERROR);
+        }
+        if !head.has(flag::ACK) {
+            frame::write(&mut self.writer.out, kind::PING, flag::ACK, 0, payload);
+        } else if payload == SHUTDOWN_PING && self.goaway == GoAway::Announced {
+            self.send_goaway(Code::NO_ERROR);
+        }
+        Ok(())
+    }
+
+    /// RFC 9113 §6.9
+    fn on_window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+        let bytes = payload.try_into().map_err(|_| Code::FRAME_SIZE_ERROR)?;
+        let increment = i64::from(frame::number(bytes));
+        if increment == 0 {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        if head.stream == 0 {
+            return self.send.increase(increment).map_err(|_| Code::FLOW_CONTROL_ERROR);
+        }
+        let id = self.opened(head.stream)?;
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.is_reset() {
+            return Ok(());
+        }
+        if stream.increase_window(increment).is_err() {
+            return self.fail_stream(id, Code::FLOW_CONTROL_ERROR);
+        }
+        self.queue.push_ready(stream);
+        Ok(())
+    }
+
+    /// The stream, if the client has opened it; frames for an idle stream are an error
+    /// (RFC 9113 §5.1).
+    fn opened(&self, id: u32) -> Result<u32, Code> {
+        let is_opened = id % 2 == 1 && id <= self.last_stream;
+        if is_opened { Ok(id) } else { Err(Code::PROTOCOL_ERROR) }
+    }
+
+    // -- GOAWAY
+
+    /// Announces the end of the connection. The last stream is named when the client has
+    /// acknowledged that, so that no request that it sends meanwhile is lost (RFC 9113 §6.8).
+    pub(super) fn announce_goaway(&mut self) {
+        if self.goaway == GoAway::None {
+            self.goaway = GoAway::Announced;
+            frame::goaway(&mut self.writer.out, u32::MAX >> 1, Code::NO_ERROR);
+            frame::write(&mut self.writer.out, kind::PING, 0, 0, &SHUTDOWN_PING);
+        }
+    }
+
+    pub(super) fn send_goaway(&mut self, code: Code) {
+        self.goaway = GoAway::Sent;
+        frame::goaway(&mut self.writer.out, self.last_stream, code);
+    }
+
+    /// Whether the end of the connection was announced.
+    pub(super) fn is_going_away(&self) -> bool {
+        self.goaway != GoAway::None
+    }
+
+    /// Whether the client knows the last stream, and all streams are over.
+    pub(super) fn is_finished(&self) -> bool {
+        self.goaway == GoAway::Sent && self.streams.is_empty()
+    }
+
+    // -- for the connection's task
+
+    pub(super) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    pub(super) fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// Whether an application holds a part of a stream whose exchange is over: a tunnel, or a
+    /// body.
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        let mut pipes = self.streams.iter().filter_map(|stream| stream.pipe.as_ref());
+        pipes.any(|pipe| !pipe.is_left() && !pipe.is_read())
+    }
+
+    /// Frees memory that an idle connection does not need.
+    pub(super) fn shrink(&mut self) {
+        self.streams.shrink();
+    }
+
+    pub(super) fn take_spare(&mut self) -> Option<Arc<Shared>> {
+        self.spare.take()
+    }
+
+    /// Processes the streams whose application has read, or has something to send.
+    pub(super) fn poll_ready_streams(&mut self, cx: &Context<'_>) {
+        let Some(ready) = &self.ready else { return };
+        for id in ready.take(cx) {
+            self.on_pipe_changed(id);
+        }
+    }
+
+    /// Counts bytes that the socket took.
+    pub(super) fn on_sent(&mut self, bytes: usize) {
+        self.progress.advance(bytes);
+    }
+
+    /// The number of bytes sent over the connection.
+    pub(super) fn total_sent(&self) -> u64 {
+        self.progress.sent
+    }
+}
+
+/// The stream dependency of a priority (RFC 7540 §6.3).
+fn dependency(priority: &[u8; 5]) -> u32 {
+    let [a, b, c, d, _] = *priority;
+    frame::number([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::net::writer::WriteHalf;
+
+    const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
+
+    fn connection() -> Connection {
+        let settings = Settings { head_timeout: Duration::MAX, ..Settings::default() };
+        let mut connection =
+            Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
+        let head = Head { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
+        assert!(connection.on_frame(head, &[]).is_ok());
+        connection.writer.out.clear();
+        connection
+    }
+
+    fn shared() -> Arc<Shared> {
+        let (_, stop) = tokio::sync::watch::channel(None);
+        Shared::new(crate::peer::Peer::default(), Arc::new(stop))
+    }
+
+    fn take(
+        connection: &mut Connection,
+        (kind, flags, stream): (u8, u8, u32),
+        payload: &[u8],
+    ) -> Result<Option<StreamRequest>, Code> {
+        connection.on_frame(Head { length: payload.len(), kind, flags, stream }, payload)
+    }
+
+    /// `:method: GET`, `:scheme: http`, `:path: /`, `:authority: a`
+    const GET: &[u8] = &[0x82, 0x86, 0x84, 1, 1, b'a'];
+    const POST: &[u8] = &[0x83, 0x86, 0x84, 1, 1, b'a'];
+
+    #[test]
+    fn settled_streams_leave_no_state() {
+        let mut connection = connection();
+        for id in (1..10_000).step_by(2) {
+            let request = take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
+            assert!(request.request.is_ok() && request.pipe.is_none());
+            connection.send_fields(id, false, |_, _| {}).unwrap();
+            connection.send(id, "ok".into(), true).unwrap();
+            connection.release(id, shared());
+            assert_eq!(connection.streams.len(), 0);
+            connection.on_sent(connection.writer.waiting());
+            connection.writer.out.clear();
+        }
+        assert!(connection.progress.unsent_ends.is_empty() && connection.resets.is_empty());
+    }
+
+    /// RFC 9113 §5.1.2: to the client, a stream whose end was not sent is still open.
+    #[test]
+    fn unsent_response_counts_as_open_stream() {
+        let mut connection = connection();
+        for id in (1..).step_by(2).take(128) {
+            assert!(take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
+            connection.send_fields(id, true, |_, _| {}).unwrap();
+            connection.release(id, shared());
+        }
+        assert!(take(&mut connection, (kind::HEADERS, 5, 257), GET).unwrap().is_none());
+        // The acknowledgement of the settings, and the first response.
+        connection.on_sent(9);
+        assert!(take(&mut connection, (kind::HEADERS, 5, 259), GET).unwrap().is_some());
+    }
+
+    #[test]
+    fn streams_reset_by_the_client_leave_no_state() {
+        let mut connection = connection();
+        for id in (1..2_000).step_by(2) {
+            assert!(take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
+            take(&mut connection, (kind::RST_STREAM, 0, id), &[0, 0, 0, 8]).unwrap();
+            connection.release(id, shared());
+        }
+        assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out.is_empty());
+    }
+
+    #[test]
+    fn unread_content_is_credited_to_the_connection() {
+        let mut connection = connection();
+        for id in (1..1_000).step_by(2) {
+            take(&mut connection, (kind::HEADERS, 4, id), POST)
+                .unwrap()
+                .unwrap()
+                .pipe
+                .unwrap()
+                .leave();
+            take(&mut connection, (kind::DATA, 1, id), &[0; 10_000]).unwrap();
+            connection.send_fields(id, true, |_, _| {}).unwrap();
+            connection.release(id, shared());
+            assert_eq!(connection.streams.len(), 0);
+            connection.on_sent(connection.writer.waiting());
+            connection.writer.out.clear();
+        }
+    }
+
+    /// END_STREAM without content is sent while other streams wait for the connection window.
+    #[test]
+    fn end_of_stream_needs_no_window() {
+        let mut connection = connection();
+        let wide = [0, 4, 0, 3, 13, 0x40];
+        take(&mut connection, (kind::SETTINGS, 0, 0), &wide).unwrap();
+        for id in [1, 3, 5] {
+            take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
+            connection.send_fields(id, false, |_, _| {}).unwrap();
+        }
+        for id in [1, 3] {
+            connection.send(id, vec![b'x'; 100_000].into(), true).unwrap();
+        }
+        let send_all = |connection: &mut Connection| {
+            while connection.can_send() {
+                connection.on_sent(connection.writer.waiting());
+                connection.writer.out.clear();
+                connection.pump();
+            }
+        };
+        send_all(&mut connection);
+        assert_eq!((connection.send.available(), connection.queue.len()), (0, 2));
+        connection.send(5, Default::default(), true).unwrap();
+        send_all(&mut connection);
+        assert!(!connection.streams.get(5).unwrap().state().is_sending());
+        assert_eq!(connection.queue.len(), 2);
+    }
+
+    /// Every frame is accepted or rejected, and the retained state stays bounded.
+    #[test]
+    fn random_frames_keep_state_bounded() {
+        let mut number = 1u64;
+        let mut next = move |most: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) % most
+        };
+        let (mut whole, mut broken) = (0, 0);
+        for _ in 0..3_000 {
+            let mut connection = connection();
+            // The next stream, and the streams with an open request body.
+            let (mut begun, mut open) = (1, Vec::new());
+            for _ in 0..100 {
+                let old = 1 + 2 * next(u64::from(begun / 2).max(1)) as u32;
+                let kind = if open.is_empty() { 2 } else { next(7) };
+                let ((mut kind, mut flags, mut stream), mut payload) = match kind {
+                    0 => {
+                        let place = next(open.len() as u64) as usize;
+                        let ends = next(2) as u8;
+                        let stream = if ends == 1 { open.remove(place) } else { open[place] };
+                        ((0, ends, stream), vec![b'x'; next(2_000) as usize])
+                    }
+                    1 => ((1, 5, begun), GET.to_vec()),
+                    2 => {
+                        open.push(begun);
+                        ((1, 4, begun), POST.to_vec())
+                    }
+                    3 => ((3, 0, old), vec![0, 0, 0, 8]),
+                    4 => ((4, 0, 0), vec![0, 4, 0, 0, next(256) as u8, 1]),
+                    5 => ((8, 0, 0), vec![0, 0, next(256) as u8, 1]),
+                    _ => ((8, 0, old), vec![0, 0, next(256) as u8, 1]),
+                };
+                match next(200) {
+                    0 => kind = next(11) as u8,
+                    1 => flags = next(64) as u8,
+                    2 => stream = next(100) as u32,
+                    3 => payload.truncate(next(4) as usize),
+                    4 => payload.extend((0..next(9)).map(|_| next(256) as u8).collect::<Vec<_>>()),
+                    _ => {}
+                }
+                match take(&mut connection, (kind, flags, stream), &payload) {
+                    Err(_) => {
+                        broken += 1;
+                        break;
+                    }
+                    Ok(None) => {}
+                    Ok(Some(request)) => {
+                        whole += 1;
+                        begun = request.stream + 2;
+                        let pipe = request.pipe;
+                        if next(4) > 0 {
+                            let _ = connection.send_fields(request.stream, false, |_, _| {});
+                            let body = vec![b'x'; next(100_000) as usize];
+                            let _ = connection.send(request.stream, body.into(), true);
+                            if let Some(pipe) = pipe {
+                                pipe.leave();
+                            }
+                            connection.release(request.stream, shared());
+                        }
+                    }
+                }
+                connection.pump();
+                if next(2) == 0 {
+                    connection.on_sent(connection.writer.waiting());
+                    connection.writer.out.clear();
+                }
+                assert!(connection.streams.len() <= 128);
+                assert!(connection.queue.len() <= 128 && connection.resets.len() <= 512);
+            }
+            connection.reset_all();
+        }
+        assert!(whole > 9_000 && broken > 1_000, "{whole} requests, {broken} connections broken");
+    }
+}

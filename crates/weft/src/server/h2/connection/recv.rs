@@ -1,0 +1,248 @@
+//! Received requests and their content.
+
+use crate::error::Error;
+use crate::proto::http2::flow::{RecvWindow, SendWindow};
+use crate::proto::http2::frame::{Code, Head, flag};
+use crate::proto::http2::hpack::Failure;
+use crate::server::h2::connection::{Connection, GoAway, StreamRequest, dependency};
+use crate::server::h2::pipe::{End, Pipe, Pushed};
+use crate::server::h2::request::{Asked, Fault};
+use crate::server::h2::streams::{By, Stream, StreamState};
+
+/// The number of CONTINUATION frames that a block of fields may have.
+const MAX_CONTINUATIONS: usize = 5;
+
+/// A block of fields in several frames.
+pub(super) struct HeaderBlock {
+    opening: BlockOpening,
+    bytes: Vec<u8>,
+    continuations: usize,
+}
+
+/// The HEADERS frame of a block.
+#[derive(Clone, Copy)]
+struct BlockOpening {
+    stream: u32,
+    ends: bool,
+    depends_on_itself: bool,
+}
+
+impl HeaderBlock {
+    pub(super) fn stream(&self) -> u32 {
+        self.opening.stream
+    }
+}
+
+/// The decision on a DATA frame.
+enum DataVerdict {
+    Accepted,
+    /// We have reset the stream, and the client sent the frame before it knew.
+    Late,
+    Failed(Code),
+}
+
+impl Connection {
+    /// RFC 9113 §6.1
+    pub(super) fn on_data(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+        let id = self.opened(head.stream)?;
+        let data = head.unpadded(payload).ok_or(Code::PROTOCOL_ERROR)?;
+        if !self.recv.receive(payload.len()) {
+            return Err(Code::FLOW_CONTROL_ERROR);
+        }
+        match self.check_data(id, head, data.len())? {
+            DataVerdict::Accepted => self.deliver(id, head, data),
+            DataVerdict::Late => {
+                self.credit_connection(payload.len());
+                Ok(())
+            }
+            DataVerdict::Failed(code) => {
+                self.credit_connection(payload.len());
+                self.fail_stream(id, code)
+            }
+        }
+    }
+
+    fn check_data(&mut self, id: u32, head: Head, length: usize) -> Result<DataVerdict, Code> {
+        let Some(stream) = self.streams.get_mut(id) else {
+            let is_late = self.resets.contains(id);
+            return Ok(match is_late {
+                true => DataVerdict::Late,
+                false => DataVerdict::Failed(Code::STREAM_CLOSED),
+            });
+        };
+        match stream.state() {
+            StreamState::Reset(By::Us) => return Ok(DataVerdict::Late),
+            StreamState::Reset(By::Client) => {
+                return Ok(DataVerdict::Failed(Code::STREAM_CLOSED));
+            }
+            state if !state.is_receiving() => return Err(Code::STREAM_CLOSED),
+            _ => {}
+        }
+        if !stream.recv.receive(head.length) {
+            return Ok(DataVerdict::Failed(Code::FLOW_CONTROL_ERROR));
+        }
+        Ok(match stream.receive_content(length, head.has(flag::END_STREAM)) {
+            true => DataVerdict::Accepted,
+            false => DataVerdict::Failed(Code::PROTOCOL_ERROR),
+        })
+    }
+
+    /// Hands data to its reader. Padding, and data that nobody will read, is credited at once.
+    fn deliver(&mut self, id: u32, head: Head, data: &[u8]) -> Result<(), Code> {
+        let ends = head.has(flag::END_STREAM);
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        let (mut processed, mut discarded) = (head.length, 0);
+        if let Some(pipe) = &stream.pipe {
+            processed -= data.len();
+            if !data.is_empty() || !ends {
+                match pipe.push(data) {
+                    Pushed::Kept => {}
+                    // The stream's own window stays closed, but other streams must not suffer.
+                    Pushed::Discarded => discarded = data.len(),
+                    Pushed::TooSmall => return Err(Code::ENHANCE_YOUR_CALM),
+                }
+            }
+        }
+        stream.recv.release(processed);
+        self.credit_connection(processed + discarded);
+        if ends {
+            self.on_end(id, End::Complete(None));
+        } else {
+            self.update_stream_window(id);
+        }
+        Ok(())
+    }
+
+    /// Processes END_STREAM.
+    fn on_end(&mut self, id: u32, end: End) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        stream.end_received(end);
+        self.settle(id);
+    }
+
+    /// RFC 9113 §6.2
+    pub(super) fn on_headers(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+    ) -> Result<Option<StreamRequest>, Code> {
+        if head.stream.is_multiple_of(2) {
+            return Err(Code::PROTOCOL_ERROR);
+        }
+        let mut block = head.unpadded(payload).ok_or(Code::PROTOCOL_ERROR)?;
+        let mut depends_on_itself = false;
+        if head.has(flag::PRIORITY) {
+            let (priority, rest) = block.split_first_chunk::<5>().ok_or(Code::FRAME_SIZE_ERROR)?;
+            depends_on_itself = dependency(priority) == head.stream;
+            block = rest;
+        }
+        let ends = head.has(flag::END_STREAM);
+        let opening = BlockOpening { stream: head.stream, ends, depends_on_itself };
+        if head.has(flag::END_HEADERS) {
+            return self.on_block(opening, block);
+        }
+        self.block = Some(HeaderBlock { opening, bytes: block.to_vec(), continuations: 0 });
+        Ok(None)
+    }
+
+    /// RFC 9113 §6.10
+    pub(super) fn on_continuation(
+        &mut self,
+        head: Head,
+        payload: &[u8],
+    ) -> Result<Option<StreamRequest>, Code> {
+        let Some(mut block) = self.block.take() else { return Err(Code::PROTOCOL_ERROR) };
+        block.continuations += 1;
+        block.bytes.extend_from_slice(payload);
+        if block.continuations > MAX_CONTINUATIONS {
+            return Err(Code::ENHANCE_YOUR_CALM);
+        }
+        if head.has(flag::END_HEADERS) {
+            return self.on_block(block.opening, &block.bytes);
+        }
+        self.block = Some(block);
+        Ok(None)
+    }
+
+    /// Processes a complete block of fields. It is decoded in any case, since later blocks may
+    /// refer to its fields (RFC 9113 §4.3).
+    fn on_block(
+        &mut self,
+        opening: BlockOpening,
+        block: &[u8],
+    ) -> Result<Option<StreamRequest>, Code> {
+        let BlockOpening { stream: id, ends, depends_on_itself } = opening;
+        let is_trailers = self.streams.contains(id);
+        self.fieldset.clear(is_trailers);
+        let Connection { fieldset, limits, decoder, .. } = self;
+        match decoder.decode(block, |field| fieldset.take(field, limits)) {
+            Ok(()) => {}
+            Err(Failure::Malformed) => return Err(Code::COMPRESSION_ERROR),
+            Err(Failure::Stopped) => return Err(Code::ENHANCE_YOUR_CALM),
+        }
+        if is_trailers {
+            return self.on_trailers(id, ends).map(|()| None);
+        }
+        if id <= self.last_stream {
+            let is_late = self.resets.contains(id);
+            return if is_late { Ok(None) } else { Err(Code::STREAM_CLOSED) };
+        }
+        if self.goaway == GoAway::Sent {
+            // RFC 9113 §6.8: the client knows that the request is not processed.
+            return Ok(None);
+        }
+        self.last_stream = id;
+        let is_full = || self.streams.len() + self.progress.unsent_ends.len() >= self.max_streams;
+        let request = match self.fieldset.request(ends) {
+            Err(Fault::Connection(code)) => return Err(code),
+            Err(Fault::Stream(code)) => return self.reject_stream(id, code).map(|()| None),
+            _ if depends_on_itself => {
+                return self.reject_stream(id, Code::PROTOCOL_ERROR).map(|()| None);
+            }
+            _ if is_full() => return self.refuse_stream(id).map(|()| None),
+            Err(Fault::Refused(error)) => Err(error),
+            Ok(request) => Ok(request),
+        };
+        Ok(Some(self.open_stream(id, request, ends)))
+    }
+
+    fn open_stream(&mut self, id: u32, request: Result<Asked, Error>, ends: bool) -> StreamRequest {
+        self.resets.on_accepted();
+        let (is_tunnel, content_length) = match &request {
+            // The bytes of a tunnel are no content.
+            Ok(request) => (request.is_tunnel, request.length.filter(|_| !request.is_tunnel)),
+            Err(_) => (false, None),
+        };
+        let pipe = (request.is_ok() && (!ends || is_tunnel)).then(|| {
+            let pipe = Pipe::new(id, self.ready.get_or_insert_default().clone());
+            if ends {
+                pipe.end(End::Complete(None));
+            }
+            pipe
+        });
+        let windows =
+            (SendWindow::new(self.initial_send_window), RecvWindow::new(self.initial_recv_window));
+        self.streams.push(Stream::new(id, ends, content_length, pipe.clone(), windows));
+        StreamRequest { stream: id, request, pipe }
+    }
+
+    /// Processes trailers, which end the request (RFC 9113 §8.1).
+    fn on_trailers(&mut self, id: u32, ends: bool) -> Result<(), Code> {
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        match stream.state() {
+            StreamState::Reset(By::Us) => return Ok(()),
+            state if !state.is_receiving() => return Err(Code::STREAM_CLOSED),
+            _ => {}
+        }
+        let is_complete = ends && stream.is_content_complete();
+        match self.fieldset.trailers() {
+            Err(Fault::Connection(code)) => Err(code),
+            Ok(trailers) if is_complete => {
+                let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+                self.on_end(id, End::Complete(trailers));
+                Ok(())
+            }
+            _ => self.fail_stream(id, Code::PROTOCOL_ERROR),
+        }
+    }
+}

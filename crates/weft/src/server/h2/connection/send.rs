@@ -1,0 +1,226 @@
+//! Framing of what streams send: they take turns, as the client's windows and the output buffer
+//! allow.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::error::{Error, Result};
+use crate::proto::http2::frame::{self, HEAD_BYTES, Head, MOST_PAYLOAD_BYTES, flag, kind};
+use crate::proto::http2::hpack::{Encoder, Keep};
+use crate::server::h2::connection::Connection;
+use crate::server::h2::streams::{Outbox, Stream};
+
+impl Connection {
+    /// Sends a head or trailers, whose fields `write` encodes.
+    pub(in crate::server::h2) fn send_fields(
+        &mut self,
+        id: u32,
+        ends: bool,
+        write: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+    ) -> Result<()> {
+        let stream = sendable(self.streams.get_mut(id))?;
+        if ends {
+            stream.end_sent();
+        }
+        let out = &mut self.writer.out;
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        self.encoder.begin(out);
+        write(&mut self.encoder, out);
+        frame_block(out, start, id, ends);
+        Ok(())
+    }
+
+    /// Sends content behind all content before, as soon as it is the stream's turn.
+    pub(in crate::server::h2) fn send(&mut self, id: u32, bytes: Bytes, ends: bool) -> Result<()> {
+        let Connection { streams, queue, writer, send, .. } = self;
+        let stream = sendable(streams.get_mut(id))?;
+        let fits = bytes.len() <= MOST_PAYLOAD_BYTES
+            && (bytes.is_empty()
+                || bytes.len() <= stream.window().available().min(send.available()))
+            && stream.outbox().is_empty();
+        if fits && queue.is_empty() && !writer.must_flush() {
+            write_data(&mut writer.out, stream, &bytes, ends);
+            send.consume(bytes.len());
+            return Ok(());
+        }
+        stream.set_outbox(Outbox { bytes, trailers: None, ends });
+        queue.push_ready(stream);
+        self.pump();
+        Ok(())
+    }
+
+    /// Sends trailers behind all content.
+    pub(in crate::server::h2) fn send_trailers(
+        &mut self,
+        id: u32,
+        trailers: HeaderMap,
+    ) -> Result<()> {
+        let stream = sendable(self.streams.get_mut(id))?;
+        stream.set_trailers(trailers);
+        self.queue.push_ready(stream);
+        self.pump();
+        Ok(())
+    }
+
+    /// Ready when all that was given to [`send`](Connection::send) is framed.
+    pub(in crate::server::h2) fn poll_sent(
+        &mut self,
+        id: u32,
+        cx: &Context<'_>,
+    ) -> Poll<Result<()>> {
+        let stream = match sendable(self.streams.get_mut(id)) {
+            Ok(stream) => stream,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if stream.outbox().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        stream.wait(cx);
+        Poll::Pending
+    }
+
+    /// Ready when the stream was reset, or the connection is over.
+    pub(in crate::server::h2) fn poll_reset(&mut self, id: u32, cx: &Context<'_>) -> Poll<Error> {
+        match sendable(self.streams.get_mut(id)) {
+            Ok(stream) => {
+                stream.wait(cx);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(error),
+        }
+    }
+
+    /// The number of content bytes of a stream that were framed.
+    pub(in crate::server::h2) fn content_sent(&self, id: u32) -> u64 {
+        self.streams.get(id).map_or(0, Stream::content_sent)
+    }
+
+    /// Whether a stream waits only for its turn, for the socket, whose deadline is the
+    /// connection's, or for connection credit that other streams have used since `sent` bytes
+    /// were sent.
+    pub(in crate::server::h2) fn is_behind_others(&self, id: u32, sent: u64) -> bool {
+        let may_send = self.send.is_open() || self.progress.sent > sent;
+        may_send && self.streams.get(id).is_some_and(|stream| stream.window().is_open())
+    }
+
+    /// Whether a stream could send now. An end without content needs no window.
+    pub(in crate::server::h2) fn can_send(&self) -> bool {
+        let needs_no_window =
+            |id| self.streams.get(id).is_some_and(|stream| stream.outbox().bytes.is_empty());
+        !self.queue.is_empty() && (self.send.is_open() || self.queue.iter().any(needs_no_window))
+    }
+
+    /// Lets streams take turns until the output buffer is full. Returns whether an exchange was
+    /// woken because all of its content is framed.
+    pub(in crate::server::h2) fn pump(&mut self) -> bool {
+        let mut has_woken = false;
+        // Streams that wait for connection credit keep no other stream from its turn.
+        let mut turns = self.queue.len();
+        while turns > 0
+            && !self.writer.must_flush()
+            && let Some(stream) = self.queue.pop(&mut self.streams)
+        {
+            turns -= 1;
+            let is_empty = stream.outbox().bytes.is_empty();
+            let window = stream.window().available();
+            let room = window.min(self.send.available()).min(MOST_PAYLOAD_BYTES);
+            if !is_empty && room == 0 {
+                // With a closed window of its own it is queued again by a WINDOW_UPDATE.
+                if window > 0 {
+                    self.queue.push(stream);
+                }
+                continue;
+            }
+            let piece = stream.take_piece(room);
+            let is_last = stream.outbox().bytes.is_empty();
+            let ends = is_last && stream.outbox().ends;
+            if !piece.is_empty() || ends {
+                self.send.consume(piece.len());
+                write_data(&mut self.writer.out, stream, &piece, ends);
+            }
+            if !is_last {
+                self.queue.push_ready(stream);
+                turns += 1;
+            } else {
+                let id = stream.id;
+                has_woken |= self.on_content_framed(id);
+            }
+        }
+        has_woken
+    }
+
+    /// Processes a stream whose content is framed: trailers may follow. Returns whether its
+    /// exchange was woken.
+    fn on_content_framed(&mut self, id: u32) -> bool {
+        let Some(stream) = self.streams.get_mut(id) else { return false };
+        let trailers = stream.take_trailers();
+        let has_woken = stream.wake();
+        if let Some(trailers) = trailers {
+            // It cannot fail: the stream was just found.
+            let _ = self.send_fields(id, true, |encoder, out| {
+                for (name, value) in &*trailers {
+                    let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
+                    encoder.field(out, field, Keep::Again);
+                }
+            });
+        }
+        self.fetch_tunnel(id);
+        self.settle(id);
+        has_woken
+    }
+
+    /// Takes the bytes that the handler of a tunnel has written.
+    pub(super) fn fetch_tunnel(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if !stream.is_tunnel() || !stream.state().is_sending() || !stream.outbox().is_empty() {
+            return;
+        }
+        let Some(pipe) = &stream.pipe else { return };
+        let (bytes, ends) = pipe.take_outgoing();
+        stream.set_outbox(Outbox { bytes, trailers: None, ends });
+        self.queue.push_ready(stream);
+    }
+
+    /// Gives both directions of a stream to the handler of an upgrade.
+    pub(in crate::server::h2) fn make_tunnel(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.make_tunnel();
+        }
+    }
+}
+
+/// The stream, unless it is over or was reset.
+fn sendable(stream: Option<&mut Stream>) -> Result<&mut Stream> {
+    stream.filter(|stream| !stream.is_reset()).ok_or_else(Error::disconnected)
+}
+
+fn write_data(out: &mut Vec<u8>, stream: &mut Stream, bytes: &[u8], ends: bool) {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    frame::write(out, kind::DATA, flags, stream.id, bytes);
+    stream.content_framed(bytes.len(), ends);
+}
+
+/// Frames a block that was written behind room for a frame head.
+fn frame_block(out: &mut Vec<u8>, start: usize, stream: u32, ends: bool) {
+    let ends = if ends { flag::END_STREAM } else { 0 };
+    let length = out.len() - start - HEAD_BYTES;
+    if length <= MOST_PAYLOAD_BYTES {
+        let head = Head { length, kind: kind::HEADERS, flags: ends | flag::END_HEADERS, stream };
+        out[start..start + HEAD_BYTES].copy_from_slice(&head.bytes());
+        return;
+    }
+    let block = out.split_off(start + HEAD_BYTES);
+    out.truncate(start);
+    let mut pieces = block.chunks(MOST_PAYLOAD_BYTES).peekable();
+    let (mut kind, mut flags) = (kind::HEADERS, ends);
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            flags |= flag::END_HEADERS;
+        }
+        frame::write(out, kind, flags, stream, piece);
+        (kind, flags) = (kind::CONTINUATION, 0);
+    }
+}

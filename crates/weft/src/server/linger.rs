@@ -1,0 +1,39 @@
+//! The lingering close (RFC 9112 §9.6): the sending direction ends first, and input is discarded
+//! until the peer closes too. A reset would destroy what the peer has not read yet.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use crate::clock::deadline::Deadline;
+use crate::net::buffers::INPUT_BYTES;
+use crate::net::conn::Reader;
+use crate::net::writer::Writer;
+
+/// The number of reads after which other tasks get their turn.
+const BUDGET: usize = 64;
+
+/// Ends the sending direction before `deadline`; `false` if that fails.
+pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool {
+    poll_fn(|cx| match writer.poll_shutdown(cx) {
+        Poll::Ready(shut_down) => Poll::Ready(shut_down.is_ok()),
+        Poll::Pending => deadline.poll_over(cx).map(|()| false),
+    })
+    .await
+}
+
+/// Reads and discards input until the peer closes, or `deadline` is over.
+pub(super) async fn discard(reader: &mut Reader, deadline: &Deadline) {
+    poll_fn(|cx| {
+        for _ in 0..BUDGET {
+            reader.buffer.clear();
+            match reader.poll_fill(cx, INPUT_BYTES) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return deadline.poll_over(cx),
+            }
+        }
+        cx.waker().wake_by_ref();
+        deadline.poll_over(cx)
+    })
+    .await;
+}
