@@ -1,4 +1,4 @@
-//! A worker's pool of buffers and desks: a connection has them only while it is busy.
+//! A worker's pool of buffers. A connection holds buffers only while it is busy.
 
 use std::cell::RefCell;
 
@@ -7,37 +7,37 @@ use bytes::BytesMut;
 use crate::h1::parse;
 use crate::request::Head;
 
-/// The room for one read of a head. Most requests with their cookies fit.
+/// Capacity for one read of a request head. Most requests with cookies fit.
 pub(crate) const INPUT_BYTES: usize = 8 << 10;
 
-/// An output buffer that grew beyond this is not kept.
-const MAX_KEPT_OUTPUT_BYTES: usize = 64 << 10;
+/// Largest capacity of a pooled output buffer; larger ones are freed.
+const MAX_POOLED_OUTPUT_BYTES: usize = 64 << 10;
 
-/// How many idle buffers of each kind are kept; a burst's surplus is freed.
-const MAX_KEPT: usize = 128;
+/// Maximum number of pooled buffers of each kind; the surplus after a burst is freed.
+const MAX_POOLED: usize = 128;
 
 pub(crate) struct Buffers {
-    /// What is received is here until it is known how much it is.
+    /// Receive buffer shared by all connections; received bytes are copied from here to a buffer of
+    /// the right size.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
-    #[expect(clippy::vec_box, reason = "to take one is to move a pointer")]
-    desks: RefCell<Vec<Box<Desk>>>,
+    #[expect(clippy::vec_box, reason = "taking one moves a pointer only")]
+    head_buffers: RefCell<Vec<Box<Desk>>>,
 }
 
-/// Where the heads of a connection's requests are read and kept, one after the other. Large,
-/// and the same memory for many requests.
+/// Storage for the request heads of a connection, reused for one request after the other. It is
+/// large, and the same memory serves many requests.
 #[derive(Default)]
 pub(crate) struct Desk {
-    /// The head that is being read.
+    /// Head that is being parsed.
     pub(crate) parsed: parse::Head,
-    /// The current request's, or the last one's, unless an application keeps it.
+    /// Head of the current or previous request, unless the application keeps it.
     pub(crate) head: Head,
 }
 
 impl Desk {
-    /// Lets go of the current request, whose text would keep an input buffer from being used
-    /// again.
+    /// Releases the text of the current request, which would prevent the reuse of an input buffer.
     pub(crate) fn clear(&mut self) {
         if !self.head.forget() {
             self.head = Head::default();
@@ -48,8 +48,8 @@ impl Desk {
 impl Default for Buffers {
     fn default() -> Buffers {
         let scratch = RefCell::new(vec![0; INPUT_BYTES].into());
-        let (input, output, desks) = Default::default();
-        Buffers { scratch, input, output, desks }
+        let (input, output, head_buffers) = Default::default();
+        Buffers { scratch, input, output, head_buffers }
     }
 }
 
@@ -58,13 +58,13 @@ impl Buffers {
         self.input.borrow_mut().pop().unwrap_or_else(|| BytesMut::with_capacity(INPUT_BYTES))
     }
 
-    /// Keeps an empty buffer, unless somebody still holds a slice of it.
+    /// Returns an empty buffer to the pool, unless a slice of it is still in use.
     pub(crate) fn give_input(&self, mut buffer: BytesMut) {
         debug_assert!(buffer.is_empty());
-        let mut kept = self.input.borrow_mut();
-        let usual = buffer.capacity() <= 2 * INPUT_BYTES;
-        if kept.len() < MAX_KEPT && usual && buffer.try_reclaim(INPUT_BYTES) {
-            kept.push(buffer);
+        let mut pool = self.input.borrow_mut();
+        let is_small = buffer.capacity() <= 2 * INPUT_BYTES;
+        if pool.len() < MAX_POOLED && is_small && buffer.try_reclaim(INPUT_BYTES) {
+            pool.push(buffer);
         }
     }
 
@@ -74,21 +74,21 @@ impl Buffers {
 
     pub(crate) fn give_output(&self, buffer: Vec<u8>) {
         debug_assert!(buffer.is_empty());
-        let mut kept = self.output.borrow_mut();
-        if kept.len() < MAX_KEPT && buffer.capacity() <= MAX_KEPT_OUTPUT_BYTES {
-            kept.push(buffer);
+        let mut pool = self.output.borrow_mut();
+        if pool.len() < MAX_POOLED && buffer.capacity() <= MAX_POOLED_OUTPUT_BYTES {
+            pool.push(buffer);
         }
     }
 
     pub(crate) fn take_desk(&self) -> Box<Desk> {
-        self.desks.borrow_mut().pop().unwrap_or_default()
+        self.head_buffers.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a desk that was cleared.
-    pub(crate) fn give_desk(&self, desk: Box<Desk>) {
-        let mut kept = self.desks.borrow_mut();
-        if kept.len() < MAX_KEPT {
-            kept.push(desk);
+    /// Returns cleared head buffers to the pool.
+    pub(crate) fn give_desk(&self, buffers: Box<Desk>) {
+        let mut pool = self.head_buffers.borrow_mut();
+        if pool.len() < MAX_POOLED {
+            pool.push(buffers);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The frames of HTTP/2 (RFC 9113 §4 and §6): bytes → head, and what is sent → bytes. Pure.
+//! HTTP/2 frames (RFC 9113 §4 and §6): parsing of frame headers, serialization of frames. Pure.
 
-/// The head of a frame: length, type, flags, stream (§4.1).
+/// Length of a frame header: length, type, flags, stream identifier (§4.1).
 pub(super) const HEAD_BYTES: usize = 9;
 
-/// The largest payload that every side takes without having said so (§4.2). Nothing larger is
-/// taken here, or sent.
+/// The initial SETTINGS_MAX_FRAME_SIZE, which every endpoint must accept (§4.2). Larger frames are
+/// neither accepted nor sent.
 pub(super) const MOST_PAYLOAD_BYTES: usize = 16_384;
 
-/// What each client begins with (§3.4).
+/// The client connection preface (§3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The largest window (§6.9.1).
+/// Largest flow-control window (§6.9.1).
 pub(super) const MOST_WINDOW: i64 = (1 << 31) - 1;
 
-/// The window that each stream and the connection begin with (§6.9.2).
+/// Initial flow-control window of each stream and of the connection (§6.9.2).
 pub(super) const FIRST_WINDOW: i64 = 65_535;
 
-/// The types of frames (§6).
+/// Frame types (§6).
 pub(super) mod kind {
     pub(crate) const DATA: u8 = 0;
     pub(crate) const HEADERS: u8 = 1;
@@ -30,7 +30,7 @@ pub(super) mod kind {
     pub(crate) const CONTINUATION: u8 = 9;
 }
 
-/// Their flags.
+/// Frame flags (§6).
 pub(super) mod flag {
     pub(crate) const ACK: u8 = 1;
     pub(crate) const END_STREAM: u8 = 1;
@@ -39,7 +39,7 @@ pub(super) mod flag {
     pub(crate) const PRIORITY: u8 = 32;
 }
 
-/// The parameters of SETTINGS (§6.5.2, RFC 8441 §3).
+/// Identifiers of SETTINGS parameters (§6.5.2, RFC 8441 §3).
 pub(super) mod setting {
     pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
     pub(crate) const ENABLE_PUSH: u16 = 2;
@@ -50,7 +50,7 @@ pub(super) mod setting {
     pub(crate) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Why a stream or a connection ends (§7).
+/// Error codes of RST_STREAM and GOAWAY (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(pub(super) u32);
 
@@ -67,7 +67,7 @@ impl Code {
     pub(super) const ENHANCE_YOUR_CALM: Code = Code(11);
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) length: usize,
@@ -83,7 +83,7 @@ impl Head {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
             kind,
             flags,
-            // The first bit is reserved and not looked at.
+            // The first bit is reserved and must be ignored.
             stream: u32::from_be_bytes([s & 0x7f, t, u, v]),
         }
     }
@@ -98,7 +98,8 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The payload without its padding (§6.1); `None` if there is more of that than payload.
+    /// Returns the payload without its padding (§6.1), or `None` if the padding exceeds the
+    /// payload.
     pub(super) fn unpadded(self, payload: &[u8]) -> Option<&[u8]> {
         if !self.has(flag::PADDED) {
             return Some(payload);
@@ -108,7 +109,7 @@ impl Head {
     }
 }
 
-/// A number of four bytes without its reserved first bit: a stream, or a window's increment.
+/// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
 pub(super) fn number(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_there_and_back() {
+    fn frame_headers_round_trip() {
         for (bytes, length, kind, flags, stream) in [
             ([0; 9], 0, 0, 0, 0),
             ([0, 0x40, 1, 1, 5, 0, 0, 0, 3], 16_385, 1, 5, 3),
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn padding() {
+    fn removes_padding_and_rejects_excess() {
         for (flags, payload, expected) in [
             (0, &b"\x02ab"[..], Some(&b"\x02ab"[..])),
             (flag::PADDED, b"\x02abcd", Some(b"ab")),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent() {
+    fn serializes_control_frames() {
         let mut out = Vec::new();
         settings(&mut out, &[(setting::MAX_FRAME_SIZE, 0x4000)]);
         reset(&mut out, 5, Code::CANCEL);

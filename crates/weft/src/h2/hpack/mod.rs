@@ -1,4 +1,4 @@
-//! Compression of fields (RFC 7541). Pure.
+//! HPACK field compression (RFC 7541). Pure.
 
 mod decode;
 mod encode;
@@ -11,6 +11,6 @@ pub(super) use self::decode::{Decoder, Failure, Field};
 pub(super) use self::encode::{Encoder, Keep};
 pub(super) use self::meaning::Name;
 
-/// A block that means nothing.
+/// The error of a block that is not valid HPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
