@@ -1,4 +1,5 @@
-//! One request before all others: a peer that answers wrongly is reported, not measured.
+//! Check of a peer's response before the measurement: a peer with a wrong response is reported, not
+//! measured.
 
 use std::fs;
 use std::process::Command;
@@ -6,22 +7,22 @@ use std::process::Command;
 use crate::Result;
 use crate::server::Server;
 use crate::site::Site;
-use crate::workload::{Ask, Scheme};
+use crate::workload::{RequestSpec, Scheme};
 
-/// The names of the fields of a right answer.
-pub fn check(server: &Server, ask: &Ask, site: &Site) -> Result<Vec<String>> {
+/// Sends one request and compares the body with the file. Returns the names of the header fields.
+pub fn check(server: &Server, request: &RequestSpec, site: &Site) -> Result<Vec<String>> {
     let (head, body) = (site.run.join("answer-head"), site.run.join("answer-body"));
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--show-error", "--insecure", "--max-time", "10"]);
-    curl.arg(if ask.scheme == Scheme::H2c { "--http2-prior-knowledge" } else { "--http1.1" });
-    let is_compressed = ask.fields == [("Accept-Encoding", "gzip")];
+    curl.arg(if request.scheme == Scheme::H2c { "--http2-prior-knowledge" } else { "--http1.1" });
+    let is_compressed = request.fields == [("Accept-Encoding", "gzip")];
     if is_compressed {
         curl.arg("--compressed");
     }
-    for (name, value) in ask.fields {
+    for (name, value) in request.fields {
         curl.args(["-H", &format!("{name}: {value}")]);
     }
-    let url = ask.url(&ask.port(server).to_string());
+    let url = request.url(&request.port(server).to_string());
     let output = curl.arg("-D").arg(&head).arg("-o").arg(&body).arg(url).output();
     let output = output.map_err(|error| format!("curl: {error}"))?;
     if !output.status.success() {
@@ -31,26 +32,26 @@ pub fn check(server: &Server, ask: &Ask, site: &Site) -> Result<Vec<String>> {
     let (head, body) =
         head.and_then(|head| Ok((head, body?))).map_err(|error| error.to_string())?;
     let fields = fields(&head)?;
-    let expected = site.expected(ask.path)?;
+    let expected = site.expected(request.path)?;
     if body != expected {
         return Err(format!(
-            "it answers with {} bytes, not the {} of the file",
+            "the response has {} bytes instead of the {} of the file",
             body.len(),
             expected.len()
         ));
     }
     if is_compressed && !fields.iter().any(|name| name == "content-encoding") {
-        return Err("it does not compress".into());
+        return Err("the response is not compressed".into());
     }
     Ok(fields)
 }
 
-/// The names in a head with status 200.
+/// Returns the lowercase field names of a head with status 200.
 fn fields(head: &str) -> Result<Vec<String>> {
     let mut lines = head.lines();
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
-        return Err(format!("it answers {status:?}"));
+        return Err(format!("unexpected status line {status:?}"));
     }
     let names = lines.filter_map(|line| Some(line.split_once(':')?.0.to_ascii_lowercase()));
     Ok(names.collect())
@@ -61,7 +62,7 @@ mod tests {
     use super::fields;
 
     #[test]
-    fn heads() {
+    fn returns_field_names_of_successful_response_only() {
         let names = fields("HTTP/1.1 200 OK\r\nDate: now: then\r\nX-A: b\r\n\r\n").unwrap();
         assert_eq!(names, ["date", "x-a"]);
         assert!(fields("HTTP/1.1 404 Not Found\r\n\r\n").is_err());

@@ -8,23 +8,23 @@ use crate::workload::{self, Workload};
 use crate::{Result, experiments, peer};
 
 pub const HELP: &str = "\
-Measures Weft beside other servers and writes a report.
+Compares Weft with other servers and writes a report.
 
 usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
 
-  --quick              rounds of one second, three of each
-  --rounds N           how often each server is measured (5)
-  --seconds N          how long each time (3)
-  --experiments        the experiments of docs/experiments.md, in place of the comparison
-  --only NAME,...      these workloads or experiments alone; --list names them
-  --peers NAME,...     these servers alone, and Weft
-  --server-cpus N,...  where the servers run (the first half of the CPUs)
-  --load-cpus N,...    where the load comes from (all others)
-  --out DIR            where the report is written (bench/report; with --experiments its folder
-                       experiments, with --only its folder some)
-  --install            install what is missing, with apt-get
-  --list               name the workloads
-  --help               this text
+  --quick              three rounds of one second
+  --rounds N           number of rounds; each measures every server once (5)
+  --seconds N          duration of a measurement (3)
+  --experiments        measure the experiments of docs/experiments.md instead of the comparison
+  --only NAME,...      measure only these workloads or experiments; see --list
+  --peers NAME,...     measure only these servers, and Weft
+  --server-cpus N,...  CPUs of the servers (default: the first half)
+  --load-cpus N,...    CPUs of the load generators (default: all others)
+  --out DIR            output folder (bench/report; with --experiments bench/report/experiments,
+                       with --only bench/report/some)
+  --install            install missing packages with apt-get
+  --list               list the workloads and experiments
+  --help               print this help
 ";
 
 pub struct Options {
@@ -34,11 +34,11 @@ pub struct Options {
     pub server_cpus: Vec<usize>,
     pub load_cpus: Vec<usize>,
     pub out: PathBuf,
-    /// What is to be measured.
+    /// The workloads to measure.
     pub workloads: Vec<&'static Workload>,
     pub install: bool,
     pub list: bool,
-    /// As it was given, for the report, but for the folder, which is nobody's business.
+    /// The command line for the report, without the output folder, which may be private.
     pub command: String,
 }
 
@@ -54,7 +54,7 @@ fn from(words: Vec<String>) -> std::result::Result<Options, lexopt::Error> {
         server_cpus: Vec::new(),
         load_cpus: Vec::new(),
         out: PathBuf::new(),
-        workloads: workload::usual().collect(),
+        workloads: workload::comparison().collect(),
         install: false,
         list: false,
         command: command(words.iter().cloned()),
@@ -95,9 +95,9 @@ fn parse(
             }
             Long("peers") => {
                 options.peers = list(&arguments.value()?.string()?);
-                let is_known = |name: &&String| peer::all().any(|peer| peer.name == **name);
-                if let Some(name) = options.peers.iter().find(|name| !is_known(name)) {
-                    return Err(format!("there is no server {name:?}").into());
+                let exists = |name: &&String| peer::all().any(|peer| peer.name == **name);
+                if let Some(name) = options.peers.iter().find(|name| !exists(name)) {
+                    return Err(format!("unknown server {name:?}").into());
                 }
             }
             Long("server-cpus") => options.server_cpus = cpus(arguments.value()?)?,
@@ -119,7 +119,7 @@ fn parse(
 fn named(text: &str) -> std::result::Result<Vec<&'static Workload>, lexopt::Error> {
     let named = |name: String| {
         let found = workload::all().find(|workload| workload.name == name);
-        found.ok_or_else(|| format!("there is no workload {name:?}; --list names them").into())
+        found.ok_or_else(|| format!("unknown workload {name:?} (--list prints all names)").into())
     };
     list(text).into_iter().map(named).collect()
 }
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_and_where_it_goes() {
+    fn options_select_workloads_and_output_folder() {
         let names = |options: &Options| {
             options.workloads.iter().map(|workload| workload.name).collect::<Vec<_>>()
         };
-        let usual = read(&[]).unwrap();
-        assert!(usual.out.ends_with("report") && names(&usual).contains(&"memory"));
+        let default = read(&[]).unwrap();
+        assert!(default.out.ends_with("report") && names(&default).contains(&"memory"));
         let quick = read(&["--quick", "--experiments", "--out", "/elsewhere"]).unwrap();
         assert_eq!(
             (quick.rounds, quick.seconds, quick.command.as_str()),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_has() {
+    fn rejects_unknown_names_and_invalid_numbers() {
         for words in
             [["--only", "fiel"], ["--peers", "ngnix"], ["--server-cpus", "a"], ["--rounds", "x"]]
         {

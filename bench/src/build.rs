@@ -1,4 +1,4 @@
-//! The peers that have to be built, and the packages that are missing.
+//! Building the peers, and checking for missing packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::args::Options;
-use crate::machine::said;
+use crate::machine::first_output_line;
 use crate::peer::{self, Origin, Peer};
 
-/// What is there to be measured.
+/// The programs available for the measurement.
 pub struct Programs {
-    /// Where the programs of this workspace are.
+    /// The folder with the programs of this workspace.
     pub bin: PathBuf,
     pub weft: PathBuf,
-    /// Those that can be started, with their versions.
+    /// The available peers, with their versions.
     pub versions: BTreeMap<&'static str, String>,
-    /// Those that cannot, and why.
+    /// The unavailable peers, with the reasons.
     pub missing: Vec<(&'static str, String)>,
 }
 
@@ -37,7 +37,7 @@ const PACKAGES: &[&str] = &[
     "libghc-wai-dev",
 ];
 
-/// The tools without which nothing works, and their packages.
+/// The required tools and their packages.
 const TOOLS: &[(&str, &str)] = &[
     ("wrk", "wrk"),
     ("h2load", "nghttp2-client"),
@@ -51,7 +51,7 @@ impl Programs {
         self.versions.contains_key(name)
     }
 
-    /// A configuration file, not yet filled in.
+    /// Reads the template of a configuration file.
     pub fn config(&self, name: &str) -> Result<String> {
         let path = bench().join("configs").join(name);
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
@@ -66,62 +66,65 @@ pub fn install() -> Result<()> {
 
 pub fn peers(options: &Options) -> Result<Programs> {
     for (tool, package) in TOOLS {
-        if !is_there(tool) {
+        if !is_installed(tool) {
             return Err(format!(
-                "{tool} is missing: apt-get install {package}, or --install for all"
+                "{tool} is not installed: run apt-get install {package}, or use --install for all tools"
             ));
         }
     }
-    let takes_part = |peer: &&Peer| {
+    let is_used = |peer: &&Peer| {
         let mut workloads = options.workloads.iter();
         peer.name == peer::UPSTREAM || workloads.any(|workload| workload.peers.contains(&peer.name))
     };
-    let wanted = |peer: &&Peer| {
+    let is_selected = |peer: &&Peer| {
         options.peers.is_empty()
             || peer.name.contains("weft")
             || peer.name == peer::UPSTREAM
             || options.peers.iter().any(|name| name == peer.name)
     };
-    let wanted: Vec<&Peer> = peer::all().filter(takes_part).filter(wanted).collect();
+    let peers: Vec<&Peer> = peer::all().filter(is_used).filter(is_selected).collect();
     let bin = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
-    let bin = bin.ok_or("where is this program?")?;
+    let bin = bin.ok_or("cannot determine the path of this program")?;
     let weft = target()?.join("release/weft");
     let lock = fs::read_to_string(bench().join("Cargo.lock")).unwrap_or_default();
     let mut programs = Programs { bin, weft, versions: BTreeMap::new(), missing: Vec::new() };
-    for peer in wanted {
+    for peer in peers {
         match prepare(peer, &programs.bin, &lock) {
             Ok(version) => drop(programs.versions.insert(peer.name, version)),
             Err(error) => programs.missing.push((peer.name, error)),
         }
     }
-    programs.missing.iter().for_each(|(name, why)| eprintln!("{name} is not measured: {why}"));
+    programs
+        .missing
+        .iter()
+        .for_each(|(name, reason)| eprintln!("{name} is not measured: {reason}"));
     Ok(programs)
 }
 
-/// Builds a peer or looks for it; its version.
+/// Builds a peer or finds its program. Returns its version.
 fn prepare(peer: &Peer, bin: &Path, lock: &str) -> Result<String> {
     match peer.origin {
         Origin::Weft => {
             run(cargo(&bench().join("..")).args(["--package", "weft-server"]))?;
             Ok(commit())
         }
-        Origin::Crate(package, about) => {
-            // Where this program is, they belong too.
-            let target = bin.parent().ok_or("this program is in no folder of cargo's")?;
+        Origin::Crate(package, subject) => {
+            // The peers are built into the target folder of this program.
+            let target = bin.parent().ok_or("this program is not in a target folder of cargo")?;
             let mut cargo = cargo(&bench());
             run(cargo.args(["--package", package, "--target-dir"]).arg(target))?;
-            Ok(match about {
+            Ok(match subject {
                 "weft-http" => commit(),
-                about => format!("{about} {}", locked(lock, about).unwrap_or("?")),
+                subject => format!("{subject} {}", locked(lock, subject).unwrap_or("?")),
             })
         }
-        Origin::Debian(package, program, version) => said(program, &[version])
-            .ok_or(format!("{program} is missing: apt-get install {package}")),
+        Origin::Debian(package, program, version) => first_output_line(program, &[version])
+            .ok_or(format!("{program} is not installed: run apt-get install {package}")),
         Origin::Haskell => build_warp(bin),
     }
 }
 
-/// Where cargo puts what it builds of Weft itself.
+/// Returns the target folder of Weft's own workspace.
 fn target() -> Result<PathBuf> {
     let mut metadata = Command::new("cargo");
     metadata
@@ -129,22 +132,24 @@ fn target() -> Result<PathBuf> {
         .current_dir(bench().join(".."));
     let output = metadata.output().map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let (_, behind) =
-        text.split_once("\"target_directory\":\"").ok_or("cargo metadata names no folder")?;
-    let (folder, _) = behind.split_once('"').ok_or("cargo metadata names no folder")?;
+    let (_, rest) = text
+        .split_once("\"target_directory\":\"")
+        .ok_or("no target_directory in the output of cargo metadata")?;
+    let (folder, _) =
+        rest.split_once('"').ok_or("no target_directory in the output of cargo metadata")?;
     Ok(folder.into())
 }
 
 fn build_warp(bin: &Path) -> Result<String> {
-    let version = said("ghc", &["--numeric-version"]);
-    let version =
-        version.ok_or("ghc is missing: apt-get install ghc libghc-warp-dev libghc-wai-dev")?;
+    let version = first_output_line("ghc", &["--numeric-version"]);
+    let version = version
+        .ok_or("ghc is not installed: run apt-get install ghc libghc-warp-dev libghc-wai-dev")?;
     let objects = bin.join("warp-objects");
     let mut ghc = Command::new("ghc");
     ghc.args(["-v0", "-O2", "-threaded", "-rtsopts", "-outputdir"]).arg(objects);
     run(ghc.arg("-o").arg(bin.join("warp")).arg(bench().join("peers/warp/Main.hs")))?;
-    let warp =
-        said("ghc-pkg", &["field", "warp", "version", "--simple-output"]).unwrap_or_default();
+    let warp = first_output_line("ghc-pkg", &["field", "warp", "version", "--simple-output"])
+        .unwrap_or_default();
     Ok(format!("warp {warp}, GHC {version}"))
 }
 
@@ -163,21 +168,21 @@ fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-fn is_there(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn commit() -> String {
     let root = bench().join("..").display().to_string();
-    let hash = said("git", &["-C", &root, "describe", "--always", "--dirty"]);
+    let hash = first_output_line("git", &["-C", &root, "describe", "--always", "--dirty"]);
     format!("commit {}", hash.as_deref().unwrap_or("unknown"))
 }
 
-/// The version of a package in a lock file.
+/// Returns the version of a package in a lock file.
 fn locked<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
-    let (_, behind) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
-    behind.split('"').next()
+    let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    rest.split('"').next()
 }
 
 fn bench() -> PathBuf {
@@ -189,7 +194,7 @@ mod tests {
     use super::locked;
 
     #[test]
-    fn versions_in_a_lock_file() {
+    fn finds_version_in_lock_file() {
         let lock =
             "name = \"tokio-util\"\nversion = \"0.7.1\"\n\nname = \"tokio\"\nversion = \"1.2.3\"\n";
         assert_eq!(locked(lock, "tokio"), Some("1.2.3"));

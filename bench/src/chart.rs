@@ -1,5 +1,5 @@
-//! Charts in SVG: one for each workload, with a panel for each metric that it has. Colours follow
-//! the reader's scheme, and nothing is loaded from elsewhere.
+//! SVG charts: one per workload, with a panel per metric. Colors follow the reader's color scheme,
+//! and no external resources are loaded.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -35,10 +35,10 @@ const PANELS: &[(&str, Metric)] = &[
     ("system calls per request", CALLS),
 ];
 
-/// A bar: median, lowest and highest.
+/// A bar: the median of all rounds, the lowest and the highest.
 struct Bar {
     name: String,
-    is_ours: bool,
+    is_weft: bool,
     median: f64,
     low: f64,
     high: f64,
@@ -53,7 +53,7 @@ pub fn write(folder: &Path, tables: &[Table]) -> Result<()> {
     Ok(())
 }
 
-/// The name of a table's chart.
+/// Returns the file name of a table's chart.
 pub fn name(table: &Table) -> String {
     format!("{}.svg", table.workload.name)
 }
@@ -76,7 +76,8 @@ fn chart(table: &Table) -> String {
     );
     for (number, (title, bars)) in panels.iter().enumerate() {
         let (x, y) = (number % 2 * WIDTH, number / 2 * height);
-        writeln!(svg, "<g transform=\"translate({x} {y})\">").expect("a string grows");
+        writeln!(svg, "<g transform=\"translate({x} {y})\">")
+            .expect("writing to a string cannot fail");
         panel(&mut svg, title, bars);
         svg.push_str("</g>\n");
     }
@@ -90,22 +91,22 @@ fn bars(table: &Table, metric: Metric) -> Vec<Bar> {
         let (low, high) = values
             .fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
         let median = median_of(&row.rounds, metric)?;
-        Some(Bar { name: row.title(), is_ours: row.peer.contains("weft"), median, low, high })
+        Some(Bar { name: row.title(), is_weft: row.peer.contains("weft"), median, low, high })
     };
     table.rows.iter().filter_map(bar).collect()
 }
 
-/// Bars from zero; a thin line from the lowest to the highest round.
+/// Draws bars that start at zero, with a thin line from the lowest to the highest round.
 fn panel(svg: &mut String, title: &str, bars: &[Bar]) {
     const LEFT: f64 = 96.0;
-    const ROOM: f64 = 220.0;
-    let most = bars.iter().map(|bar| bar.high).fold(f64::MIN_POSITIVE, f64::max);
-    let place = |value: f64| value / most * ROOM;
+    const MAX_BAR: f64 = 220.0;
+    let max = bars.iter().map(|bar| bar.high).fold(f64::MIN_POSITIVE, f64::max);
+    let scale = |value: f64| value / max * MAX_BAR;
     writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"16\">{title}</text>")
-        .expect("a string grows");
-    for (line, Bar { name, is_ours, median, low, high }) in bars.iter().enumerate() {
+        .expect("writing to a string cannot fail");
+    for (line, Bar { name, is_weft, median, low, high }) in bars.iter().enumerate() {
         let y = (line + 1) * LINE;
-        let class = if *is_ours { "ours" } else { "bar" };
+        let class = if *is_weft { "ours" } else { "bar" };
         let (text, middle) = (y + 14, y + 10);
         writeln!(
             svg,
@@ -115,17 +116,17 @@ fn panel(svg: &mut String, title: &str, bars: &[Bar]) {
              <text class=\"value\" x=\"{:.1}\" y=\"{text}\">{}</text>",
             LEFT - 6.0,
             y + 3,
-            place(*median),
-            LEFT + place(*low),
-            LEFT + place(*high),
-            LEFT + place(median.max(*high)) + 6.0,
+            scale(*median),
+            LEFT + scale(*low),
+            LEFT + scale(*high),
+            LEFT + scale(median.max(*high)) + 6.0,
             number(*median),
         )
-        .expect("a string grows");
+        .expect("writing to a string cannot fail");
     }
 }
 
-/// Three digits, or all before the point, in groups.
+/// Formats a number with three significant digits, or as an integer with thousands separators.
 pub fn number(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),
@@ -133,8 +134,8 @@ pub fn number(value: f64) -> String {
         value => {
             let digits = format!("{value:.0}");
             let mut grouped = String::new();
-            for (place, digit) in digits.chars().enumerate() {
-                if place > 0 && (digits.len() - place) % 3 == 0 {
+            for (index, digit) in digits.chars().enumerate() {
+                if index > 0 && (digits.len() - index) % 3 == 0 {
                     grouped.push(',');
                 }
                 grouped.push(digit);
@@ -149,7 +150,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn numbers() {
+    fn formats_numbers() {
         let cases = [
             (0.1234, "0.12"),
             (12.345, "12.3"),

@@ -1,4 +1,4 @@
-//! `results.csv`: every sample, to be read by other programs.
+//! `results.csv`: every sample in machine-readable form.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn write(folder: &Path, tables: &[Table]) -> Result<()> {
                 let (name, workers, round) = (table.workload.name, row.workers, round + 1);
                 let line = line(sample);
                 writeln!(text, "{name},{workers},{},{round},{line}", row.peer)
-                    .expect("a string grows");
+                    .expect("writing to a string cannot fail");
             }
         }
     }
@@ -30,7 +30,7 @@ pub fn write(folder: &Path, tables: &[Table]) -> Result<()> {
 }
 
 fn line(sample: &Sample) -> String {
-    let some = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
+    let cell = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
     format!(
         "{},{},{:.3},{:.1},{:.4},{},{},{},{},{},{}",
         sample.requests,
@@ -38,11 +38,11 @@ fn line(sample: &Sample) -> String {
         sample.seconds,
         sample.per_second(),
         sample.cpu_micros(),
-        some(P50(sample)),
-        some(P99(sample)),
-        some(P999(sample)),
+        cell(P50(sample)),
+        cell(P99(sample)),
+        cell(P999(sample)),
         sample.memory_kib,
-        some(sample.connection_bytes),
+        cell(sample.connection_bytes),
         CALLS(sample).map_or(String::new(), |calls| format!("{calls:.3}")),
     )
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_what_the_head_names() {
+    fn line_has_one_value_per_column() {
         let sample = Sample { requests: 4, seconds: 2.0, cpu_seconds: 0.001, ..Sample::default() };
         assert_eq!(line(&sample), "4,0,2.000,2.0,250.0000,,,,0,,");
         assert_eq!(line(&sample).matches(',').count() + 4, HEAD.matches(',').count());

@@ -1,9 +1,9 @@
-//! The seeds' experiments, as far as they compare servers: further peers and workloads.
-//! `docs/experiments.md` says what each is about.
+//! The peers and workloads of the experiments that compare servers. `docs/experiments.md` describes
+//! them.
 
 use crate::load::{Load, Wrk};
 use crate::peer::{Origin, Peer};
-use crate::workload::{Ask, Workers, Workload, http, wrk};
+use crate::workload::{RequestSpec, Workers, Workload, http, wrk};
 
 const fn experiment(
     name: &'static str,
@@ -32,42 +32,42 @@ pub const PEERS: &[Peer] = &[
     experiment(
         "strings-keep",
         &["@bin@/ladder", "127.0.0.1:@port@", "@workers@", "strings-keep"],
-        "the same, and connections are kept",
+        "the same, with persistent connections",
     ),
     experiment(
         "bytes-keep",
         &["@bin@/ladder", "127.0.0.1:@port@", "@workers@", "bytes-keep"],
-        "the same, and connections are kept",
+        "the same, with persistent connections",
     ),
     experiment(
         "callbacks-keep",
         &["@bin@/ladder", "127.0.0.1:@port@", "@workers@", "callbacks-keep"],
-        "the same, and connections are kept",
+        "the same, with persistent connections",
     ),
     experiment(
         "wait",
         &["@bin@/schedule", "127.0.0.1:@port@", "@workers@", "wait"],
-        "no read before the kernel says that there is something",
+        "waits until the socket is readable before each read",
     ),
     experiment(
         "yield",
         &["@bin@/schedule", "127.0.0.1:@port@", "@workers@", "yield"],
-        "a turn for the others, and then a read",
+        "yields to other tasks, then reads",
     ),
     experiment(
         "read",
         &["@bin@/schedule", "127.0.0.1:@port@", "@workers@", "read"],
-        "a read right after the send",
+        "reads immediately after the send",
     ),
     experiment(
         "one-packet",
         &["@bin@/packets", "127.0.0.1:@port@", "@workers@", "one"],
-        "head and body in one call",
+        "head and body in one system call",
     ),
     experiment(
         "two-packets",
         &["@bin@/packets", "127.0.0.1:@port@", "@workers@", "two"],
-        "head and body in two calls",
+        "head and body in two system calls",
     ),
     experiment(
         "two-nodelay",
@@ -77,7 +77,7 @@ pub const PEERS: &[Peer] = &[
     experiment(
         "sweeper",
         &["@bin@/timers", "127.0.0.1:@port@", "@workers@", "sweeper"],
-        "a store for each request, and a task that looks at all connections",
+        "one store per request, and a task that checks all connections",
     ),
     experiment(
         "timer",
@@ -92,113 +92,113 @@ pub const PEERS: &[Peer] = &[
     experiment(
         "contents",
         &["@bin@/files", "127.0.0.1:@port@", "@workers@", "contents", "@site@"],
-        "Weft; the contents of small files are kept",
+        "Weft; contents of small files are cached",
     ),
     experiment(
         "descriptor",
         &["@bin@/files", "127.0.0.1:@port@", "@workers@", "descriptor", "@site@"],
-        "Weft; the file is kept open",
+        "Weft; the open file is cached",
     ),
     experiment(
         "nothing",
         &["@bin@/files", "127.0.0.1:@port@", "@workers@", "nothing", "@site@"],
-        "Weft; nothing is kept, and the file opened for each request",
+        "Weft; nothing is cached, the file is opened for each request",
     ),
 ];
 
 const SCHEDULES: &[&str] = &["wait", "yield", "read", "weft-lib"];
-/// Light enough that no request waits behind another one.
-const LIGHT: Wrk = Wrk { rests: true, ..Wrk::new(8) };
-const KEPT: &[&str] = &["contents", "descriptor", "nothing"];
+/// A load so light that no request waits for another one.
+const LIGHT: Wrk = Wrk { has_pause: true, ..Wrk::new(8) };
+const FILE_CACHES: &[&str] = &["contents", "descriptor", "nothing"];
 
 pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "ladder",
-        title: "The ladder of simple servers",
-        note: "A connection for each request, as the ladder was measured; 64 at a time.",
+        title: "Simple servers, a connection per request",
+        note: "64 connections at a time, as in the original measurement.",
         peers: &["weft-lib", "strings", "bytes", "callbacks"],
-        ask: Ask { fields: &[("Connection", "close")], ..http("/memory") },
+        request: RequestSpec { fields: &[("Connection", "close")], ..http("/memory") },
         load: wrk(64),
         workers: Workers::One,
     },
     Workload {
         name: "ladder-keep",
-        title: "The ladder, with connections that are kept",
+        title: "Simple servers, persistent connections",
         note: "64 connections.",
         peers: &["weft-lib", "strings-keep", "bytes-keep", "callbacks-keep"],
-        ask: http("/memory"),
+        request: http("/memory"),
         load: wrk(64),
         workers: Workers::One,
     },
     Workload {
         name: "schedule",
-        title: "What comes behind the send, under full load",
+        title: "Scheduling after the send, full load",
         note: "64 connections.",
         peers: SCHEDULES,
-        ask: http("/memory"),
+        request: http("/memory"),
         load: wrk(64),
         workers: Workers::One,
     },
     Workload {
         name: "schedule-calls",
-        title: "What comes behind the send, under full load: system calls",
+        title: "Scheduling after the send, full load: system calls",
         note: "64 connections, with strace.",
         peers: SCHEDULES,
-        ask: http("/memory"),
+        request: http("/memory"),
         load: Load::Strace(Wrk::new(64)),
         workers: Workers::One,
     },
     Workload {
         name: "schedule-light",
-        title: "What comes behind the send, under light load",
-        note: "Eight connections, each of which rests for a millisecond before its next request.",
+        title: "Scheduling after the send, light load",
+        note: "Eight connections, each with a pause of 1 ms before each request.",
         peers: SCHEDULES,
-        ask: http("/memory"),
+        request: http("/memory"),
         load: Load::Wrk(LIGHT),
         workers: Workers::One,
     },
     Workload {
         name: "schedule-light-calls",
-        title: "What comes behind the send, under light load: system calls",
-        note: "Eight connections, each of which rests for a millisecond before its next request; with strace.",
+        title: "Scheduling after the send, light load: system calls",
+        note: "Eight connections, each with a pause of 1 ms before each request; with strace.",
         peers: SCHEDULES,
-        ask: http("/memory"),
+        request: http("/memory"),
         load: Load::Strace(LIGHT),
         workers: Workers::One,
     },
     Workload {
         name: "packets",
-        title: "Head and body in one packet, and in two",
+        title: "Head and body in one packet or two",
         note: "One connection.",
         peers: &["one-packet", "two-packets", "two-nodelay"],
-        ask: http("/memory"),
+        request: http("/memory"),
         load: wrk(1),
         workers: Workers::One,
     },
     Workload {
         name: "timers",
-        title: "A timer per request, and one sweeper",
+        title: "Timers per request or one sweeper",
         note: "64 connections.",
         peers: &["sweeper", "timer", "no-timeout"],
-        ask: http("/memory"),
+        request: http("/memory"),
         load: wrk(64),
         workers: Workers::One,
     },
     Workload {
         name: "fd-cache",
-        title: "What is kept of a file of 151 bytes",
+        title: "Caching a file of 151 bytes",
         note: "64 connections.",
-        peers: KEPT,
-        ask: http("/index.html"),
+        peers: FILE_CACHES,
+        request: http("/index.html"),
         load: wrk(64),
         workers: Workers::One,
     },
     Workload {
         name: "fd-cache-calls",
-        title: "What is kept of a file of 151 bytes: system calls",
+        title: "Caching a file of 151 bytes: system calls",
         note: "64 connections, with strace.",
-        peers: KEPT,
-        ask: http("/index.html"),
+        peers: FILE_CACHES,
+        request: http("/index.html"),
         load: Load::Strace(Wrk::new(64)),
         workers: Workers::One,
     },

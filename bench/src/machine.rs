@@ -1,4 +1,4 @@
-//! Where it is measured: cores, kernel, versions.
+//! The machine: CPUs, kernel, versions.
 
 use std::fs;
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::Result;
 use crate::args::Options;
 
 pub struct Machine {
-    /// The processor and the kernel.
+    /// The model of the processor.
     pub processor: String,
     pub kernel: String,
-    /// How busy it was when this began.
+    /// The load average at the start of the run.
     pub load_average: String,
     pub server_cpus: Vec<usize>,
     pub load_cpus: Vec<usize>,
-    /// How many descriptors a process may have.
+    /// The limit of file descriptors per process.
     pub descriptors: u64,
 }
 
@@ -34,7 +34,9 @@ impl Machine {
             load_cpus.clone_from(&options.load_cpus);
         }
         if load_cpus.is_empty() {
-            return Err("there must be a CPU for the servers and another one for the load".into());
+            return Err(
+                "at least two CPUs are required: one for the servers and one for the load".into()
+            );
         }
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
@@ -42,7 +44,7 @@ impl Machine {
             processor: model
                 .map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']))
                 .to_owned(),
-            kernel: said("uname", &["-sr"]).unwrap_or_default(),
+            kernel: first_output_line("uname", &["-sr"]).unwrap_or_default(),
             load_average: fs::read_to_string("/proc/loadavg").unwrap_or_default(),
             server_cpus,
             load_cpus,
@@ -50,16 +52,18 @@ impl Machine {
         })
     }
 
-    /// Keeps this process, and with it all load, on the cores for the load.
-    pub fn take_load_cores(&self) -> Result<()> {
+    /// Pins this process, and with it all load generators, to the CPUs of the load.
+    pub fn pin_to_load_cpus(&self) -> Result<()> {
         let mut set = CpuSet::new();
         self.load_cpus.iter().for_each(|cpu| set.set(*cpu));
-        sched_setaffinity(None, &set).map_err(|error| format!("cannot use the load CPUs: {error}"))
+        sched_setaffinity(None, &set)
+            .map_err(|error| format!("cannot pin to the CPUs of the load: {error}"))
     }
 
-    /// So many cores for a server; if there are not enough of them, all that there are.
-    pub fn cpus_for(&self, cores: usize) -> Vec<usize> {
-        match self.server_cpus.get(..cores) {
+    /// Returns the CPUs of a server that needs `count` of them, or all CPUs if there are not
+    /// enough.
+    pub fn cpus_for(&self, count: usize) -> Vec<usize> {
+        match self.server_cpus.get(..count) {
             Some(cpus) => cpus.to_vec(),
             None => [&self.server_cpus[..], &self.load_cpus].concat(),
         }
@@ -67,19 +71,20 @@ impl Machine {
 }
 
 fn allowed() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(None).map_err(|error| format!("which CPUs are there? {error}"))?;
+    let set = sched_getaffinity(None)
+        .map_err(|error| format!("cannot read the CPU affinity: {error}"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// As many as may be; the servers inherit that.
+/// Raises the limit of file descriptors to its maximum. The servers inherit it.
 fn raise_descriptors() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The first line that a program says, wherever it says it.
-pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
+/// Runs a program and returns the first non-empty line of its standard output or standard error.
+pub fn first_output_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);

@@ -1,28 +1,28 @@
-//! Weft beside other servers: starts them, loads them, writes a report.
+//! Comparison of Weft with other servers: starts them, applies load, writes a report.
 //!
-//! `cargo run --release --manifest-path bench/Cargo.toml -- --quick`; `--help` says more.
+//! Usage: `cargo run --release --manifest-path bench/Cargo.toml -- --quick`; see `--help`.
 
-mod answer; // one request, and whether the answer is right
+mod answer; // check of a server's response before it is measured
 mod args; // the command line
-mod build; // the peers that have to be built, the packages that are missing
+mod build; // building the peers, checking for missing packages
 mod chart; // SVG
-mod experiments; // further peers and workloads
-mod csv; // the samples, to be read by other programs
-mod load; // what the servers are loaded with
-mod machine; // cores, kernel, versions
-mod measure; // rounds over peers
-mod peer; // who is measured, and how each is started
-mod process; // what /proc says of a server's processes
+mod experiments; // the peers and workloads of the experiments
+mod csv; // all samples in machine-readable form
+mod load; // load generators
+mod machine; // CPUs, kernel, versions
+mod measure; // rounds over all peers
+mod peer; // the measured servers and their commands
+mod process; // CPU time and memory of a server from /proc
 mod report; // REPORT.md
-mod server; // a peer that runs
-mod site; // the files that are served
+mod server; // a running peer
+mod site; // the served files
 mod stats; // samples, medians, ratios
-mod targets; // what Weft means to reach
-mod workload; // what is measured
+mod targets; // the performance targets
+mod workload; // the measured workloads
 
 use std::process::ExitCode;
 
-/// What goes wrong is told to whoever runs this, and ends a measurement or all of them.
+/// A result whose error is a message for the user. It ends one measurement or the whole run.
 type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
@@ -45,12 +45,12 @@ fn run(options: args::Options) -> Result<()> {
     }
     let peers = build::peers(&options)?;
     let machine = machine::Machine::new(&options)?;
-    machine.take_load_cores()?;
+    machine.pin_to_load_cpus()?;
     let site = site::Site::new()?;
-    let found = measure::all(&options, &machine, &site, &peers);
-    csv::write(&options.out, &found)?;
-    chart::write(&options.out, &found)?;
-    report::write(&options, &machine, &peers, &found)?;
+    let tables = measure::all(&options, &machine, &site, &peers);
+    csv::write(&options.out, &tables)?;
+    chart::write(&options.out, &tables)?;
+    report::write(&options, &machine, &peers, &tables)?;
     println!("{}", options.out.join("REPORT.md").display());
     Ok(())
 }

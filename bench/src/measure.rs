@@ -1,4 +1,4 @@
-//! Rounds over servers: each round measures every one once, and begins with another one.
+//! Rounds over all servers: each round measures every server once, and starts with a different one.
 
 use std::time::Instant;
 
@@ -9,75 +9,74 @@ use crate::build::Programs;
 use crate::load::Run;
 use crate::machine::Machine;
 use crate::peer::{UPSTREAM, named};
-use crate::server::Stage;
+use crate::server::Launcher;
 use crate::site::Site;
 use crate::stats::Sample;
 use crate::workload::Workload;
 
-/// What was measured of one workload.
+/// The results of one workload.
 pub struct Table {
     pub workload: &'static Workload,
-    /// Weft first, the others in the order of the workload; and the same for each number of
-    /// workers.
+    /// The servers in the order of the workload, Weft first; repeated for each number of workers.
     pub rows: Vec<Row>,
 }
 
-/// What was measured of one server.
+/// The results of one server.
 pub struct Row {
     pub peer: &'static str,
     pub workers: usize,
     pub rounds: Vec<Option<Sample>>,
-    /// How it was started.
+    /// The command that started the server.
     pub command: String,
-    /// The names of the fields of its answer.
+    /// The names of the header fields of its response.
     pub fields: Vec<String>,
-    /// Why rounds are missing. Who fails once is not asked again.
-    pub trouble: Option<String>,
+    /// The reason for missing rounds. A server that failed once is not measured again.
+    pub failure: Option<String>,
 }
 
 impl Table {
-    /// The row of Weft that all others are compared with, if it was measured.
-    pub fn ours(&self, workers: usize) -> Option<&Row> {
-        let weft = self.workload.peers.first()?;
-        self.rows.iter().find(|row| row.peer == *weft && row.workers == workers)
+    /// Returns the row of Weft with this number of workers, the reference of all comparisons.
+    pub fn reference(&self, workers: usize) -> Option<&Row> {
+        let reference = self.workload.peers.first()?;
+        self.rows.iter().find(|row| row.peer == *reference && row.workers == workers)
     }
 
-    /// The row of a server with one worker.
-    pub fn alone(&self, peer: &str) -> Option<&Row> {
+    /// Returns the row of a server with one worker.
+    pub fn with_one_worker(&self, peer: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.peer == peer && row.workers == 1)
     }
 }
 
-/// All that was asked for, as it is to be reported.
+/// Measures all selected workloads.
 pub fn all(options: &Options, machine: &Machine, site: &Site, programs: &Programs) -> Vec<Table> {
-    let stage = Stage::new(machine, programs, site);
-    options.workloads.iter().map(|workload| measure(workload, options, &stage)).collect()
+    let launcher = Launcher::new(machine, programs, site);
+    options.workloads.iter().map(|workload| measure(workload, options, &launcher)).collect()
 }
 
-fn measure(workload: &'static Workload, options: &Options, stage: &Stage<'_>) -> Table {
-    let begun = Instant::now();
+fn measure(workload: &'static Workload, options: &Options, launcher: &Launcher<'_>) -> Table {
+    let start = Instant::now();
     let mut rows: Vec<Row> = Vec::new();
-    for workers in workload.worker_counts(stage.machine.server_cpus.len()) {
-        let peers = workload.peers.iter().filter(|peer| stage.programs.has(peer));
+    for workers in workload.worker_counts(launcher.machine.server_cpus.len()) {
+        let peers = workload.peers.iter().filter(|peer| launcher.programs.has(peer));
         rows.extend(peers.map(|peer| Row::new(peer, workers)));
     }
     for round in 0..options.rounds {
-        for turn in 0..rows.len() {
-            let turn = (turn + round) % rows.len();
-            rows[turn].measure(workload, options.seconds, stage);
+        for index in 0..rows.len() {
+            let index = (index + round) % rows.len();
+            rows[index].measure(workload, options.seconds, launcher);
         }
     }
-    eprintln!("{:16} {:4.0} s", workload.name, begun.elapsed().as_secs_f64());
+    eprintln!("{:16} {:4.0} s", workload.name, start.elapsed().as_secs_f64());
     Table { workload, rows }
 }
 
 impl Row {
     fn new(peer: &'static str, workers: usize) -> Row {
         let (rounds, command, fields) = (Vec::new(), String::new(), Vec::new());
-        Row { peer, workers, rounds, command, fields, trouble: None }
+        Row { peer, workers, rounds, command, fields, failure: None }
     }
 
-    /// The server, and its workers if there are several.
+    /// Returns the name of the server, with the number of workers if there are several.
     pub fn title(&self) -> String {
         match self.workers {
             1 => self.peer.to_owned(),
@@ -85,13 +84,13 @@ impl Row {
         }
     }
 
-    fn measure(&mut self, workload: &Workload, seconds: u32, stage: &Stage<'_>) {
-        let sample = match &self.trouble {
+    fn measure(&mut self, workload: &Workload, seconds: u32, launcher: &Launcher<'_>) {
+        let sample = match &self.failure {
             Some(_) => None,
-            None => self.sample(workload, seconds, stage).map_or_else(
+            None => self.sample(workload, seconds, launcher).map_or_else(
                 |error| {
                     eprintln!("{} {}: {error}", workload.name, self.peer);
-                    self.trouble = Some(error);
+                    self.failure = Some(error);
                     None
                 },
                 Some,
@@ -100,19 +99,25 @@ impl Row {
         self.rounds.push(sample);
     }
 
-    /// Starts the server, looks at its answer, and loads it.
-    fn sample(&mut self, workload: &Workload, seconds: u32, stage: &Stage<'_>) -> Result<Sample> {
-        let machine = stage.machine;
-        let upstream = match workload.ask.path.starts_with("/proxy/") {
-            true => Some(stage.start(named(UPSTREAM), 1, &machine.load_cpus, 0)?),
+    /// Starts the server, checks its response, and applies the load.
+    fn sample(
+        &mut self,
+        workload: &Workload,
+        seconds: u32,
+        launcher: &Launcher<'_>,
+    ) -> Result<Sample> {
+        let machine = launcher.machine;
+        let upstream = match workload.request.path.starts_with("/proxy/") {
+            true => Some(launcher.start(named(UPSTREAM), 1, &machine.load_cpus, 0)?),
             false => None,
         };
         let port = upstream.as_ref().map_or(1, |upstream| upstream.port);
         let cpus = machine.cpus_for(workload.cores(self.workers));
-        let server = stage.start(named(self.peer), self.workers, &cpus, port)?;
+        let server = launcher.start(named(self.peer), self.workers, &cpus, port)?;
         self.command.clone_from(&server.command);
-        self.fields = answer::check(&server, &workload.ask, stage.site)?;
-        let ask = &workload.ask;
-        workload.load.run(&Run { server: &server, ask, seconds, machine, folder: &stage.site.run })
+        self.fields = answer::check(&server, &workload.request, launcher.site)?;
+        let request = &workload.request;
+        let folder = &launcher.site.run;
+        workload.load.run(&Run { server: &server, request, seconds, machine, folder })
     }
 }

@@ -1,5 +1,5 @@
-//! Who is measured, and how each is started. What stands between `@` is replaced by the
-//! server that is started; see `server.rs`.
+//! The measured servers and their commands. Placeholders of the form `@name@` are replaced when a
+//! server is started; see `server.rs`.
 
 use crate::experiments;
 
@@ -7,22 +7,22 @@ pub struct Peer {
     pub name: &'static str,
     pub origin: Origin,
     pub command: &'static [&'static str],
-    /// The file in `configs` that it is given.
+    /// The template of its configuration file in `configs`.
     pub config: Option<&'static str>,
-    /// What is said of it in the report.
+    /// A description for the report.
     pub note: &'static str,
 }
 
-/// Where it comes from, which is also how its version is found.
+/// The origin of a server, which also determines how its version is found.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Origin {
     /// The program in this repository.
     Weft,
-    /// A package of this workspace, and the crate that it is about.
+    /// A package of this workspace, and the crate that it measures.
     Crate(&'static str, &'static str),
-    /// A package of Debian's, its program, and what makes that say its version.
+    /// A Debian package, its program, and the argument that prints its version.
     Debian(&'static str, &'static str, &'static str),
-    /// What is compiled with GHC.
+    /// A program compiled with GHC.
     Haskell,
 }
 
@@ -32,14 +32,14 @@ const ALL: &[Peer] = &[
         origin: Origin::Crate("peer-weft", "weft-http"),
         command: &["@bin@/peer-weft", "127.0.0.1:@port@", "@workers@"],
         config: None,
-        note: "the library with an application of one function; all limits and clocks as by default",
+        note: "the library with an application of one function; default limits and timeouts",
     },
     Peer {
         name: "weft",
         origin: Origin::Weft,
         command: &["@weft@", "--config", "@config@"],
         config: Some("weft.toml"),
-        note: "the program; all limits and clocks as by default, no log",
+        note: "the program; default limits and timeouts, no log",
     },
     Peer {
         name: "axum-weft",
@@ -53,21 +53,21 @@ const ALL: &[Peer] = &[
         origin: Origin::Crate("peer-epoll", "rustix"),
         command: &["@bin@/peer-epoll", "127.0.0.1:@port@", "@workers@"],
         config: None,
-        note: "a floor: a bare epoll loop that looks for the ends of heads and sends a canned answer",
+        note: "a lower bound: a bare epoll loop that finds the ends of heads and sends a constant response",
     },
     Peer {
         name: "tokio",
         origin: Origin::Crate("peer-tokio", "tokio"),
         command: &["@bin@/peer-tokio", "127.0.0.1:@port@", "@workers@"],
         config: None,
-        note: "a floor: the same on tokio",
+        note: "a lower bound: the same on tokio",
     },
     Peer {
         name: "hyper",
         origin: Origin::Crate("peer-hyper", "hyper"),
         command: &["@bin@/peer-hyper", "127.0.0.1:@port@", "@workers@"],
         config: None,
-        note: "an event loop and a listening socket per worker, no timer and so no timeouts, \
+        note: "an event loop and a listening socket per worker, no timer and therefore no timeouts, \
                `pipeline_flush`",
     },
     Peer {
@@ -96,21 +96,21 @@ const ALL: &[Peer] = &[
         origin: Origin::Crate("peer-may", "may_minihttp"),
         command: &["@bin@/peer-may", "127.0.0.1:@port@", "@workers@"],
         config: None,
-        note: "stackful coroutines; a minimal HTTP without timeouts that keeps every connection",
+        note: "stackful coroutines; minimal HTTP without timeouts that never closes a connection",
     },
     Peer {
         name: "warp",
         origin: Origin::Haskell,
         command: &["@bin@/warp", "@port@", "@site@", "+RTS", "-qa", "-A128m", "-N@workers@"],
         config: None,
-        note: "Haskell's Warp with the caches and the options of the runtime that the seeds name",
+        note: "Haskell's Warp with the caches and the runtime options of the original measurements",
     },
     Peer {
         name: "nginx",
         origin: Origin::Debian("nginx", "nginx", "-v"),
         command: &["nginx", "-c", "@config@"],
         config: Some("nginx.conf"),
-        note: "no log, kept descriptors, sendfile",
+        note: "no log, cached descriptors, sendfile",
     },
     Peer {
         name: "h2o",
@@ -146,14 +146,15 @@ const ALL: &[Peer] = &[
     },
 ];
 
-/// What serves the answers that a reverse proxy passes on.
+/// The upstream server of the reverse proxy workload.
 pub const UPSTREAM: &str = "epoll";
 
+/// Returns the peer with this name.
 pub fn named(name: &str) -> &'static Peer {
-    all().find(|peer| peer.name == name).expect("workloads name peers that there are")
+    all().find(|peer| peer.name == name).expect("workloads refer to existing peers")
 }
 
-/// With those of the experiments.
+/// Returns all peers, including those of the experiments.
 pub fn all() -> impl Iterator<Item = &'static Peer> {
     ALL.iter().chain(experiments::PEERS)
 }

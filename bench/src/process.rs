@@ -1,38 +1,38 @@
-//! What `/proc` says of a server: its processes, their CPU time and memory.
+//! The processes of a server, their CPU time and memory, from `/proc`.
 
 use std::fs;
 
-/// The CPU time that a server has used, in two ways, both in seconds.
+/// The CPU time used by a server in seconds, from two sources.
 pub struct Cpu {
-    /// Of the threads that there are, to the nanosecond.
-    living: f64,
-    /// Of all threads that there were, to the hundredth of a second.
+    /// CPU time of all existing threads, with nanosecond resolution.
+    existing: f64,
+    /// CPU time including ended threads, with a resolution of 10 ms.
     all: f64,
 }
 
 impl Cpu {
     pub fn of(processes: &[u32]) -> Cpu {
-        let mut cpu = Cpu { living: 0.0, all: 0.0 };
+        let mut cpu = Cpu { existing: 0.0, all: 0.0 };
         for process in processes {
             let ticks = read(&format!("/proc/{process}/stat")).map_or(0, |stat| ticks(&stat));
             cpu.all += ticks as f64 / 100.0;
             for thread in numbers(&format!("/proc/{process}/task")) {
                 let stat = read(&format!("/proc/{process}/task/{thread}/schedstat"));
-                cpu.living += stat.map_or(0, |stat| first_number(&stat)) as f64 / 1e9;
+                cpu.existing += stat.map_or(0, |stat| first_number(&stat)) as f64 / 1e9;
             }
         }
         cpu
     }
 
-    /// What was used since then. Where both ways differ by more than the second is coarse,
-    /// threads have come and gone, of which only the second knows.
+    /// Returns the CPU time used since `before`. If both sources differ by more than the resolution
+    /// of the second, threads have ended in between, and only the second includes them.
     pub fn seconds_since(&self, before: &Cpu) -> f64 {
-        let (living, all) = (self.living - before.living, self.all - before.all);
-        if (living - all).abs() > 0.05 { all } else { living }
+        let (existing, all) = (self.existing - before.existing, self.all - before.all);
+        if (existing - all).abs() > 0.05 { all } else { existing }
     }
 }
 
-/// A process and all that descend from it.
+/// Returns a process and all its descendants.
 pub fn tree(root: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = numbers("/proc")
         .filter_map(|process| Some((process, parent(&read(&format!("/proc/{process}/stat"))?)?)))
@@ -48,7 +48,7 @@ pub fn tree(root: u32) -> Vec<u32> {
     tree
 }
 
-/// The memory of these processes in KiB; what several share counts once.
+/// Returns the proportional set size of these processes in KiB; shared memory counts once.
 pub fn memory_kib(processes: &[u32]) -> u64 {
     let pss = |process: &u32| {
         let rollup = read(&format!("/proc/{process}/smaps_rollup"))?;
@@ -57,8 +57,8 @@ pub fn memory_kib(processes: &[u32]) -> u64 {
     processes.iter().filter_map(pss).sum()
 }
 
-/// `utime` and `stime`. The name of the program stands before them, in parentheses, and may
-/// have spaces of its own.
+/// Returns the sum of `utime` and `stime`. The name of the program precedes them in parentheses and
+/// may contain spaces.
 fn ticks(stat: &str) -> u64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
@@ -77,7 +77,7 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// `None` if the process has ended meanwhile.
+/// Reads a file. Returns `None` if the process has ended meanwhile.
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
@@ -87,25 +87,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_behind_an_awkward_name() {
+    fn parses_stat_with_parentheses_in_the_name() {
         let stat = "42 (a) b (c)) S 7 42 42 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 100 0 0";
         assert_eq!((parent(stat), ticks(stat)), (Some(7), 300));
     }
 
     #[test]
-    fn this_process() {
-        let ours = tree(std::process::id());
-        assert!(ours.contains(&std::process::id()));
-        assert!(memory_kib(&ours) > 100);
-        let before = Cpu::of(&ours);
+    fn measures_this_process() {
+        let processes = tree(std::process::id());
+        assert!(processes.contains(&std::process::id()));
+        assert!(memory_kib(&processes) > 100);
+        let before = Cpu::of(&processes);
         let mut sum = 0u64;
         (0..20_000_000).for_each(|number| sum = std::hint::black_box(sum + number));
-        assert!(Cpu::of(&ours).seconds_since(&before) > 0.0);
+        assert!(Cpu::of(&processes).seconds_since(&before) > 0.0);
     }
 
     #[test]
-    fn threads_that_have_ended_count() {
-        let cpu = |living, all| Cpu { living, all };
+    fn includes_cpu_time_of_ended_threads() {
+        let cpu = |existing, all| Cpu { existing, all };
         assert_eq!(cpu(1.234, 1.23).seconds_since(&cpu(0.0, 0.0)), 1.234);
         assert_eq!(cpu(0.5, 3.0).seconds_since(&cpu(1.0, 1.0)), 2.0);
     }

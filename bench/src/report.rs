@@ -1,4 +1,4 @@
-//! `REPORT.md`: what was measured, how, and what it came to.
+//! `REPORT.md`: the setup, the results and the targets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,39 +32,43 @@ pub fn write(
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writing to a string cannot fail.
-macro_rules! say {
-    ($text:expr, $($rest:tt)*) => { writeln!($text, $($rest)*).expect("a string grows") };
+/// Appends a line. Writing to a string cannot fail.
+macro_rules! write_line {
+    ($text:expr, $($rest:tt)*) => { writeln!($text, $($rest)*).expect("writing to a string cannot fail") };
 }
 
 fn head(text: &mut String, options: &Options, machine: &Machine) {
     let Options { rounds, seconds, command, .. } = options;
     let Machine { processor, kernel, load_average, server_cpus, load_cpus, .. } = machine;
-    say!(text, "# Weft beside others\n");
-    say!(text, "Written by `cargo run --release --manifest-path bench/Cargo.toml -- {command}`.\n");
-    say!(text, "- Processor: {processor}");
-    say!(text, "- Kernel: {kernel}; load average at the beginning: {}", load_average.trim());
-    say!(
+    write_line!(text, "# Weft in comparison\n");
+    write_line!(
+        text,
+        "Written by `cargo run --release --manifest-path bench/Cargo.toml -- {command}`.\n"
+    );
+    write_line!(text, "- Processor: {processor}");
+    write_line!(text, "- Kernel: {kernel}; load average at the start: {}", load_average.trim());
+    write_line!(
         text,
         "- CPUs of the servers: {server_cpus:?}, of the load: {load_cpus:?}; both over loopback"
     );
-    say!(
+    write_line!(
         text,
-        "- {rounds} rounds of {seconds} s. In a round every server is started anew, asked once to see \
-        that its answer is right, and loaded; each round begins with another server."
+        "- {rounds} rounds of {seconds} s. In each round every server is restarted, checked with one request, \
+        and measured; each round starts with a different server."
     );
-    say!(
+    write_line!(
         text,
-        "- Rust peers, Weft among them, are built with `lto = \"fat\"` and `codegen-units = 1`.\n"
+        "- All Rust servers, including Weft, are built with `lto = \"fat\"` and `codegen-units = 1`.\n"
     );
-    say!(
+    write_line!(
         text,
-        "A ratio is that of two medians; behind it stand the lowest and the highest ratio of a single \
-        round. **CPU, Weft : it** is the CPU time of all of Weft's processes for one request beside that of \
-        the other server: below 1 Weft needs less. **Throughput, Weft : it** is above 1 where Weft answers \
-        more; where the load is what is slowest, it says little. Latencies are those of a load that asks as \
-        fast as it is answered. Memory is the proportional set size of all processes, half a second after \
-        the load began. Absolute figures are of this machine, and only good beside each other.\n"
+        "Ratios are ratios of two medians, followed by the lowest and the highest ratio of a single \
+        round. **CPU, Weft : it** is the CPU time per request of all of Weft's processes divided by that of \
+        the other server: below 1, Weft needs less. **Throughput, Weft : it** is above 1 if Weft serves more \
+        requests; it means little if the load generator is the bottleneck. Latencies are measured with a \
+        closed loop: each connection sends its next request after the response. Memory is the proportional \
+        set size of all processes, half a second after the start of the load. Absolute figures depend on \
+        this machine, and are comparable only with each other.\n"
     );
 }
 
@@ -73,32 +77,36 @@ fn outcomes(text: &mut String, tables: &[Table]) {
     if outcomes.is_empty() {
         return;
     }
-    say!(text, "## Targets\n");
+    write_line!(text, "## Targets\n");
     let missed = outcomes.iter().filter(|outcome| !outcome.is_met()).count();
     if missed > 0 {
-        say!(text, "{missed} of {} are missed; why, says `docs/performance.md`.\n", outcomes.len());
+        write_line!(
+            text,
+            "{missed} of {} targets are missed; `docs/performance.md` explains the reasons.\n",
+            outcomes.len()
+        );
     }
-    say!(
+    write_line!(
         text,
-        "The floor is what a bare epoll loop has in place of Weft, which receives and sends.\n\n\
-        | target | at most | found | lowest – highest | the floor | |\n\
+        "The lower bound is the ratio of a bare epoll loop, which only receives and sends.\n\n\
+        | target | at most | measured | lowest – highest | lower bound | |\n\
         | --- | --- | --- | --- | --- | --- |"
     );
     for outcome in outcomes {
-        let Ratio { median, low, high } = outcome.found;
-        let floor = outcome.floor.map_or(String::new(), |floor| format!("{floor:.2}"));
+        let Ratio { median, low, high } = outcome.measured;
+        let lower_bound = outcome.lower_bound.map_or(String::new(), |ratio| format!("{ratio:.2}"));
         let digits = if median < 100.0 { 2 } else { 0 };
-        let (what, target) = (&outcome.what, outcome.target);
+        let (name, target) = (&outcome.name, outcome.target);
         let verdict = if outcome.is_met() { "met" } else { "**missed**" };
-        say!(
+        write_line!(
             text,
-            "| {what} | {target:.digits$} | {median:.digits$} | {low:.digits$} – {high:.digits$} | {floor} | {verdict} |"
+            "| {name} | {target:.digits$} | {median:.digits$} | {low:.digits$} – {high:.digits$} | {lower_bound} | {verdict} |"
         );
     }
     text.push('\n');
 }
 
-/// What stands in the columns, if there is something to stand there.
+/// The columns of the tables. Columns without values are omitted.
 const COLUMNS: &[(&str, Metric)] = &[
     ("CPU per request, µs", CPU),
     ("requests/s", THROUGHPUT),
@@ -110,42 +118,47 @@ const COLUMNS: &[(&str, Metric)] = &[
     ("system calls per request", CALLS),
 ];
 
-/// And beside Weft's own row.
+/// The columns with ratios of Weft to each server.
 const RATIOS: &[(&str, Metric)] =
     &[("CPU", CPU), ("throughput", THROUGHPUT), ("p50", P50), ("system calls", CALLS)];
 
 fn section(text: &mut String, options: &Options, table: &Table) {
     let Table { workload, rows } = table;
-    say!(text, "## {}\n", workload.title);
-    say!(text, "{}\n", workload.note);
-    say!(text, "```sh\n{}\n```\n", workload.load.commands(&workload.ask, options.seconds));
+    write_line!(text, "## {}\n", workload.title);
+    write_line!(text, "{}\n", workload.note);
+    write_line!(
+        text,
+        "```sh\n{}\n```\n",
+        workload.load.commands(&workload.request, options.seconds)
+    );
     let has = |(_, metric): &&(&str, Metric)| {
         rows.iter().any(|row| median_of(&row.rounds, *metric).is_some())
     };
     let ratios: Vec<_> = RATIOS.iter().filter(has).collect();
     let columns: Vec<_> = COLUMNS.iter().filter(has).collect();
-    let ours = workload.peers[0];
-    let names = ratios.iter().map(|(name, _)| format!("{name}, {ours} : it"));
+    let weft = workload.peers[0];
+    let names = ratios.iter().map(|(name, _)| format!("{name}, {weft} : it"));
     let names: Vec<String> =
         names.chain(columns.iter().map(|(name, _)| (*name).to_owned())).collect();
-    say!(text, "| server | {} |", names.join(" | "));
-    say!(text, "| --- |{}", " --- |".repeat(names.len()));
+    write_line!(text, "| server | {} |", names.join(" | "));
+    write_line!(text, "| --- |{}", " --- |".repeat(names.len()));
     for row in rows {
-        let beside = ratios.iter().map(|(_, metric)| beside(table, row, *metric));
+        let compared = ratios.iter().map(|(_, metric)| ratio_cell(table, row, *metric));
         let figures = columns
             .iter()
             .map(|(_, metric)| median_of(&row.rounds, *metric).map_or("–".to_owned(), number));
-        let cells: Vec<String> = beside.chain(figures).collect();
-        say!(text, "| {} | {} |", row.title(), cells.join(" | "));
+        let cells: Vec<String> = compared.chain(figures).collect();
+        write_line!(text, "| {} | {} |", row.title(), cells.join(" | "));
     }
     text.push('\n');
-    rows.iter().for_each(|row| remarks(text, row));
-    say!(text, "\n![{}]({})\n", workload.title, chart::name(table));
+    rows.iter().for_each(|row| notes(text, row));
+    write_line!(text, "\n![{}]({})\n", workload.title, chart::name(table));
 }
 
-/// Weft's figure beside that of another server with as many workers.
-fn beside(table: &Table, row: &Row, metric: Metric) -> String {
-    let ratio = table.ours(row.workers).and_then(|ours| ratio(&ours.rounds, &row.rounds, metric));
+/// Formats the ratio of Weft to a server with the same number of workers.
+fn ratio_cell(table: &Table, row: &Row, metric: Metric) -> String {
+    let ratio =
+        table.reference(row.workers).and_then(|weft| ratio(&weft.rounds, &row.rounds, metric));
     match ratio {
         _ if row.peer == table.workload.peers[0] => "1".to_owned(),
         Some(Ratio { median, low, high }) => format!("**{median:.2}** ({low:.2} – {high:.2})"),
@@ -153,18 +166,18 @@ fn beside(table: &Table, row: &Row, metric: Metric) -> String {
     }
 }
 
-/// What the figures do not say.
-fn remarks(text: &mut String, row: &Row) {
+/// Appends notes on failures, errors and system calls.
+fn notes(text: &mut String, row: &Row) {
     let title = row.title();
-    if let Some(trouble) = &row.trouble {
-        say!(text, "- {title} was not measured to the end: {trouble}.");
+    if let Some(failure) = &row.failure {
+        write_line!(text, "- {title} was not measured completely: {failure}.");
     }
     let samples = || row.rounds.iter().flatten();
     let (errors, requests) = samples().fold((0, 0), |(errors, requests), sample| {
         (errors + sample.errors, requests + sample.requests)
     });
     if errors > 0 {
-        say!(text, "- {title} had {errors} errors beside {requests} answers.");
+        write_line!(text, "- {title} had {errors} errors and {requests} responses.");
     }
     if let Some((calls, requests)) =
         samples().find_map(|sample| Some((sample.calls.as_ref()?, sample.requests)))
@@ -174,20 +187,20 @@ fn remarks(text: &mut String, row: &Row) {
             .filter(|(_, count)| *count >= 0.005)
             .map(|(name, count)| format!("{name} {count:.2}"))
             .collect();
-        say!(text, "- {title}: {}", calls.join(", "));
+        write_line!(text, "- {title}: {}", calls.join(", "));
     }
 }
 
-/// Who was measured, how each was started, and what each answers.
+/// Appends the list of servers with their versions, commands and response fields.
 fn servers(text: &mut String, programs: &Programs, tables: &[Table]) {
-    say!(text, "## Servers\n");
-    say!(
+    write_line!(text, "## Servers\n");
+    write_line!(
         text,
-        "`@bin@` is the folder of the peers that this workspace builds, `@config@` the file named, \
-        filled in.\n"
+        "`@bin@` is the folder with the peers of this workspace, `@config@` the named file with its \
+        placeholders replaced.\n"
     );
-    say!(text, "| server | version | how it is set up | started as | fields of its answer |");
-    say!(text, "| --- | --- | --- | --- | --- |");
+    write_line!(text, "| server | version | setup | command | response fields |");
+    write_line!(text, "| --- | --- | --- | --- | --- |");
     let mut seen = BTreeSet::new();
     let rows = tables.iter().flat_map(|table| &table.rows);
     for row in rows.filter(|row| !row.command.is_empty()) {
@@ -198,7 +211,7 @@ fn servers(text: &mut String, programs: &Programs, tables: &[Table]) {
         let version = &programs.versions[peer.name];
         let config =
             peer.config.map_or(String::new(), |name| format!("; [{name}](../configs/{name})"));
-        say!(
+        write_line!(
             text,
             "| {} | {version} | {}{config} | `{}` | {} |",
             peer.name,
@@ -207,7 +220,7 @@ fn servers(text: &mut String, programs: &Programs, tables: &[Table]) {
             row.fields.join(", ")
         );
     }
-    for (name, why) in &programs.missing {
-        say!(text, "\n{name} was not measured: {why}.");
+    for (name, reason) in &programs.missing {
+        write_line!(text, "\n{name} was not measured: {reason}.");
     }
 }

@@ -1,4 +1,4 @@
-//! A peer that runs: started on its cores, watched, and ended.
+//! A running peer: starting it on its CPUs, waiting until it listens, stopping it.
 
 use std::cell::Cell;
 use std::fs;
@@ -24,24 +24,24 @@ pub struct Server {
     pub tls_port: u16,
     /// HTTP/2 without TLS.
     pub h2c_port: u16,
-    /// How it was started, with the names of folders in place of these.
+    /// The command that started it, with placeholders instead of folders.
     pub command: String,
 }
 
-/// All that servers are started with.
-pub struct Stage<'a> {
+/// Starts servers.
+pub struct Launcher<'a> {
     pub machine: &'a Machine,
     pub programs: &'a Programs,
     pub site: &'a Site,
     next_port: Cell<u16>,
 }
 
-/// Below the range that the kernel takes clients' ports from.
+/// Ports below the kernel's range of ephemeral ports.
 const PORTS: Range<u16> = 20_000..32_000;
 
-impl<'a> Stage<'a> {
-    pub fn new(machine: &'a Machine, programs: &'a Programs, site: &'a Site) -> Stage<'a> {
-        Stage { machine, programs, site, next_port: Cell::new(PORTS.start) }
+impl<'a> Launcher<'a> {
+    pub fn new(machine: &'a Machine, programs: &'a Programs, site: &'a Site) -> Launcher<'a> {
+        Launcher { machine, programs, site, next_port: Cell::new(PORTS.start) }
     }
 
     /// Starts a peer, and waits until it accepts connections.
@@ -58,14 +58,16 @@ impl<'a> Stage<'a> {
         };
         let config = self.site.run.join(peer.config.unwrap_or("none"));
         let (port, tls_port) = (self.port()?, self.port()?);
-        // Most find out by themselves which version a client speaks.
+        // Most servers detect HTTP/2 with prior knowledge on the HTTP/1 port.
         let h2c_port = if template.contains("@h2c_port@") { self.port()? } else { port };
-        let mut places = self.places(&config, workers, upstream);
-        places.push(("@port@", port.to_string()));
-        places.push(("@tls_port@", tls_port.to_string()));
-        places.push(("@h2c_port@", h2c_port.to_string()));
+        let mut placeholders = self.placeholders(&config, workers, upstream);
+        placeholders.push(("@port@", port.to_string()));
+        placeholders.push(("@tls_port@", tls_port.to_string()));
+        placeholders.push(("@h2c_port@", h2c_port.to_string()));
         let fill = |text: &str| {
-            places.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+            placeholders
+                .iter()
+                .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
         };
         fs::write(&config, fill(&template))
             .map_err(|error| format!("{}: {error}", config.display()))?;
@@ -78,9 +80,14 @@ impl<'a> Stage<'a> {
         Ok(server)
     }
 
-    /// What stands in commands and configuration files, and what it is replaced by.
-    fn places(&self, config: &Path, workers: usize, upstream: u16) -> Vec<(&'static str, String)> {
-        let Stage { programs, site, .. } = self;
+    /// Returns the placeholders of commands and configuration files with their values.
+    fn placeholders(
+        &self,
+        config: &Path,
+        workers: usize,
+        upstream: u16,
+    ) -> Vec<(&'static str, String)> {
+        let Launcher { programs, site, .. } = self;
         let show = |path: &Path| path.display().to_string();
         vec![
             ("@bin@", show(&programs.bin)),
@@ -93,7 +100,7 @@ impl<'a> Stage<'a> {
             ("@page@", PAGE.to_owned()),
             ("@user@", std::env::var("USER").unwrap_or("root".to_owned())),
             ("@workers@", workers.to_string()),
-            // lighttpd with 1 has a process that watches the only one that works.
+            // With 1, lighttpd has an additional process that supervises the only worker.
             ("@worker_processes@", if workers > 1 { workers } else { 0 }.to_string()),
             ("@upstream@", format!("127.0.0.1:{upstream}")),
             ("@upstream_host@", "127.0.0.1".to_owned()),
@@ -112,26 +119,26 @@ impl<'a> Stage<'a> {
         self.site.run.join("stderr")
     }
 
-    /// A port that is free, and was not used for long.
+    /// Returns a free port that has not been used recently.
     fn port(&self) -> Result<u16> {
         let next = self.next_port.get();
         let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
         let port = (next..PORTS.end).chain(PORTS.start..next).find(is_free);
-        let port = port.ok_or("there is no free port between 20,000 and 32,000")?;
+        let port = port.ok_or("no free port between 20,000 and 32,000")?;
         self.next_port.set(port + 1);
         Ok(port)
     }
 }
 
 impl Server {
-    fn wait(&mut self, stage: &Stage<'_>) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(10);
+    fn wait(&mut self, launcher: &Launcher<'_>) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
-            if Instant::now() > end || matches!(self.child.try_wait(), Ok(Some(_))) {
-                let said = fs::read_to_string(stage.stderr()).unwrap_or_default();
-                let said = said.trim().lines().last().unwrap_or("and says nothing");
-                let run = stage.site.run.display().to_string();
-                return Err(format!("it does not listen: {}", said.replace(&run, "@run@")));
+            if Instant::now() > deadline || matches!(self.child.try_wait(), Ok(Some(_))) {
+                let stderr = fs::read_to_string(launcher.stderr()).unwrap_or_default();
+                let reason = stderr.trim().lines().last().unwrap_or("no output on stderr");
+                let run = launcher.site.run.display().to_string();
+                return Err(format!("it does not listen: {}", reason.replace(&run, "@run@")));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -152,12 +159,12 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Ends the server: politely, and if it has not gone after two seconds, at once.
+    /// Stops the server with SIGTERM, and with SIGKILL if it still runs after two seconds.
     fn drop(&mut self) {
         let processes = self.processes();
         signal(self.child.id(), Signal::TERM);
-        let end = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < end {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < deadline {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return;
             }
@@ -168,7 +175,7 @@ impl Drop for Server {
     }
 }
 
-/// It does not matter if the process has gone meanwhile.
+/// Sends a signal. Errors are ignored: the process may have ended meanwhile.
 fn signal(process: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

@@ -1,4 +1,4 @@
-//! The files that are served, and the certificate: made anew in a folder for temporary files.
+//! The served files and the certificate, created in a temporary folder for each run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::Result;
 
 pub struct Site {
-    /// All that a run leaves on the disk; it goes with the run.
+    /// The folder for all files of a run. Removed at its end.
     pub run: PathBuf,
-    /// What is served.
+    /// The served folder.
     pub folder: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -21,8 +21,8 @@ pub const PAGE: &str = include_str!("../site/index.html");
 const BINARY: [(&str, usize); 3] =
     [("16k.bin", 16 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
 
-/// Weft keeps the contents of files that did not change just now: the first round is not to be of
-/// others.
+/// Weft caches only files that have not changed recently; this delay makes the first round equal to
+/// the others.
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl Site {
@@ -47,7 +47,7 @@ impl Site {
         Ok(())
     }
 
-    /// What a path stands for, whoever serves it.
+    /// Returns the expected response body for a path, which is the same for all servers.
     pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
         let name = match path {
             "/" | "/memory" | "/slow" | "/proxy/memory" => "index.html",
@@ -59,12 +59,12 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // What is left lies where temporary files lie.
+        // On failure, the files remain in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.run);
     }
 }
 
-/// Bytes that no compression makes smaller, the same ones each time.
+/// Returns incompressible bytes, the same on each call.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = move || {
@@ -76,7 +76,7 @@ fn noise(size: usize) -> Vec<u8> {
     (0..size.div_ceil(8)).flat_map(|_| next()).take(size).collect()
 }
 
-/// A text that compresses as texts do.
+/// Returns text that compresses like natural language.
 fn text(size: usize) -> String {
     const WORDS: [&str; 16] = [
         "weft", "warp", "thread", "loom", "of", "the", "a", "cloth", "and", "shuttle", "reed",
@@ -102,6 +102,6 @@ fn certificate(certificate: &Path, key: &Path) -> Result<()> {
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        _ => Err("openssl could not make a certificate".into()),
+        _ => Err("openssl could not create a certificate".into()),
     }
 }

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-/// One server under one load, once.
+/// One measurement of one server under one load.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     pub requests: u64,
     pub errors: u64,
     pub seconds: f64,
-    /// User and system time of all the server's processes.
+    /// User and system time of all processes of the server.
     pub cpu_seconds: f64,
-    /// p50, p99, p99.9 in microseconds, where the load knows them.
+    /// p50, p99, p99.9 in microseconds, if the load generator measures them.
     pub latency: Option<[f64; 3]>,
     pub memory_kib: u64,
-    /// What each idle connection cost, in bytes.
+    /// Memory per idle connection in bytes.
     pub connection_bytes: Option<f64>,
-    /// How often which system call was made.
+    /// The number of calls per system call.
     pub calls: Option<BTreeMap<String, u64>>,
 }
 
@@ -29,7 +29,7 @@ impl Sample {
     }
 }
 
-/// Something that can be asked of a sample.
+/// A metric, computed from a sample.
 pub type Metric = fn(&Sample) -> Option<f64>;
 
 pub const CPU: Metric = |sample| finite(sample.cpu_micros());
@@ -44,7 +44,8 @@ pub const CALLS: Metric = |sample| {
     Some(calls as f64 / sample.requests as f64)
 };
 
-/// wrk says 0 where it does not find the percentile, which happens with pipelining.
+/// Returns a percentile. wrk reports 0 for percentiles that it cannot determine, which happens with
+/// pipelining.
 fn latency(sample: &Sample, index: usize) -> Option<f64> {
     sample.latency.map(|latency| latency[index]).filter(|micros| *micros > 0.0)
 }
@@ -60,7 +61,7 @@ pub fn median_of(series: &Series, metric: Metric) -> Option<f64> {
     median(series.iter().flatten().filter_map(metric).collect())
 }
 
-/// The ratio of two medians, and the lowest and highest ratio that one round gave.
+/// The ratio of two medians, and the lowest and highest ratio of a single round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     pub median: f64,
@@ -68,7 +69,7 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// `None` if there is no round that both have.
+/// Returns the ratio of two servers, or `None` if no round has samples of both.
 pub fn ratio(ours: &Series, theirs: &Series, metric: Metric) -> Option<Ratio> {
     let rounds = ours.iter().zip(theirs).filter_map(|(ours, theirs)| {
         let (ours, theirs) = (metric(ours.as_ref()?)?, metric(theirs.as_ref()?)?);
@@ -90,7 +91,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The value below which so many of 1,000 lie.
+/// Returns the value at the given per-mille rank of sorted values.
 pub fn percentile(sorted: &[f64], per_mille: usize) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     sorted.get((sorted.len() * per_mille / 1000).min(last)).copied()
@@ -108,21 +109,21 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn computes_medians() {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]
-    fn ratios_of_medians_with_the_spread_of_the_rounds() {
+    fn ratio_has_median_and_spread_of_rounds() {
         let ratio =
             |ours: &[u64], theirs: &[u64]| super::ratio(&series(ours), &series(theirs), THROUGHPUT);
         assert_eq!(
             ratio(&[10, 20, 60], &[10, 10, 20]),
             Some(Ratio { median: 2.0, low: 1.0, high: 3.0 })
         );
-        // A round that failed is left out of the spread.
+        // Failed rounds are excluded from the spread.
         assert_eq!(
             ratio(&[10, 0, 10], &[5, 10, 5]),
             Some(Ratio { median: 2.0, low: 2.0, high: 2.0 })
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles() {
+    fn computes_percentiles() {
         let values: Vec<f64> = (0..1000).map(f64::from).collect();
         assert_eq!(percentile(&values, 500), Some(500.0));
         assert_eq!(percentile(&values, 999), Some(999.0));

@@ -1,11 +1,11 @@
-//! What Weft means to reach: CPU time per request beside that of others in the same run; and
-//! what the floor reaches, below which two system calls cannot be made.
+//! The performance targets: CPU time per request relative to other servers in the same run, and the
+//! lower bound, the ratio of a server that only makes the two necessary system calls.
 
 use crate::measure::Table;
 use crate::stats::{CONNECTION, CPU, Ratio, median_of, ratio};
 
-/// The CPU time of Weft's first peer in a workload may be at most so many times another's.
-const AT_MOST: &[(&str, &str, f64)] = &[
+/// Workload, server, and the maximum ratio of Weft's CPU time to that of the server.
+const MAX_CPU_RATIOS: &[(&str, &str, f64)] = &[
     ("memory", "epoll", 1.08),
     ("memory", "hyper", 0.90),
     ("memory", "axum", 0.85),
@@ -31,34 +31,34 @@ const AT_MOST: &[(&str, &str, f64)] = &[
     ("axum", "axum", 0.95),
 ];
 
-/// Memory that an idle connection may cost.
-const IDLE_BYTES: f64 = 1_500.0;
+/// Maximum memory per idle connection in bytes.
+const MAX_IDLE_BYTES: f64 = 1_500.0;
 
-/// Two workers beside one.
-const TWO_WORKERS: f64 = 1.05;
+/// Maximum ratio of the CPU time of two workers to that of one.
+const MAX_TWO_WORKERS_RATIO: f64 = 1.05;
 
-/// A target and what was measured of it.
+/// A target and its measured value.
 pub struct Outcome {
-    pub what: String,
+    pub name: String,
     pub target: f64,
-    pub found: Ratio,
-    /// Of a server that does nothing but to receive and to send.
-    pub floor: Option<f64>,
+    pub measured: Ratio,
+    /// The ratio of a server that only receives and sends.
+    pub lower_bound: Option<f64>,
 }
 
-/// That server.
-const FLOOR: &str = "epoll";
+/// The server of the lower bound.
+const LOWER_BOUND: &str = "epoll";
 
 impl Outcome {
     pub fn is_met(&self) -> bool {
-        self.found.median <= self.target
+        self.measured.median <= self.target
     }
 }
 
-/// Those of which something was measured.
+/// Returns the outcomes of all targets with measurements.
 pub fn outcomes(tables: &[Table]) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> =
-        AT_MOST.iter().filter_map(|target| cpu(tables, target)).collect();
+        MAX_CPU_RATIOS.iter().filter_map(|target| cpu(tables, target)).collect();
     outcomes.extend(idle(tables));
     outcomes.extend(two_workers(tables));
     outcomes
@@ -66,41 +66,41 @@ pub fn outcomes(tables: &[Table]) -> Vec<Outcome> {
 
 fn cpu(tables: &[Table], &(workload, peer, target): &(&str, &str, f64)) -> Option<Outcome> {
     let table = tables.iter().find(|table| table.workload.name == workload)?;
-    let theirs = &table.alone(peer)?.rounds;
-    let found = ratio(&table.ours(1)?.rounds, theirs, CPU)?;
-    let floor = table.alone(FLOOR).filter(|_| peer != FLOOR);
-    let floor = floor.and_then(|floor| Some(ratio(&floor.rounds, theirs, CPU)?.median));
-    let what = format!("{}: CPU time, Weft : {peer}", table.workload.title);
-    Some(Outcome { what, target, found, floor })
+    let theirs = &table.with_one_worker(peer)?.rounds;
+    let measured = ratio(&table.reference(1)?.rounds, theirs, CPU)?;
+    let bound = table.with_one_worker(LOWER_BOUND).filter(|_| peer != LOWER_BOUND);
+    let lower_bound = bound.and_then(|bound| Some(ratio(&bound.rounds, theirs, CPU)?.median));
+    let name = format!("{}: CPU time, Weft : {peer}", table.workload.title);
+    Some(Outcome { name, target, measured, lower_bound })
 }
 
 fn idle(tables: &[Table]) -> Option<Outcome> {
     let table = tables.iter().find(|table| table.workload.name == "idle")?;
-    let rounds = &table.ours(1)?.rounds;
+    let rounds = &table.reference(1)?.rounds;
     let bytes = rounds.iter().flatten().filter_map(CONNECTION);
     let (low, high) =
         bytes.fold((f64::MAX, f64::MIN), |(low, high), bytes| (low.min(bytes), high.max(bytes)));
-    let found = Ratio { median: median_of(rounds, CONNECTION)?, low, high };
-    let what = "bytes per idle connection".into();
-    Some(Outcome { what, target: IDLE_BYTES, found, floor: None })
+    let measured = Ratio { median: median_of(rounds, CONNECTION)?, low, high };
+    let name = "bytes per idle connection".into();
+    Some(Outcome { name, target: MAX_IDLE_BYTES, measured, lower_bound: None })
 }
 
 fn two_workers(tables: &[Table]) -> Option<Outcome> {
     let table = tables.iter().find(|table| table.workload.name == "two-workers")?;
-    let found = ratio(&table.ours(2)?.rounds, &table.ours(1)?.rounds, CPU)?;
-    let what = "CPU time, two workers : one".into();
-    Some(Outcome { what, target: TWO_WORKERS, found, floor: None })
+    let measured = ratio(&table.reference(2)?.rounds, &table.reference(1)?.rounds, CPU)?;
+    let name = "CPU time, two workers : one".into();
+    Some(Outcome { name, target: MAX_TWO_WORKERS_RATIO, measured, lower_bound: None })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::AT_MOST;
+    use super::MAX_CPU_RATIOS;
     use crate::workload;
 
     #[test]
-    fn targets_are_about_what_is_measured() {
-        for (name, peer, _) in AT_MOST {
-            let workload = workload::usual().find(|workload| workload.name == *name);
+    fn targets_refer_to_existing_workloads_and_peers() {
+        for (name, peer, _) in MAX_CPU_RATIOS {
+            let workload = workload::comparison().find(|workload| workload.name == *name);
             assert!(
                 workload.is_some_and(|workload| workload.peers.contains(peer)),
                 "{name}: {peer}"

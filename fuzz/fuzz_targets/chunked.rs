@@ -1,4 +1,4 @@
-//! A chunked body is decoded alike however it comes.
+//! Chunked decoding must not depend on the sizes of the input pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! A whole connection of HTTP/1: whatever comes, the engine ends it, and answers each request once.
+//! A complete HTTP/1 connection: for any input, the engine terminates the connection and sends one
+//! response per request.
 #![no_main]
 
 use std::sync::Arc;
@@ -9,27 +10,27 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::{HeaderName, Method, Request, Response, Server, Settings};
 
 fuzz_target!(|input: (u8, &[u8])| {
-    let (holds, bytes) = input;
+    let (capacity, bytes) = input;
     let calls = Arc::new(AtomicUsize::new(0));
-    let came = run(usize::from(holds) + 1, bytes, calls.clone());
-    let text = String::from_utf8_lossy(&came);
-    // Our bodies and the requests' have no such line but by malice, which is passed over.
+    let output = run(usize::from(capacity) + 1, bytes, calls.clone());
+    let text = String::from_utf8_lossy(&output);
+    // An input that contains the marker could inject it into a response; it is skipped.
     if bytes.windows(6).any(|w| w.eq_ignore_ascii_case(b"x-call")) {
         return;
     }
-    let mut answered = 0;
+    let mut responses = 0;
     for line in text.split("\r\n") {
         if let Some(call) = line.strip_prefix("x-call: ") {
-            answered += 1;
-            assert_eq!(call.parse::<usize>().unwrap(), answered, "out of order:\n{text}");
+            responses += 1;
+            assert_eq!(call.parse::<usize>().unwrap(), responses, "out of order:\n{text}");
         }
     }
     let calls = calls.load(SeqCst);
-    assert!(answered <= calls && calls <= answered + 1, "{calls} calls:\n{text}");
+    assert!(responses <= calls && calls <= responses + 1, "{calls} calls:\n{text}");
 });
 
-/// What the engine answers, through a pipe that holds so many bytes.
-fn run(holds: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
+/// Returns the output of the engine for `bytes`, sent through a pipe with this capacity.
+fn run(capacity: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
     let app = move |request: Request| {
         let call = calls.fetch_add(1, SeqCst) + 1;
         async move {
@@ -47,17 +48,17 @@ fn run(holds: usize, bytes: &[u8], calls: Arc<AtomicUsize>) -> Vec<u8> {
     let settings = Settings { max_body_bytes: 1 << 16, http2: false, ..Settings::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let (client, server) = tokio::io::duplex(holds);
+        let (client, server) = tokio::io::duplex(capacity);
         let (mut reader, mut writer) = tokio::io::split(client);
         let sending = async {
-            // Fails when the engine refuses and stops reading.
+            // Fails when the engine rejects the request and stops reading.
             let _ = writer.write_all(bytes).await;
             let _ = writer.shutdown().await;
         };
-        let mut came = Vec::new();
-        let reading = async { reader.read_to_end(&mut came).await.unwrap() };
+        let mut output = Vec::new();
+        let reading = async { reader.read_to_end(&mut output).await.unwrap() };
         let engine = Server::new(app).settings(settings);
         tokio::join!(engine.serve_connection(server), sending, reading).0.unwrap();
-        came
+        output
     })
 }

@@ -1,4 +1,4 @@
-//! A head is understood alike however it is cut, and what is behind it does not matter.
+//! Parsing a head must depend neither on the sizes of the input pieces nor on the bytes after it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,16 +7,17 @@ use weft::bench_api;
 fuzz_target!(|input: (Vec<u16>, &[u8])| {
     let (cuts, head) = input;
     let whole = bench_api::parse(head);
-    let _ = bench_api::frame(head);
+    let _ = bench_api::check_framing(head);
 
-    let mut ends: Vec<usize> = cuts.iter().map(|&cut| usize::from(cut) % (head.len() + 1)).collect();
+    let mut ends: Vec<usize> =
+        cuts.iter().map(|&cut| usize::from(cut) % (head.len() + 1)).collect();
     ends.sort_unstable();
     ends.push(head.len());
     let pieces = bench_api::parse_in_pieces(head, ends);
     match (&whole, &pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         (Err(whole), Err(pieces)) => assert_eq!(whole.kind(), pieces.kind()),
-        // A line that did not end yet is judged when it does.
+        // An incomplete line may be rejected only when it is complete.
         (Err(_), Ok(None)) => {}
         (whole, pieces) => panic!("whole: {whole:?}, in pieces: {pieces:?}"),
     }

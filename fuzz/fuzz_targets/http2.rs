@@ -1,5 +1,5 @@
-//! A whole connection of HTTP/2: whatever frames come, the engine ends it, and each request is
-//! handed to the application once.
+//! A complete HTTP/2 connection: for any frames, the engine terminates the connection and calls the
+//! application at most once per request.
 #![no_main]
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use weft::{Method, Request, Response, Server, Settings};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// An empty SETTINGS, without which nothing else is looked at.
+/// An empty SETTINGS frame, which must be the first frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 fuzz_target!(|frames: Vec<(u8, u8, u8, Vec<u8>)>| {
     let mut bytes = [PREFACE, SETTINGS].concat();
     let mut heads = 0;
     for (kind, flags, stream, payload) in frames {
-        // The ten types of RFC 9113 §6, and one that nobody knows.
+        // The ten types of RFC 9113 §6, and one unknown type.
         let kind = kind % 11;
         heads += usize::from(kind == 1);
         let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
@@ -29,7 +29,7 @@ fuzz_target!(|frames: Vec<(u8, u8, u8, Vec<u8>)>| {
     assert!(calls <= heads, "{calls} calls for {heads} heads");
 });
 
-/// How many requests the application gets.
+/// Returns the number of requests that the application received.
 fn run(bytes: &[u8]) -> usize {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -46,14 +46,14 @@ fn run(bytes: &[u8]) -> usize {
             }
         }
     };
-    // What waits for a client that says nothing more is to end soon.
-    let soon = std::time::Duration::from_millis(1);
+    // Waiting for a client that sends nothing must end soon.
+    let timeout = std::time::Duration::from_millis(1);
     let settings = Settings {
         max_body_bytes: 1 << 16,
-        stall_timeout: soon,
-        idle_timeout: soon,
-        head_timeout: soon,
-        linger_timeout: soon,
+        stall_timeout: timeout,
+        idle_timeout: timeout,
+        head_timeout: timeout,
+        linger_timeout: timeout,
         ..Settings::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -61,7 +61,7 @@ fn run(bytes: &[u8]) -> usize {
         let (client, server) = tokio::io::duplex(1 << 20);
         let (mut reader, mut writer) = tokio::io::split(client);
         let sending = async {
-            // Fails when the engine refuses and stops reading.
+            // Fails when the engine rejects the input and stops reading.
             let _ = writer.write_all(bytes).await;
             let _ = writer.shutdown().await;
         };

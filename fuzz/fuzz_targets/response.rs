@@ -1,4 +1,5 @@
-//! A response is read alike however it comes: its heads, its body, and where it ends.
+//! Parsing a response (heads, body, trailers and end) must not depend on the sizes of the input
+//! pieces.
 #![no_main]
 
 use bytes::BytesMut;
@@ -6,19 +7,19 @@ use libfuzzer_sys::fuzz_target;
 use weft::client::{BodyReader, Head, HeadReader, Piece};
 use weft::{Error, Method};
 
-/// What was read: the heads, the body, the trailers, and what is behind all that.
-type Read = (Vec<String>, Vec<u8>, Option<String>, Vec<u8>);
+/// The parsed response: the heads, the body, the trailers, and the bytes after them.
+type Parsed = (Vec<String>, Vec<u8>, Option<String>, Vec<u8>);
 
-/// Reads what comes in pieces. `None` if there is not enough of it.
-fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Read>, Error> {
+/// Parses a response that arrives in pieces of `piece` bytes. Returns `None` if it is incomplete.
+fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>, Error> {
     let mut pieces = response.chunks(piece.max(1));
     let (mut input, mut heads) = (BytesMut::new(), HeadReader::new(1 << 10));
-    let mut shown = Vec::new();
+    let mut formatted_heads = Vec::new();
     let head: Head = loop {
         match heads.read(&mut input, method)? {
             Some(head) => {
                 let is_last = !head.status.is_informational() || head.status == 101;
-                shown.push(format!("{head:?}"));
+                formatted_heads.push(format!("{head:?}"));
                 if is_last {
                     break head;
                 }
@@ -44,7 +45,7 @@ fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Read>, 
         }
     }
     pieces.for_each(|piece| input.extend_from_slice(piece));
-    Ok(Some((shown, data, trailers, input.to_vec())))
+    Ok(Some((formatted_heads, data, trailers, input.to_vec())))
 }
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
@@ -54,8 +55,8 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
     let pieces = read(&method, response, usize::from(piece));
     match (whole, pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
-        // What is wrong in a line may be found when that line has come, and then something else
-        // may be found first.
+        // An error in a line may be found only when the line is complete, and another error may be
+        // found first.
         (Err(_), Err(_) | Ok(None)) => {}
         (whole, pieces) => panic!("whole: {whole:?}, in pieces: {pieces:?}"),
     }

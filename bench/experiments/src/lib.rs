@@ -1,38 +1,38 @@
-//! What the experiments have in common. The servers among them are started as
-//! `NAME ADDRESS WORKERS VARIANT`, by the program that measures the peers, too.
+//! Common parts of the experiments. Those that are servers are started as
+//! `NAME ADDRESS WORKERS VARIANT`, also by the program that measures the peers.
 
 use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The third argument: which form of the experiment this is.
+/// Returns the third argument, the variant of the experiment.
 pub fn variant() -> String {
     std::env::args().nth(3).expect("usage: experiment ADDRESS WORKERS VARIANT")
 }
 
-/// A function that is timed beside others.
+/// The name of a measured function, and the function.
 pub type Candidate<'a> = (&'a str, &'a dyn Fn());
 
 const ROUNDS: usize = 15;
 const CALLS: u32 = 200_000;
 
-/// Times functions in turns, and prints for each the median of its nanoseconds per call, and
-/// the ratio to the first with the lowest and the highest of a round.
+/// Measures functions in rounds. Prints for each the median of the nanoseconds per call, and the
+/// ratio to the first function with the lowest and the highest ratio of a round.
 pub fn compare(title: &str, candidates: &[Candidate<'_>]) {
     let mut times = vec![Vec::new(); candidates.len()];
     for round in 0..ROUNDS {
-        for turn in 0..candidates.len() {
-            let turn = (turn + round) % candidates.len();
-            times[turn].push(time(candidates[turn].1));
+        for index in 0..candidates.len() {
+            let index = (index + round) % candidates.len();
+            times[index].push(time(candidates[index].1));
         }
     }
-    println!("| {title} | ns per call | beside the first |\n| --- | --- | --- |");
-    for ((name, _), ours) in candidates.iter().zip(&times) {
-        let ratios = ours.iter().zip(&times[0]).map(|(ours, first)| ours / first);
+    println!("| {title} | ns per call | ratio to the first |\n| --- | --- | --- |");
+    for ((name, _), samples) in candidates.iter().zip(&times) {
+        let ratios = samples.iter().zip(&times[0]).map(|(sample, first)| sample / first);
         let (low, high) = ratios
             .fold((f64::MAX, f64::MIN), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
-        let (ours, first) = (median(ours), median(&times[0]));
-        println!("| {name} | {ours:.1} | {:.4} ({low:.4} – {high:.4}) |", ours / first);
+        let (median, first) = (median(samples), median(&times[0]));
+        println!("| {name} | {median:.1} | {:.4} ({low:.4} – {high:.4}) |", median / first);
     }
     println!();
 }
@@ -45,7 +45,7 @@ fn time(function: &dyn Fn()) -> f64 {
     (cpu_nanoseconds() - before) as f64 / f64::from(CALLS)
 }
 
-/// CPU time of this thread: what else the machine does is not counted.
+/// Returns the CPU time of this thread, which excludes other work of the machine.
 fn cpu_nanoseconds() -> i64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

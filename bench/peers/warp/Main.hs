@@ -1,6 +1,6 @@
 {-# LANGUAGE OverloadedStrings #-}
--- Haskell's Warp, with the caches for descriptors and file information that the seeds were
--- measured with. Started as: warp PORT FOLDER
+-- Haskell's Warp, with the caches for descriptors and file information of the original
+-- measurements. Usage: warp PORT FOLDER
 module Main (main) where
 
 import Control.Concurrent (threadDelay)

@@ -1,4 +1,4 @@
-//! Clients of our own: those that rest, and those that send a byte a second.
+//! Own clients: idle connections, and slow clients that send one byte per second.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -12,22 +12,22 @@ use rustix::net::{
 };
 
 use crate::Result;
-use crate::workload::Ask;
+use crate::workload::RequestSpec;
 
-/// Servers limit how many connections one address may have.
+/// Number of client addresses; servers limit the connections per address.
 const ADDRESSES: u32 = 8;
 
-/// Connections that were answered once, and rest.
+/// Connections that have received one response and are idle.
 pub struct Idle(Vec<TcpStream>);
 
 impl Idle {
-    pub fn open(port: u16, ask: &Ask, count: u32) -> Result<Idle> {
-        let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", ask.path);
+    pub fn open(port: u16, spec: &RequestSpec, count: u32) -> Result<Idle> {
+        let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", spec.path);
         let mut connections = Vec::new();
         for number in 0..count {
             let connection = open(port, number).and_then(|mut connection| {
                 connection.write_all(request.as_bytes())?;
-                // The head and 151 bytes behind it come at once.
+                // The head and the body of 151 bytes arrive together.
                 match connection.read(&mut [0; 4096])? {
                     0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
                     _ => Ok(connection),
@@ -39,19 +39,19 @@ impl Idle {
         Ok(Idle(connections))
     }
 
-    /// How many the server has closed meanwhile.
-    pub fn lost(&self) -> usize {
-        let is_lost = |connection: &&TcpStream| {
+    /// Returns the number of connections closed by the server.
+    pub fn closed_count(&self) -> usize {
+        let is_closed = |connection: &&TcpStream| {
             let read = recv(connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
             matches!(read, Ok((0, _)))
         };
-        self.0.iter().filter(is_lost).count()
+        self.0.iter().filter(is_closed).count()
     }
 }
 
-/// Clients that never finish their head, for as long as this lives.
+/// Clients that never finish their request head, until `end` is called.
 pub struct SlowClients {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -60,31 +60,31 @@ impl SlowClients {
         let connections: std::io::Result<Vec<TcpStream>> =
             (0..count).map(|number| open(port, number)).collect();
         let connections = connections.map_err(|error| format!("slow clients: {error}"))?;
-        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
-            let over = over.clone();
-            move || send_slowly(&connections, &over)
+            let stop = stop.clone();
+            move || send_slowly(&connections, &stop)
         });
-        Ok(SlowClients { over, thread })
+        Ok(SlowClients { stop, thread })
     }
 
     pub fn end(self) -> Result<()> {
-        self.over.store(true, Relaxed);
+        self.stop.store(true, Relaxed);
         self.thread.join().map_err(|_| "the slow clients have failed".into())
     }
 }
 
-/// A byte each second on each of them, spread over the second.
-fn send_slowly(connections: &[TcpStream], over: &AtomicBool) {
+/// Sends one byte per second on each connection, spread over the second.
+fn send_slowly(connections: &[TcpStream], stop: &AtomicBool) {
     let head =
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a'));
     for byte in head {
-        for some in connections.chunks(connections.len().div_ceil(50)) {
-            if over.load(Relaxed) {
+        for group in connections.chunks(connections.len().div_ceil(50)) {
+            if stop.load(Relaxed) {
                 return;
             }
-            for mut connection in some {
-                // The server may have had enough.
+            for mut connection in group {
+                // The server may have closed the connection.
                 let _ = connection.write(&[*byte]);
             }
             thread::sleep(Duration::from_millis(20));
@@ -92,9 +92,9 @@ fn send_slowly(connections: &[TcpStream], over: &AtomicBool) {
     }
 }
 
-/// Connects, from one of several addresses of this machine.
+/// Connects from one of several loopback addresses.
 fn open(port: u16, number: u32) -> std::io::Result<TcpStream> {
-    // wrk, which is started beside them, is not to inherit them.
+    // wrk, which is started later, must not inherit the sockets.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     let from = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + 1 + number % ADDRESSES);

@@ -1,5 +1,4 @@
-//! What the servers are loaded with: other people's tools where there are any, our own where
-//! there are none.
+//! Load generators: established tools where they exist, own clients otherwise.
 
 mod clients;
 mod h2load;
@@ -16,42 +15,42 @@ use crate::Result;
 use crate::machine::Machine;
 use crate::server::Server;
 use crate::stats::Sample;
-use crate::workload::{Ask, Scheme};
+use crate::workload::{RequestSpec, Scheme};
 
 pub use self::h2load::H2load;
 pub use self::handshakes::Handshakes;
-pub use self::rush::Rush;
+pub use self::rush::Saturate;
 pub use self::wrk::Wrk;
 
 pub enum Load {
-    /// HTTP/1 over kept connections.
+    /// HTTP/1 over persistent connections.
     Wrk(Wrk),
-    /// The same, by a client that is faster than the servers.
-    Rush(Rush),
+    /// The same, with a client that is faster than the servers.
+    Saturate(Saturate),
     /// HTTP/2, or a fixed number of requests.
     H2load(H2load),
-    /// TLS handshakes, one after another.
+    /// Sequential TLS handshakes.
     Handshakes(Handshakes),
-    /// The same, while strace counts the server's system calls.
+    /// wrk, while strace counts the server's system calls.
     Strace(Wrk),
-    /// Active connections beside some that rest.
+    /// Active connections in addition to idle ones.
     Idle { idle: u32, active: Wrk },
-    /// Good clients beside some that send a byte a second.
+    /// Regular clients in addition to some that send one byte per second.
     SlowClients { slow: u32, active: Wrk },
 }
 
 /// One run of a load.
 pub struct Run<'a> {
     pub server: &'a Server,
-    pub ask: &'a Ask,
+    pub request: &'a RequestSpec,
     pub seconds: u32,
     pub machine: &'a Machine,
-    /// For files that do not outlive it.
+    /// Folder for temporary files.
     pub folder: &'a Path,
 }
 
-/// What the client saw.
-pub struct Tally {
+/// The measurements of the load generator.
+pub struct LoadResult {
     pub requests: u64,
     pub errors: u64,
     pub seconds: f64,
@@ -63,11 +62,11 @@ impl Load {
     pub fn run(&self, run: &Run<'_>) -> Result<Sample> {
         match self {
             Load::Wrk(wrk) => run.metered(|| wrk.run(run)),
-            Load::Rush(rush) => run.metered(|| rush.run(run)),
+            Load::Saturate(load) => run.metered(|| load.run(run)),
             Load::Strace(wrk) => strace::run(run, wrk),
             Load::H2load(h2load) => run.metered(|| h2load.run(run)),
             Load::Handshakes(load) => run.metered(|| load.run(run)),
-            Load::Idle { idle, active } => idle_beside(run, *idle, active),
+            Load::Idle { idle, active } => with_idle(run, *idle, active),
             Load::SlowClients { slow, active } => {
                 let attack = clients::SlowClients::start(run.server.port, *slow)?;
                 let sample = run.metered(|| active.run(run));
@@ -77,20 +76,24 @@ impl Load {
         }
     }
 
-    /// The commands, as the report shows them.
-    pub fn commands(&self, ask: &Ask, seconds: u32) -> String {
-        let wrk =
-            |wrk: &Wrk| format!("wrk {}", wrk.words(&ask.url("PORT"), ask, seconds, 1).join(" "));
+    /// Returns the commands for the report.
+    pub fn commands(&self, request: &RequestSpec, seconds: u32) -> String {
+        let wrk = |wrk: &Wrk| {
+            format!("wrk {}", wrk.arguments(&request.url("PORT"), request, seconds, 1).join(" "))
+        };
         match self {
             Load::Wrk(load) => wrk(load),
-            Load::Rush(load) => load.words(&ask.url("PORT"), seconds),
+            Load::Saturate(load) => load.arguments(&request.url("PORT"), seconds),
             Load::Strace(load) => format!("strace -f -c -p PID\n{}", wrk(load)),
             Load::Idle { active, .. } | Load::SlowClients { active, .. } => wrk(active),
             Load::H2load(load) => {
-                format!("h2load {}", load.words(&ask.url("PORT"), ask, seconds, 1).join(" "))
+                format!(
+                    "h2load {}",
+                    load.arguments(&request.url("PORT"), request, seconds, 1).join(" ")
+                )
             }
             Load::Handshakes(load) => {
-                format!("openssl {}", load.words("127.0.0.1:PORT", seconds).join(" "))
+                format!("openssl {}", load.arguments("127.0.0.1:PORT", seconds).join(" "))
             }
         }
     }
@@ -98,13 +101,14 @@ impl Load {
 
 impl Run<'_> {
     fn url(&self) -> String {
-        self.ask.url(&self.ask.port(self.server).to_string())
+        self.request.url(&self.request.port(self.server).to_string())
     }
 
-    /// What a load cost the server. Memory is looked at while the load is on.
-    fn metered(&self, load: impl FnOnce() -> Result<Tally>) -> Result<Sample> {
+    /// Measures the CPU time and memory of the server under a load. Memory is sampled during the
+    /// load.
+    fn metered(&self, load: impl FnOnce() -> Result<LoadResult>) -> Result<Sample> {
         let before = self.server.cpu();
-        let (tally, memory_kib) = thread::scope(|scope| {
+        let (result, memory_kib) = thread::scope(|scope| {
             let memory = scope.spawn(|| {
                 thread::sleep(Duration::from_millis(500));
                 self.server.memory_kib()
@@ -112,9 +116,9 @@ impl Run<'_> {
             (load(), memory.join().unwrap_or(0))
         });
         let cpu_seconds = self.server.cpu().seconds_since(&before);
-        let Tally { requests, errors, seconds, latency } = tally?;
+        let LoadResult { requests, errors, seconds, latency } = result?;
         if requests == 0 {
-            return Err("no request was answered".into());
+            return Err("no request succeeded".into());
         }
         Ok(Sample {
             requests,
@@ -128,7 +132,7 @@ impl Run<'_> {
     }
 }
 
-impl Ask {
+impl RequestSpec {
     pub fn url(&self, port: &str) -> String {
         let scheme = if self.scheme == Scheme::Https { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{port}{}", self.path)
@@ -143,21 +147,23 @@ impl Ask {
     }
 }
 
-fn idle_beside(run: &Run<'_>, idle: u32, active: &Wrk) -> Result<Sample> {
-    let room = u32::try_from(run.machine.descriptors).unwrap_or(u32::MAX).saturating_sub(1_000);
-    if room < idle {
+/// Opens idle connections, then measures active ones.
+fn with_idle(run: &Run<'_>, idle: u32, active: &Wrk) -> Result<Sample> {
+    let available =
+        u32::try_from(run.machine.descriptors).unwrap_or(u32::MAX).saturating_sub(1_000);
+    if available < idle {
         return Err(format!(
-            "only {room} of {idle} connections fit the limit of descriptors (ulimit -Hn)"
+            "cannot open {idle} connections: the limit of file descriptors allows {available} (see ulimit -Hn)"
         ));
     }
     let before = run.server.memory_kib();
-    let connections = clients::Idle::open(run.server.port, run.ask, idle)?;
-    let grown = run.server.memory_kib().saturating_sub(before);
+    let connections = clients::Idle::open(run.server.port, run.request, idle)?;
+    let growth = run.server.memory_kib().saturating_sub(before);
     let mut sample = run.metered(|| active.run(run))?;
-    let lost = connections.lost();
-    if lost > 0 {
-        return Err(format!("{lost} of {idle} idle connections were closed"));
+    let closed = connections.closed_count();
+    if closed > 0 {
+        return Err(format!("{closed} of {idle} idle connections were closed"));
     }
-    sample.connection_bytes = Some(grown as f64 * 1024.0 / f64::from(idle));
+    sample.connection_bytes = Some(growth as f64 * 1024.0 / f64::from(idle));
     Ok(sample)
 }

@@ -1,9 +1,9 @@
-//! HTTP/1 by a client that does less for a request than any server does for it, so that the
-//! server is what is slowest and always has work.
+//! An HTTP/1 client that needs less CPU time per request than any server, so that the server is the
+//! bottleneck and is never idle.
 //!
-//! wrk does more, and where a server is faster than wrk that one rests in between: it is woken
-//! for every second request, while a slower one finds all 64 waiting. So the faster one pays for
-//! wakes that the slower one does not have.
+//! wrk needs more. A server that is faster than wrk becomes idle in between: it is woken up for
+//! every second request, while a slower server finds requests on all 64 connections. The faster
+//! server therefore pays for wakeups that the slower one does not have.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,67 +16,72 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::{Run, Tally};
+use super::{LoadResult, Run};
 use crate::Result;
-use crate::workload::Ask;
+use crate::workload::RequestSpec;
 
-pub struct Rush {
+pub struct Saturate {
     pub connections: u32,
 }
 
-impl Rush {
-    pub fn run(&self, run: &Run<'_>) -> Result<Tally> {
-        let begun = Instant::now();
-        let until = begun + Duration::from_secs(run.seconds.into());
+impl Saturate {
+    pub fn run(&self, run: &Run<'_>) -> Result<LoadResult> {
+        let start = Instant::now();
+        let until = start + Duration::from_secs(run.seconds.into());
         let threads = (run.machine.load_cpus.len() as u32).min(self.connections);
         let requests = Exchange::new(run).and_then(|exchange| {
             thread::scope(|scope| {
-                let start = |thread| {
+                let spawn = |thread| {
                     let (exchange, share) = (&exchange, (self.connections + thread) / threads);
                     scope.spawn(move || exchange.repeat(share, until))
                 };
-                let threads: Vec<_> = (0..threads).map(start).collect();
+                let threads: Vec<_> = (0..threads).map(spawn).collect();
                 threads
                     .into_iter()
                     .map(|thread| thread.join().expect("no panic"))
                     .sum::<io::Result<u64>>()
             })
         });
-        let requests = requests.map_err(|error| format!("rush: {error}"))?;
-        Ok(Tally { requests, errors: 0, seconds: begun.elapsed().as_secs_f64(), latency: None })
+        let requests = requests.map_err(|error| format!("bench/src/load/rush.rs: {error}"))?;
+        Ok(LoadResult {
+            requests,
+            errors: 0,
+            seconds: start.elapsed().as_secs_f64(),
+            latency: None,
+        })
     }
 
-    pub fn words(&self, url: &str, seconds: u32) -> String {
+    pub fn arguments(&self, url: &str, seconds: u32) -> String {
         format!("bench/src/load/rush.rs: {} connections, {seconds} s, {url}", self.connections)
     }
 }
 
-/// A request, and what is known of its answer.
+/// A request, and the expected length of its response.
 struct Exchange {
     port: u16,
     request: String,
-    /// How long every answer is, with its head.
-    answer: usize,
+    /// The length of each response, including its head.
+    response_len: usize,
 }
 
 struct Connection {
     socket: TcpStream,
-    /// How much of an answer has not come.
-    missing: usize,
+    /// Remaining bytes of the current response.
+    remaining: usize,
 }
 
 impl Exchange {
-    /// Asks once, to know how long an answer is.
+    /// Sends one request to determine the length of the response.
     fn new(run: &Run<'_>) -> io::Result<Exchange> {
-        let (port, request) = (run.ask.port(run.server), request(run.ask));
+        let (port, request) = (run.request.port(run.server), serialize(run.request));
         let mut socket = open(port)?;
         socket.write_all(request.as_bytes())?;
-        let (mut text, mut room) = (Vec::new(), [0; 4096]);
+        let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
-            let received = socket.read(&mut room)?;
-            text.extend_from_slice(&room[..received]);
-            if let Some(answer) = answer_length(&text) {
-                return Ok(Exchange { port, request, answer });
+            let received = socket.read(&mut buffer)?;
+            text.extend_from_slice(&buffer[..received]);
+            if let Some(response_len) = response_length(&text) {
+                return Ok(Exchange { port, request, response_len });
             }
             if received == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -84,7 +89,8 @@ impl Exchange {
         }
     }
 
-    /// Asks again on each connection as soon as it is answered; tells how many answers came.
+    /// Sends the next request on each connection as soon as it has a response. Returns the number
+    /// of responses.
     fn repeat(&self, connections: u32, until: Instant) -> io::Result<u64> {
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut all = Vec::new();
@@ -92,46 +98,48 @@ impl Exchange {
             let mut socket = open(self.port)?;
             epoll::add(&poll, &socket, EventData::new_u64(key.into()), EventFlags::IN)?;
             socket.write_all(self.request.as_bytes())?;
-            all.push(Connection { socket, missing: self.answer });
+            all.push(Connection { socket, remaining: self.response_len });
         }
-        let (mut answers, mut room) = (0, vec![0; 64 << 10]);
+        let (mut responses, mut buffer) = (0, vec![0; 64 << 10]);
         let mut events = Vec::with_capacity(all.len());
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(answers);
+            let timeout = until.saturating_duration_since(Instant::now());
+            if timeout.is_zero() {
+                return Ok(responses);
             }
-            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
             events.clear();
-            match epoll::wait(&poll, spare_capacity(&mut events), Some(&left)) {
+            match epoll::wait(&poll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             for event in &events {
                 let connection = &mut all[event.data.u64() as usize];
-                answers += u64::from(self.go_on(connection, &mut room)?);
+                responses += u64::from(self.receive(connection, &mut buffer)?);
             }
         }
     }
 
-    /// Takes what has come, and asks again if that was the rest; tells whether it was.
-    fn go_on(&self, connection: &mut Connection, room: &mut [u8]) -> io::Result<bool> {
-        let received = match recv(&connection.socket, &mut *room, RecvFlags::DONTWAIT) {
+    /// Receives available bytes, and sends the next request if the response is complete. Returns
+    /// true if it is.
+    fn receive(&self, connection: &mut Connection, buffer: &mut [u8]) -> io::Result<bool> {
+        let received = match recv(&connection.socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok((received, _)) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let is_right = connection.missing < self.answer || room.starts_with(b"HTTP/1.1 200 ");
-        match connection.missing.checked_sub(received).filter(|_| is_right) {
-            None => Err(io::Error::other("an answer that is not like the first")),
+        let is_valid =
+            connection.remaining < self.response_len || buffer.starts_with(b"HTTP/1.1 200 ");
+        match connection.remaining.checked_sub(received).filter(|_| is_valid) {
+            None => Err(io::Error::other("a response differs from the first one")),
             Some(0) => {
-                connection.missing = self.answer;
+                connection.remaining = self.response_len;
                 connection.socket.write_all(self.request.as_bytes())?;
                 Ok(true)
             }
-            Some(missing) => {
-                connection.missing = missing;
+            Some(remaining) => {
+                connection.remaining = remaining;
                 Ok(false)
             }
         }
@@ -145,13 +153,17 @@ fn open(port: u16) -> io::Result<TcpStream> {
     Ok(socket)
 }
 
-fn request(ask: &Ask) -> String {
-    let fields = ask.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
-    format!("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", ask.path, fields.collect::<String>())
+fn serialize(request: &RequestSpec) -> String {
+    let fields = request.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    format!(
+        "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n",
+        request.path,
+        fields.collect::<String>()
+    )
 }
 
-/// How long an answer is, with its head, if all of that is there.
-fn answer_length(text: &[u8]) -> Option<usize> {
+/// Returns the length of a response, including its head, if the head is complete.
+fn response_length(text: &[u8]) -> Option<usize> {
     let text = String::from_utf8_lossy(text);
     let (head, _) = text.split_once("\r\n\r\n")?;
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
@@ -166,46 +178,46 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{Exchange, answer_length, request};
+    use super::{Exchange, response_length, serialize};
     use crate::workload::http;
 
     #[test]
-    fn lengths() {
+    fn computes_response_lengths() {
         let head = "HTTP/1.1 200 OK\r\nA: b\r\ncontent-length: 3\r\n\r\n";
-        assert_eq!(answer_length(head.as_bytes()), Some(head.len() + 3));
-        assert_eq!(answer_length(&head.as_bytes()[..head.len() - 1]), None);
-        assert_eq!(answer_length(b"HTTP/1.1 200 OK\r\n\r\n"), None);
+        assert_eq!(response_length(head.as_bytes()), Some(head.len() + 3));
+        assert_eq!(response_length(&head.as_bytes()[..head.len() - 1]), None);
+        assert_eq!(response_length(b"HTTP/1.1 200 OK\r\n\r\n"), None);
     }
 
-    /// Answers so many requests of one connection, then with something else.
-    fn repeat(answers: usize, last: &'static str) -> std::io::Result<u64> {
-        const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    /// Runs a server that sends `count` regular responses, then `last`.
+    fn repeat(count: usize, last: &'static str) -> std::io::Result<u64> {
+        const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let exchange = Exchange {
             port: listener.local_addr()?.port(),
-            request: request(&http("/")),
-            answer: ANSWER.len(),
+            request: serialize(&http("/")),
+            response_len: RESPONSE.len(),
         };
         let server = thread::spawn(move || -> std::io::Result<()> {
             let mut socket = listener.accept()?.0;
-            let mut room = [0; 1024];
+            let mut buffer = [0; 1024];
             for number in 0.. {
-                if socket.read(&mut room)? == 0 {
+                if socket.read(&mut buffer)? == 0 {
                     break;
                 }
-                let answer = if number < answers { ANSWER } else { last };
-                socket.write_all(answer.as_bytes())?;
+                let response = if number < count { RESPONSE } else { last };
+                socket.write_all(response.as_bytes())?;
             }
             Ok(())
         });
-        let found = exchange.repeat(1, Instant::now() + Duration::from_millis(200));
-        // A reset is its end as well.
+        let responses = exchange.repeat(1, Instant::now() + Duration::from_millis(200));
+        // The server also ends after a connection reset.
         let _ = server.join().expect("no panic");
-        found
+        responses
     }
 
     #[test]
-    fn answers_are_counted_and_looked_at() {
+    fn counts_responses_and_rejects_different_ones() {
         assert!(repeat(usize::MAX, "").is_ok_and(|count| count > 0));
         let other = "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n";
         for last in [other, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno!"] {

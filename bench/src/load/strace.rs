@@ -1,5 +1,5 @@
-//! strace, which counts a server's system calls while wrk loads it. It makes the server slow:
-//! nothing but the counts is of use.
+//! strace: counts a server's system calls under wrk's load. It slows the server down: only the
+//! counts are meaningful.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,14 +23,14 @@ pub fn run(run: &Run<'_>, wrk: &Wrk) -> Result<Sample> {
     }
     let mut strace =
         strace.stderr(Stdio::null()).spawn().map_err(|error| format!("strace: {error}"))?;
-    let tally = wait_until_traced(&processes).and_then(|()| wrk.run(run));
+    let result = wait_until_traced(&processes).and_then(|()| wrk.run(run));
     stop(&mut strace);
     let calls = calls(&fs::read_to_string(&summary).unwrap_or_default());
-    let requests = tally?.requests;
+    let requests = result?.requests;
     if requests == 0 {
-        return Err("no request was answered".into());
+        return Err("no request succeeded".into());
     }
-    // What it took in time is strace's doing.
+    // Times are dominated by strace and are not reported.
     Ok(Sample {
         requests,
         seconds: f64::NAN,
@@ -41,32 +41,32 @@ pub fn run(run: &Run<'_>, wrk: &Wrk) -> Result<Sample> {
 }
 
 fn wait_until_traced(processes: &[u32]) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(5);
     let is_traced = |process: &u32| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
     };
     while !processes.iter().all(is_traced) {
-        if Instant::now() > end {
-            return Err("strace does not attach".into());
+        if Instant::now() > deadline {
+            return Err("strace did not attach to the server within five seconds".into());
         }
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-/// It writes its summary when it is interrupted.
+/// Interrupts strace, which then writes its summary.
 fn stop(strace: &mut Child) {
     let _ = kill_process(Pid::from_child(strace), Signal::INT);
     let _ = strace.wait();
 }
 
-/// Name and number of the calls. Columns are: % time, seconds, usecs/call, calls, errors (which
-/// may be missing), syscall.
+/// Returns the number of calls per system call. The columns are: % time, seconds, usecs/call,
+/// calls, errors (which may be missing), syscall.
 fn calls(summary: &str) -> BTreeMap<String, u64> {
     let call = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (&name, count) = (words.last()?, words.get(3)?.parse().ok()?);
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (&name, count) = (columns.last()?, columns.get(3)?.parse().ok()?);
         (name != "total").then(|| (name.to_owned(), count))
     };
     summary.lines().filter_map(call).collect()
@@ -75,7 +75,7 @@ fn calls(summary: &str) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_summary() {
+    fn parses_summary_of_strace() {
         let calls = super::calls(
             "% time     seconds  usecs/call     calls    errors syscall\n\
              ------ ----------- ----------- --------- --------- ----------------\n \

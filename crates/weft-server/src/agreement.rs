@@ -1,4 +1,4 @@
-//! That the file, the command line and the documentation say the same.
+//! Tests that the file, the command line, the help and the documentation have the same keys.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,72 +8,78 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, STATUS, TLS, TOP, Takes, Text, flags,
-    quoted,
+    CGI, Config, ConfigText, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, STATUS, TLS, TOP,
+    ValueKind, flags, quoted,
 };
 use crate::help::help;
 use crate::plan::Plan;
 
-fn repository(path: &str) -> String {
+fn repository_file(path: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Something that is not the default, as a file has it and as options have it.
+/// Returns a value other than the default, as text of a file and as arguments of an option.
 fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let texts = |texts: &[&str]| {
         let in_file: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
         (format!("[{}]", in_file.join(", ")), words(texts))
     };
-    match &key.takes {
-        Takes::Switch(_) if (key.show)(defaults) == "true" => ("false".to_owned(), words(&["no"])),
-        Takes::Switch(_) => ("true".to_owned(), words(&["yes"])),
-        Takes::Count(range, _) | Takes::Size(range, _) => {
+    match &key.kind {
+        ValueKind::Bool(_) if (key.show)(defaults) == "true" => {
+            ("false".to_owned(), words(&["no"]))
+        }
+        ValueKind::Bool(_) => ("true".to_owned(), words(&["yes"])),
+        ValueKind::Count(range, _) | ValueKind::Size(range, _) => {
             let number = (range.start() + 1).to_string();
             (number.clone(), words(&[&number]))
         }
-        Takes::Time(_) => (quoted("7s"), words(&["7s"])),
-        Takes::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
-        Takes::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
-        Takes::Text(_) | Takes::Path(_) | Takes::WordOrPath(..) => (quoted("x"), words(&["x"])),
-        Takes::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
-        Takes::Texts(_) if key.name == "proxies" => texts(&["10.0.0.0/8", "::1"]),
-        Takes::Texts(_) => texts(&["a", "b"]),
-        Takes::Rules(_) => texts(&["1h", "*.css=1d"]),
-        Takes::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
-        Takes::Pairs(_) => ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"])),
+        ValueKind::Time(_) => (quoted("7s"), words(&["7s"])),
+        ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
+        ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
+        ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => {
+            (quoted("x"), words(&["x"]))
+        }
+        ValueKind::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
+        ValueKind::Texts(_) if key.name == "proxies" => texts(&["10.0.0.0/8", "::1"]),
+        ValueKind::Texts(_) => texts(&["a", "b"]),
+        ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
+        ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
+        ValueKind::CertificatePairs(_) => {
+            ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"]))
+        }
     }
 }
 
 #[test]
-fn each_key_is_an_option_and_the_other_way_round() {
-    fn check<T>(section: &str, keys: &'static [Key<T>], defaults: &T, met: &mut BTreeSet<String>) {
+fn keys_options_and_help_correspond() {
+    fn check<T>(section: &str, keys: &'static [Key<T>], defaults: &T, seen: &mut BTreeSet<String>) {
         for key in keys {
             let (in_file, words) = sample(key, defaults);
             let header = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
-            let text = Text::new("f", format!("{header}{} = {in_file}\n", key.name));
-            let of_file = Config::parse(&text, Path::new("")).unwrap();
-            let mut of_options = Config::default();
-            let set = of_options.set_option(key.flag, &words);
+            let text = ConfigText::new("f", format!("{header}{} = {in_file}\n", key.name));
+            let from_file = Config::parse(&text, Path::new("")).unwrap();
+            let mut from_options = Config::default();
+            let set = from_options.set_option(key.flag, &words);
             assert!(matches!(set, Some(Ok(()))), "--{}: {set:?}", key.flag);
-            let shown = format!("{of_file:?}");
-            assert_eq!(shown, format!("{of_options:?}"), "{section} {}", key.name);
+            let shown = format!("{from_file:?}");
+            assert_eq!(shown, format!("{from_options:?}"), "{section} {}", key.name);
             assert_ne!(shown, format!("{:?}", Config::default()), "{section} {}", key.name);
-            assert!(met.insert(key.flag.to_owned()), "--{} stands for two", key.flag);
+            assert!(seen.insert(key.flag.to_owned()), "--{} belongs to two keys", key.flag);
         }
     }
-    let mut met = BTreeSet::new();
-    check("", &TOP, &Default::default(), &mut met);
-    check("log", &LOG, &Default::default(), &mut met);
-    check("tls", &TLS, &Default::default(), &mut met);
-    check("status", &STATUS, &Default::default(), &mut met);
-    check("limits", &LIMITS, &Default::default(), &mut met);
-    check("files", &FILES, &FilesConfig::defaults(), &mut met);
-    assert_eq!(met, flags().map(|flag| flag.name.to_owned()).collect());
-    assert!(OTHER_OPTIONS.iter().all(|other| !met.contains(*other)));
-    // All of these, and no others, are in the help.
-    met.extend(OTHER_OPTIONS.map(str::to_owned));
+    let mut seen = BTreeSet::new();
+    check("", &TOP, &Default::default(), &mut seen);
+    check("log", &LOG, &Default::default(), &mut seen);
+    check("tls", &TLS, &Default::default(), &mut seen);
+    check("status", &STATUS, &Default::default(), &mut seen);
+    check("limits", &LIMITS, &Default::default(), &mut seen);
+    check("files", &FILES, &FilesConfig::defaults(), &mut seen);
+    assert_eq!(seen, flags().map(|flag| flag.name.to_owned()).collect());
+    assert!(OTHER_OPTIONS.iter().all(|other| !seen.contains(*other)));
+    // The help has all of these options and no others.
+    seen.extend(OTHER_OPTIONS.map(str::to_owned));
     let help = help();
     let begins = help.lines().flat_map(|line| {
         let head = line.strip_prefix("  ").filter(|line| line.starts_with('-'));
@@ -83,15 +89,15 @@ fn each_key_is_an_option_and_the_other_way_round() {
     let in_help: BTreeSet<String> = begins.map(|word| word[2..].to_owned()).collect();
     let switches = flags().filter(|flag| flag.is_switch).map(|flag| format!("no-{}", flag.name));
     let switches: BTreeSet<String> = switches.collect();
-    let missing: Vec<_> = met.difference(&in_help).collect();
+    let missing: Vec<_> = seen.difference(&in_help).collect();
     assert!(missing.is_empty(), "not in the help: {missing:?}");
-    let known = |name: &&String| met.contains(*name) || switches.contains(*name);
+    let known = |name: &&String| seen.contains(*name) || switches.contains(*name);
     assert_eq!(in_help.iter().find(|name| !known(name)), None, "in the help only");
     assert!(help.lines().all(|line| line.chars().count() <= 80), "a line is too long");
 }
 
 #[test]
-fn all_settings_are_limits() {
+fn every_field_of_settings_is_a_limit() {
     let shown = format!("{:#?}", Settings::default());
     let fields = shown.lines().filter_map(|line| {
         let line = line.strip_prefix("    ").filter(|line| !line.starts_with([' ', '}', ']']))?;
@@ -100,7 +106,7 @@ fn all_settings_are_limits() {
     assert_eq!(fields.collect::<Vec<_>>(), LIMITS.iter().map(|key| key.name).collect::<Vec<_>>());
 }
 
-/// The table of a section, as the documentation has it.
+/// Formats the table of a section as in the documentation.
 fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
     let mut table = "| key | option | default | meaning |\n| --- | --- | --- | --- |\n".to_owned();
     for key in keys {
@@ -116,7 +122,7 @@ fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
     table
 }
 
-/// The keys of a route's table, which are no options.
+/// Formats the table of a route's keys, which have no options.
 fn route_table<T: Default>(keys: &[Key<T>]) -> String {
     let mut table = "| key | default | meaning |\n| --- | --- | --- |\n".to_owned();
     for key in keys {
@@ -131,8 +137,8 @@ fn route_table<T: Default>(keys: &[Key<T>]) -> String {
 }
 
 #[test]
-fn each_key_is_documented() {
-    let text = repository("docs/configuration.md");
+fn documentation_has_every_key() {
+    let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
     for table in [route_table(&PROXY), route_table(&CGI)] {
         if !text.contains(&table) {
@@ -154,7 +160,7 @@ fn each_key_is_documented() {
         }
     }
     assert!(missing.is_empty(), "docs/configuration.md should have:\n{missing}");
-    let readme = repository("README.md");
+    let readme = repository_file("README.md");
     for flag in
         flags().map(|flag| flag.name).filter(|flag| LIMITS.iter().all(|key| key.flag != *flag))
     {
@@ -163,9 +169,9 @@ fn each_key_is_documented() {
 }
 
 #[test]
-fn the_examples_can_be_planned() {
-    let docs = repository("docs/configuration.md");
-    let readme = repository("README.md");
+fn examples_of_the_documentation_are_valid() {
+    let docs = repository_file("docs/configuration.md");
+    let readme = repository_file("README.md");
     let blocks = |text: &str| -> Vec<String> {
         let blocks = text.split("```toml\n").skip(1);
         blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
@@ -174,9 +180,9 @@ fn the_examples_can_be_planned() {
         blocks(&readme).into_iter().filter(|block| !block.starts_with("[dependencies]"));
     let mut examples: Vec<String> = blocks(&docs).into_iter().chain(in_readme).collect();
     assert!(examples.len() > 3);
-    examples.push(repository("deploy/weft.toml"));
+    examples.push(repository_file("deploy/weft.toml"));
     for example in examples {
-        let text = Text::new("example", example.clone());
+        let text = ConfigText::new("example", example.clone());
         let config = Config::parse(&text, Path::new(""))
             .unwrap_or_else(|problems| panic!("{example}\n{problems:?}"));
         if !config.hosts.is_empty() {

@@ -1,4 +1,4 @@
-//! The command line → [`Config`], together with the file that it names.
+//! The command line, and the configuration file that it names → [`Config`].
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,35 +6,36 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::*;
 
 use crate::config::{
-    Action, At, Config, FilesConfig, Place, Problem, RouteConfig, Text, flags, nearest, parse_route,
+    Action, Config, ConfigLocation, ConfigText, FilesConfig, Located, Problem, RouteConfig, flags,
+    parse_route, suggest,
 };
 
 pub(crate) enum Command {
     Help,
     Version,
     Serve(Args),
-    /// Says what is wrong, or what would be done.
+    /// Validates the configuration, and prints it if `print` is set.
     Check {
         args: Args,
         print: bool,
     },
 }
 
-/// What stands on the command line.
+/// The parsed command line.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) file: Option<PathBuf>,
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     routes: Vec<String>,
-    /// Options that are keys of a file too, each with its arguments.
+    /// Options that correspond to configuration keys, each with its arguments.
     options: Vec<(&'static str, Vec<OsString>)>,
 }
 
-/// Why nothing comes of it.
+/// The reason for a nonzero exit status.
 pub(crate) enum Failure {
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage(Vec<Problem>),
-    /// Something else is: the file, or what the system has.
+    /// Another error: an invalid file, or a failed system call.
     Other(Vec<Problem>),
 }
 
@@ -45,11 +46,11 @@ impl Failure {
     }
 }
 
-/// The options that are no keys.
+/// Options that do not correspond to a configuration key.
 pub(crate) const OTHER_OPTIONS: [&str; 8] =
     ["config", "route", "print", "no-log", "tls-key", "follow-links", "help", "version"];
 
-/// Reads the command line, the program's name first.
+/// Parses the command line. The first item is the program's name.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = lexopt::Parser::from_iter(line);
     let mut args = Args::default();
@@ -66,13 +67,15 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Long("no-log") => args.option("log").push("none".into()),
             Long("follow-links") => args.option("links").push("anywhere".into()),
             Long(name) => {
-                let Some((flag, switch)) = find_flag(name) else { return Err(unknown(name)) };
+                let Some((flag, switch)) = find_flag(name) else {
+                    return Err(unknown_option(name));
+                };
                 let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
                 args.option(flag).push(word);
             }
-            Value(word) if word == "check" && !check && args.has_no_place() => check = true,
+            Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
             Value(file) if check && args.file.is_none() => args.file = Some(file.into()),
-            Value(folder) if !check && args.folder.is_none() => args.folder = Some(folder.into()),
+            Value(path) if !check && args.directory.is_none() => args.directory = Some(path.into()),
             argument => return Err(argument.unexpected()),
         }
     }
@@ -87,7 +90,8 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
     }
 }
 
-/// The option that is a key, and for a switch the word that it stands for.
+/// Returns the configuration option with this name. For a switch, also returns the argument that
+/// `--NAME` or `--no-NAME` stands for.
 fn find_flag(name: &str) -> Option<(&'static str, Option<&'static str>)> {
     flags().find_map(|flag| match flag.is_switch {
         false => (flag.name == name).then_some((flag.name, None)),
@@ -96,17 +100,17 @@ fn find_flag(name: &str) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
-fn unknown(name: &str) -> lexopt::Error {
+fn unknown_option(name: &str) -> lexopt::Error {
     let known = flags().map(|flag| flag.name).chain(OTHER_OPTIONS);
-    let hint = match nearest(name, known) {
-        Some(near) => format!("; did you mean --{near}?"),
+    let hint = match suggest(name, known) {
+        Some(suggestion) => format!("; did you mean --{suggestion}?"),
         None => String::new(),
     };
     format!("invalid option '--{name}'{hint}").into()
 }
 
 impl Args {
-    /// The arguments of an option, as far as they were met.
+    /// Returns the arguments of an option that have been parsed so far.
     fn option(&mut self, flag: &'static str) -> &mut Vec<OsString> {
         let at = self.options.iter().position(|(known, _)| *known == flag);
         let at = at.unwrap_or_else(|| {
@@ -116,11 +120,11 @@ impl Args {
         &mut self.options[at].1
     }
 
-    fn has_no_place(&self) -> bool {
-        self.folder.is_none() && self.file.is_none()
+    fn has_no_operand(&self) -> bool {
+        self.directory.is_none() && self.file.is_none()
     }
 
-    /// Puts each key behind its certificate.
+    /// Inserts each private key after its certificate in the arguments of `tls-cert`.
     fn pair_keys(&mut self, keys: Vec<OsString>) -> Result<(), String> {
         let certificates = std::mem::take(self.option("tls-cert"));
         let (count, key_count) = (certificates.len(), keys.len());
@@ -136,41 +140,56 @@ impl Args {
         Ok(())
     }
 
-    /// What the file says, and the options in place of what they are about.
+    /// Reads the configuration file, and applies the options, which override the file.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let mut config = match &self.file {
             Some(path) => read(path).map_err(Failure::Other)?,
             None => Config::default(),
         };
         let options = self.options.iter();
-        let set = options.filter_map(|(flag, words)| config.set_option(flag, words));
+        let set = options.filter_map(|(flag, arguments)| config.set_option(flag, arguments));
         let mut problems: Vec<Problem> = set.filter_map(Result::err).collect();
         for text in &self.routes {
-            let place = Place::Option("--route".to_owned());
+            let location = ConfigLocation::Option("--route".to_owned());
             match parse_route(text) {
-                Ok((host, prefix, action)) => add_route(&mut config, place, [host, prefix], action),
-                Err(message) => problems.push(Problem { place, message }),
+                Ok((host, prefix, action)) => {
+                    add_route(&mut config, location, [host, prefix], action)
+                }
+                Err(message) => problems.push(Problem { location, message }),
             }
         }
-        let is_alone = self.file.is_none() && self.routes.is_empty();
-        if let Some(root) = self.folder.clone().or(is_alone.then(|| ".".into())) {
+        let has_no_route = self.file.is_none() && self.routes.is_empty();
+        if let Some(root) = self.directory.clone().or(has_no_route.then(|| ".".into())) {
             let action = Action::Files { root, files: Box::<FilesConfig>::default() };
-            add_route(&mut config, Place::Unknown, ["*".to_owned(), "/".to_owned()], action);
+            add_route(
+                &mut config,
+                ConfigLocation::Unknown,
+                ["*".to_owned(), "/".to_owned()],
+                action,
+            );
         }
         if problems.is_empty() { Ok(config) } else { Err(Failure::Usage(problems)) }
     }
 }
 
-fn add_route(config: &mut Config, place: Place, [host, prefix]: [String; 2], action: Action) {
-    let names = At { place: place.clone(), value: host };
-    let prefix = At { place: place.clone(), value: prefix };
-    config.add_route(names, RouteConfig { prefix, action: At { place, value: action } });
+fn add_route(
+    config: &mut Config,
+    location: ConfigLocation,
+    [host, prefix]: [String; 2],
+    action: Action,
+) {
+    let names = Located { location: location.clone(), value: host };
+    let prefix = Located { location: location.clone(), value: prefix };
+    config.add_route(names, RouteConfig { prefix, action: Located { location, value: action } });
 }
 
 fn read(path: &Path) -> Result<Config, Vec<Problem>> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
-        vec![Problem { place: Place::Unknown, message: format!("cannot read {name}: {error}") }]
+        vec![Problem {
+            location: ConfigLocation::Unknown,
+            message: format!("cannot read {name}: {error}"),
+        }]
     })?;
-    Config::parse(&Text::new(&name, text), path.parent().unwrap_or(Path::new("")))
+    Config::parse(&ConfigText::new(&name, text), path.parent().unwrap_or(Path::new("")))
 }

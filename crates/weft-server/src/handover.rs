@@ -1,10 +1,11 @@
-//! From one process to the next: a program that was replaced on disk takes over the sockets of
-//! the one that runs, without a moment in which nobody listens.
+//! Upgrades: a new process takes over the listening sockets of the running one. The sockets stay
+//! open throughout, so that no connection is refused.
 //!
-//! The old process starts the new one with one end of a pair of sockets as its standard input. It
-//! sends a message with a descriptor for each socket, and an empty one. The new process
-//! prepares all that it needs, begins to serve, and says so. Only then does the old one accept no
-//! more and finish what is under way. If the new one ends instead, nothing has changed.
+//! The old process starts the new one with one end of a socket pair as its standard input. It sends
+//! a message with a descriptor for each socket, and then a message without one. The new process
+//! completes its startup, begins to serve, and sends `ready`. Only then does the old process stop
+//! accepting and drain its connections. If the new process exits instead, the old one continues to
+//! serve.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,157 +23,164 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use weft::Listener;
 
-use crate::sockets::{Open, Place};
+use crate::sockets::{ListenSpec, OpenSocket};
 
-/// How long the new process may take until it serves.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time until the new process serves.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest text that stands for a socket.
-const MOST_TEXT_BYTES: usize = 4_096;
+/// Maximum length of the text of a [`ListenSpec`].
+const MAX_SPEC_BYTES: usize = 4_096;
 
-/// What the new process says when it serves.
+/// Message of the new process once it serves.
 const READY: &[u8] = b"ready";
 
 // -- the old process
 
-/// The process that is to follow this one.
+/// The process that is to replace this one.
 pub(crate) struct Successor {
     process: Pid,
-    arrival: oneshot::Receiver<Arrival>,
+    result: oneshot::Receiver<UpgradeResult>,
 }
 
-/// What became of it.
-pub(crate) enum Arrival {
-    /// It serves.
-    Serves,
-    /// It does not, for this reason.
+/// Result of an upgrade.
+pub(crate) enum UpgradeResult {
+    /// The new process serves.
+    Serving,
+    /// The new process does not serve, for this reason.
     Failed(String),
 }
 
 impl Successor {
-    /// Starts the program anew, as it was started, and gives it sockets.
-    pub(crate) fn start(sockets: Vec<(Place, OwnedFd)>) -> io::Result<Successor> {
+    /// Starts the program with the arguments of this process, and sends it the sockets.
+    pub(crate) fn start(sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Result<Successor> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let mut line = std::env::args_os();
-        // Not the file that runs, which may have been replaced.
-        let program = line.next().unwrap_or_else(|| "weft".into());
+        let mut arguments = std::env::args_os();
+        // Started by its name and not as `/proc/self/exe`, so that a replaced file takes effect.
+        let program = arguments.next().unwrap_or_else(|| "weft".into());
         let mut command = Command::new(program);
-        let child = command.args(line).stdin(theirs).spawn()?;
-        // Its end is the child's alone now, so that the child's end is heard of.
+        let child = command.args(arguments).stdin(theirs).spawn()?;
+        // Closes the parent's copy of `theirs`, so that the exit of the child closes the channel.
         drop(command);
         let process = Pid::from_child(&child);
-        let (tell, arrival) = oneshot::channel();
+        let (sender, result) = oneshot::channel();
         let thread = thread::Builder::new().name("weft-handover".to_owned());
         thread.spawn(move || {
-            let arrival = hand_over(&ours, sockets, child);
-            // If nobody waits any more, this process ends.
-            let _ = tell.send(arrival);
+            let result = hand_over(&ours, sockets, child);
+            // The receiver is dropped only when this process exits.
+            let _ = sender.send(result);
         })?;
-        Ok(Successor { process, arrival })
+        Ok(Successor { process, result })
     }
 
-    /// Waits for what becomes of it.
-    pub(crate) async fn arrival(&mut self) -> Arrival {
-        let failed = |_| Arrival::Failed("nobody waited for it".to_owned());
-        (&mut self.arrival).await.unwrap_or_else(failed)
+    /// Waits for the result of the upgrade.
+    pub(crate) async fn result(&mut self) -> UpgradeResult {
+        let failed = |_| UpgradeResult::Failed("the handover thread has panicked".to_owned());
+        (&mut self.result).await.unwrap_or_else(failed)
     }
 
-    /// Stops it, as this process is to stop. To be called before it has arrived.
-    pub(crate) fn call_off(self) {
-        // One that has just ended need not be told.
+    /// Stops the new process because this process is to stop. Must be called before the result has
+    /// been received.
+    pub(crate) fn cancel(self) {
+        // Fails if the process has just exited.
         let _ = kill_process(self.process, Signal::TERM);
     }
 }
 
-/// Gives the sockets over, and waits until they are served.
-fn hand_over(ours: &OwnedFd, sockets: Vec<(Place, OwnedFd)>, mut child: Child) -> Arrival {
-    let patience = |way| sockopt::set_socket_timeout(ours, way, Some(PATIENCE));
-    let arrived = patience(sockopt::Timeout::Send).map_err(io::Error::from);
-    let arrived = arrived.and_then(|()| send_all(ours, sockets)).and_then(|()| {
-        patience(sockopt::Timeout::Recv)?;
-        let mut word = [0; READY.len()];
-        let (_, bytes) = retry_on_intr(|| rustix::net::recv(ours, &mut word, RecvFlags::empty()))?;
-        Ok(word[..bytes].to_vec())
+/// Sends the sockets to the new process, and waits until it serves.
+fn hand_over(
+    ours: &OwnedFd,
+    sockets: Vec<(ListenSpec, OwnedFd)>,
+    mut child: Child,
+) -> UpgradeResult {
+    let set_timeout = |id| sockopt::set_socket_timeout(ours, id, Some(HANDOVER_TIMEOUT));
+    let reply = set_timeout(sockopt::Timeout::Send).map_err(io::Error::from);
+    let reply = reply.and_then(|()| send_sockets(ours, sockets)).and_then(|()| {
+        set_timeout(sockopt::Timeout::Recv)?;
+        let mut reply = [0; READY.len()];
+        let (_, bytes) = retry_on_intr(|| rustix::net::recv(ours, &mut reply, RecvFlags::empty()))?;
+        Ok(reply[..bytes].to_vec())
     });
-    let problem = match arrived {
-        Ok(word) if word == READY => {
-            // Somebody has to ask for its status, if it ends before this process does.
+    let reason = match reply {
+        Ok(reply) if reply == READY => {
+            // Reaps the child if it exits before this process.
             drop(thread::Builder::new().spawn(move || child.wait()));
-            return Arrival::Serves;
+            return UpgradeResult::Serving;
         }
-        Err(error) if error.kind() == ErrorKind::WouldBlock => "it takes too long".to_owned(),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            "it did not serve within 60 seconds".to_owned()
+        }
         Ok(_) | Err(_) => "it ended before it served".to_owned(),
     };
-    // It may have ended by itself.
+    // Fails if the process has exited already.
     let _ = child.kill();
     let _ = child.wait();
-    Arrival::Failed(problem)
+    UpgradeResult::Failed(reason)
 }
 
-fn send_all(ours: &OwnedFd, sockets: Vec<(Place, OwnedFd)>) -> io::Result<()> {
-    for (place, socket) in sockets {
+fn send_sockets(ours: &OwnedFd, sockets: Vec<(ListenSpec, OwnedFd)>) -> io::Result<()> {
+    for (spec, socket) in sockets {
         let descriptors = [socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let text = place.to_string();
+        let text = spec.to_string();
         let text = [IoSlice::new(text.as_bytes())];
         retry_on_intr(|| rustix::net::sendmsg(ours, &text, &mut rights, SendFlags::NOSIGNAL))?;
     }
-    let mut nothing = SendAncillaryBuffer::default();
+    let mut no_rights = SendAncillaryBuffer::default();
     let end = [IoSlice::new(END)];
-    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut nothing, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| rustix::net::sendmsg(ours, &end, &mut no_rights, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
-/// Follows the last socket. No place is written so.
+/// Message after the last socket. It is not the text of any [`ListenSpec`].
 const END: &[u8] = b"end";
 
 // -- the new process
 
-/// The process that this one takes over from.
+/// Channel to the process whose sockets this process takes over.
 pub(crate) struct Predecessor(OwnedFd);
 
 impl Predecessor {
-    /// The predecessor, if there is one, and its sockets.
-    pub(crate) fn find() -> io::Result<Option<(Predecessor, Vec<Open>)>> {
+    /// Receives the sockets of the predecessor, if this process was started for an upgrade.
+    pub(crate) fn detect() -> io::Result<Option<(Predecessor, Vec<OpenSocket>)>> {
         let stdin = std::io::stdin();
-        // Nobody else starts a program with such a socket there.
+        // Only an upgrade starts the program with such a socket as its standard input.
         if sockopt::socket_type(&stdin) != Ok(SocketType::SEQPACKET) {
             return Ok(None);
         }
         let channel = stdin.as_fd().try_clone_to_owned()?;
-        // What this process starts is not to inherit the channel, or its end would not be heard of.
-        let nothing = std::fs::File::open("/dev/null")?;
-        rustix::stdio::dup2_stdin(&nothing)?;
-        sockopt::set_socket_timeout(&channel, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        // Replaces stdin, so that child processes do not inherit the channel and keep it open.
+        let dev_null = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&dev_null)?;
+        sockopt::set_socket_timeout(&channel, sockopt::Timeout::Recv, Some(HANDOVER_TIMEOUT))?;
         let mut sockets = Vec::new();
-        while let Some(socket) = receive(&channel)? {
+        while let Some(socket) = receive_socket(&channel)? {
             sockets.push(socket);
         }
         Ok(Some((Predecessor(channel), sockets)))
     }
 
-    /// Says that the sockets are served.
-    pub(crate) fn relieve(self) {
-        // A predecessor that has gone need not be told.
+    /// Notifies the predecessor that the sockets are being served.
+    pub(crate) fn notify_ready(self) {
+        // Fails if the predecessor has exited.
         let _ = rustix::net::send(&self.0, READY, SendFlags::NOSIGNAL);
     }
 }
 
-/// Receives a socket; `None` behind the last.
-fn receive(channel: &OwnedFd) -> io::Result<Option<Open>> {
-    let mut text = [0; MOST_TEXT_BYTES];
+/// Receives a socket. Returns `None` after the last one.
+fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
+    let mut text = [0; MAX_SPEC_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let message = retry_on_intr(|| {
-        let room = &mut [IoSliceMut::new(&mut text)];
-        rustix::net::recvmsg(channel, room, &mut rights, RecvFlags::CMSG_CLOEXEC)
+        let buffers = &mut [IoSliceMut::new(&mut text)];
+        rustix::net::recvmsg(channel, buffers, &mut rights, RecvFlags::CMSG_CLOEXEC)
     })?;
     let text = &text[..message.bytes];
     if text == END {
@@ -182,9 +190,9 @@ fn receive(channel: &OwnedFd) -> io::Result<Option<Open>> {
         RecvAncillaryMessage::ScmRights(rights) => Some(rights),
         _ => None,
     });
-    let wrong = || io::Error::other("the process that runs sent something else than sockets");
-    let socket = descriptors.next().and_then(|mut rights| rights.next()).ok_or_else(wrong)?;
-    let place = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let invalid = || io::Error::other("the running process sent an invalid message");
+    let socket = descriptors.next().and_then(|mut rights| rights.next()).ok_or_else(invalid)?;
+    let spec = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let listener = Listener::inherited(socket).map_err(io::Error::other)?;
-    Ok(Some(Open { place: place.ok_or_else(wrong)?, listener }))
+    Ok(Some(OpenSocket { spec: spec.ok_or_else(invalid)?, listener }))
 }

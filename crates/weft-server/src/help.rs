@@ -1,4 +1,4 @@
-//! The help text, made from the same lists that are read by.
+//! The help text, generated from the lists of keys that the parsers use.
 
 use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, STATUS, TLS, TOP};
 
@@ -11,18 +11,18 @@ Usage: weft [DIR] [OPTION]...
 
   DIR              the folder to serve [default: ., if there is no --config and
                    no --route]
-  --config FILE    do what a file says; options beside it go before what it says
-  --route ROUTE    what answers for a host and a prefix: 'HOST/PREFIX -> FOLDER'
+  --config FILE    read the configuration from a file; options override it
+  --route ROUTE    add a route for a host and a prefix: 'HOST/PREFIX -> FOLDER'
                    (files), '>> URL...' (upstreams), '=> FOLDER' (CGI) or
-                   '<< URL' (a redirect); without a host for all; may be
+                   '<< URL' (a redirect); without HOST for all hosts; may be
                    repeated
 ";
 
 const END: &str = "
-  check FILE       say what is wrong with a configuration file, and end
-  --print          and what it comes to
-  -h, --help       this text
-  -V, --version    the version
+  check FILE       check a configuration file, and exit
+  --print          with `check`: print the configuration with all defaults
+  -h, --help       print this text
+  -V, --version    print the version
 ";
 
 pub(crate) fn help() -> String {
@@ -58,33 +58,35 @@ fn section<T>(help: &mut String, title: &str, keys: &[Key<T>], defaults: &T) {
             }
         };
         option(help, &head, &text);
-        // The key of a certificate is an option of its own.
+        // The private key of a certificate has a separate option.
         if key.flag == "tls-cert" {
             option(help, "--tls-key FILE", "the private key of the certificate, in PEM");
         }
     }
 }
 
-/// A space at which no line ends.
+/// A space that is not a line break opportunity.
 const NO_BREAK: char = '\u{a0}';
 
-/// Where the text begins, and where it ends.
-const TEXT: usize = 19;
+/// Column in which the descriptions begin.
+const TEXT_COLUMN: usize = 19;
+
+/// Maximum length of a line.
 const WIDTH: usize = 80;
 
 fn option(help: &mut String, head: &str, text: &str) {
     let head = format!("  {head}");
-    // A long head has a line to itself.
-    let mut line = match head.len() + 2 > TEXT {
-        true => format!("{head}\n{:TEXT$}", ""),
-        false => format!("{head:TEXT$}"),
+    // A long option is on a line of its own.
+    let mut line = match head.len() + 2 > TEXT_COLUMN {
+        true => format!("{head}\n{:TEXT_COLUMN$}", ""),
+        false => format!("{head:TEXT_COLUMN$}"),
     };
-    let mut column = TEXT;
+    let mut column = TEXT_COLUMN;
     for (i, word) in text.split(' ').enumerate() {
         let length = word.chars().count();
         if i > 0 && column + 1 + length > WIDTH {
-            line.push_str(&format!("\n{:TEXT$}", ""));
-            column = TEXT;
+            line.push_str(&format!("\n{:TEXT_COLUMN$}", ""));
+            column = TEXT_COLUMN;
         } else if i > 0 {
             line.push(' ');
             column += 1;

@@ -5,24 +5,24 @@ mod help; // its help text
 mod config; // text → Config
 mod plan; // Config → Plan
 mod print; // Plan → text
-mod open; // the folders and certificates of a plan
-mod tls; // certificates → TLS
-mod route; // host and path → application
-mod switch; // a worker's routes, which can be changed
-mod apps; // what can answer
-mod run; // a server, from its start to its end
-mod reload; // another plan for a server that runs
-mod sockets; // where it listens
-mod handover; // sockets from one process to the next
-mod systemd; // what a service manager gives and is told
-mod privileges; // as whom it runs
-mod signals; // what it is told
-mod logs; // what is told of requests and of errors
-mod status; // how it is, for whoever runs it
-mod counter; // what that counts with
-mod shortage; // what there is no room for
+mod open; // opens the directories and certificates of a plan
+mod tls; // TlsPlan → Tls
+mod route; // router: host and path → application
+mod switch; // a worker's router, replaced at a reload
+mod apps; // the applications: files, proxy, CGI, redirect, text
+mod run; // the life of the server process: start, signals, shutdown
+mod reload; // applies a new plan to the running server
+mod sockets; // listening sockets: configured, inherited, changed at a reload
+mod handover; // passes the sockets to the next process at an upgrade
+mod systemd; // socket activation and sd_notify
+mod privileges; // user, group, umask, pid file
+mod signals; // signals → control events
+mod logs; // access log and error log
+mod status; // status endpoint and metrics
+mod counter; // counters and histograms
+mod shortage; // detection of resource exhaustion
 #[cfg(test)]
-mod agreement; // file, command line and documentation say the same
+mod agreement; // tests that file, command line and documentation agree
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,13 +31,13 @@ use args::{Args, Command, Failure};
 use plan::Plan;
 
 fn main() -> ExitCode {
-    let done = match args::parse(std::env::args_os()) {
+    let result = match args::parse(std::env::args_os()) {
         Ok(Command::Help) => {
-            say(&help::help());
+            print_stdout(&help::help());
             Ok(())
         }
         Ok(Command::Version) => {
-            say(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n"));
+            print_stdout(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(())
         }
         Ok(Command::Serve(args)) => serve(&args),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (problems, hint, code) = match done {
+    let (problems, hint, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Usage(problems)) => (problems, "; try --help", 2),
         Err(Failure::Other(problems)) => (problems, "", 1),
@@ -70,28 +70,28 @@ fn serve(args: &Args) -> Result<(), Failure> {
     run::run(args, plan).map_err(Failure::Other)
 }
 
-/// Does all but to listen.
+/// Validates the configuration and opens its resources, but binds no socket.
 fn check(args: &Args, print: bool) -> Result<(), Failure> {
     let plan = plan(args)?;
     plan.open(None).map_err(Failure::Other)?;
-    if let Err(message) = privileges::check(&plan.identity) {
-        return Err(Failure::Other(vec![config::Problem::of_system(message)]));
+    if let Err(message) = privileges::check(&plan.run_as) {
+        return Err(Failure::Other(vec![config::Problem::without_location(message)]));
     }
     if print {
-        say(&print::print(&plan));
+        print_stdout(&print::print(&plan));
     }
     Ok(())
 }
 
-fn say(text: &str) {
-    // Where nobody listens, nobody misses it.
+fn print_stdout(text: &str) {
+    // Ignored: there is no output to report an error of stdout to.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// One line on stderr, whatever stands in the text: for those who started the program, and
-/// where the error log cannot be had.
+/// Writes one line to stderr, with control characters of `text` escaped. Used for errors before the
+/// error log is open, and for failures of the error log.
 fn tell(text: &str) {
     let line = format!("weft: {}\n", logs::one_line(text));
-    // Where nobody can listen, nobody is missed.
+    // Ignored: there is no output to report an error of stderr to.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

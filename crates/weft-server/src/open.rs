@@ -1,4 +1,4 @@
-//! [`Plan`] → what the system has of it: folders and certificates. Nothing listens yet.
+//! Opens the directories and certificates of a [`Plan`]. No socket is bound yet.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -7,37 +7,37 @@ use weft::tls::Tls;
 use weft::{Directory, DirectorySettings, HeaderRule, Links};
 
 use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
-use crate::config::{At, FilesConfig, Place, Problem};
+use crate::config::{ConfigLocation, FilesConfig, Located, Problem};
 use crate::plan::{AppPlan, Plan};
 use crate::print;
 use crate::route::{Routing, RoutingBuilder};
 use crate::tls;
 
-/// What a plan needs, opened.
+/// The opened resources of a plan.
 pub(crate) struct Opened {
     pub(crate) routing: Routing,
     pub(crate) tls: Option<Tls>,
 }
 
 impl Plan {
-    /// Opens what the plan needs. Applications that are among the former ones are taken from
-    /// there, with what they know, such as the health of upstreams. Routes that are the same but
-    /// for their names share one.
+    /// Opens the resources of the plan. An application whose key is in `former` is taken from there
+    /// with its state, such as the health of upstreams. Routes with the same action share one
+    /// application.
     pub(crate) fn open(&self, former: Option<&Routing>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
         let known = former.map(Routing::apps).unwrap_or_default();
         let mut opened = HashMap::<String, App>::new();
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
-        let is_folder = |app: &&At<AppPlan>| matches!(app.value, AppPlan::Files { .. });
-        let folders = routes().map(|route| &route.app).filter(is_folder).count();
+        let is_files = |app: &&Located<AppPlan>| matches!(app.value, AppPlan::Files { .. });
+        let directories = routes().map(|route| &route.app).filter(is_files).count();
         for host in &self.hosts {
             let mut apps = Vec::new();
             for route in &host.routes {
                 let key = app_key(&route.app.value);
                 let app = match opened.get(&key).or_else(|| known.get(&*key).copied()) {
                     Some(app) => Ok(app.clone()),
-                    None => open_app(&route.app, folders),
+                    None => open_app(&route.app, directories),
                 };
                 match app {
                     Ok(app) => {
@@ -51,8 +51,9 @@ impl Plan {
         }
         let tls = self.tls.as_ref().map(|plan| {
             let certificate = plan.certificates.first();
-            let place = certificate.map_or(Place::Unknown, |first| first.place.clone());
-            tls::set_up(plan).map_err(|message| Problem { place, message })
+            let location =
+                certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
+            tls::set_up(plan).map_err(|message| Problem { location, message })
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
@@ -62,8 +63,9 @@ impl Plan {
     }
 }
 
-/// All that an application depends on. A folder that was replaced by another, such as by a
-/// symbolic link that leads elsewhere now, is not the same.
+/// Returns a key for everything that an application depends on. It includes the device and inode of
+/// the root directory, so that a replaced directory has a different key. An example is a symbolic
+/// link with a new target.
 fn app_key(plan: &AppPlan) -> String {
     let key = print::app(plan);
     let root = match plan {
@@ -72,34 +74,34 @@ fn app_key(plan: &AppPlan) -> String {
         AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => return key,
     };
     match std::fs::metadata(root) {
-        Ok(folder) => format!("{key} {}:{}", folder.dev(), folder.ino()),
-        // To open it says why.
+        Ok(root) => format!("{key} {}:{}", root.dev(), root.ino()),
+        // Opening the directory reports the error.
         Err(_) => key,
     }
 }
 
-fn open_app(plan: &At<AppPlan>, folders: usize) -> Result<App, Problem> {
+fn open_app(plan: &Located<AppPlan>, directories: usize) -> Result<App, Problem> {
     Ok(match &plan.value {
         AppPlan::Cgi(settings) => App::Cgi(Cgi::new((**settings).clone()).map_err(|error| {
             plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
         })?),
         AppPlan::Files { root, files } => {
-            let directory = Directory::with_settings(root, directory_settings(files, folders));
+            let directory = Directory::with_settings(root, directory_settings(files, directories));
             App::Files(directory.map_err(|error| {
                 plan.problem(format!("cannot serve {}: {error}", root.display()))
             })?)
         }
         AppPlan::Proxy(settings) => {
-            App::Proxy(Proxy::new((**settings).clone()).map_err(|wrong| plan.problem(wrong))?)
+            App::Proxy(Proxy::new((**settings).clone()).map_err(|invalid| plan.problem(invalid))?)
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
         AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),
     })
 }
 
-/// What one of several folders is served with. What a worker keeps of files is bounded for
-/// all folders together, so that each gets its share.
-fn directory_settings(files: &FilesConfig, folders: usize) -> DirectorySettings {
+/// Returns the settings of one of `directories` directories. The cache limits of a worker apply to
+/// all directories together, so that each directory gets an equal share.
+fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySettings {
     let defaults = DirectorySettings::default();
     let FilesConfig { index, list, fallback, cache, languages, compress, links, headers } =
         files.clone();
@@ -113,13 +115,14 @@ fn directory_settings(files: &FilesConfig, folders: usize) -> DirectorySettings 
         languages: languages.unwrap_or_default(),
         links: links.unwrap_or(Links::Inside),
         compress: compress.unwrap_or(true),
-        max_kept_bytes: (defaults.max_kept_bytes / folders).max(LEAST_KEPT_BYTES),
-        max_kept_entries: (defaults.max_kept_entries / folders).max(LEAST_KEPT_ENTRIES),
-        max_kept_descriptors: (defaults.max_kept_descriptors / folders).max(LEAST_KEPT_DESCRIPTORS),
+        max_kept_bytes: (defaults.max_kept_bytes / directories).max(MIN_KEPT_BYTES),
+        max_kept_entries: (defaults.max_kept_entries / directories).max(MIN_KEPT_ENTRIES),
+        max_kept_descriptors: (defaults.max_kept_descriptors / directories)
+            .max(MIN_KEPT_DESCRIPTORS),
         ..defaults
     }
 }
 
-const LEAST_KEPT_BYTES: usize = 1 << 20;
-const LEAST_KEPT_ENTRIES: usize = 256;
-const LEAST_KEPT_DESCRIPTORS: usize = 8;
+const MIN_KEPT_BYTES: usize = 1 << 20;
+const MIN_KEPT_ENTRIES: usize = 256;
+const MIN_KEPT_DESCRIPTORS: usize = 8;

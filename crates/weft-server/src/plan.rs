@@ -1,4 +1,4 @@
-//! [`Config`] → [`Plan`]: everything is resolved and checked, but nothing is opened yet. Pure.
+//! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,68 +8,68 @@ use weft::{Settings, StatusCode};
 
 use crate::apps::{cgi, proxy};
 use crate::config::{
-    Action, At, Checked, Config, FilesConfig, LogConfig, Pair, Place, Problem, RouteConfig,
-    TlsConfig, Top,
+    Action, CertificatePair, Config, ConfigLocation, ConfigResult, FilesConfig, Located, LogConfig,
+    Problem, RouteConfig, TlsConfig, TopConfig,
 };
 
-/// What the program is to do.
+/// The validated configuration from which the server is started.
 pub(crate) struct Plan {
     pub(crate) listen: Addresses,
-    /// None: one per CPU.
+    /// `None`: one per CPU.
     pub(crate) workers: Option<usize>,
-    /// How long a stop waits for what is under way.
+    /// Time for requests in flight to complete at a stop.
     pub(crate) drain_timeout: Duration,
-    /// The same where another process has taken over.
+    /// Time for requests in flight to complete after another process has taken over the sockets.
     pub(crate) retire_timeout: Duration,
-    pub(crate) identity: Identity,
+    pub(crate) run_as: RunAs,
     pub(crate) umask: Option<u32>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) log: LogConfig,
     pub(crate) tls: Option<TlsPlan>,
-    /// Where the status endpoint is.
+    /// Addresses of the status endpoint. Empty: no endpoint.
     pub(crate) status: Addresses,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
 }
 
-/// Where to listen.
+/// Addresses to listen on.
 pub(crate) struct Addresses {
     pub(crate) list: Vec<String>,
-    /// Nobody asked for these.
+    /// The configuration has no addresses, and `list` has the default.
     pub(crate) are_defaults: bool,
 }
 
-/// Whom the program becomes once it listens. None: who started it.
+/// User and group of the process after its sockets are bound. `None`: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct RunAs {
     pub(crate) user: Option<String>,
     pub(crate) group: Option<String>,
 }
 
-/// How TLS is spoken, and where.
+/// Validated `[tls]` section.
 pub(crate) struct TlsPlan {
     pub(crate) listen: Addresses,
-    /// None: one that is made for the occasion.
-    pub(crate) certificates: Vec<At<Pair>>,
+    /// Empty: a self-signed certificate is generated at startup.
+    pub(crate) certificates: Vec<Located<CertificatePair>>,
     pub(crate) tickets: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) only_1_3: bool,
 }
 
-/// Some hosts, and what they have.
+/// Routes of one or more hosts.
 pub(crate) struct HostPlan {
-    /// In small letters; `*.example.org` is for all names below that one, `*` for all.
+    /// In lower case. `*.example.org` matches all subdomains, `*` all other hosts.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
 }
 
 pub(crate) struct RoutePlan {
-    /// Without a slash at its end; empty for all paths.
+    /// Without its trailing slash. Empty: all paths.
     pub(crate) prefix: String,
-    pub(crate) app: At<AppPlan>,
+    pub(crate) app: Located<AppPlan>,
 }
 
-/// What answers.
+/// The application of a route.
 pub(crate) enum AppPlan {
     Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
@@ -91,17 +91,18 @@ impl Plan {
             let routes = plan_routes(host.routes, &files, &mut problems);
             plans.push(HostPlan { names, routes });
         }
-        let umask = top.umask.map(parse_mask).transpose();
+        let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
         if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
             let message = "there is nothing to serve; a section such as [hosts.\"*\"] with \
                            \"/\" = \"-> /srv/www\" says what";
-            problems.push(Problem { place: Place::Unknown, message: message.to_owned() });
+            problems
+                .push(Problem { location: ConfigLocation::Unknown, message: message.to_owned() });
         }
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Top { workers, drain_timeout, retire_timeout, .. } = top;
+        let TopConfig { workers, drain_timeout, retire_timeout, .. } = top;
         let listen = Addresses::new(top.listen, tls.is_none().then_some("127.0.0.1:8080"));
         Ok(Plan {
             listen,
@@ -109,7 +110,7 @@ impl Plan {
             log,
             drain_timeout,
             retire_timeout,
-            identity: Identity { user: top.user, group: top.group },
+            run_as: RunAs { user: top.user, group: top.group },
             umask,
             pid_file: top.pid_file.map(|path| path.value),
             tls,
@@ -121,7 +122,7 @@ impl Plan {
 }
 
 impl Addresses {
-    fn new(given: Vec<At<String>>, default: Option<&str>) -> Addresses {
+    fn new(given: Vec<Located<String>>, default: Option<&str>) -> Addresses {
         let are_defaults = given.is_empty();
         let mut list: Vec<String> = given.into_iter().map(|address| address.value).collect();
         if are_defaults {
@@ -131,34 +132,35 @@ impl Addresses {
     }
 }
 
-fn parse_mask(mask: At<String>) -> Checked<u32> {
+fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
     let parsed = u32::from_str_radix(&mask.value, 8).ok().filter(|mask| *mask <= 0o777);
-    let wrong =
+    let invalid =
         || format!("expected a mask of three octal digits such as 027, found {:?}", mask.value);
-    parsed.ok_or_else(|| mask.problem(wrong()))
+    parsed.ok_or_else(|| mask.problem(invalid()))
 }
 
-/// How TLS is spoken, if there is a certificate.
-fn plan_tls(tls: TlsConfig) -> Checked<Option<TlsPlan>> {
+/// Validates `[tls]`. Returns `None` if TLS is not configured.
+fn plan_tls(tls: TlsConfig) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, only_1_3 } = tls;
     if let (Some(first), true) = (certificates.first(), self_signed) {
-        return Err(match first.place.is_in_file() {
+        return Err(match first.location.is_in_file() {
             true => first.problem("`self_signed` is for who has no `certificates`"),
             false => first.problem("--tls-self-signed is for who has no --tls-cert"),
         });
     }
     if certificates.is_empty() && !self_signed {
-        // What makes no sense where there is no certificate.
-        let paths = [&tickets, &client_ca].into_iter().flatten().map(|path| &path.place);
-        let mut places = listen.first().map(|address| &address.place).into_iter().chain(paths);
-        return match places.next() {
+        // Keys that have no effect without a certificate.
+        let paths = [&tickets, &client_ca].into_iter().flatten().map(|path| &path.location);
+        let mut locations =
+            listen.first().map(|address| &address.location).into_iter().chain(paths);
+        return match locations.next() {
             None => Ok(None),
-            Some(Place::Option(option)) => Err(Problem {
-                place: Place::Unknown,
+            Some(ConfigLocation::Option(option)) => Err(Problem {
+                location: ConfigLocation::Unknown,
                 message: format!("{option} needs --tls-cert or --tls-self-signed"),
             }),
-            Some(place) => Err(Problem {
-                place: place.clone(),
+            Some(location) => Err(Problem {
+                location: location.clone(),
                 message: "this needs `certificates` or `self_signed` in [tls]".to_owned(),
             }),
         };
@@ -170,10 +172,10 @@ fn plan_tls(tls: TlsConfig) -> Checked<Option<TlsPlan>> {
 
 // -- hosts
 
-/// The names of a section, none of which may be known already.
+/// Normalizes the names of a host section. A name that another section has already is an error.
 fn host_names(
-    names: &At<String>,
-    known: &mut HashMap<String, Place>,
+    names: &Located<String>,
+    known: &mut HashMap<String, ConfigLocation>,
     problems: &mut Vec<Problem>,
 ) -> Vec<String> {
     if names.value.trim().is_empty() {
@@ -183,12 +185,12 @@ fn host_names(
     for name in names.value.split_whitespace() {
         match host_name(name) {
             Err(message) => problems.push(names.problem(message)),
-            Ok(name) => match known.insert(name.clone(), names.place.clone()) {
+            Ok(name) => match known.insert(name.clone(), names.location.clone()) {
                 None => accepted.push(name),
                 Some(first) => {
                     let first = match &first {
-                        Place::File { line, .. } => format!(", first in line {line}"),
-                        Place::Option(_) | Place::Unknown => String::new(),
+                        ConfigLocation::File { line, .. } => format!(", first in line {line}"),
+                        ConfigLocation::Option(_) | ConfigLocation::Unknown => String::new(),
                     };
                     problems
                         .push(names.problem(format!("the host `{name}` is given twice{first}")));
@@ -199,7 +201,7 @@ fn host_names(
     accepted
 }
 
-/// The name of a host in small letters, without its final dot.
+/// Returns the name of a host in lower case, without its trailing dot.
 fn host_name(written: &str) -> Result<String, String> {
     let name = written.strip_suffix('.').unwrap_or(written).to_ascii_lowercase();
     if name == "*" {
@@ -209,8 +211,8 @@ fn host_name(written: &str) -> Result<String, String> {
         return Err(format!("`{written}` is not the name of a host as in the DNS (xn--…)"));
     }
     let is_name = |name: &str| {
-        let is_known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-        name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_known))
+        let is_permitted = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_permitted))
     };
     let is_address = |name: &str| {
         let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -244,48 +246,50 @@ fn plan_routes(
                 continue;
             }
         };
-        match plain_prefix(&prefix.value) {
+        match normalize_prefix(&prefix.value) {
             Err(message) => problems.push(prefix.problem(message)),
-            Ok(plain) if plans.iter().any(|known| known.prefix == plain) => {
+            Ok(normal) if plans.iter().any(|known| known.prefix == normal) => {
                 let written = &prefix.value;
                 problems.push(prefix.problem(format!(
                     "the prefix `{written}` is given twice; a slash at its end makes no difference"
                 )));
             }
-            Ok(plain) => plans.push(RoutePlan { prefix: plain.to_owned(), app }),
+            Ok(normal) => plans.push(RoutePlan { prefix: normal.to_owned(), app }),
         }
     }
     plans
 }
 
-/// A prefix without the slash at its end. It is compared with paths that are decoded and
-/// clean, so that another would never be met.
-fn plain_prefix(prefix: &str) -> Result<&str, String> {
-    let plain = prefix.strip_suffix('/').unwrap_or(prefix);
-    let mut segments = plain.split('/');
-    let wrong = |what: &str| Err(format!("the prefix {prefix:?} {what}"));
+/// Returns a prefix without its trailing slash. Prefixes are compared with decoded and normalized
+/// paths, so that a prefix in any other form is an error: it would never match.
+fn normalize_prefix(prefix: &str) -> Result<&str, String> {
+    let normal = prefix.strip_suffix('/').unwrap_or(prefix);
+    let mut segments = normal.split('/');
+    let invalid = |reason: &str| Err(format!("the prefix {prefix:?} {reason}"));
     match segments.next() {
         Some("") if !prefix.is_empty() => {}
-        _ => return wrong("does not begin with a slash"),
+        _ => return invalid("does not begin with a slash"),
     }
     for segment in segments {
         match segment {
-            "" => return wrong("has an empty segment"),
-            "." | ".." => return wrong("has a segment of dots"),
+            "" => return invalid("has an empty segment"),
+            "." | ".." => return invalid("has a segment of dots"),
             _ if segment.contains('%') => {
-                return wrong("is percent-encoded; write it as it reads, such as /buenos días/");
+                return invalid("is percent-encoded; write it as it reads, such as /buenos días/");
             }
-            _ if segment.contains(['?', '#', '\\']) => return wrong("has one of the signs ? # \\"),
-            _ if segment.contains(char::is_control) => return wrong("has a control character"),
+            _ if segment.contains(['?', '#', '\\']) => {
+                return invalid("has one of the signs ? # \\");
+            }
+            _ if segment.contains(char::is_control) => return invalid("has a control character"),
             _ => {}
         }
     }
-    Ok(plain)
+    Ok(normal)
 }
 
-fn plan_app(action: At<Action>, defaults: &FilesConfig) -> Checked<At<AppPlan>> {
-    let At { place, value } = action;
-    let problem = |message| Problem { place: place.clone(), message };
+fn plan_app(action: Located<Action>, defaults: &FilesConfig) -> ConfigResult<Located<AppPlan>> {
+    let Located { location, value } = action;
+    let problem = |message| Problem { location: location.clone(), message };
     let app = match value {
         Action::Cgi(settings) => AppPlan::Cgi(settings),
         Action::Files { root, files } => {
@@ -313,22 +317,23 @@ fn plan_app(action: At<Action>, defaults: &FilesConfig) -> Checked<At<AppPlan>> 
             AppPlan::Respond { text, status: status_code(status) }
         }
     };
-    Ok(At { place, value: app })
+    Ok(Located { location, value: app })
 }
 
-/// The syntax allows numbers from 200 to 599.
+/// Converts a status. The configuration syntax permits 200 to 599.
 fn status_code(number: u16) -> StatusCode {
     StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// A target to which the rest of a path can be appended, and then a query.
+/// Validates the target of a redirect. The rest of the path and the query of the request are
+/// appended to it, so that it has no query and no fragment of its own.
 fn check_redirect(to: &str) -> Result<(), String> {
     let authority = to.strip_prefix("https://").or_else(|| to.strip_prefix("http://"));
-    let is_place = match authority {
+    let has_valid_form = match authority {
         Some(rest) => !rest.is_empty() && !rest.starts_with(['/', ':', '@']),
         None => to.starts_with('/') && !to.starts_with("//"),
     };
-    if !is_place {
+    if !has_valid_form {
         return Err(format!(
             "expected a redirect to https://HOST/PATH or to /PATH on the same host, found {to:?}"
         ));
@@ -350,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_hosts() {
+    fn normalizes_host_names() {
         for (written, expected) in [
             ("Example.ORG", Some("example.org")),
             ("example.org.", Some("example.org")),
@@ -370,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes() {
+    fn normalizes_and_rejects_prefixes() {
         for (prefix, expected) in [
             ("/", Some("")),
             ("/app", Some("/app")),
@@ -385,12 +390,12 @@ mod tests {
             ("/a?b", None),
             ("/a\nb", None),
         ] {
-            assert_eq!(plain_prefix(prefix).ok(), expected, "{prefix}");
+            assert_eq!(normalize_prefix(prefix).ok(), expected, "{prefix}");
         }
     }
 
     #[test]
-    fn targets_of_redirects() {
+    fn checks_redirect_targets() {
         for (to, is_good) in [
             ("https://example.org", true),
             ("http://example.org:8080/a/", true),

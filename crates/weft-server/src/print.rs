@@ -1,23 +1,23 @@
-//! [`Plan`] → a file that says the same, with all that was left to the defaults. Pure.
+//! [`Plan`] → an equivalent configuration file that includes all defaults. Pure.
 
 use std::fmt::Write;
 
 use crate::config::{
-    At, CGI, FILES, Key, LIMITS, LOG, LogConfig, PROXY, Place, STATUS, StatusConfig, TLS, TOP,
-    TlsConfig, Top, quoted, texts,
+    CGI, ConfigLocation, FILES, Key, LIMITS, LOG, Located, LogConfig, PROXY, STATUS, StatusConfig,
+    TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
 use crate::plan::{AppPlan, Plan, TlsPlan};
 
-/// The plan as a file. What cannot be said in UTF-8 is shown as it can be.
+/// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
 pub(crate) fn print(plan: &Plan) -> String {
     let mut out = String::new();
-    let top = Top {
+    let top = TopConfig {
         listen: all_at(&plan.listen.list),
         workers: plan.workers,
         drain_timeout: plan.drain_timeout,
         retire_timeout: plan.retire_timeout,
-        user: plan.identity.user.clone(),
-        group: plan.identity.group.clone(),
+        user: plan.run_as.user.clone(),
+        group: plan.run_as.group.clone(),
         umask: plan.umask.map(|mask| at(format!("{mask:03o}"))),
         pid_file: plan.pid_file.clone().map(at),
     };
@@ -45,7 +45,7 @@ pub(crate) fn print(plan: &Plan) -> String {
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    writeln!(out, "{text}").expect("a string takes everything");
+    writeln!(out, "{text}").expect("writing to a String cannot fail");
 }
 
 fn keys<T>(out: &mut String, keys: &[Key<T>], values: &T) {
@@ -57,12 +57,12 @@ fn keys<T>(out: &mut String, keys: &[Key<T>], values: &T) {
     }
 }
 
-fn all_at(addresses: &[String]) -> Vec<At<String>> {
+fn all_at(addresses: &[String]) -> Vec<Located<String>> {
     addresses.iter().map(|address| at(address.clone())).collect()
 }
 
-fn at<T>(value: T) -> At<T> {
-    At { place: Place::Unknown, value }
+fn at<T>(value: T) -> Located<T> {
+    Located { location: ConfigLocation::Unknown, value }
 }
 
 fn tls_config(plan: &TlsPlan) -> TlsConfig {
@@ -76,27 +76,27 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
     }
 }
 
-/// The keys of `[log]`.
+/// Formats the keys of `[log]`.
 pub(crate) fn log(config: &LogConfig) -> String {
     let mut out = String::new();
     keys(&mut out, &LOG, config);
     out
 }
 
-/// A route in its long form.
+/// Formats a route as a table.
 pub(crate) fn app(plan: &AppPlan) -> String {
     match plan {
         AppPlan::Cgi(settings) => {
             let root = quoted(&settings.root.to_string_lossy());
-            format!("{{ cgi = {root}{} }}", others(&CGI, &**settings))
+            format!("{{ cgi = {root}{} }}", other_keys(&CGI, &**settings))
         }
         AppPlan::Files { root, files } => {
             let root = quoted(&root.to_string_lossy());
-            format!("{{ files = {root}{} }}", others(&FILES, &**files))
+            format!("{{ files = {root}{} }}", other_keys(&FILES, &**files))
         }
         AppPlan::Proxy(settings) => {
-            let urls = texts(settings.upstreams.iter().map(ToString::to_string));
-            format!("{{ proxy = {urls}{} }}", others(&PROXY, &**settings))
+            let urls = quoted_list(settings.upstreams.iter().map(ToString::to_string));
+            format!("{{ proxy = {urls}{} }}", other_keys(&PROXY, &**settings))
         }
         AppPlan::Redirect { to, status } => {
             format!("{{ redirect = {}, status = {} }}", quoted(to), status.as_u16())
@@ -107,9 +107,9 @@ pub(crate) fn app(plan: &AppPlan) -> String {
     }
 }
 
-/// The other keys of a table, each behind a comma.
-fn others<T>(keys: &[Key<T>], values: &T) -> String {
+/// Formats the other keys of a route table, each after a comma.
+fn other_keys<T>(keys: &[Key<T>], values: &T) -> String {
     let shown = keys.iter().map(|key| (key.name, (key.show)(values)));
-    let said = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
-    said.map(|(name, shown)| format!(", {name} = {shown}")).collect()
+    let set = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
+    set.map(|(name, shown)| format!(", {name} = {shown}")).collect()
 }

@@ -1,5 +1,5 @@
-//! What the program may do: as whom it runs once it listens, and what others may do with the
-//! files that it makes.
+//! Privileges: the user and group of the process after its sockets are bound, the umask, and the
+//! pid file.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -10,38 +10,41 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
 
-use crate::plan::Identity;
+use crate::plan::RunAs;
 
-/// Becomes another user for good, with that one's groups and no others.
+/// Changes to another user permanently, with the groups of that user only.
 ///
-/// To be called while there is one thread.
-pub(crate) fn become_user(identity: &Identity) -> Result<(), String> {
-    let (user, group) = (look_up_user(identity)?, look_up_group(identity)?);
+/// Must be called while there is only one thread.
+pub(crate) fn become_user(run_as: &RunAs) -> Result<(), String> {
+    let (user, group) = (look_up_user(run_as)?, look_up_group(run_as)?);
     let Some(User { name, uid, gid, .. }) = user else { return Ok(()) };
     if !Uid::effective().is_root() {
-        // Who follows a process that has become that user is it already.
+        // A successor of a process that has changed its user already runs as that user.
         return match uid == Uid::effective() {
             true => Ok(()),
-            false => Err("only root can become another user; start it as root".to_owned()),
+            false => {
+                Err("cannot change the user: only root can; start weft as root, or omit `user`"
+                    .to_owned())
+            }
         };
     }
     let gid = group.unwrap_or(gid);
     let change = || {
-        unistd::initgroups(&CString::new(name)?, gid)?;
+        unistd::initgroups(&CString::new(&*name)?, gid)?;
         unistd::setresgid(gid, gid, gid)?;
         unistd::setresuid(uid, uid, uid)?;
         Ok::<_, io::Error>(())
     };
-    change().map_err(|error| format!("cannot become another user: {error}"))?;
+    change().map_err(|error| format!("cannot change to the user `{name}`: {error}"))?;
     match uid.is_root() || unistd::seteuid(Uid::from_raw(0)).is_err() {
         true => Ok(()),
-        false => Err("could become root again".to_owned()),
+        false => Err("cannot drop privileges: the process can still become root".to_owned()),
     }
 }
 
-fn look_up_user(identity: &Identity) -> Result<Option<User>, String> {
-    let Some(name) = &identity.user else {
-        return match &identity.group {
+fn look_up_user(run_as: &RunAs) -> Result<Option<User>, String> {
+    let Some(name) = &run_as.user else {
+        return match &run_as.group {
             None => Ok(None),
             Some(_) => Err("`group` needs `user`, too".to_owned()),
         };
@@ -57,8 +60,8 @@ fn look_up_user(identity: &Identity) -> Result<Option<User>, String> {
     }
 }
 
-fn look_up_group(identity: &Identity) -> Result<Option<Gid>, String> {
-    let Some(name) = &identity.group else { return Ok(None) };
+fn look_up_group(run_as: &RunAs) -> Result<Option<Gid>, String> {
+    let Some(name) = &run_as.group else { return Ok(None) };
     if let Ok(number) = name.parse() {
         return Ok(Some(Gid::from_raw(number)));
     }
@@ -69,35 +72,35 @@ fn look_up_group(identity: &Identity) -> Result<Option<Gid>, String> {
     }
 }
 
-/// Whether the identity can be had at all.
-pub(crate) fn check(identity: &Identity) -> Result<(), String> {
-    look_up_user(identity)?;
-    look_up_group(identity).map(|_| ())
+/// Checks that the user and the group exist.
+pub(crate) fn check(run_as: &RunAs) -> Result<(), String> {
+    look_up_user(run_as)?;
+    look_up_group(run_as).map(|_| ())
 }
 
-/// Takes permissions away from the files that are made from now on.
+/// Sets the umask, if there is one, for files that are created from now on.
 pub(crate) fn set_umask(mask: Option<u32>) {
     if let Some(mask) = mask {
         rustix::process::umask(Mode::from_raw_mode(mask));
     }
 }
 
-/// The file with the number of this process.
+/// The file with the PID of this process.
 pub(crate) struct PidFile {
     file: File,
     path: PathBuf,
 }
 
 impl PidFile {
-    /// Opens the file, whosever number it has. That is done as the user that the program was
-    /// started by; from then on the file belongs to the user that it becomes.
-    pub(crate) fn open(path: &Path, identity: &Identity) -> Result<PidFile, String> {
+    /// Opens or creates the file, also if it has the PID of another process. Must be called before
+    /// the user is changed. The file is given to the new user, who writes it later.
+    pub(crate) fn open(path: &Path, run_as: &RunAs) -> Result<PidFile, String> {
         let open = || {
-            // A link that somebody has put there must not lead to another file.
+            // `NOFOLLOW`: a symbolic link must not redirect the write to another file.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?);
             if Uid::effective().is_root()
-                && let Ok(Some(user)) = look_up_user(identity)
+                && let Ok(Some(user)) = look_up_user(run_as)
             {
                 let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
                 std::os::unix::fs::fchown(file.as_fd(), Some(uid), Some(gid))?;
@@ -108,16 +111,16 @@ impl PidFile {
         Ok(PidFile { file, path: path.to_owned() })
     }
 
-    /// Writes this process's number, in place of its predecessor's.
+    /// Writes the PID of this process, which replaces that of its predecessor.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.write_all(format!("{}\n", std::process::id()).as_bytes())
     }
 
-    /// Removes the file, or empties it where this user may not do that.
+    /// Removes the file, or truncates it if this user has no permission to remove it.
     pub(crate) fn remove(self) {
         if std::fs::remove_file(&self.path).is_err() {
-            // What stays is a file that names nobody.
+            // An empty pid file names no process.
             let _ = self.file.set_len(0);
         }
     }

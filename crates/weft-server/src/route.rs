@@ -1,4 +1,4 @@
-//! Host and path → application: a table that is built once.
+//! The router: host and path → application. The table is built once and shared by the workers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,91 +13,94 @@ use weft::{Method, Request, Response, StatusCode};
 use crate::apps::{App, escape};
 use crate::status::{RouteCounts, Tally};
 
-/// The applications of all hosts, from which each worker gets its own.
+/// The route table and the applications, from which the router of each worker is built.
 pub(crate) struct Routing {
-    table: Arc<Table>,
+    table: Arc<RouteTable>,
     apps: Vec<(AppKey, App)>,
-    /// What the routes of the applications are called.
+    /// Names of the routes, in the order of `apps`.
     names: Vec<RouteName>,
 }
 
-/// The applications of a worker. Workers share the table.
+/// The router of a worker. It has its own applications, and shares the table with other workers.
 ///
-/// Paths are clean when they come here: without doubled slashes and segments of dots.
+/// Request paths must be normalized: without doubled slashes and without dot segments.
 pub(crate) struct Router {
-    table: Arc<Table>,
+    table: Arc<RouteTable>,
     apps: Vec<(AppKey, Rc<App>)>,
-    /// One for each application and one more, if anybody counts.
+    /// Metrics of each application, followed by those of requests without a route. `None` if
+    /// metrics are disabled.
     counts: Option<Vec<Arc<RouteCounts>>>,
 }
 
-/// What a route is called where it is counted.
+/// Name of a route in the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) struct RouteName {
-    /// The names of its hosts, with spaces between them.
+    /// Names of its hosts, separated by spaces.
     pub(crate) host: String,
-    /// With a slash at its end.
+    /// With its trailing slash.
     pub(crate) prefix: String,
 }
 
-/// Says all of an application, so that those with one key are the same.
+/// Key of an application: its complete configuration. Applications with equal keys are
+/// interchangeable.
 pub(crate) type AppKey = Arc<str>;
 
 #[derive(Default)]
 pub(crate) struct RoutingBuilder {
-    table: Table,
+    table: RouteTable,
     apps: Vec<(AppKey, App)>,
     names: Vec<RouteName>,
 }
 
-/// Which routes are whose. The lists of names are sorted.
+/// Routes by host name. The lists of names are sorted.
 #[derive(Default)]
-struct Table {
-    names: Vec<(String, Routes)>,
-    /// With the dot, without the star.
-    wildcards: Vec<(String, Routes)>,
-    others: Option<Routes>,
+struct RouteTable {
+    exact: Vec<(String, HostRoutes)>,
+    /// The keys begin with the dot, without the `*`.
+    wildcards: Vec<(String, HostRoutes)>,
+    fallback: Option<HostRoutes>,
 }
 
 /// The routes of a host.
 #[derive(Clone, Default)]
-struct Routes {
+struct HostRoutes {
     /// Sorted by prefix.
     list: Arc<[Route]>,
-    /// How many segments the longest prefix has.
-    deepest: usize,
+    /// Maximum number of segments of a prefix.
+    max_segments: usize,
 }
 
 struct Route {
-    /// As a path has it once it is decoded; without a slash at its end.
+    /// Percent-decoded, without a trailing slash.
     prefix: Box<[u8]>,
-    /// Which application it is.
+    /// Index of the application.
     app: usize,
-    /// For a folder: where a path leads that is the prefix and lacks the slash behind it.
-    folder: Option<Box<str>>,
+    /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
+    directory: Option<Box<str>>,
 }
 
 impl Router {
-    /// Answers by the application whose route it is. The routes stay until that is done.
-    pub(crate) fn answer(self: Rc<Router>, mut request: Request) -> impl Future<Output = Response> {
+    /// Handles a request with the application of its route. Holds the router until the response
+    /// head is available.
+    pub(crate) fn handle(self: Rc<Router>, mut request: Request) -> impl Future<Output = Response> {
         let found = self.table.find(|| request.host(), request.path());
-        let counted = found.map_or(self.apps.len(), |(route, _)| route.app);
-        let measure = self.counts.as_ref().map(|counts| counts[counted].begin());
-        let turn = match found {
+        let index = found.map_or(self.apps.len(), |(route, _)| route.app);
+        let timer = self.counts.as_ref().map(|counts| counts[index].begin());
+        let entered = match found {
             Some((route, bytes)) => route.enter(&mut request, bytes),
             None => Err(Response::not_found()),
         };
-        let (app, at_hand) = match turn {
+        let (app, immediate) = match entered {
             Ok(app) => (app, self.apps[app].1.at_hand(&request)),
             Err(response) => (0, Some(response)),
         };
         let measured = |response: Response| {
-            if let Some(measure) = measure {
-                measure.answered(response.status());
+            if let Some(timer) = timer {
+                timer.answered(response.status());
             }
             response
         };
-        match at_hand {
+        match immediate {
             Some(response) => Either::Left(ready(measured(response))),
             None => {
                 Either::Right(async move { measured(self.apps[app].1.wait_for(request).await) })
@@ -107,15 +110,15 @@ impl Router {
 }
 
 impl Route {
-    /// Takes its prefix, of so many bytes, off a request, and says whose it is; or redirects
-    /// a folder's name to its path.
+    /// Strips the prefix, of `bytes` bytes, from the request and returns the index of the
+    /// application. Returns a redirect for the path of a directory without its trailing slash.
     fn enter(&self, request: &mut Request, bytes: usize) -> Result<usize, Response> {
         if bytes > 0 {
             if bytes == request.path().len()
-                && let Some(folder) = &self.folder
+                && let Some(directory) = &self.directory
                 && matches!(*request.method(), Method::GET | Method::HEAD)
             {
-                return Err(redirect_to_folder(folder, request.query()));
+                return Err(redirect_to_directory(directory, request.query()));
             }
             request.take_prefix(bytes);
         }
@@ -123,8 +126,8 @@ impl Route {
     }
 }
 
-fn redirect_to_folder(folder: &str, query: Option<&str>) -> Response {
-    let mut location = folder.to_owned();
+fn redirect_to_directory(directory: &str, query: Option<&str>) -> Response {
+    let mut location = directory.to_owned();
     if let Some(query) = query {
         location.push('?');
         escape(&mut location, query);
@@ -133,33 +136,33 @@ fn redirect_to_folder(folder: &str, query: Option<&str>) -> Response {
 }
 
 impl Routing {
-    /// All applications by their keys.
+    /// Returns all applications by their keys.
     pub(crate) fn apps(&self) -> HashMap<&str, &App> {
         self.apps.iter().map(|(key, app)| (&**key, app)).collect()
     }
 
-    /// What the routes are called, each with its application.
+    /// Returns the names of the routes, each with its application.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
         self.names.iter().zip(self.apps.iter().map(|(_, app)| app))
     }
 
-    /// The routes for a worker. Applications that it has go on, with what they keep, and so
-    /// does what it counts.
+    /// Builds the router of a worker. Applications of the worker's `former` router with equal keys
+    /// are reused with their state, and metrics of routes with equal names continue.
     pub(crate) fn router<'a>(
         &'a self,
         former: Option<&'a Router>,
         tally: Option<&Tally>,
     ) -> Router {
         let former = former.iter().flat_map(|former| &former.apps);
-        let mut known: HashMap<&str, Rc<App>> =
+        let mut existing: HashMap<&str, Rc<App>> =
             former.map(|(key, app)| (&**key, app.clone())).collect();
         let new = |app: &App| match (app.clone(), tally) {
             (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.counted()),
             (app, _) => app,
         };
-        // Those with one key are one.
+        // Routes with equal keys share one application.
         let own = |(key, app): &'a (AppKey, App)| {
-            let own = known.entry(key).or_insert_with(|| Rc::new(new(app)));
+            let own = existing.entry(key).or_insert_with(|| Rc::new(new(app)));
             (key.clone(), own.clone())
         };
         let apps = self.apps.iter().map(own).collect();
@@ -169,7 +172,7 @@ impl Routing {
 }
 
 impl RoutingBuilder {
-    /// Adds hosts by their names, which nobody has yet, with applications by prefix.
+    /// Adds a host section: its names, which must be new, and its applications by prefix.
     pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, (AppKey, App))>) {
         let first = self.apps.len();
         let (prefixes, apps): (Vec<&str>, Vec<_>) = apps.into_iter().unzip();
@@ -178,74 +181,74 @@ impl RoutingBuilder {
         self.names.extend(prefixes.iter().map(name));
         let mut list = Vec::new();
         for (i, (prefix, (_, app))) in prefixes.iter().zip(&apps).enumerate() {
-            let folder = matches!(app, App::Files(_)).then(|| folder_reference(prefix));
-            list.push(Route { prefix: prefix.as_bytes().into(), app: first + i, folder });
+            let directory = matches!(app, App::Files(_)).then(|| directory_reference(prefix));
+            list.push(Route { prefix: prefix.as_bytes().into(), app: first + i, directory });
         }
         list.sort_by(|a, b| a.prefix.cmp(&b.prefix));
-        let deepest = prefixes.iter().map(|prefix| prefix.matches('/').count()).max();
-        let routes = Routes { list: list.into(), deepest: deepest.unwrap_or(0) };
+        let max_segments = prefixes.iter().map(|prefix| prefix.matches('/').count()).max();
+        let routes = HostRoutes { list: list.into(), max_segments: max_segments.unwrap_or(0) };
         self.apps.extend(apps);
         for name in names {
             match (&**name, name.strip_prefix('*')) {
-                ("*", _) => self.table.others = Some(routes.clone()),
-                (_, Some(below)) => self.table.wildcards.push((below.to_owned(), routes.clone())),
-                (name, None) => self.table.names.push((name.to_owned(), routes.clone())),
+                ("*", _) => self.table.fallback = Some(routes.clone()),
+                (_, Some(suffix)) => self.table.wildcards.push((suffix.to_owned(), routes.clone())),
+                (name, None) => self.table.exact.push((name.to_owned(), routes.clone())),
             }
         }
     }
 
     pub(crate) fn build(mut self) -> Routing {
-        self.table.names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.table.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
         self.table.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
         Routing { table: Arc::new(self.table), apps: self.apps, names: self.names }
     }
 }
 
-/// The path of a folder, as a reference.
-fn folder_reference(prefix: &str) -> Box<str> {
+/// Returns the path of a directory as a URI reference.
+fn directory_reference(prefix: &str) -> Box<str> {
     let mut reference = String::new();
     escape(&mut reference, prefix);
     reference.push('/');
     reference.into()
 }
 
-impl Table {
-    /// The route of a path, and how many bytes of the path are its prefix.
+impl RouteTable {
+    /// Returns the route of a request, and the length of the prefix in the path as it was sent.
     fn find<'h>(
         &self,
         host: impl FnOnce() -> Option<&'h str>,
         path: &str,
     ) -> Option<(&Route, usize)> {
-        let routes = match self.names.is_empty() && self.wildcards.is_empty() {
-            true => self.others.as_ref(),
-            false => host().and_then(|host| self.of_host(host)).or(self.others.as_ref()),
+        let routes = match self.exact.is_empty() && self.wildcards.is_empty() {
+            true => self.fallback.as_ref(),
+            false => host().and_then(|host| self.find_host(host)).or(self.fallback.as_ref()),
         };
         routes?.find(path)
     }
 
-    fn of_host(&self, host: &str) -> Option<&Routes> {
-        find_in(&self.names, host).or_else(|| {
-            // What the star stands for is not empty. The first dot leaves the longest name.
+    fn find_host(&self, host: &str) -> Option<&HostRoutes> {
+        find_name(&self.exact, host).or_else(|| {
+            // The `*` matches at least one byte. The first dot gives the longest suffix.
             let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
-            dots.find_map(|(dot, _)| find_in(&self.wildcards, &host[dot..]))
+            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
         })
     }
 }
 
-/// What a list has for a name, without regard to the name's case.
-fn find_in<'a>(list: &'a [(String, Routes)], name: &str) -> Option<&'a Routes> {
-    let small = || name.bytes().map(|b| b.to_ascii_lowercase());
-    let at = list.binary_search_by(|(known, _)| known.bytes().cmp(small())).ok()?;
+/// Looks a name up in a sorted list, ignoring case.
+fn find_name<'a>(list: &'a [(String, HostRoutes)], name: &str) -> Option<&'a HostRoutes> {
+    let lower_case = || name.bytes().map(|b| b.to_ascii_lowercase());
+    let at = list.binary_search_by(|(known, _)| known.bytes().cmp(lower_case())).ok()?;
     Some(&list[at].1)
 }
 
-impl Routes {
-    /// The route with the longest prefix that a path has.
+impl HostRoutes {
+    /// Returns the route with the longest matching prefix.
     fn find(&self, path: &str) -> Option<(&Route, usize)> {
-        let comparable = comparable(path);
-        let mut start = &comparable[..end_of_segments(&comparable, self.deepest)];
-        // The empty prefix is the first of the list, and is not compared: where the processor
-        // compares under a mask, to compare nothing at the address of nothing takes a fault.
+        let decoded = decode_segments(path);
+        let mut start = &decoded[..end_of_segments(&decoded, self.max_segments)];
+        // The empty prefix is the first of the list and is not compared: on a processor with masked
+        // compares, comparing zero bytes at the dangling address of an empty slice takes a fault.
         while !start.is_empty() {
             if let Ok(at) = self.list.binary_search_by(|route| (*route.prefix).cmp(start)) {
                 let segments = start.iter().filter(|&&b| b == b'/').count();
@@ -257,12 +260,12 @@ impl Routes {
     }
 }
 
-/// Stands for a slash that is part of a segment. No prefix has such a byte, for it is none
-/// of UTF-8.
-const INNER_SLASH: u8 = 0xff;
+/// Replaces a slash that is percent-encoded in a segment. This byte does not occur in UTF-8, so
+/// that no prefix contains it.
+const ENCODED_SLASH: u8 = 0xff;
 
-/// The segments of a path, decoded, each behind its slash.
-fn comparable(path: &str) -> Cow<'_, [u8]> {
+/// Decodes the segments of a path, each after its slash.
+fn decode_segments(path: &str) -> Cow<'_, [u8]> {
     if !path.contains('%') {
         return Cow::Borrowed(path.as_bytes());
     }
@@ -271,13 +274,13 @@ fn comparable(path: &str) -> Cow<'_, [u8]> {
         if i > 0 {
             decoded.push(b'/');
         }
-        let inner = |&b: &u8| if b == b'/' { INNER_SLASH } else { b };
-        decoded.extend(decode(segment.as_bytes()).iter().map(inner));
+        let mask = |&b: &u8| if b == b'/' { ENCODED_SLASH } else { b };
+        decoded.extend(decode(segment.as_bytes()).iter().map(mask));
     }
     Cow::Owned(decoded)
 }
 
-/// Where the first so many segments of a path end; there may be fewer.
+/// Returns the length of the first `segments` segments of a path, which may have fewer.
 fn end_of_segments(path: &[u8], segments: usize) -> usize {
     if segments == 0 || !path.starts_with(b"/") {
         return 0;
@@ -306,17 +309,17 @@ mod tests {
         Rc::new(builder.build().router(None, None))
     }
 
-    fn answer(router: &Rc<Router>, head: &str) -> String {
+    fn response_text(router: &Rc<Router>, head: &str) -> String {
         let router = router.clone();
-        let app = async move |request: Request| router.clone().answer(request).await;
-        let reply = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
-        String::from_utf8(reply.body.to_vec()).unwrap()
+        let app = async move |request: Request| router.clone().handle(request).await;
+        let response = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
+        String::from_utf8(response.body.to_vec()).unwrap()
     }
 
-    const NOTHING: &str = "404 Not Found\n";
+    const NOT_FOUND: &str = "404 Not Found\n";
 
     #[test]
-    fn the_longest_prefix_answers() {
+    fn longest_prefix_matches() {
         let router = router(&[("*", &["", "/app", "/app/in/deep", "/días", "/a/b"])]);
         for (path, expected) in [
             ("/", "* "),
@@ -344,12 +347,12 @@ mod tests {
         ] {
             let method = if path == "*" { "OPTIONS" } else { "GET" };
             let head = format!("{method} {path} HTTP/1.1\r\nHost: a");
-            assert_eq!(answer(&router, &head), expected, "{path}");
+            assert_eq!(response_text(&router, &head), expected, "{path}");
         }
     }
 
     #[test]
-    fn the_prefix_is_taken_off_as_it_was_sent() {
+    fn prefix_length_counts_encoded_bytes() {
         let routes = router(&[("*", &["", "/app", "/a b/c"])]).table.clone();
         for (path, bytes) in [
             ("/x", 0),
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_apart() {
+    fn matches_exact_hosts_before_wildcards() {
         let router = router(&[
             ("example.org www.example.org", &["", "/only"]),
             ("*.example.org", &[""]),
@@ -380,31 +383,34 @@ mod tests {
             ("a.c.Example.ORG", "*.example.org "),
             ("b.example.org", "*.example.org "),
             ("a.b.example.org", "*.b.example.org "),
-            // It has no such path, and nobody else answers for it.
-            ("x.b.example.org", NOTHING),
-            (".example.org", NOTHING),
-            ("aexample.org", NOTHING),
+            // An exact host without a matching prefix does not fall back to the wildcard.
+            ("x.b.example.org", NOT_FOUND),
+            (".example.org", NOT_FOUND),
+            ("aexample.org", NOT_FOUND),
             ("192.0.2.1:80", "192.0.2.1 "),
             ("[2001:DB8::1]:80", "*.b.example.org "),
-            ("elsewhere", NOTHING),
+            ("elsewhere", NOT_FOUND),
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: {host}");
-            assert_eq!(answer(&router, &head), expected, "{host}");
+            assert_eq!(response_text(&router, &head), expected, "{host}");
         }
-        assert_eq!(answer(&router, "GET http://192.0.2.1/ HTTP/1.1\r\nHost: a"), "192.0.2.1 ");
-        assert_eq!(answer(&router, "GET / HTTP/1.0"), NOTHING);
+        assert_eq!(
+            response_text(&router, "GET http://192.0.2.1/ HTTP/1.1\r\nHost: a"),
+            "192.0.2.1 "
+        );
+        assert_eq!(response_text(&router, "GET / HTTP/1.0"), NOT_FOUND);
     }
 
     #[test]
-    fn all_others_have_a_star() {
+    fn star_matches_all_other_hosts() {
         let router = router(&[("a", &["/only"]), ("*", &[""])]);
         for (head, expected) in [
             ("GET /only HTTP/1.1\r\nHost: a", "a /only"),
-            ("GET / HTTP/1.1\r\nHost: a", NOTHING),
+            ("GET / HTTP/1.1\r\nHost: a", NOT_FOUND),
             ("GET /only HTTP/1.1\r\nHost: b", "* "),
             ("GET / HTTP/1.0", "* "),
         ] {
-            assert_eq!(answer(&router, head), expected, "{head}");
+            assert_eq!(response_text(&router, head), expected, "{head}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server from its start to its end.
+//! The life of the server process: start, signals, shutdown.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,232 +11,243 @@ use weft::{Application, Bound, Hurry, Running, Server};
 
 use crate::args::Args;
 use crate::config::Problem;
-use crate::handover::{Arrival, Predecessor, Successor};
+use crate::handover::{Predecessor, Successor, UpgradeResult};
 use crate::logs::Logs;
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
-use crate::signals::{Order, Signals};
-use crate::sockets::{self, Open, Protocol, Served};
+use crate::signals::{ControlEvent, Signals};
+use crate::sockets::{self, OpenSocket, Protocol, ServedSocket};
 use crate::status::{Counted, Register, Status};
-use crate::switch::{Switch, Switchboard};
+use crate::switch::{ReloadableRouter, RouteSender};
 use crate::systemd;
 
-/// How long a stop waits for whoever reads the logs.
-const LOG_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to wait at exit for a log output that accepts no data.
+const LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long connections at rest may still bring a request when another process has taken over.
-const REST: Duration = Duration::from_secs(5);
+/// Time in which idle connections may send one more request after another process has taken over.
+const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// A server that runs, and what it came from.
-pub(crate) struct Serving<'a> {
+/// The running server, with its command line, plan and resources.
+pub(crate) struct ServerProcess<'a> {
     pub(crate) args: &'a Args,
     pub(crate) plan: Plan,
-    pub(crate) running: Running,
-    pub(crate) served: Vec<Served>,
-    pub(crate) routes: Switchboard,
+    pub(crate) handle: Running,
+    pub(crate) served: Vec<ServedSocket>,
+    pub(crate) routes: RouteSender,
     pub(crate) tls: Option<Tls>,
     pub(crate) status: Option<Status>,
     logs: Arc<Logs>,
     pid_file: Option<PidFile>,
 }
 
-/// How a server ends.
-enum End {
+/// Reason for the exit of the process.
+enum ExitMode {
+    /// Stop within `drain_timeout`.
     Stop,
-    Finish,
-    Retire,
+    /// Stop without a time limit.
+    Quit,
+    /// Another process serves the sockets.
+    HandedOver,
 }
 
 pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
-    let wrong = |message| vec![Problem::of_system(message)];
-    // Before the first thread, so that no signal is lost.
-    let signals = Signals::catch(args.file.is_some() || plan.tls.is_some());
-    let signals = signals.map_err(|error| wrong(error.to_string()))?;
-    let (predecessor, found) = find_sockets().map_err(wrong)?;
-    make_room_for_descriptors();
+    let problem = |message| vec![Problem::without_location(message)];
+    // Signal handlers are installed before the first thread starts, so that no signal is lost.
+    let signals = Signals::install(args.file.is_some() || plan.tls.is_some());
+    let signals = signals.map_err(|error| problem(error.to_string()))?;
+    let (predecessor, inherited) = inherited_sockets().map_err(problem)?;
+    grow_descriptor_table();
     privileges::set_umask(plan.umask);
-    let sockets = sockets::open(&plan, found).map_err(|error| wrong(error.to_string()))?;
-    let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.identity));
-    let pid_file = pid_file.transpose().map_err(wrong)?;
-    // All that follows is done by that user, as it will be when the configuration is reloaded.
-    privileges::become_user(&plan.identity).map_err(wrong)?;
+    let sockets = sockets::open(&plan, inherited).map_err(|error| problem(error.to_string()))?;
+    let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.run_as));
+    let pid_file = pid_file.transpose().map_err(problem)?;
+    // All later steps run as that user, so that a reload has the same permissions.
+    privileges::become_user(&plan.run_as).map_err(problem)?;
     let opened = plan.open(None)?;
-    let serving = Serving::start(args, plan, opened, sockets, pid_file).map_err(wrong)?;
-    serving.announce();
-    // A service manager has to know of this process before the one that it knows ends.
+    let server = ServerProcess::start(args, plan, opened, sockets, pid_file).map_err(problem)?;
+    server.log_startup();
+    // The service manager must receive the new main PID before the predecessor exits.
     systemd::ready();
     if let Some(predecessor) = predecessor {
-        serving.claim_files();
-        predecessor.relieve();
+        server.claim_socket_files();
+        predecessor.notify_ready();
     }
-    serving.until_its_end(signals);
+    server.handle_signals(signals);
     Ok(())
 }
 
-/// Lays out the kernel's table of this process's descriptors while there is one thread only:
-/// when it grows later, the worker that opens something waits for all processors, some 10 ms
-/// at every power of two.
-fn make_room_for_descriptors() {
-    const MOST: u64 = 16 << 10;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST);
-    let last = limit.min(MOST).saturating_sub(1);
-    // A descriptor with the highest number, for a moment. Only an advantage.
+/// Grows the process's descriptor table in the kernel while there is only one thread. If the table
+/// of a multithreaded process grows, the calling thread waits for an RCU grace period on all
+/// processors, about 10 ms at every power of two.
+fn grow_descriptor_table() {
+    const MAX_DESCRIPTORS: u64 = 16 << 10;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_DESCRIPTORS);
+    let last = limit.min(MAX_DESCRIPTORS).saturating_sub(1);
+    // Opens a descriptor with the highest number and closes it again. Ignored: this is only an
+    // optimization.
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
 }
 
-/// The sockets that this process was given, and by which other.
-fn find_sockets() -> Result<(Option<Predecessor>, Vec<Open>), String> {
-    let handed_over = Predecessor::find();
-    let problem = |error| format!("cannot take over from the process that runs: {error}");
-    match handed_over.map_err(problem)? {
+/// Returns the sockets that this process inherited, and the predecessor if it sent them.
+fn inherited_sockets() -> Result<(Option<Predecessor>, Vec<OpenSocket>), String> {
+    let handover = Predecessor::detect();
+    let problem = |error| format!("cannot take over the sockets of the running process: {error}");
+    match handover.map_err(problem)? {
         Some((predecessor, sockets)) => Ok((Some(predecessor), sockets)),
         None => Ok((None, systemd::sockets()?)),
     }
 }
 
-impl<'a> Serving<'a> {
+impl<'a> ServerProcess<'a> {
     fn start(
         args: &'a Args,
         plan: Plan,
         opened: Opened,
-        sockets: Vec<Open>,
+        sockets: Vec<OpenSocket>,
         mut pid_file: Option<PidFile>,
-    ) -> Result<Serving<'a>, String> {
+    ) -> Result<ServerProcess<'a>, String> {
         let Opened { routing, tls } = opened;
-        let (routes, line) = Switchboard::new(routing);
-        let is_status = |open: &Open| open.place.protocol == Protocol::Status;
+        let (routes, rx) = RouteSender::new(routing);
+        let is_status = |open: &OpenSocket| open.spec.protocol == Protocol::Status;
         let register = sockets.iter().any(is_status).then(Register::new);
-        // Routes are told apart by clean paths only.
+        // The router matches normalized paths only.
         let mut server = Server::per_worker({
-            let (line, register) = (line.clone(), register.clone());
+            let (rx, register) = (rx.clone(), register.clone());
             move || {
-                let (line, tally) = (line.clone(), register.as_ref().map(Register::tally));
-                async move { Ok(Switch::new(line, tally).with(CleanPath::new().rewrite())) }
+                let (rx, tally) = (rx.clone(), register.as_ref().map(Register::tally));
+                async move { Ok(ReloadableRouter::new(rx, tally).with(CleanPath::new().rewrite())) }
             }
         });
         server = server.settings(plan.limits.clone());
         if let Some(workers) = plan.workers {
             server = server.workers(workers);
         }
-        let (mut served, mut of_status) = (Vec::new(), Vec::new());
+        let (mut served, mut status_listeners) = (Vec::new(), Vec::new());
         for open in sockets {
-            let (known, listener) = open.secured(tls.as_ref())?;
-            match known.place.protocol {
+            let (socket, listener) = open.with_tls(tls.as_ref())?;
+            match socket.spec.protocol {
                 Protocol::Http | Protocol::Https => server = server.listener(listener),
-                Protocol::Status => of_status.push(listener),
+                Protocol::Status => status_listeners.push(listener),
             }
-            served.push(known);
+            served.push(socket);
         }
         let logs = Arc::new(Logs::open(&plan.log)?);
-        let of_workers = logs.clone();
+        let worker_logs = logs.clone();
         let server = match register.clone() {
-            None => server.hooks(move || of_workers.worker()),
-            Some(register) => server.hooks(move || Counted::new(of_workers.worker(), &register)),
+            None => server.hooks(move || worker_logs.worker()),
+            Some(register) => server.hooks(move || Counted::new(worker_logs.worker(), &register)),
         };
-        let running = server.start().map_err(|error| error.to_string())?;
-        let status = register.map(|register| Status::start(register, line, of_status));
+        let handle = server.start().map_err(|error| error.to_string())?;
+        let status = register.map(|register| Status::start(register, rx, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(Serving { args, plan, running, served, routes, tls, status, logs, pid_file })
+        Ok(ServerProcess { args, plan, handle, served, routes, tls, status, logs, pid_file })
     }
 
-    /// Has the files of sockets that were handed over go with this process.
-    fn claim_files(&self) {
-        let of_status = self.status.as_ref().map(|status| &status.running);
-        [Some(&self.running), of_status].into_iter().flatten().for_each(Running::claim_files);
+    /// Makes this process remove the files of inherited Unix sockets when it exits.
+    fn claim_socket_files(&self) {
+        let status_handle = self.status.as_ref().map(|status| &status.running);
+        [Some(&self.handle), status_handle].into_iter().flatten().for_each(Running::claim_files);
     }
 
-    /// Says what is served where.
-    fn announce(&self) {
-        let joined = |running: &Running| {
-            let addresses: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
+    /// Logs the content, the addresses and the number of workers.
+    fn log_startup(&self) {
+        let joined = |handle: &Running| {
+            let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             addresses.join(" ")
         };
-        let workers = self.running.worker_count();
+        let workers = self.handle.worker_count();
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
         let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
         let status = self.status.as_ref().map(|status| joined(&status.running));
-        let status = status.map_or_else(String::new, |places| format!("; status at {places}"));
+        let status =
+            status.map_or_else(String::new, |addresses| format!("; status at {addresses}"));
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
         log::info!(
             "serving {} on {} with {workers} worker{plural}{note}{status}",
-            file.unwrap_or_else(|| what(&self.plan)),
-            joined(&self.running),
+            file.unwrap_or_else(|| served_content(&self.plan)),
+            joined(&self.handle),
         );
     }
 
-    /// Does what it is told until that is to end.
-    fn until_its_end(mut self, mut signals: Signals) {
+    /// Handles signals and the result of upgrades until the process is to exit.
+    fn handle_signals(mut self, mut signals: Signals) {
         let mut successor = None;
-        let end = loop {
+        let exit_mode = loop {
             match signals.next(&mut successor) {
-                Order::Stop => break End::Stop,
-                Order::Finish => break End::Finish,
-                Order::Reload => self.reload_and_say(),
-                Order::Reopen => self.logs.reopen(),
-                Order::Upgrade if successor.is_some() => {
-                    log::warn!("an upgrade is under way already");
+                ControlEvent::Stop => break ExitMode::Stop,
+                ControlEvent::Quit => break ExitMode::Quit,
+                ControlEvent::Reload => self.reload_and_log(),
+                ControlEvent::ReopenLogs => self.logs.reopen(),
+                ControlEvent::Upgrade if successor.is_some() => {
+                    log::warn!("an upgrade is already in progress");
                 }
-                Order::Upgrade => successor = self.upgrade(),
-                Order::Arrived(Arrival::Serves) => break End::Retire,
-                Order::Arrived(Arrival::Failed(reason)) => {
-                    log::error!("the upgrade failed, and this process serves on: {reason}");
+                ControlEvent::Upgrade => successor = self.upgrade(),
+                ControlEvent::UpgradeFinished(UpgradeResult::Serving) => {
+                    break ExitMode::HandedOver;
+                }
+                ControlEvent::UpgradeFinished(UpgradeResult::Failed(reason)) => {
+                    log::error!(
+                        "the upgrade failed, and this process continues to serve: {reason}"
+                    );
                     successor = None;
                 }
             }
         };
-        if let Some(successor) = successor.filter(|_| !matches!(end, End::Retire)) {
-            successor.call_off();
+        if let Some(successor) = successor.filter(|_| !matches!(exit_mode, ExitMode::HandedOver)) {
+            successor.cancel();
         }
-        self.end(end, signals);
+        self.exit(exit_mode, signals);
     }
 
-    /// Starts the process that is to take over.
+    /// Starts the successor process and sends it the sockets.
     fn upgrade(&self) -> Option<Successor> {
         let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
-            let place = |bound: &_| self.served.iter().find(|served| served.bound == *bound);
-            let placed = all.into_iter().filter_map(|(bound, socket)| {
-                place(&bound).map(|served| (served.place.clone(), socket))
+            let find =
+                |address: &_| self.served.iter().find(|served| served.local_address == *address);
+            let with_specs = all.into_iter().filter_map(|(address, socket)| {
+                find(&address).map(|served| (served.spec.clone(), socket))
             });
-            Successor::start(placed.collect()).map_err(|error| error.to_string())
+            Successor::start(with_specs.collect()).map_err(|error| error.to_string())
         });
         started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
     }
 
-    /// Duplicates of all sockets that are served.
+    /// Returns duplicates of all listening sockets.
     fn sockets(&self) -> weft::Result<Vec<(Bound, OwnedFd)>> {
-        let mut sockets = self.running.sockets()?;
+        let mut sockets = self.handle.sockets()?;
         if let Some(status) = &self.status {
             sockets.extend(status.running.sockets()?);
         }
         Ok(sockets)
     }
 
-    fn end(self, end: End, signals: Signals) {
-        let Serving { plan, running, status, logs, pid_file, .. } = self;
-        if matches!(end, End::Stop) {
-            // The others may take long, and the logs stay bounded meanwhile.
+    fn exit(self, mode: ExitMode, signals: Signals) {
+        let ServerProcess { plan, handle, status, logs, pid_file, .. } = self;
+        if matches!(mode, ExitMode::Stop) {
+            // Only in this mode: the others may take long, and the log buffers must stay bounded.
             logs.release();
-            heed_stops(signals, logs.clone(), None);
+            watch_for_stop(signals, logs.clone(), None);
         } else {
-            heed_stops(signals, logs.clone(), Some((running.hurry(), plan.drain_timeout)));
+            watch_for_stop(signals, logs.clone(), Some((handle.hurry(), plan.drain_timeout)));
         }
-        match end {
-            End::Retire => {
-                // From now on it is the other process that says how the server is.
+        match mode {
+            ExitMode::HandedOver => {
+                // The status endpoint stops first, so that the other process answers all of its
+                // requests.
                 if let Some(status) = status {
                     status.retire();
                 }
-                running.retire(plan.retire_timeout, REST);
+                handle.retire(plan.retire_timeout, IDLE_GRACE);
             }
-            End::Stop | End::Finish => {
+            ExitMode::Stop | ExitMode::Quit => {
                 systemd::stopping();
-                let is_patient = matches!(end, End::Finish);
-                running.shutdown(if is_patient { Duration::MAX } else { plan.drain_timeout });
+                let is_unlimited = matches!(mode, ExitMode::Quit);
+                handle.shutdown(if is_unlimited { Duration::MAX } else { plan.drain_timeout });
                 if let Some(status) = status {
                     status.stop();
                 }
@@ -245,30 +256,30 @@ impl<'a> Serving<'a> {
                 }
             }
         }
-        logs.close(LOG_PATIENCE);
+        logs.close(LOG_FLUSH_TIMEOUT);
     }
 }
 
-/// Heeds what the program is told while it ends, in a thread of its own. A first stop gives what
-/// is under way the usual time, unless it has no more than that; another ends the program.
-fn heed_stops(mut signals: Signals, logs: Arc<Logs>, first: Option<(Hurry, Duration)>) {
-    let heed = move || {
-        if let Some((hurry, grace)) = first {
+/// Handles signals during a shutdown, in a separate thread. With `limit`, the first stop signal
+/// limits the rest of the shutdown to that duration. The next stop signal exits the process.
+fn watch_for_stop(mut signals: Signals, logs: Arc<Logs>, limit: Option<(Hurry, Duration)>) {
+    let watch = move || {
+        if let Some((shutdown, grace)) = limit {
             signals.wait_for_stop(|| logs.reopen());
             logs.release();
-            hurry.finish_within(grace);
+            shutdown.finish_within(grace);
         }
-        // Who asks twice does not want to wait; but the logs are written.
+        // A repeated stop signal exits at once, except that the logs are written.
         signals.wait_for_stop(|| logs.reopen());
-        logs.close(LOG_PATIENCE);
+        logs.close(LOG_FLUSH_TIMEOUT);
         std::process::exit(1);
     };
-    // Without that thread no signal is heard any more, and the program ends all the same.
-    drop(std::thread::Builder::new().spawn(heed));
+    // Without this thread further signals are ignored, and the shutdown completes anyway.
+    drop(std::thread::Builder::new().spawn(watch));
 }
 
-/// What is served: the folder if it is one, else how many routes there are.
-fn what(plan: &Plan) -> String {
+/// Describes the content: the directory if it is the only route, otherwise the number of routes.
+fn served_content(plan: &Plan) -> String {
     let mut routes = plan.hosts.iter().flat_map(|host| &host.routes);
     match (routes.next().map(|route| &route.app.value), routes.count()) {
         (Some(AppPlan::Files { root, .. }), 0) => root.display().to_string(),

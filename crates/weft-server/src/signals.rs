@@ -1,4 +1,4 @@
-//! What the program is told while it runs: by signals, and by the process that is to follow it.
+//! Control events of the running process: signals, and the result of an upgrade.
 
 use std::future::pending;
 use std::io;
@@ -6,9 +6,9 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::handover::{Arrival, Successor};
+use crate::handover::{Successor, UpgradeResult};
 
-/// The signals that count, caught from now on.
+/// The signal handlers of the process.
 pub(crate) struct Signals {
     runtime: Runtime,
     interrupt: Signal,
@@ -19,27 +19,28 @@ pub(crate) struct Signals {
     upgrade: Signal,
 }
 
-/// What the program is to do.
-pub(crate) enum Order {
-    /// To stop, and to wait for what is under way for a while (SIGINT, that is Ctrl-C, and
+/// An event that controls the process.
+pub(crate) enum ControlEvent {
+    /// Stop, and wait up to `drain_timeout` for requests in flight (SIGINT, that is Ctrl-C, and
     /// SIGTERM).
     Stop,
-    /// To stop, and to wait for what is under way as long as that takes (SIGQUIT).
-    Finish,
-    /// To do what the configuration says now (SIGHUP).
+    /// Stop, and wait for requests in flight without a limit (SIGQUIT).
+    Quit,
+    /// Reload the configuration (SIGHUP).
     Reload,
-    /// To open the log files anew (SIGUSR1).
-    Reopen,
-    /// To start what the program's file is now, and to give it the sockets (SIGUSR2).
+    /// Reopen the log files (SIGUSR1).
+    ReopenLogs,
+    /// Start the program from its current file, and pass the sockets to it (SIGUSR2).
     Upgrade,
-    /// What became of that.
-    Arrived(Arrival),
+    /// An upgrade has completed or failed.
+    UpgradeFinished(UpgradeResult),
 }
 
 impl Signals {
-    /// `hangup` says whether there is something to reload: SIGHUP ends a program that
-    /// does not catch it, such as one whose terminal is closed.
-    pub(crate) fn catch(hangup: bool) -> io::Result<Signals> {
+    /// Installs the signal handlers. `hangup` is true if there is something to reload. Otherwise
+    /// SIGHUP keeps its default action and terminates the process, for example when its terminal is
+    /// closed.
+    pub(crate) fn install(hangup: bool) -> io::Result<Signals> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let _entered = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
@@ -52,8 +53,8 @@ impl Signals {
         Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade })
     }
 
-    /// Waits for the next order.
-    pub(crate) fn next(&mut self, successor: &mut Option<Successor>) -> Order {
+    /// Waits for the next event.
+    pub(crate) fn next(&mut self, successor: &mut Option<Successor>) -> ControlEvent {
         self.runtime.block_on(async {
             let hangup = async {
                 match &mut self.hangup {
@@ -61,31 +62,34 @@ impl Signals {
                     None => pending().await,
                 }
             };
-            let arrival = async {
+            let upgrade_result = async {
                 match successor {
-                    Some(successor) => successor.arrival().await,
+                    Some(successor) => successor.result().await,
                     None => pending().await,
                 }
             };
             tokio::select! {
-                _ = self.interrupt.recv() => Order::Stop,
-                _ = self.terminate.recv() => Order::Stop,
-                _ = self.quit.recv() => Order::Finish,
-                _ = hangup => Order::Reload,
-                _ = self.reopen.recv() => Order::Reopen,
-                _ = self.upgrade.recv() => Order::Upgrade,
-                arrival = arrival => Order::Arrived(arrival),
+                _ = self.interrupt.recv() => ControlEvent::Stop,
+                _ = self.terminate.recv() => ControlEvent::Stop,
+                _ = self.quit.recv() => ControlEvent::Quit,
+                _ = hangup => ControlEvent::Reload,
+                _ = self.reopen.recv() => ControlEvent::ReopenLogs,
+                _ = self.upgrade.recv() => ControlEvent::Upgrade,
+                result = upgrade_result => ControlEvent::UpgradeFinished(result),
             }
         })
     }
 
-    /// Waits for one that says that the program is to stop.
+    /// Waits for a stop signal. Calls `reopen` for each request to reopen the log files.
     pub(crate) fn wait_for_stop(&mut self, reopen: impl Fn()) {
         loop {
             match self.next(&mut None) {
-                Order::Stop => return,
-                Order::Reopen => reopen(),
-                Order::Finish | Order::Reload | Order::Upgrade | Order::Arrived(_) => {}
+                ControlEvent::Stop => return,
+                ControlEvent::ReopenLogs => reopen(),
+                ControlEvent::Quit
+                | ControlEvent::Reload
+                | ControlEvent::Upgrade
+                | ControlEvent::UpgradeFinished(_) => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where the program listens: on what its plan says, and on what it was given.
+//! Listening sockets: those of the plan, and those inherited from a predecessor or service manager.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,163 +9,182 @@ use weft::{Address, Bound, Listener, Running};
 use crate::plan::Plan;
 use crate::status;
 
-/// Why a socket is listened on.
+/// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
+/// sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) source: Source,
+pub(crate) struct ListenSpec {
+    pub(crate) source: SocketSource,
     pub(crate) protocol: Protocol,
 }
 
-/// What is spoken there.
+/// Protocol of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http,
-    /// The same with TLS.
+    /// HTTP over TLS.
     Https,
-    /// HTTP, about the server itself.
+    /// The status endpoint, over HTTP.
     Status,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The plan says so, in these words.
-    Plan(String),
-    /// The service manager made it.
-    Manager,
+pub(crate) enum SocketSource {
+    /// An address of the configuration, as written there.
+    Config(String),
+    /// A socket created by the service manager.
+    ServiceManager,
 }
 
-/// A socket that listens.
-pub(crate) struct Open {
-    pub(crate) place: Place,
+/// A listening socket that is not served yet.
+pub(crate) struct OpenSocket {
+    pub(crate) spec: ListenSpec,
     pub(crate) listener: Listener,
 }
 
-/// One that is being served. A place may have several.
+/// A listening socket that is being served.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Served {
-    pub(crate) place: Place,
-    pub(crate) bound: Bound,
+pub(crate) struct ServedSocket {
+    pub(crate) spec: ListenSpec,
+    pub(crate) local_address: Bound,
 }
 
-/// What a new plan changes.
-pub(crate) struct Change {
-    pub(crate) opened: Vec<Open>,
-    pub(crate) closed: Vec<Served>,
+/// Sockets to open and to close for a new plan.
+pub(crate) struct SocketChanges {
+    pub(crate) opened: Vec<OpenSocket>,
+    pub(crate) closed: Vec<ServedSocket>,
 }
 
-impl Place {
-    /// Whether a socket of the one may go over to the other: the same address from HTTP to HTTPS.
-    fn is_beside(&self, other: &Place) -> bool {
-        let is_status = |place: &Place| place.protocol == Protocol::Status;
+impl ListenSpec {
+    /// Returns true if this spec can reuse a socket of `other`: the same address may change between
+    /// HTTP and HTTPS.
+    fn can_reuse_socket_of(&self, other: &ListenSpec) -> bool {
+        let is_status = |spec: &ListenSpec| spec.protocol == Protocol::Status;
         self.source == other.source && is_status(self) == is_status(other)
     }
 
-    fn is_managers(&self) -> bool {
-        self.source == Source::Manager
+    fn is_from_service_manager(&self) -> bool {
+        self.source == SocketSource::ServiceManager
     }
 }
 
-impl Open {
-    /// What is to be known of a socket, and the socket with TLS where it is spoken.
-    pub(crate) fn secured(self, tls: Option<&Tls>) -> Result<(Served, Listener), String> {
-        let Open { place, listener } = self;
-        let listener = match (place.protocol, tls) {
+impl OpenSocket {
+    /// Adds TLS to an HTTPS socket. Returns the description of the socket, and its listener.
+    pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, Listener), String> {
+        let OpenSocket { spec, listener } = self;
+        let listener = match (spec.protocol, tls) {
             (Protocol::Http | Protocol::Status, _) => listener,
             (Protocol::Https, Some(tls)) => listener.with_tls(tls),
             (Protocol::Https, None) => {
-                return Err(format!("there is no certificate for {}", listener.bound()));
+                return Err(format!(
+                    "cannot serve HTTPS on {}: no certificate is configured in [tls]",
+                    listener.bound()
+                ));
             }
         };
-        Ok((Served { place, bound: listener.bound().clone() }, listener))
+        let local_address = listener.bound().clone();
+        Ok((ServedSocket { spec, local_address }, listener))
     }
 }
 
-/// The sockets of a plan: those that are there already, and new ones. What nobody wants is
-/// closed.
-pub(crate) fn open(plan: &Plan, found: Vec<Open>) -> weft::Result<Vec<Open>> {
-    let is_given = |open: &Open| open.place.is_managers();
-    let (mut sockets, mut found): (Vec<Open>, Vec<Open>) = found.into_iter().partition(is_given);
-    for place in wanted(plan, sockets.iter().map(|open| &open.place)) {
-        let is_it = |open: &mut Open| open.place == place;
-        let mut there: Vec<Open> = found.extract_if(.., is_it).collect();
-        if there.is_empty() {
-            let is_beside = |open: &mut Open| open.place.is_beside(&place);
-            there = found.extract_if(.., is_beside).collect();
+/// Returns the sockets of a plan: inherited sockets if they match, otherwise new ones. Inherited
+/// sockets of a predecessor that the plan does not use are closed.
+pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<OpenSocket>> {
+    let is_kept = |open: &OpenSocket| open.spec.is_from_service_manager();
+    let (mut sockets, mut inherited): (Vec<_>, Vec<_>) = inherited.into_iter().partition(is_kept);
+    for spec in required_specs(plan, sockets.iter().map(|open| &open.spec)) {
+        let is_same = |open: &mut OpenSocket| open.spec == spec;
+        let mut matching: Vec<OpenSocket> = inherited.extract_if(.., is_same).collect();
+        if matching.is_empty() {
+            let is_reusable = |open: &mut OpenSocket| spec.can_reuse_socket_of(&open.spec);
+            matching = inherited.extract_if(.., is_reusable).collect();
         }
-        if there.is_empty() {
-            there = bind(&place, plan)?;
+        if matching.is_empty() {
+            matching = bind(&spec, plan)?;
         }
-        for Open { listener, .. } in there {
-            // The file of a socket that was made by us goes with us, once it is ours alone.
-            sockets.push(Open { place: place.clone(), listener: listener.with_file()? });
+        for OpenSocket { listener, .. } in matching {
+            // The file of an inherited Unix socket was created by a predecessor. This process
+            // removes it at exit, but only once the handover is complete.
+            sockets.push(OpenSocket { spec: spec.clone(), listener: listener.with_file()? });
         }
     }
     Ok(sockets)
 }
 
-/// What is to be opened and closed for another plan, with the status endpoint or without. Sockets
-/// that stay are not touched.
-pub(crate) fn change(
+/// Returns the sockets to open and to close for a new plan, with or without the status endpoint.
+/// Sockets that both plans use are left unchanged.
+pub(crate) fn changes(
     plan: &Plan,
-    served: &[Served],
-    running: &Running,
+    served: &[ServedSocket],
+    handle: &Running,
     has_status: bool,
-) -> weft::Result<Change> {
-    let mut wanted = wanted(plan, served.iter().map(|known| &known.place));
-    wanted.retain(|place| has_status || place.protocol != Protocol::Status);
+) -> weft::Result<SocketChanges> {
+    let mut required = required_specs(plan, served.iter().map(|socket| &socket.spec));
+    required.retain(|spec| has_status || spec.protocol != Protocol::Status);
     let mut opened = Vec::new();
-    for place in &wanted {
-        if served.iter().any(|known| known.place == *place) {
+    for spec in &required {
+        if served.iter().any(|socket| socket.spec == *spec) {
             continue;
         }
-        // The same address may go over from HTTP to HTTPS.
-        let same = served.iter().filter(|known| known.place.is_beside(place));
-        let bound: Vec<&Bound> =
-            same.map(|known| &known.bound).filter(|bound| bound.address().is_some()).collect();
-        if bound.is_empty() {
-            opened.extend(bind(place, plan)?);
+        // The same address may change between HTTP and HTTPS.
+        let same = served.iter().filter(|socket| spec.can_reuse_socket_of(&socket.spec));
+        let addresses = same.map(|socket| &socket.local_address);
+        let reusable: Vec<&Bound> =
+            addresses.filter(|address| address.address().is_some()).collect();
+        if reusable.is_empty() {
+            opened.extend(bind(spec, plan)?);
             continue;
         }
-        for (known, socket) in running.sockets()? {
-            if bound.contains(&&known) {
-                opened.push(Open { place: place.clone(), listener: Listener::inherited(socket)? });
+        for (address, socket) in handle.sockets()? {
+            if reusable.contains(&&address) {
+                opened.push(OpenSocket {
+                    spec: spec.clone(),
+                    listener: Listener::inherited(socket)?,
+                });
             }
         }
     }
-    let is_closed = |known: &&Served| !known.place.is_managers() && !wanted.contains(&known.place);
+    let is_closed = |socket: &&ServedSocket| {
+        !socket.spec.is_from_service_manager() && !required.contains(&socket.spec)
+    };
     let closed = served.iter().filter(is_closed).cloned().collect();
-    Ok(Change { opened, closed })
+    Ok(SocketChanges { opened, closed })
 }
 
-/// The places of a plan. Those that nobody asked for are not opened where sockets are given.
-fn wanted<'a>(plan: &Plan, mut there: impl Iterator<Item = &'a Place>) -> Vec<Place> {
-    let is_given = there.any(|place| place.is_managers() && place.protocol != Protocol::Status);
+/// Returns the specs of a plan. Default addresses are omitted if the service manager has passed
+/// sockets other than for the status endpoint.
+fn required_specs<'a>(
+    plan: &Plan,
+    mut existing: impl Iterator<Item = &'a ListenSpec>,
+) -> Vec<ListenSpec> {
+    let is_socket_activated =
+        existing.any(|spec| spec.is_from_service_manager() && spec.protocol != Protocol::Status);
     let plain = (&plan.listen, Protocol::Http);
     let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
     let status = (&plan.status, Protocol::Status);
-    let mut places = Vec::new();
+    let mut specs = Vec::new();
     for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
-        if !(addresses.are_defaults && is_given) {
-            let place = |text: &String| Place { source: Source::Plan(text.clone()), protocol };
-            places.extend(addresses.list.iter().map(place));
+        if !(addresses.are_defaults && is_socket_activated) {
+            let spec =
+                |text: &String| ListenSpec { source: SocketSource::Config(text.clone()), protocol };
+            specs.extend(addresses.list.iter().map(spec));
         }
     }
-    places
+    specs
 }
 
-fn bind(place: &Place, plan: &Plan) -> weft::Result<Vec<Open>> {
-    let Source::Plan(text) = &place.source else { return Ok(Vec::new()) };
+fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
+    let SocketSource::Config(text) = &spec.source else { return Ok(Vec::new()) };
     let address: Address = text.parse()?;
-    let listeners = match place.protocol {
+    let listeners = match spec.protocol {
         Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
         Protocol::Status => Listener::bind(&address, &status::limits())?,
     };
     let listeners = listeners.into_iter();
-    Ok(listeners.map(|listener| Open { place: place.clone(), listener }).collect())
+    Ok(listeners.map(|listener| OpenSocket { spec: spec.clone(), listener }).collect())
 }
 
-/// As one process tells another.
-impl fmt::Display for Place {
+/// The form in which a process sends a spec to its successor. [`FromStr`] parses it.
+impl fmt::Display for ListenSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = match self.protocol {
             Protocol::Http => "http",
@@ -173,19 +192,19 @@ impl fmt::Display for Place {
             Protocol::Status => "status",
         };
         match &self.source {
-            Source::Plan(text) => write!(f, "{protocol} {text}"),
-            Source::Manager => write!(f, "{protocol}"),
+            SocketSource::Config(text) => write!(f, "{protocol} {text}"),
+            SocketSource::ServiceManager => write!(f, "{protocol}"),
         }
     }
 }
 
-impl FromStr for Place {
+impl FromStr for ListenSpec {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Place, ()> {
+    fn from_str(text: &str) -> Result<ListenSpec, ()> {
         let (protocol, source) = match text.split_once(' ') {
-            Some((protocol, text)) => (protocol, Source::Plan(text.to_owned())),
-            None => (text, Source::Manager),
+            Some((protocol, text)) => (protocol, SocketSource::Config(text.to_owned())),
+            None => (text, SocketSource::ServiceManager),
         };
         let protocol = match protocol {
             "http" => Protocol::Http,
@@ -193,7 +212,7 @@ impl FromStr for Place {
             "status" => Protocol::Status,
             _ => return Err(()),
         };
-        Ok(Place { source, protocol })
+        Ok(ListenSpec { source, protocol })
     }
 }
 
@@ -202,8 +221,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_socket_needs_no_default() {
-        use crate::config::{Config, Text};
+    fn default_addresses_are_omitted_with_socket_activation() {
+        use crate::config::{Config, ConfigText};
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
         for (text, given, expected) in [
@@ -216,30 +235,32 @@ mod tests {
             (status, Some(Protocol::Https), "status :9"),
         ] {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
-            let config = Config::parse(&Text::new("f", text), std::path::Path::new("")).unwrap();
+            let config =
+                Config::parse(&ConfigText::new("f", text), std::path::Path::new("")).unwrap();
             let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
-            let there = given.map(|protocol| Place { source: Source::Manager, protocol });
-            let places = wanted(&plan, there.iter());
-            let places: Vec<String> = places.iter().map(Place::to_string).collect();
-            assert_eq!(places.join(", "), expected, "{given:?}");
+            let existing =
+                given.map(|protocol| ListenSpec { source: SocketSource::ServiceManager, protocol });
+            let specs = required_specs(&plan, existing.iter());
+            let specs: Vec<String> = specs.iter().map(ListenSpec::to_string).collect();
+            assert_eq!(specs.join(", "), expected, "{given:?}");
         }
     }
 
     #[test]
-    fn places_are_told_as_they_are() {
+    fn listen_spec_round_trips() {
         use Protocol::{Http, Https, Status};
-        let plan = |text: &str| Source::Plan(text.to_owned());
+        let plan = |text: &str| SocketSource::Config(text.to_owned());
         for (source, protocol, text) in [
             (plan(":80"), Http, "http :80"),
             (plan("unix:/a b"), Https, "https unix:/a b"),
-            (Source::Manager, Https, "https"),
+            (SocketSource::ServiceManager, Https, "https"),
             (plan(":81"), Status, "status :81"),
-            (Source::Manager, Status, "status"),
+            (SocketSource::ServiceManager, Status, "status"),
         ] {
-            let place = Place { source, protocol };
-            assert_eq!(place.to_string(), text);
-            assert_eq!(text.parse(), Ok(place));
+            let spec = ListenSpec { source, protocol };
+            assert_eq!(spec.to_string(), text);
+            assert_eq!(text.parse(), Ok(spec));
         }
-        assert_eq!("end".parse::<Place>(), Err(()));
+        assert_eq!("end".parse::<ListenSpec>(), Err(()));
     }
 }

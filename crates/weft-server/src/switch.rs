@@ -1,4 +1,4 @@
-//! A worker's routes, which can be changed while it serves.
+//! The router of a worker, which a reload replaces while the worker serves.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,46 +10,46 @@ use weft::{Application, Request, Response};
 use crate::route::{Router, Routing};
 use crate::status::Tally;
 
-/// Where all workers get their routes from.
-pub(crate) struct Switchboard(watch::Sender<Arc<Mutex<Routing>>>);
+/// Sends the current routes to all workers.
+pub(crate) struct RouteSender(watch::Sender<Arc<Mutex<Routing>>>);
 
-/// The other end of it, for one worker.
+/// Receives the current routes in one worker.
 pub(crate) type Line = watch::Receiver<Arc<Mutex<Routing>>>;
 
-impl Switchboard {
-    pub(crate) fn new(routing: Routing) -> (Switchboard, Line) {
+impl RouteSender {
+    pub(crate) fn new(routing: Routing) -> (RouteSender, Line) {
         let (sender, line) = watch::channel(Arc::new(Mutex::new(routing)));
-        (Switchboard(sender), line)
+        (RouteSender(sender), line)
     }
 
-    /// Has all workers take other routes for requests from now on.
-    pub(crate) fn change(&self, routing: Routing) {
+    /// Replaces the routes of all workers, for requests from now on.
+    pub(crate) fn replace(&self, routing: Routing) {
         self.0.send_replace(Arc::new(Mutex::new(routing)));
     }
 
-    /// Does something with the routes as they are.
-    pub(crate) fn with<T>(&self, use_them: impl FnOnce(&Routing) -> T) -> T {
-        use_them(&self.0.borrow().lock().unwrap_or_else(PoisonError::into_inner))
+    /// Calls `f` with the current routes.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&Routing) -> T) -> T {
+        f(&self.0.borrow().lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The application of a worker.
-pub(crate) struct Switch(Rc<RefCell<Rc<Router>>>);
+/// The application of a worker: its current router.
+pub(crate) struct ReloadableRouter(Rc<RefCell<Rc<Router>>>);
 
-impl Switch {
-    /// To be called on the worker's event loop, where changes are waited for. What becomes of
-    /// requests is counted in the tally, if there is one.
-    pub(crate) fn new(mut line: Line, tally: Option<Arc<Tally>>) -> Switch {
+impl ReloadableRouter {
+    /// Builds the router of a worker, and spawns a local task that replaces it after each change.
+    /// Must be called on the worker's event loop. Requests are counted in `tally`, if there is one.
+    pub(crate) fn new(mut line: Line, tally: Option<Arc<Tally>>) -> ReloadableRouter {
         let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None, tally.as_deref()))));
-        let changing = current.clone();
+        let shared = current.clone();
         tokio::task::spawn_local(async move {
             while line.changed().await.is_ok() {
-                let former = changing.borrow().clone();
+                let former = shared.borrow().clone();
                 let newer = router(&mut line, Some(&former), tally.as_deref());
-                *changing.borrow_mut() = Rc::new(newer);
+                *shared.borrow_mut() = Rc::new(newer);
             }
         });
-        Switch(current)
+        ReloadableRouter(current)
     }
 }
 
@@ -59,10 +59,10 @@ fn router(line: &mut Line, former: Option<&Router>, tally: Option<&Tally>) -> Ro
     routing.router(former, tally)
 }
 
-impl Application for Switch {
+impl Application for ReloadableRouter {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        // What has begun ends with the routes that it began with.
+        // A request in progress keeps the router with which it began.
         let router = self.0.borrow().clone();
-        router.answer(request)
+        router.handle(request)
     }
 }

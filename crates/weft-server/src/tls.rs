@@ -1,4 +1,4 @@
-//! The plan for TLS → [`Tls`]; a certificate where there is none.
+//! [`TlsPlan`] → [`Tls`], with a self-signed certificate if none is configured.
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
@@ -24,7 +24,8 @@ pub(crate) fn set_up(plan: &TlsPlan) -> Result<Tls, String> {
     Tls::new(settings).map_err(|error| error.to_string())
 }
 
-/// A certificate for this machine, by whatever it may be called here.
+/// Generates a self-signed certificate for `localhost`, the loopback addresses and the hosts of the
+/// listening addresses.
 fn self_signed(listen: &[String]) -> Result<Identity, String> {
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     for address in listen {
@@ -38,6 +39,6 @@ fn self_signed(listen: &[String]) -> Result<Identity, String> {
     }
     let made = generate_simple_self_signed(names);
     let CertifiedKey { cert, signing_key } =
-        made.map_err(|error| format!("cannot make a certificate: {error}"))?;
+        made.map_err(|error| format!("cannot generate a self-signed certificate: {error}"))?;
     Ok(Identity::pem(cert.pem(), signing_key.serialize_pem()))
 }

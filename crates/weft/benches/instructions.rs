@@ -1,9 +1,8 @@
-//! How many instructions the engine takes: `cargo bench --bench instructions`.
+//! Instruction counts of the engine: `cargo bench --bench instructions`.
 //!
-//! Run by hand, it starts itself under callgrind, once with few and once with many
-//! repetitions of each workload, and divides the difference: what start-up costs falls out,
-//! and a busy machine changes nothing. The figures are compared with `instructions.txt`;
-//! `-- --save` writes that anew.
+//! The program starts itself under callgrind, once with few and once with many repetitions of each
+//! workload, and divides the difference: this excludes the cost of start-up, and the load of the
+//! machine has no effect. The counts are compared with `instructions.txt`; `-- --save` updates it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,12 +21,12 @@ use weft::{
     bench_api,
 };
 
-/// How much more than the baseline is a regression, in percent. Compilers differ a little.
+/// Increase over the baseline, in percent, that counts as a regression. Compilers differ slightly.
 const TOLERANCE: u64 = 10;
 
 const MINIMAL: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";
 
-/// Of the size and shape that picohttpparser made classic: a browser of 2010.
+/// The request of picohttpparser's benchmark: a browser of 2010.
 const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pink.jpg HTTP/1.1\r\n\
     Host: www.kitten-pictures.example\r\n\
     User-Agent: Mozilla/5.0 (Macintosh; U; Intel Mac OS X 10.6; ja-JP-mac; rv:1.9.2.3) Gecko/20100401 Firefox/3.6.3 Plugin/0.9\r\n\
@@ -39,7 +38,7 @@ const CLASSIC: &[u8] = b"GET /blog/uploads/2010/03/a-kitten-in-a-black-helmet-pi
     Connection: keep-alive\r\n\
     Cookie: blog_seen_visits=2; blog_seen_last=xxxxxxxxxx; __utma=xxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.xxxxxxxxxx.x; __utmz=xxxxxxxxx.xxxxxxxxxx.x.x.utmccn=(referral)|utmcsr=reader.example|utmcct=/reader/|utmcmd=referral\r\n\r\n";
 
-/// What a browser of today sends.
+/// The request of a current browser.
 const BROWSER: &[u8] = b"GET / HTTP/1.1\r\n\
     Host: localhost:8080\r\n\
     Connection: keep-alive\r\n\
@@ -72,21 +71,21 @@ const WORKLOADS: &[Workload] = &[
     ("exchange browser", |n| exchange(n, hello, BROWSER)),
     ("file minimal", |n| exchange(n, site(), MINIMAL)),
     ("file browser", |n| exchange(n, site(), BROWSER)),
-    // Beside `exchange browser`: what each middleware costs.
+    // The cost of each middleware, in comparison with `exchange browser`.
     ("with a function", |n| exchange(n, hello.with(function), BROWSER)),
-    ("with Canonical", |n| behind(n, Canonical::new().host("localhost:8080"))),
-    ("with CatchPanic", |n| behind(n, CatchPanic::new())),
-    ("with CleanPath", |n| behind(n, CleanPath::new())),
-    ("with Compress", |n| behind(n, Compress::new())),
-    ("with Concurrency", |n| behind(n, Concurrency::new(1_000))),
-    ("with Cors", |n| behind(n, Cors::new())),
-    ("with ETag", |n| behind(n, ETag::new())),
-    ("with Health", |n| behind(n, Health::new("/healthz"))),
-    ("with Log", |n| behind(n, Log::new(|line| assert!(!black_box(line).is_empty())))),
-    ("with RateLimit", |n| behind(n, RateLimit::new(u32::MAX, Duration::from_secs(1)))),
-    ("with RequestIds", |n| behind(n, RequestIds::new())),
-    ("with SecurityHeaders", |n| behind(n, SecurityHeaders::new())),
-    ("with Timeout", |n| behind(n, Timeout::new(Duration::from_secs(10)))),
+    ("with Canonical", |n| with_middleware(n, Canonical::new().host("localhost:8080"))),
+    ("with CatchPanic", |n| with_middleware(n, CatchPanic::new())),
+    ("with CleanPath", |n| with_middleware(n, CleanPath::new())),
+    ("with Compress", |n| with_middleware(n, Compress::new())),
+    ("with Concurrency", |n| with_middleware(n, Concurrency::new(1_000))),
+    ("with Cors", |n| with_middleware(n, Cors::new())),
+    ("with ETag", |n| with_middleware(n, ETag::new())),
+    ("with Health", |n| with_middleware(n, Health::new("/healthz"))),
+    ("with Log", |n| with_middleware(n, Log::new(|line| assert!(!black_box(line).is_empty())))),
+    ("with RateLimit", |n| with_middleware(n, RateLimit::new(u32::MAX, Duration::from_secs(1)))),
+    ("with RequestIds", |n| with_middleware(n, RequestIds::new())),
+    ("with SecurityHeaders", |n| with_middleware(n, SecurityHeaders::new())),
+    ("with Timeout", |n| with_middleware(n, Timeout::new(Duration::from_secs(10)))),
 ];
 
 fn parse(times: usize, input: &[u8]) {
@@ -104,8 +103,8 @@ fn with_httparse(times: usize, input: &[u8]) {
     }
 }
 
-/// A head with one long field that comes byte by byte: ten times the length must be
-/// about ten times the work.
+/// Parses a head with one long field that arrives byte by byte: ten times the length must need
+/// about ten times the instructions.
 fn trickle(times: usize, length: usize) {
     let input = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "x".repeat(length));
     for _ in 0..times {
@@ -124,19 +123,19 @@ fn compose(times: usize) {
     }
 }
 
-/// Requests one after another through a pipe in memory: all that the engine does but for
-/// system calls, and the pipe and the runtime besides.
+/// Sends sequential requests through a pipe in memory. Measures everything that the engine does
+/// except system calls, including the pipe and the runtime.
 fn exchange(times: usize, app: impl Application + Clone + Send + 'static, input: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, server) = tokio::io::duplex(64 << 10);
         let engine = Server::new(app);
         let client = async move {
-            let mut answer = [0; 4096];
+            let mut response = [0; 4096];
             for _ in 0..times {
                 client.write_all(input).await.unwrap();
-                let length = client.read(&mut answer).await.unwrap();
-                assert!(answer[..length].starts_with(b"HTTP/1.1 200 OK\r\n"));
+                let length = client.read(&mut response).await.unwrap();
+                assert!(response[..length].starts_with(b"HTTP/1.1 200 OK\r\n"));
             }
         };
         tokio::join!(engine.serve_connection(server), client).0.unwrap();
@@ -151,12 +150,12 @@ async fn function(request: Request, next: Next<'_>) -> Response {
     next.call(request).await
 }
 
-/// Exchanges with a browser through a middleware.
-fn behind(times: usize, middleware: impl Middleware + Clone + Send + 'static) {
+/// Runs the browser's exchange with a middleware.
+fn with_middleware(times: usize, middleware: impl Middleware + Clone + Send + 'static) {
     exchange(times, hello.with(middleware), BROWSER);
 }
 
-/// A small file that is in memory.
+/// Serves a small file from memory.
 fn site() -> Directory {
     let files = [("index.html", include_bytes!("../../../LICENSE-MIT").as_slice())];
     Directory::embedded(files, DirectorySettings { compress: false, ..Default::default() })
@@ -189,7 +188,7 @@ fn report(save: bool) -> ExitCode {
         .map(|(name, count)| (name.trim(), count.parse().expect("a number")))
         .collect();
     let mut table = String::new();
-    let mut worse = false;
+    let mut has_regression = false;
     for (number, (name, _)) in WORKLOADS.iter().enumerate() {
         let (few, many) = (100, 1_100);
         let count = (instructions(number, many) - instructions(number, few)) / (many - few);
@@ -199,27 +198,32 @@ fn report(save: bool) -> ExitCode {
             Some(_) => "",
             None => "new",
         };
-        worse |= verdict == "WORSE";
+        has_regression |= verdict == "WORSE";
         println!("{name:20} {count:8}  before {:8}  {verdict}", before.unwrap_or(0));
         writeln!(table, "{name} {count}").unwrap();
     }
     if save {
-        std::fs::write(file, table).expect("the baseline can be written");
+        std::fs::write(file, table).expect("cannot write benches/instructions.txt");
     }
-    if worse && !save { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if has_regression && !save { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The instructions of one run of this program.
+/// Returns the number of instructions of one run of this program.
 fn instructions(workload: usize, times: u64) -> u64 {
-    let program = std::env::current_exe().expect("this program");
+    let program = std::env::current_exe().expect("cannot determine the path of this program");
     let run = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args([workload.to_string(), times.to_string()])
         .output()
-        .expect("valgrind runs");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{said}");
-    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
-    collected.expect("callgrind says what it collected").1.trim().parse().expect("a number")
+        .expect("cannot run valgrind");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{stderr}");
+    let collected = stderr.lines().find_map(|line| line.split_once("Collected : "));
+    collected
+        .expect("no line 'Collected' in the output of callgrind")
+        .1
+        .trim()
+        .parse()
+        .expect("a number")
 }

@@ -1,7 +1,7 @@
 //! An axum router on Weft: `cargo run --release -p weft-http --example axum -- [ADDRESS]`.
 //!
-//! Of what axum's own documentation shows, only the line that serves is another. Run it at
-//! the root of the repository, which has the `site` that it serves.
+//! Only the line that starts the server differs from the examples in axum's documentation.
+//! Run it in the root of the repository: it serves the folder `site`.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -40,7 +40,7 @@ async fn search(Query(query): Query<HashMap<String, String>>) -> String {
     format!("You look for {}.\n", query.get("q").map_or("nothing", String::as_str))
 }
 
-/// Counts the bytes of each part as they come: nothing is kept.
+/// Counts the bytes of each part while they arrive; nothing is stored.
 async fn upload(mut parts: Multipart) -> Result<String, MultipartError> {
     let mut report = String::new();
     while let Some(mut part) = parts.next_field().await? {
@@ -54,7 +54,7 @@ async fn upload(mut parts: Multipart) -> Result<String, MultipartError> {
     Ok(report)
 }
 
-/// An event each second, until the client leaves or the server is to stop.
+/// Sends an event each second, until the client disconnects or the server shuts down.
 async fn ticks(
     Extension(connection): Extension<Connection>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
@@ -97,7 +97,7 @@ fn router() -> weft::Result<Router> {
 fn main() -> weft::Result<()> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
     let app = weft::tower::app(router()?).connect_info(ConnectInfo::<SocketAddr>);
-    // An upload may be as large as it likes, for it is only counted.
+    // Uploads of any size are allowed because their bytes are only counted.
     let settings = Settings { max_body_bytes: u64::MAX, ..Settings::default() };
     Server::new(app.with(Compress::new())).settings(settings).listen(address)?.run()
 }

@@ -4,7 +4,7 @@ use weft::{Method, Request, Response, Server, Settings};
 
 async fn echo(request: Request) -> Response {
     match *request.method() {
-        // The response pulls from the request: neither is ever whole in memory.
+        // The response body is read from the request body: neither is ever in memory as a whole.
         Method::POST | Method::PUT => Response::body(request.into_body()),
         _ => Response::text("POST or PUT something, and it comes back.\n"),
     }
@@ -12,7 +12,7 @@ async fn echo(request: Request) -> Response {
 
 fn main() -> weft::Result<()> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
-    // Nothing is kept, so a body of any size may come.
+    // Nothing is stored, so a body of any size is allowed.
     let settings = Settings { max_body_bytes: u64::MAX, ..Settings::default() };
     Server::new(echo).settings(settings).listen(address)?.run()
 }

@@ -1,13 +1,13 @@
-//! A server that says goodbye: `cargo run --release -p weft-http --example graceful -- [ADDRESS]`.
-//! Ctrl-C or SIGTERM stops it: who is being answered, such as by `/slow`, gets the answer, and
-//! who waits for nothing in particular, as at `/wait`, is told.
+//! Graceful shutdown: `cargo run --release -p weft-http --example graceful -- [ADDRESS]`.
+//! Ctrl-C or SIGTERM starts it: requests in progress, such as `/slow`, are completed, and handlers
+//! such as `/wait`, which waits for the shutdown, are notified.
 
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use weft::{Request, Response, Server};
 
-/// How long a stop waits for responses under way.
+/// Maximum time that the shutdown waits for responses in progress.
 const GRACE: Duration = Duration::from_secs(10);
 
 async fn app(request: Request) -> Response {
@@ -26,7 +26,7 @@ async fn app(request: Request) -> Response {
 
 fn main() -> weft::Result<()> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
-    // Before the first thread of the server, so that no signal is lost.
+    // The signal handlers are installed before the server starts, so that no signal is lost.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _context = runtime.enter();
     let (mut interrupt, mut terminate) =

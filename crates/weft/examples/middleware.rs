@@ -1,4 +1,4 @@
-//! What may stand before an application:
+//! An application behind a stack of middleware:
 //! `cargo run --release -p weft-http --example middleware -- [ADDRESS]`.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn greet(request: Request, next: Next<'_>) -> Response {
 fn main() -> weft::Result<()> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".to_owned());
     let admin = admin.with(BasicAuth::new("admin", fixed_users(&[("alice", "s3cret")])));
-    // A request meets them in this order, a response in the opposite one.
+    // A request passes through the middleware in this order, a response in reverse order.
     let app = site
         .with(RequestIds::new())
         .with(Log::new(|line| eprint!("{line}")))

@@ -1,4 +1,5 @@
-//! A page with a clock that the server moves: `cargo run --release -p weft-http --example sse -- [ADDRESS]`.
+//! A page with a clock, updated by server-sent events:
+//! `cargo run --release -p weft-http --example sse -- [ADDRESS]`.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +31,7 @@ fn clock(request: &Request) -> Response {
             second.tick().await;
             let now = date::http_date(SystemTime::now());
             if events.send(sse::Event::data(now).event("tick")).await.is_err() {
-                break; // Nobody is looking any more.
+                break; // The client has disconnected.
             }
         }
     });

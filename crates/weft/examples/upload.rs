@@ -1,4 +1,4 @@
-//! Uploads go to temporary files: `cargo run --release -p weft-http --example upload -- [ADDRESS]`.
+//! Stores uploads in temporary files: `cargo run --release -p weft-http --example upload -- [ADDRESS]`.
 
 use std::fmt::Write;
 use std::io::{BufRead, BufReader, Seek};
@@ -24,7 +24,7 @@ async fn routes(request: Request) -> weft::Result<Response> {
     }
 }
 
-/// Says what came. The files are deleted when they have been looked at.
+/// Reports the parts of the form. The files are deleted after their checksums are computed.
 async fn upload(request: Request) -> weft::Result<Response> {
     let gibibyte = 1 << 30;
     let settings = form::Settings {
@@ -33,23 +33,23 @@ async fn upload(request: Request) -> weft::Result<Response> {
         ..Default::default()
     };
     let mut form = settings.multipart(request)?;
-    let mut said = String::new();
+    let mut report = String::new();
     while let Some(part) = form.next().await? {
         let name = part.name().to_owned();
         let _ = match part.safe_file_name() {
             Some(file_name) => {
                 let file = part.into_file().await?;
                 let length = file.length();
-                // What may wait for the disk is no work for the event loop.
+                // Reading the file may wait for the disk, which would block the event loop.
                 let sum = tokio::task::spawn_blocking(move || crc32(&file)).await;
-                let sum = sum.expect("it does not panic")?;
-                writeln!(said, "{name}: {file_name}, {length} bytes, CRC-32 {sum:08x}")
+                let sum = sum.expect("crc32 does not panic")?;
+                writeln!(report, "{name}: {file_name}, {length} bytes, CRC-32 {sum:08x}")
             }
-            None if part.file_name().is_some() => writeln!(said, "{name}: no file"),
-            None => writeln!(said, "{name} = {}", part.text().await?),
+            None if part.file_name().is_some() => writeln!(report, "{name}: no file"),
+            None => writeln!(report, "{name} = {}", part.text().await?),
         };
     }
-    Ok(Response::text(said))
+    Ok(Response::text(report))
 }
 
 fn crc32(file: &TempFile) -> std::io::Result<u32> {

@@ -1,5 +1,5 @@
-//! Two sites behind one address: `cargo run --release -p weft-http --example vhosts -- [ADDRESS]`,
-//! then ask for http://shop.localhost:8080/ and http://anna.blog.localhost:8080/.
+//! Two virtual hosts on one address: `cargo run --release -p weft-http --example vhosts -- [ADDRESS]`,
+//! then open http://shop.localhost:8080/ and http://anna.blog.localhost:8080/.
 
 use weft::middleware::{Mount, VirtualHosts};
 use weft::{Application, Request, Response};
@@ -24,6 +24,6 @@ fn main() -> weft::Result<()> {
         .host("shop.localhost", shop)
         .host("*.blog.localhost", blog)
         .otherwise(async |_: Request| Response::text("Ask for shop.localhost.\n"));
-    // Under any of the names.
+    // The path is mounted on every host.
     weft::serve(address, hosts.with(Mount::new("/status", status)))
 }

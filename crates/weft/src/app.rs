@@ -1,4 +1,4 @@
-//! Application and Middleware, and how plain functions become them.
+//! The traits `Application` and `Middleware`, and their implementations for plain functions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,12 +8,11 @@ use crate::message::response::Response;
 
 /// A function from a request to a response.
 ///
-/// Asynchronous functions and closures are applications. What they return becomes a
-/// response: a [`Response`] as it is, a `Result` by its side, so that `?` works on
-/// [`Error`](crate::Error).
+/// Async functions and closures are applications. Their return value is converted into a response:
+/// either a [`Response`] or a `Result`, so that `?` works with [`Error`](crate::Error).
 ///
-/// Each worker has its own clone of the application, on one thread, so its futures need
-/// not be `Send`. [`Request`] and [`Response`] are, and may go elsewhere.
+/// Each worker thread has its own clone of the application, so its futures need not be `Send`.
+/// [`Request`] and [`Response`] are `Send` and may be moved to other threads.
 ///
 /// ```
 /// use weft::{Request, Response};
@@ -32,11 +31,11 @@ use crate::message::response::Response;
             or a type that implements `weft::Application`"
 )]
 pub trait Application {
-    /// Answers one request.
+    /// Handles one request.
     fn call(&self, request: Request) -> impl Future<Output = Response>;
 
-    /// This application behind a middleware. A request meets middleware in the order in
-    /// which it is written down, and a response in the opposite order:
+    /// Wraps this application in a middleware. Requests pass through middleware in the order of the
+    /// calls to `with`, and responses in the opposite order:
     ///
     /// ```
     /// use weft::{Application, Next, Request, Response};
@@ -74,11 +73,12 @@ where
     }
 }
 
-/// What stands before an application: it sees each request first and each response last.
+/// A wrapper around an application, which handles each request before it and each response after
+/// it.
 ///
-/// It may answer by itself, change the request, or change the response. Asynchronous
-/// functions and closures from a [`Request`] and a [`Next`] to a [`Response`] are middleware;
-/// a type that implements this trait is called without the allocation that `Next` costs.
+/// A middleware may respond itself, change the request, or change the response. Async functions and
+/// closures from a [`Request`] and a [`Next`] to a [`Response`] are middleware; a type that
+/// implements this trait avoids the allocation that `Next` needs per call.
 ///
 /// ```
 /// use weft::{Application, Middleware, Request, Response, StatusCode};
@@ -105,7 +105,7 @@ where
             to `weft::Response`, or a type that implements `weft::Middleware`"
 )]
 pub trait Middleware {
-    /// Answers a request, with the help of the application behind this or without it.
+    /// Handles a request, by calling `next` or without it.
     fn call(&self, request: Request, next: &impl Application) -> impl Future<Output = Response>;
 }
 
@@ -118,9 +118,9 @@ where
     }
 }
 
-/// The application behind a middleware that is a function.
+/// The application wrapped by a middleware function.
 #[derive(Clone, Copy)]
-pub struct Next<'a>(&'a dyn Boxed);
+pub struct Next<'a>(&'a dyn DynApplication);
 
 impl Application for Next<'_> {
     async fn call(&self, request: Request) -> Response {
@@ -134,20 +134,20 @@ impl std::fmt::Debug for Next<'_> {
     }
 }
 
-/// An application of any type, whose futures are boxed for that.
-trait Boxed {
+/// Object-safe form of [`Application`], with boxed futures.
+trait DynApplication {
     fn call_boxed(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + '_>>;
 }
 
-impl<A: Application> Boxed for A {
+impl<A: Application> DynApplication for A {
     fn call_boxed(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + '_>> {
         Box::pin(self.call(request))
     }
 }
 
-/// An application of any type, so that several can stand in one list
-/// ([`VirtualHosts`](crate::middleware::VirtualHosts)) or be chosen while the program runs.
-/// Each of its calls makes one small allocation.
+/// An application of any type, for lists of applications
+/// ([`VirtualHosts`](crate::middleware::VirtualHosts)) and for selection at run time.
+/// Each call makes one small allocation.
 ///
 /// ```
 /// use weft::{BoxApplication, Request, Response};
@@ -159,10 +159,10 @@ impl<A: Application> Boxed for A {
 /// let app = if is_open { BoxApplication::new(open) } else { BoxApplication::new(closed) };
 /// weft::testing::get(app, "/").assert_text("Welcome\n");
 /// ```
-pub struct BoxApplication(Box<dyn Duplicate>);
+pub struct BoxApplication(Box<dyn CloneApplication>);
 
 impl BoxApplication {
-    /// The application, boxed.
+    /// Boxes an application.
     pub fn new(app: impl Application + Clone + Send + 'static) -> BoxApplication {
         BoxApplication(Box::new(app))
     }
@@ -176,7 +176,7 @@ impl Application for BoxApplication {
 
 impl Clone for BoxApplication {
     fn clone(&self) -> BoxApplication {
-        BoxApplication(self.0.duplicate())
+        BoxApplication(self.0.clone_boxed())
     }
 }
 
@@ -186,34 +186,33 @@ impl std::fmt::Debug for BoxApplication {
     }
 }
 
-/// An application of any type that each worker can have its clone of.
-trait Duplicate: Boxed + Send {
-    fn duplicate(&self) -> Box<dyn Duplicate>;
+/// Object-safe form of an application that can be cloned for each worker.
+trait CloneApplication: DynApplication + Send {
+    fn clone_boxed(&self) -> Box<dyn CloneApplication>;
 }
 
-impl<A: Application + Clone + Send + 'static> Duplicate for A {
-    fn duplicate(&self) -> Box<dyn Duplicate> {
+impl<A: Application + Clone + Send + 'static> CloneApplication for A {
+    fn clone_boxed(&self) -> Box<dyn CloneApplication> {
         Box::new(self.clone())
     }
 }
 
-/// An application behind middleware: what [`Application::with`] makes.
+/// An application wrapped in middleware, returned by [`Application::with`].
 ///
-/// Each middleware's application is all that stands behind it, so that its future holds that
-/// of the next, with nothing between them that the compiler would have to look through.
+/// Each middleware wraps all that follow it, so that its future contains the next one directly,
+/// without a layer that the compiler has to optimize away.
 #[derive(Clone, Debug)]
 pub struct With<M, A> {
     middleware: M,
     app: A,
 }
 
-/// The application itself, behind all middleware.
+/// The application itself, inside all middleware.
 #[derive(Clone, Debug)]
 pub struct Innermost<A>(A);
 
 impl<M, A> With<M, A> {
-    /// The application behind one more middleware, which a request meets after those that
-    /// are there.
+    /// Adds a middleware inside the existing ones: requests pass through it after them.
     pub fn with<N: Middleware>(self, next: N) -> With<M, A::Behind>
     where
         A: Put<N>,
@@ -234,12 +233,12 @@ impl<A: Application> Application for Innermost<A> {
     }
 }
 
-/// What a further middleware can be put into, before the innermost application.
+/// A chain of middleware into which another one can be inserted, directly around the application.
 pub trait Put<N> {
-    /// What that makes of it.
+    /// The resulting chain.
     type Behind: Application;
 
-    /// Puts it there.
+    /// Inserts the middleware.
     fn put(self, middleware: N) -> Self::Behind;
 }
 

@@ -1,5 +1,5 @@
-//! The pure parts, laid bare for benchmarks and fuzz targets. Not part of the interface:
-//! anything here may change in any version.
+//! Access to the pure parts for benchmarks and fuzz targets. Not part of the public API: anything
+//! here may change in any version.
 
 use std::sync::LazyLock;
 
@@ -15,12 +15,12 @@ use crate::proto::http1::parse::{Head, Limits};
 
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
-/// Parses one head; its length and the number of its fields.
+/// Parses one head. Returns its length and the number of its fields.
 pub fn parse(input: &[u8]) -> Result<Option<(usize, usize)>> {
     parse_in_pieces(input, [input.len()])
 }
 
-/// Parses one head that comes in pieces which end at these places.
+/// Parses one head that arrives in pieces, which end at the positions `ends`.
 pub fn parse_in_pieces(
     input: &[u8],
     ends: impl IntoIterator<Item = usize>,
@@ -34,36 +34,36 @@ pub fn parse_in_pieces(
     Ok(None)
 }
 
-/// What framing says of a head that parses: whether it is accepted.
-pub fn frame(input: &[u8]) -> Result<bool> {
+/// Parses one head and determines its framing. Returns true if it is complete and accepted.
+pub fn check_framing(input: &[u8]) -> Result<bool> {
     let mut head = Head::new();
     let Some(length) = head.read(input, &LIMITS)? else { return Ok(false) };
     framing::request(&head, &input[..length]).map(|_| true)
 }
 
-/// Decodes a chunked body that comes in pieces of this size: the body and what is behind
-/// it, or `None` if it does not end.
+/// Decodes a chunked body that arrives in pieces of `piece` bytes. Returns the body and the bytes
+/// after it, or `None` if it is incomplete.
 pub fn decode_chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (mut decoder, mut body) = (Decoder::new(Length::Chunked), Vec::new());
     let mut pieces = input.chunks(piece.max(1));
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     loop {
-        match decoder.step(&seen, &LIMITS)? {
-            Step::Skip(bytes) | Step::Trailers(_, bytes) => drop(seen.drain(..bytes)),
-            Step::Data(bytes) => body.extend(seen.drain(..bytes)),
+        match decoder.step(&received, &LIMITS)? {
+            Step::Skip(bytes) | Step::Trailers(_, bytes) => drop(received.drain(..bytes)),
+            Step::Data(bytes) => body.extend(received.drain(..bytes)),
             Step::End => {
-                seen.extend(pieces.flatten());
-                return Ok(Some((body, seen)));
+                received.extend(pieces.flatten());
+                return Ok(Some((body, received)));
             }
             Step::Wait => match pieces.next() {
-                Some(piece) => seen.extend_from_slice(piece),
+                Some(piece) => received.extend_from_slice(piece),
                 None => return Ok(None),
             },
         }
     }
 }
 
-/// Composes the head of a usual response.
+/// Composes the head of a typical response.
 pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
     static OPENING: LazyLock<Opening> =
         LazyLock::new(|| Opening::new(Some(&HeaderValue::from_static("weft"))));

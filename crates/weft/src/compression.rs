@@ -1,5 +1,5 @@
 //! Content codings: brotli, zstd and gzip (RFC 9110 §8.4.1, RFC 7932, RFC 8878, RFC 1952).
-//! What is worth compressing, whole files, and streams.
+//! Compressible media types, compression of whole files and of streams.
 //!
 //! The levels were chosen by measurement, on 1 MiB of HTML and 1 MiB of script (one core of a
 //! cloud machine; sizes in per cent of the original, speed in MB/s, memory of one encoder by
@@ -28,8 +28,8 @@ use zstd::zstd_safe::CParameter;
 
 pub use crate::proto::semantics::coding::Coding;
 
-/// Whether bytes of this type become much smaller. Types that are compressed in themselves,
-/// as most images are, and those not known do not.
+/// Returns true for media types that compress well. Already compressed types, such as most images,
+/// and unknown types are not compressible.
 pub(crate) fn is_compressible(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
     let lower = content_type[..end].trim_ascii().to_ascii_lowercase();
@@ -70,17 +70,18 @@ const COMPRESSIBLE: &[&[u8]] = &[
     b"image/x-ms-bmp",
 ];
 
-/// Compresses a whole whose result is kept, so that time may be spent on it: up to a tenth of
-/// a second for each MiB. The window of zstd stays within the 8 MiB of RFC 9659.
+/// Compresses a whole file. The result is cached, so this may take time: up to 0.1 s per MiB. The
+/// window of zstd is within the 8 MiB limit of RFC 9659.
 ///
 /// # Errors
-/// If there is no memory.
+/// If no memory is available.
 pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Brotli => {
             let params =
                 BrotliEncoderParams { quality: 8, size_hint: bytes.len(), ..Default::default() };
-            let mut writer = CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER, &params);
+            let mut writer =
+                CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER_BYTES, &params);
             writer.write_all(bytes)?;
             Ok(writer.into_inner())
         }
@@ -93,10 +94,10 @@ pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Compresses what comes bit by bit, in bounded memory and with little time.
+/// Compresses a stream, in bounded memory and with little CPU time.
 pub(crate) struct Encoder {
     writer: Writer,
-    /// How many bytes it was given since it was last flushed.
+    /// Number of input bytes since the last flush.
     unflushed: usize,
 }
 
@@ -106,20 +107,21 @@ enum Writer {
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-/// Through which brotli hands out what it made.
-const BROTLI_BUFFER: usize = 4 << 10;
+/// Size of the buffer between the brotli encoder and its output.
+const BROTLI_BUFFER_BYTES: usize = 4 << 10;
 
-/// What brotli may gather before it has to write. Left alone it goes on for MiBs, and its
-/// memory doubles; the flushes make less than one per cent of difference in size.
-const BROTLI_GATHERS: usize = 64 << 10;
+/// Number of input bytes after which the brotli encoder is flushed. Without flushes it buffers
+/// several MiB, and its memory doubles; the flushes change the size by less than one per cent.
+const BROTLI_FLUSH_BYTES: usize = 64 << 10;
 
 impl Encoder {
-    /// An encoder, which takes its memory now or with the first bytes.
+    /// Creates an encoder, which allocates its memory now or with the first bytes.
     pub(crate) fn new(coding: Coding) -> io::Result<Encoder> {
         let writer = match coding {
             Coding::Brotli => {
                 let params = BrotliEncoderParams { quality: 4, lgwin: 18, ..Default::default() };
-                let writer = CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER, &params);
+                let writer =
+                    CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER_BYTES, &params);
                 Writer::Brotli(Box::new(writer))
             }
             Coding::Zstd => {
@@ -137,13 +139,13 @@ impl Encoder {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.unflushed += bytes.len();
         self.writer().write_all(bytes)?;
-        if matches!(self.writer, Writer::Brotli(_)) && self.unflushed >= BROTLI_GATHERS {
+        if matches!(self.writer, Writer::Brotli(_)) && self.unflushed >= BROTLI_FLUSH_BYTES {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Brings out all that was written, so that it can be decoded.
+    /// Flushes the encoder, so that all bytes written so far can be decoded from the output.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.unflushed) {
             0 => Ok(()),
@@ -151,7 +153,7 @@ impl Encoder {
         }
     }
 
-    /// What came out and was not taken yet.
+    /// Compressed output that was not taken yet.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         match &mut self.writer {
             Writer::Brotli(writer) => writer.get_mut(),
@@ -160,12 +162,12 @@ impl Encoder {
         }
     }
 
-    /// Takes what came out.
+    /// Takes the compressed output.
     pub(crate) fn take(&mut self) -> Bytes {
         std::mem::take(self.out()).into()
     }
 
-    /// Ends the stream; the last of what comes out.
+    /// Ends the stream and returns the rest of the output.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         let out = match self.writer {
             Writer::Brotli(writer) => writer.into_inner(),
@@ -189,10 +191,10 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// What can be decoded of these bytes, whether or not they are complete.
-    fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+    /// Decodes as many bytes as possible; the input may be incomplete.
+    fn decode_prefix(coding: Coding, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        // Each fails at a cut, when it has handed out what is before it.
+        // Each decoder fails at the end of an incomplete input, after it has returned the rest.
         let _ = match coding {
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
             Coding::Zstd => zstd::Decoder::new(bytes).unwrap().read_to_end(&mut out),
@@ -201,8 +203,8 @@ mod tests {
         out
     }
 
-    /// As a decoder takes it that has nothing to say against it.
-    fn whole(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    /// Decodes a complete stream; fails if it is incomplete.
+    fn decode(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match coding {
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out)?,
@@ -218,41 +220,41 @@ mod tests {
     }
 
     #[test]
-    fn whole_files_become_smaller_and_come_back() {
+    fn compresses_whole_files_losslessly() {
         for coding in Coding::ALL {
             for length in [0, 1, 1_000, 1 << 20] {
                 let text = text(length);
                 let small = compress(coding, &text).unwrap();
                 assert!(length < 1_000 || small.len() < length / 2, "{coding:?} {length}");
-                assert_eq!(whole(coding, &small).unwrap(), text, "{coding:?} {length}");
+                assert_eq!(decode(coding, &small).unwrap(), text, "{coding:?} {length}");
             }
         }
     }
 
     #[test]
-    fn what_is_flushed_can_be_decoded() {
+    fn flushed_output_can_be_decoded() {
         for coding in Coding::ALL {
             let text = text(500_000);
             let mut encoder = Encoder::new(coding).unwrap();
             let mut out = Vec::new();
-            let mut given = 0;
+            let mut written = 0;
             for size in [1, 0, 20, 4_000, 32_768, 1, 100_000, 7, 200_000] {
-                encoder.write(&text[given..given + size]).unwrap();
-                given += size;
+                encoder.write(&text[written..written + size]).unwrap();
+                written += size;
                 out.extend(encoder.take());
                 encoder.flush().unwrap();
                 out.extend(encoder.take());
                 assert!(encoder.out().is_empty());
-                assert!(decoded(coding, &out) == text[..given], "{coding:?} {given}");
-                assert!(whole(coding, &out).is_err(), "{coding:?}: it is not complete");
+                assert!(decode_prefix(coding, &out) == text[..written], "{coding:?} {written}");
+                assert!(decode(coding, &out).is_err(), "{coding:?}: the stream is incomplete");
             }
             out.extend(encoder.finish().unwrap());
-            assert!(whole(coding, &out).unwrap() == text[..given], "{coding:?}");
+            assert!(decode(coding, &out).unwrap() == text[..written], "{coding:?}");
         }
     }
 
     #[test]
-    fn a_stream_comes_out_while_it_goes_in() {
+    fn stream_is_not_buffered_until_its_end() {
         for coding in Coding::ALL {
             let text = text(2 << 20);
             let mut encoder = Encoder::new(coding).unwrap();
@@ -262,22 +264,22 @@ mod tests {
                 out.extend(encoder.take());
             }
             let rest = encoder.finish().unwrap();
-            assert!(rest.len() < out.len() / 4, "{coding:?} keeps {} back", rest.len());
+            assert!(rest.len() < out.len() / 4, "{coding:?} buffers {} bytes", rest.len());
             out.extend(rest);
-            assert!(whole(coding, &out).unwrap() == text, "{coding:?}");
+            assert!(decode(coding, &out).unwrap() == text, "{coding:?}");
         }
     }
 
     #[test]
-    fn nothing_is_a_valid_stream() {
+    fn empty_input_makes_a_valid_stream() {
         for coding in Coding::ALL {
             let end = Encoder::new(coding).unwrap().finish().unwrap();
-            assert_eq!(whole(coding, &end).unwrap(), b"", "{coding:?}");
+            assert_eq!(decode(coding, &end).unwrap(), b"", "{coding:?}");
         }
     }
 
     #[test]
-    fn compressible_types() {
+    fn recognizes_compressible_types() {
         for yes in [
             "text/html",
             "Text/HTML; charset=utf-8",

@@ -1,27 +1,27 @@
-//! Cookies (RFC 6265): those of a request, and those that a response sets.
+//! Cookies (RFC 6265) of requests, and cookies set by responses.
 //!
-//! The types are those of the crate `cookie`. Names and values are percent-encoded on the way
-//! out and decoded on the way in, so a value may be any text.
+//! The types come from the crate `cookie`. Names and values are percent-encoded in responses and
+//! decoded in requests, so a value may be any text.
 //!
 //! ```
 //! use weft::{Request, Response, cookie};
 //!
 //! async fn visits(request: Request) -> Response {
-//!     let seen = request.cookies().get("visits").and_then(|seen| seen.value().parse().ok());
-//!     let visits = seen.unwrap_or(0_u64).saturating_add(1);
+//!     let previous = request.cookies().get("visits").and_then(|c| c.value().parse().ok());
+//!     let visits = previous.unwrap_or(0_u64).saturating_add(1);
 //!     Response::text(format!("{visits}\n"))
 //!         .with_cookie(cookie::build("visits", visits.to_string()))
 //! }
 //!
 //! let request = "GET / HTTP/1.1\r\nHost: a\r\nCookie: theme=dark; visits=4\r\n\r\n";
-//! let reply = weft::testing::call(visits, weft::testing::request(request));
-//! reply.assert_text("5\n");
+//! let response = weft::testing::call(visits, weft::testing::request(request));
+//! response.assert_text("5\n");
 //! let set = "visits=5; HttpOnly; SameSite=Lax; Secure; Path=/";
-//! assert_eq!(reply.header("set-cookie"), Some(set));
+//! assert_eq!(response.header("set-cookie"), Some(set));
 //! ```
 //!
-//! Jars whose cookies are signed or encrypted ([`CookieJar`]'s `signed` and `private`, and their
-//! `Key`) come with the feature `secret-cookies`, which is not on by default.
+//! Jars of signed or encrypted cookies ([`CookieJar`]'s `signed` and `private`, and their `Key`)
+//! require the feature `secret-cookies`, which is not enabled by default.
 
 use std::borrow::Cow;
 
@@ -33,10 +33,10 @@ use crate::message::response::Response;
 #[doc(no_inline)]
 pub use ::cookie::*;
 
-/// A cookie as it is best set: not shown to scripts (`HttpOnly`), not sent without encryption
-/// (`Secure`; browsers count `localhost` as safe), not sent along by other sites but where they
-/// link to this one (`SameSite=Lax`), and for all paths (`Path=/`). It lasts as long as the
-/// browser runs, unless its `max_age` is set.
+/// Builds a cookie with safe attributes: not readable by scripts (`HttpOnly`), not sent without
+/// encryption (`Secure`; browsers treat `localhost` as secure), not sent with cross-site requests
+/// except top-level navigation (`SameSite=Lax`), and valid for all paths (`Path=/`). It is a
+/// session cookie, unless its `max_age` is set.
 pub fn build<'c>(
     name: impl Into<Cow<'c, str>>,
     value: impl Into<Cow<'c, str>>,
@@ -45,8 +45,8 @@ pub fn build<'c>(
 }
 
 impl Head {
-    /// The cookies of the request. What is no cookie is left out; of two with the same name
-    /// the first stays, which is that of the longer path (RFC 6265 §5.4).
+    /// Returns the cookies of the request. Malformed cookies are ignored. Of several with the same
+    /// name the first is kept, which is the one with the longer path (RFC 6265 §5.4).
     pub fn cookies(&self) -> CookieJar {
         let mut jar = CookieJar::new();
         for line in self.headers().get_all(COOKIE.as_str()) {
@@ -61,16 +61,16 @@ impl Head {
 }
 
 impl Response {
-    /// The same response with this cookie set. Those that [`build`] makes are the safe ones.
+    /// Adds a `Set-Cookie` field. Cookies from [`build`] have safe attributes.
     ///
-    /// To take a cookie away, set it with the same path and domain, and no time to live:
+    /// To delete a cookie, set it with the same path and domain, and an expiry time in the past:
     ///
     /// ```
     /// use weft::{Response, cookie};
     ///
-    /// let mut gone = cookie::build("session", "").build();
-    /// gone.make_removal();
-    /// let response = Response::text("Goodbye.\n").with_cookie(gone);
+    /// let mut removal = cookie::build("session", "").build();
+    /// removal.make_removal();
+    /// let response = Response::text("Logged out.\n").with_cookie(removal);
     /// let set = response.header("set-cookie").unwrap().to_str().unwrap();
     /// assert!(set.starts_with("session=; HttpOnly; SameSite=Lax; Secure; Path=/; Max-Age=0; "));
     /// ```
@@ -78,7 +78,7 @@ impl Response {
         self.with_header(SET_COOKIE, cookie.into().encoded().to_string())
     }
 
-    /// The same response with each cookie set that was added to a jar or removed from it.
+    /// Adds a `Set-Cookie` field for each cookie that was added to the jar or removed from it.
     pub fn with_cookies(self, jar: &CookieJar) -> Response {
         jar.delta().fold(self, |response, cookie| response.with_cookie(cookie.clone()))
     }
@@ -90,7 +90,7 @@ mod tests {
     use crate::testing::request;
 
     #[test]
-    fn the_cookies_of_a_request() {
+    fn parses_request_cookies() {
         for (lines, expected) in [
             ("", &[][..]),
             ("Cookie: a=1\r\n", &[("a", "1")]),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_back_as_it_was_and_sets_nothing_else() {
+    fn value_round_trips_and_cannot_inject_attributes() {
         for value in ["", "a b", "a;b; Path=/x", "a\r\nb\0", "días", "100%", "a=b,c\"d\"\\"] {
             let response = Response::text("").with_cookie(build("n;o", value));
             let set = response.header("set-cookie").unwrap().to_str().unwrap();
@@ -120,13 +120,13 @@ mod tests {
             let request = request(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {pair}\r\n\r\n"));
             assert_eq!(request.cookies().get("n;o").unwrap().value(), value, "{pair}");
         }
-        let odd = Cookie::build(("a", "b")).path("/\r\nx-evil: 1");
-        let response = Response::text("").with_cookie(odd);
+        let injection = Cookie::build(("a", "b")).path("/\r\nx-evil: 1");
+        let response = Response::text("").with_cookie(injection);
         assert_eq!(response.header("set-cookie").unwrap(), "a=b; Path=/  x-evil: 1");
     }
 
     #[test]
-    fn what_was_done_to_a_jar_is_set() {
+    fn with_cookies_sends_the_changes_of_a_jar() {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nCookie: old=1; kept=2\r\n\r\n");
         let mut jar = request.cookies();
         jar.add(build("new", "3"));

@@ -1,15 +1,15 @@
-//! What can go wrong, and whose fault it is.
+//! The error type, its kinds, and the party at fault for each.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use http::StatusCode;
 
-/// A result whose error is [`Error`] unless said otherwise.
+/// A result whose error type is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the engine: its [kind](ErrorKind), a reason in words, and the
-/// error below it where there is one.
+/// An error of the engine: its [kind](ErrorKind), a readable reason, and the error that caused it,
+/// if any.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -17,14 +17,14 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Who has to act for the error to go away.
+/// The party at fault for an error, which must act to resolve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The other end of the connection sent or did something wrong.
+    /// The other end of the connection violated the protocol or a limit, or disconnected.
     Peer,
-    /// The application broke a rule of the interface.
+    /// The application violated the contract of an interface.
     Application,
-    /// The operating system refused something.
+    /// An operation of the operating system failed.
     System,
 }
 
@@ -32,8 +32,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The peer's bytes are not the HTTP that RFC 9110 and 9112 describe, or not the form or
-    /// query that is expected.
+    /// The peer's message violates RFC 9110 or RFC 9112, or is not the expected form or query.
     Malformed,
     /// The request line is longer than [`Settings::max_request_line_bytes`](crate::Settings).
     TargetTooLong,
@@ -43,40 +42,40 @@ pub enum ErrorKind {
     BodyTooLarge,
     /// The peer closed the connection in the middle of a body.
     BodyIncomplete,
-    /// The body is of another media type than is expected.
+    /// The body does not have the expected media type.
     MediaTypeUnsupported,
-    /// The peer asks for an HTTP version that is not spoken here.
+    /// The peer uses an unsupported HTTP version.
     VersionUnsupported,
-    /// The peer asks for a method or transfer coding that is not implemented here.
+    /// The peer uses a method or transfer coding that is not implemented.
     NotImplemented,
     /// The peer's `Expect` cannot be met.
     ExpectationFailed,
     /// The peer was slower than the settings allow.
     TooSlow,
-    /// The peer does not speak TLS where that is spoken, or cannot agree with us on it.
+    /// The TLS handshake with the peer failed, or the peer does not use TLS on a TLS port.
     TlsFailed,
-    /// The peer went away.
+    /// The peer closed or reset the connection.
     Disconnected,
     /// The application panicked.
     Panicked,
     /// The application's `Content-Length` is not the length of its body.
     LengthMismatch,
-    /// The application's response cannot be sent as it is.
+    /// The application's response is not valid HTTP.
     InvalidResponse,
-    /// A body that the application supplied failed.
+    /// A body supplied by the application returned an error.
     BodyFailed,
-    /// A [tower service](crate::tower) answered with an error.
+    /// A [tower service](crate::tower) returned an error.
     ServiceFailed,
-    /// A setting has a value that makes no sense.
+    /// A setting has an invalid value.
     InvalidSetting,
-    /// The listening socket could not be had.
+    /// A listening socket could not be created or bound.
     Listen,
     /// Any other failure of the operating system.
     Io,
 }
 
 impl ErrorKind {
-    /// Who has to act for the error to go away.
+    /// Returns the party at fault.
     pub fn fault(self) -> Fault {
         use ErrorKind::*;
         match self {
@@ -89,7 +88,7 @@ impl ErrorKind {
         }
     }
 
-    /// The status that tells a peer about the error, where it can be told.
+    /// Returns the status of the error response, or `None` if no response can be sent.
     pub fn status(self) -> Option<StatusCode> {
         use ErrorKind::*;
         match self {
@@ -110,12 +109,12 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// An error of this kind, with a reason in words.
+    /// Creates an error of this kind with a readable reason.
     pub fn new(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Error {
         Error { kind, reason: reason.into(), source: None }
     }
 
-    /// The same error, caused by another one.
+    /// Sets the error that caused this one.
     pub fn because(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error { source: Some(source.into()), ..self }
     }
@@ -128,18 +127,19 @@ impl Error {
         Error::new(ErrorKind::Disconnected, "the peer closed the connection")
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The reason in words, fit to be shown to the peer.
+    /// Returns the reason. It contains nothing that must be hidden from the peer.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 }
 
-/// A connection that breaks is the peer's doing; the rest is the system's.
+/// Errors of a broken connection become [`Disconnected`](ErrorKind::Disconnected), all others
+/// [`Io`](ErrorKind::Io).
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         use std::io::ErrorKind::*;
@@ -148,7 +148,7 @@ impl From<std::io::Error> for Error {
             | TimedOut | HostUnreachable | NetworkUnreachable => {
                 Error::disconnected().because(error)
             }
-            _ => Error::new(ErrorKind::Io, "the operating system refused").because(error),
+            _ => Error::new(ErrorKind::Io, "operating system error").because(error),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a server tells of its life: connections, errors, responses.
+//! Hooks for connections, errors and responses.
 
 use std::time::Duration;
 
@@ -8,48 +8,48 @@ use crate::error::Error;
 use crate::message::request::Head;
 use crate::peer::Peer;
 
-/// Is told what happens in one worker. All methods do nothing unless they are written.
+/// Callbacks for the events of one worker. All methods do nothing by default.
 ///
-/// Each worker makes its own with the function given to
+/// Each worker creates its own instance with the function passed to
 /// [`Server::hooks`](crate::Server::hooks), so nothing has to be shared or locked.
 #[allow(unused_variables)]
 pub trait Hooks {
-    /// A connection was accepted. `false` closes it at once.
+    /// Called when a connection is accepted. Returning `false` closes it at once.
     fn opened(&self, peer: &Peer) -> bool {
         true
     }
 
-    /// A connection was closed.
+    /// Called when a connection is closed.
     fn closed(&self, peer: &Peer) {}
 
-    /// Something went wrong; [`ErrorKind::fault`](crate::ErrorKind::fault) says on
-    /// whose side.
+    /// Called for an error; [`ErrorKind::fault`](crate::ErrorKind::fault) returns the side at
+    /// fault.
     fn error(&self, peer: &Peer, error: &Error) {}
 
-    /// Whether [`answered`](Hooks::answered) is to be told of every response. Otherwise nobody
-    /// looks at the clock for that.
+    /// Returns whether [`answered`](Hooks::answered) is called for every response. If not, the
+    /// clock is not read for its record.
     fn wants_records(&self) -> bool {
         true
     }
 
-    /// A response was composed, and sent as far as it is large, or was cut short.
+    /// Called when a response has been composed and, if large, sent, or has been cut short.
     fn answered(&self, record: &Record<'_>) {}
 }
 
-/// One request and its response, as a log wants them; [`LogFormat`](crate::LogFormat) makes a
-/// line of it.
+/// Data about a request and its response for logs and counters;
+/// [`LogFormat`](crate::LogFormat) formats it as a line.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// Who asked.
+    /// The peer that sent the request.
     pub peer: &'a Peer,
-    /// What was asked; `None` if the request could not be parsed.
+    /// The request head; `None` if the request could not be parsed.
     pub head: Option<&'a Head>,
     /// The status of the response.
     pub status: StatusCode,
-    /// The bytes of the response's body that were sent, or gathered to be sent soon.
+    /// Bytes of the response body that were sent or are in the write buffer.
     pub body_bytes: u64,
-    /// From the end of the request's head to the end of the response.
+    /// Time from the end of the request head to the end of the response.
     pub duration: Duration,
-    /// What cut the response short, if something did.
+    /// The error that cut the response short, if any.
     pub error: Option<&'a Error>,
 }

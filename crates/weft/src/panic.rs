@@ -1,4 +1,4 @@
-//! A panic of the application is an error, and not the engine's end.
+//! Conversion of application panics into errors, so that they do not terminate the worker.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Runs a future of the application; its panic is an error.
+/// Runs a future of the application. A panic becomes an error of kind `Panicked`.
 pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
@@ -17,7 +17,7 @@ pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
     .await
 }
 
-/// Runs code of the application; its panic is an error, not ours.
+/// Runs code of the application. A panic becomes an error of kind `Panicked`.
 pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
         let text = match panic.downcast::<String>() {

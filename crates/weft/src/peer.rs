@@ -13,7 +13,7 @@ pub struct Peer {
     pub(crate) tls: Option<Arc<TlsSession>>,
 }
 
-/// What was agreed on with a client, for as long as its connection lasts.
+/// Negotiated TLS parameters of a connection.
 #[derive(Debug)]
 pub struct TlsSession {
     pub(crate) version: &'static str,
@@ -25,36 +25,36 @@ pub struct TlsSession {
 }
 
 impl TlsSession {
-    /// The version: `TLSv1.3` or `TLSv1.2`.
+    /// Protocol version: `TLSv1.3` or `TLSv1.2`.
     pub fn version(&self) -> &'static str {
         self.version
     }
 
-    /// The cipher suite by its registered name, such as `TLS_AES_128_GCM_SHA256`.
+    /// Cipher suite, by its IANA name such as `TLS_AES_128_GCM_SHA256`.
     pub fn cipher_suite(&self) -> &'static str {
         self.cipher_suite
     }
 
-    /// The protocol that was chosen by ALPN (RFC 7301), `h2`, `http/1.1` or `http/1.0`, if the
-    /// client offered any.
+    /// Protocol selected by ALPN (RFC 7301), `h2`, `http/1.1` or `http/1.0`, if the client offered
+    /// any.
     pub fn alpn(&self) -> Option<&'static str> {
         self.alpn
     }
 
-    /// The name that the client asked for (SNI), in lower case if it was sent so. Nothing makes
-    /// it agree with the `Host` of a request.
+    /// Server name sent by the client (SNI), in the client's letter case. It may differ from the
+    /// `Host` of a request.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// The certificate that the client has shown and those between it and a root, in DER. They
-    /// were verified. Empty if it was [not asked](crate::tls::ClientAuth), or has none.
+    /// Verified certificate of the client, followed by the intermediate certificates it sent, in
+    /// DER. Empty if [none was requested](crate::tls::ClientAuth), or the client has none.
     pub fn peer_certificates(&self) -> &[Bytes] {
         &self.peer_certificates
     }
 
-    /// Whether the client came back with a session ticket. Then its certificate, if it has
-    /// one, is that of the first time.
+    /// Returns `true` if the client resumed a session with a ticket. Then its certificate, if any,
+    /// is that of the original handshake.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
@@ -66,20 +66,19 @@ impl Peer {
         self.address
     }
 
-    /// What TLS was agreed on with, if the connection is encrypted. It is that of the connection
-    /// itself, also where middleware has said that the peer is
-    /// [another](crate::Request::set_peer).
+    /// Negotiated TLS parameters, if the connection is encrypted. They belong to the connection
+    /// itself, even if middleware has [set another peer](crate::Request::set_peer).
     ///
     /// ```
     /// use weft::{Request, Response};
     ///
-    /// async fn who(request: Request) -> Response {
+    /// async fn tls_version(request: Request) -> Response {
     ///     match request.peer().tls() {
     ///         Some(session) => Response::text(format!("{}\n", session.version())),
     ///         None => Response::text("no TLS\n"),
     ///     }
     /// }
-    /// # weft::testing::get(who, "/").assert_text("no TLS\n");
+    /// # weft::testing::get(tls_version, "/").assert_text("no TLS\n");
     /// ```
     pub fn tls(&self) -> Option<&TlsSession> {
         self.tls.as_deref()

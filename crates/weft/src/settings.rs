@@ -1,13 +1,13 @@
-//! Every limit and timeout, one plain struct.
+//! All limits and timeouts, in one plain struct.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::proto::proxy_protocol::Network;
 
-/// The limits and clocks of a server. The defaults are fit for the open Internet.
+/// Limits and timeouts of a server. The defaults are suitable for the open Internet.
 ///
-/// Change what you need and take the rest from [`Default`]:
+/// Set the fields you need and take the rest from [`Default`]:
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,173 +19,180 @@ use crate::proto::proxy_protocol::Network;
 /// # let _ = settings;
 /// ```
 ///
-/// Clocks are kept by one sweeper per worker: they end up to half of the shortest of them
-/// late, one second at most, and never early. While the event loop stands still, because an
-/// application blocks it, they do, too. [`Duration::MAX`] turns one off.
+/// One sweeper per worker checks all timeouts. A timeout expires late by up to half of the shortest
+/// one, one second at most, and never early. While the event loop is blocked by an application, the
+/// timeouts stop, too. [`Duration::MAX`] disables a timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The longest request line, in bytes without its CRLF; longer: 414.
+    /// Maximum length of a request line, in bytes without its CRLF. A longer one is answered with
+    /// 414.
     ///
-    /// Default 8,192, the least that RFC 9112 §3 recommends; at most 65,000.
+    /// Default 8,192, the minimum that RFC 9112 §3 recommends; at most 65,000.
     pub max_request_line_bytes: usize,
 
-    /// The largest head (request line and fields), in bytes; larger: 431.
+    /// Maximum size of a request head (request line and fields), in bytes. A larger one is answered
+    /// with 431.
     ///
     /// Default 16,384: room for a browser's cookies. At most 65,000.
     pub max_head_bytes: usize,
 
-    /// The most fields in a head or a trailer section; more: 431.
+    /// Maximum number of fields in a head or a trailer section. More are answered with 431.
     ///
-    /// Default 100, as nginx and Apache.
+    /// Default 100, as in nginx and Apache.
     pub max_fields: usize,
 
-    /// The largest trailer section of a chunked body, in bytes; larger: 400.
+    /// Maximum size of the trailer section of a chunked body, in bytes. A larger one is answered
+    /// with 400.
     ///
     /// Default 8,192; at most 65,000.
     pub max_trailer_bytes: usize,
 
-    /// The largest request body, in bytes as decoded; larger: 413.
+    /// Maximum size of a request body, in bytes after decoding the transfer coding. A larger one is
+    /// answered with 413.
     ///
-    /// Default 16 MiB. An application that takes larger ones raises it here, or for
-    /// one request with [`Body::set_limit`](crate::Body::set_limit).
+    /// Default 16 MiB. An application that accepts larger bodies raises it here, or for one request
+    /// with [`Body::set_limit`](crate::Body::set_limit).
     pub max_body_bytes: u64,
 
-    /// How much of a body that the application left unread is read and thrown away so
-    /// that the connection can go on; more: the connection closes after the response, or
-    /// over HTTP/2 the client is told to stop.
+    /// Maximum number of bytes of an unread request body that are read and discarded so that the
+    /// connection can be reused. If more is left, the connection closes after the response; over
+    /// HTTP/2 the stream is reset.
     ///
-    /// Default 64 KiB: less than a new connection costs.
+    /// Default 64 KiB: cheaper than a new connection.
     pub max_drain_bytes: u64,
 
-    /// How many requests one connection may bring; the last is answered with
-    /// `Connection: close`. 0: any number.
+    /// Maximum number of requests on one connection; the last response has `Connection: close`. 0
+    /// means no limit.
     ///
-    /// Default 0: a connection is cheap to keep.
+    /// Default 0: an idle connection is cheap.
     pub max_requests: u64,
 
-    /// How much of one connection's responses is gathered before it is sent; then the
-    /// application waits until the client has taken it. A client that reads slowly costs
-    /// this and one chunk of a body in our memory, and what the kernel buffers
+    /// Maximum number of bytes of one connection's responses that are buffered before they are
+    /// written; then the application waits until the client has read them. A slow client costs this
+    /// much and one chunk of a body in process memory, and the socket buffer in the kernel
     /// (`net.ipv4.tcp_wmem`).
     ///
-    /// Default 32 KiB: larger writes do not get cheaper by the byte.
+    /// Default 32 KiB: larger writes do not cost less per byte.
     pub max_gathered_bytes: usize,
 
-    /// The most connections at a time, over all workers; further ones wait in the
-    /// kernel's queue.
+    /// Maximum number of concurrent connections, over all workers. Further ones wait in the
+    /// kernel's accept queue.
     ///
-    /// Default 16,384: with descriptors to spare for files under the usual limit of 20,000.
+    /// Default 16,384: this leaves file descriptors for files under the usual limit of 20,000.
     pub max_connections: usize,
 
-    /// The most connections at a time from one peer address, or from one /64 of IPv6;
-    /// further ones are answered 503 and closed. Unix sockets have no address and are not
-    /// counted, nor are the clients of the [`proxies`](Settings::proxies).
+    /// Maximum number of concurrent connections from one peer address, or from one /64 network of
+    /// IPv6. Further ones are answered with 503 and closed. Connections over Unix sockets, which
+    /// have no peer address, and connections from [`proxies`](Settings::proxies) are not counted.
     ///
-    /// Default 4,096: a quarter of the places; a proxy in front may need more.
+    /// Default 4,096: a quarter of `max_connections`; a proxy in front may need more.
     pub max_connections_per_peer: usize,
 
-    /// How many completed connections the kernel may queue for us (`listen(2)`'s backlog).
+    /// Maximum number of completed connections in the kernel's accept queue (the backlog of
+    /// `listen(2)`).
     ///
     /// Default 4,096; the kernel may lower it (`net.core.somaxconn`).
     pub backlog: u16,
 
-    /// Whether each worker listens on a socket of its own (`SO_REUSEPORT`), among which the
-    /// kernel deals connections out by chance. Otherwise one thread accepts, and gives
-    /// each connection to the worker that has the fewest. Unix sockets have one acceptor
-    /// in any case. To be set before [`Server::listen`](crate::Server::listen).
+    /// If `true`, each worker listens on its own socket (`SO_REUSEPORT`), and the kernel
+    /// distributes connections by a hash of their addresses. Otherwise one thread accepts, and
+    /// gives each connection to the worker with the fewest. Unix sockets always have one acceptor.
+    /// Set it before [`Server::listen`](crate::Server::listen).
     ///
-    /// Default false: chance leaves some workers with twice the connections of others.
+    /// Default `false`: the kernel's distribution leaves some workers with twice the connections of
+    /// others.
     pub reuse_port: bool,
 
-    /// From accepting a connection, or from the first byte of a later request, to
-    /// the end of the head: absolute, however many bytes come; then 408.
+    /// Maximum time from accepting a connection, or from the first byte of a later request, to the
+    /// end of the head. It is absolute: received bytes do not extend it. Afterwards the request is
+    /// answered with 408.
     ///
     /// Default 20 s.
     pub head_timeout: Duration,
 
-    /// How long a connection may rest between two requests.
+    /// Maximum idle time of a connection between two requests.
     ///
-    /// Default 60 s: most clients give up first.
+    /// Default 60 s: most clients close the connection earlier.
     pub idle_timeout: Duration,
 
-    /// The slowest that a body may come in or a response be taken, in bytes a second,
-    /// once [`stall_timeout`](Settings::stall_timeout) is used up. Time in which the
-    /// application does not read or write is not counted; a read that it has begun counts
-    /// until it comes back to it.
+    /// Minimum rate at which a body must be received or a response read, in bytes per second, once
+    /// [`stall_timeout`](Settings::stall_timeout) is used up. Time in which the application neither
+    /// reads nor writes is not counted; a read that it has started counts until the application
+    /// polls it again.
     ///
-    /// Default 500: slower than any modem, far faster than an attack can afford.
+    /// Default 500: slower than any modem, and far faster than an attack can afford.
     pub min_bytes_per_second: u32,
 
-    /// How long a body or a response may stand still. The credit shrinks while we
-    /// wait for the peer and grows with the bytes that it moves.
+    /// Maximum time for which a body or a response may stall. Waiting for the peer consumes this
+    /// time credit, and transferred bytes restore it.
     ///
     /// Default 20 s.
     pub stall_timeout: Duration,
 
-    /// How long a connection that was closed on our side goes on reading, so that the
-    /// peer gets our last response before the reset (RFC 9112 §9.6).
+    /// Time for which the server continues to read after it has shut down its sending direction,
+    /// so that the peer receives the last response before a reset (RFC 9112 §9.6).
     ///
     /// Default 2 s.
     pub linger_timeout: Duration,
 
-    /// The proxies in front that say who the client is, by the PROXY protocol (version 1
-    /// or 2). Each connection of theirs must begin so, and is not counted among those of
-    /// its peer; from anybody else such a header is a malformed request. If there are
-    /// any, peers on Unix sockets are such proxies too.
+    /// Trusted proxies that send the client address by the PROXY protocol (version 1 or 2). Each
+    /// connection from them must begin with a PROXY header, and is not counted under
+    /// `max_connections_per_peer`. From any other peer such a header is a malformed request. If the
+    /// list is not empty, peers on Unix sockets are trusted proxies, too.
     ///
-    /// Default none: who believes everybody lets everybody choose an address.
+    /// Default empty: trusting every peer would let every client forge its address.
     pub proxies: Vec<Network>,
 
-    /// Whether HTTP/2 is spoken: to clients that begin with its preface (RFC 9113 §3.3), and
-    /// over TLS to those that choose it by ALPN.
+    /// Enables HTTP/2, for clients that begin with its connection preface (RFC 9113 §3.3), and over
+    /// TLS for clients that select it by ALPN.
     ///
-    /// Default true.
+    /// Default `true`.
     pub http2: bool,
 
-    /// The most requests at a time on one connection of HTTP/2; further ones are refused, and
-    /// the client may send them again (RFC 9113 §5.1.2).
+    /// Maximum number of concurrent streams on one HTTP/2 connection. Further ones are refused, and
+    /// the client may retry them (RFC 9113 §5.1.2).
     ///
-    /// Default 128, as nginx and h2o.
+    /// Default 128, as in nginx and h2o.
     pub max_concurrent_streams: u32,
 
-    /// How much of the request bodies of one HTTP/2 connection may be under way, or here and
-    /// not yet read by the application, in bytes; for one body it is a quarter. The client
-    /// waits then (RFC 9113 §5.2). From 65,535 to 2^31 - 1.
+    /// Receive window of an HTTP/2 connection, in bytes: the request body data that may be in
+    /// transit, or received and not yet read by the application. The window of one stream is a
+    /// quarter of it. When a window is used up, the client waits (RFC 9113 §5.2). From 65,535 to
+    /// 2^31 - 1.
     ///
-    /// Default 1 MiB: 5 MB/s for one upload over a way of 50 ms.
+    /// Default 1 MiB: 5 MB/s for one upload at a round-trip time of 50 ms.
     pub body_window_bytes: u32,
 
-    /// What becomes of the application's future when the client goes away before the
-    /// response.
+    /// Handling of the application's future when the client disconnects before the response.
     ///
     /// Default [`Disconnect::Cancel`].
     pub disconnect: Disconnect,
 
-    /// What the `Server` field says; empty: no such field.
+    /// Value of the `Server` field. If it is empty, the field is not sent.
     ///
-    /// Default `weft`: no version, which only helps an attacker.
+    /// Default `weft`, without a version, which would only help an attacker.
     pub server_name: String,
 }
 
-/// What becomes of the application's future when its client goes away.
+/// Handling of the application's future when its client disconnects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disconnect {
-    /// It is dropped at its next `.await`. A client that has sent its last byte and
-    /// shut down that direction counts as gone. This is noticed by reading ahead: not while
-    /// a body holds the input (then the body's next read fails), and not behind 8 KiB of
-    /// further requests.
+    /// The future is dropped at its next `.await`. A client that has sent its last byte and shut
+    /// down its sending direction counts as disconnected. The server detects this by reading ahead.
+    /// It is not detected while a body holds the input (then the body's next read fails), nor
+    /// behind 8 KiB of further requests.
     #[default]
     Cancel,
-    /// It runs to its end; a client that only shut down its sending direction still
+    /// The future runs to completion. A client that has only shut down its sending direction still
     /// gets the response.
     Detach,
 }
 
 impl Settings {
-    /// Whether a peer is one of the [`proxies`](Settings::proxies).
+    /// Returns `true` if a peer is one of the trusted [`proxies`](Settings::proxies).
     pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
-        let is_in = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));
-        self.proxies.iter().any(is_in)
+        let contains_peer = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));
+        self.proxies.iter().any(contains_peer)
     }
 }
 

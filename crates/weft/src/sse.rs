@@ -1,21 +1,21 @@
-//! Server-sent events (WHATWG HTML §9.2): a response that stays open and brings one event after
-//! the other, as `EventSource` in a browser reads them.
+//! Server-sent events (WHATWG HTML §9.2): a response that stays open and delivers a sequence of
+//! events, which browsers receive with `EventSource`.
 //!
-//! Events come of a [`stream`], or are sent into a [`channel`] from wherever they happen:
+//! Events are taken from a [`stream`], or sent into a [`channel`] from any task or thread:
 //!
 //! ```
 //! use weft::{Request, Response, sse};
 //!
 //! async fn numbers(request: Request) -> Response {
-//!     // A client that has lost its connection says which event was its last.
-//!     let seen = sse::last_event_id(&request).and_then(|id| id.parse::<u64>().ok());
-//!     let first = seen.map_or(1, |id| id + 1);
+//!     // A client that reconnects sends the ID of the last event it received.
+//!     let last = sse::last_event_id(&request).and_then(|id| id.parse::<u64>().ok());
+//!     let first = last.map_or(1, |id| id + 1);
 //!     let (events, response) = sse::channel(&request);
 //!     tokio::spawn(async move {
 //!         for number in first..=3 {
 //!             let event = sse::Event::data(format!("number {number}")).id(number.to_string());
 //!             if events.send(event).await.is_err() {
-//!                 break; // The client has left, or the server is to stop.
+//!                 break; // The client has disconnected, or the server is shutting down.
 //!             }
 //!         }
 //!     });
@@ -26,8 +26,8 @@
 //! #     .assert_text("id: 3\ndata: number 3\n\n");
 //! ```
 //!
-//! The response ends when its source does, or when the server is to stop. A browser then
-//! connects again; only a response of status 204 makes it give up.
+//! The response ends when its source ends, or when the server shuts down. A browser then
+//! reconnects; only a response with status 204 prevents that.
 
 use std::fmt::Write;
 use std::pin::Pin;
@@ -47,8 +47,8 @@ use crate::message::body::Body;
 use crate::message::request::{Head, Request};
 use crate::message::response::Response;
 
-/// One event. Whatever its parts are made of, they stay within it: text from elsewhere can
-/// neither end the event nor begin another.
+/// One event. All parts are sanitized or split into lines, so that untrusted text can neither end
+/// the event nor begin another.
 ///
 /// ```
 /// use weft::sse::Event;
@@ -58,81 +58,81 @@ use crate::message::response::Response;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Whole lines.
+    /// Complete lines of all fields except `data`.
     fields: String,
     data: String,
 }
 
 impl Event {
-    /// An event with this data, of any number of lines. A line ends with LF, CRLF or CR, and
-    /// reaches the client as ended by LF.
+    /// Creates an event with this data, of any number of lines. LF, CRLF and CR end a line; the
+    /// client receives them all as LF.
     pub fn data(text: impl AsRef<str>) -> Event {
         Event { fields: String::new(), data: lines("data", text.as_ref()) }
     }
 
-    /// An event without data, which a client's code does not see. It may still set an
+    /// Creates an event without data, which clients do not dispatch. It can still set
     /// [`id`](Event::id) or [`retry`](Event::retry).
     pub fn empty() -> Event {
         Event::default()
     }
 
-    /// An event without data that carries a remark for whoever reads the stream itself.
+    /// Creates an event without data, with a comment that clients ignore.
     pub fn comment(text: impl AsRef<str>) -> Event {
         Event { fields: lines("", text.as_ref()), data: String::new() }
     }
 
-    /// The type of the event, for which the client listens; `message` if it is not set. A line
-    /// break or NUL in it becomes a space.
+    /// Sets the type of the event, which selects the listeners in the client; `message` if not
+    /// set. A line break or NUL in it becomes a space.
     pub fn event(self, name: impl AsRef<str>) -> Event {
         self.field("event", name.as_ref())
     }
 
-    /// What the client will name as [the last event](last_event_id) when it connects again. A
+    /// Sets the ID that the client sends as [the last event](last_event_id) when it reconnects. A
     /// line break or NUL in it becomes a space.
     pub fn id(self, id: impl AsRef<str>) -> Event {
         self.field("id", id.as_ref())
     }
 
-    /// How long the client is to wait before it connects again, in whole milliseconds. Browsers
-    /// take 3 to 5 s unless they are told.
+    /// Sets the time that the client waits before it reconnects, in whole milliseconds. The
+    /// default of browsers is 3 to 5 s.
     pub fn retry(self, after: Duration) -> Event {
         self.field("retry", &after.as_millis().to_string())
     }
 
     fn field(mut self, name: &str, value: &str) -> Event {
         let value = value.replace(['\r', '\n', '\0'], " ");
-        writeln!(self.fields, "{name}: {value}").expect("a string takes everything");
+        writeln!(self.fields, "{name}: {value}").expect("writing to a string cannot fail");
         self
     }
 }
 
-/// Each line of a text as a field.
+/// Formats each line of a text as a field.
 fn lines(name: &str, text: &str) -> String {
     let mut fields = String::with_capacity(text.len() + name.len() + 4);
     for line in text.replace("\r\n", "\n").split(['\r', '\n']) {
-        writeln!(fields, "{name}: {line}").expect("a string takes everything");
+        writeln!(fields, "{name}: {line}").expect("writing to a string cannot fail");
     }
     fields
 }
 
-/// The event as it is sent, the empty line behind it included.
+/// Formats the event as sent, including the empty line at its end.
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}{}", self.fields, self.data)
     }
 }
 
-/// What events are sent with.
+/// Settings of event streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// After how long without an event a comment is sent: so that nothing on the way takes the
-    /// connection for dead, and a client that has vanished is found out. [`Duration::MAX`]
-    /// turns that off.
+    /// Time without an event after which a comment is sent, so that intermediaries do not close
+    /// the connection as idle, and a vanished client is detected. [`Duration::MAX`] disables
+    /// this.
     ///
     /// Default 15 s, as the standard recommends.
     pub keep_alive: Duration,
 
-    /// How many events a [`channel`] holds before its senders have to wait for the client.
+    /// Maximum number of events queued in a [`channel`] before senders wait for the client.
     ///
     /// Default 16; at least 1.
     pub capacity: usize,
@@ -144,7 +144,7 @@ impl Default for Settings {
     }
 }
 
-/// Answers with the events of a stream, with the default [`Settings`]; see
+/// Creates a response with the events of a stream, with the default [`Settings`]; see
 /// [`Settings::stream`].
 pub fn stream<S>(request: &Request, events: S) -> Response
 where
@@ -153,34 +153,34 @@ where
     Settings::default().stream(request, events)
 }
 
-/// Answers with the events that are sent, with the default [`Settings`]; see
+/// Creates a channel and a response with its events, with the default [`Settings`]; see
 /// [`Settings::channel`].
 pub fn channel(request: &Request) -> (Sender, Response) {
     Settings::default().channel(request)
 }
 
-/// The id of the last event that the client has seen, in the `Last-Event-ID` of a request that
-/// it makes after a connection was lost.
+/// The ID of the last event that the client received, from `Last-Event-ID`, which clients send
+/// when they reconnect.
 pub fn last_event_id(request: &Head) -> Option<&str> {
     request.headers().get("last-event-id")
 }
 
 impl Settings {
-    /// Answers with the events of a stream. It is polled for the next event when the client
-    /// has taken what went before, and dropped when the client leaves.
+    /// Creates a response with the events of a stream. The stream is polled for the next event
+    /// when the previous ones have been sent, and dropped when the client disconnects.
     ///
-    /// `Cache-Control: no-cache` keeps caches out, `X-Accel-Buffering: no` tells nginx and
-    /// others to hand events on at once. `Compress` does so too.
+    /// `Cache-Control: no-cache` prevents caching, `X-Accel-Buffering: no` disables buffering in
+    /// nginx and other proxies. `Compress` does not buffer events either.
     pub fn stream<S>(self, request: &Request, events: S) -> Response
     where
         S: Stream<Item = Event> + Send + 'static,
     {
         let mut shutdown = request.shutdown();
-        let events = Events {
+        let events = EventBody {
             source: Box::pin(events),
             keep_alive: self.keep_alive,
-            quiet: None,
-            stopping: Box::pin(async move { shutdown.requested().await }),
+            idle_timer: None,
+            shutdown: Box::pin(async move { shutdown.requested().await }),
         };
         Response::body(Body::own(events))
             .with_header(CONTENT_TYPE, "text/event-stream")
@@ -188,11 +188,11 @@ impl Settings {
             .with_header(X_ACCEL_BUFFERING, "no")
     }
 
-    /// Answers with the events that are sent through the sender, in any task or thread. The
+    /// Creates a response with the events sent through the sender, from any task or thread. The
     /// response ends when the sender and all its clones are dropped.
     pub fn channel(self, request: &Request) -> (Sender, Response) {
         let (sender, receiver) = mpsc::channel(self.capacity.clamp(1, Semaphore::MAX_PERMITS));
-        (Sender(sender), self.stream(request, Received(receiver)))
+        (Sender(sender), self.stream(request, EventReceiver(receiver)))
     }
 }
 
@@ -203,26 +203,26 @@ const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering
 pub struct Sender(mpsc::Sender<Event>);
 
 impl Sender {
-    /// Sends an event; waits while the client is behind by [`Settings::capacity`] events.
+    /// Sends an event; waits while [`Settings::capacity`] events are queued for the client.
     ///
     /// # Errors
-    /// [`Disconnected`](crate::ErrorKind::Disconnected) if the response has ended: the client
-    /// has left, or the server is to stop. That an event was taken does not say that it has
-    /// arrived: a client that has vanished is noticed only some time later.
+    /// [`Disconnected`](crate::ErrorKind::Disconnected) if the response has ended: the client has
+    /// disconnected, or the server is shutting down. Success does not mean that the event has
+    /// arrived: a vanished client is detected only some time later.
     pub async fn send(&self, event: Event) -> Result<()> {
         self.0.send(event).await.map_err(|_| Error::disconnected())
     }
 
-    /// Waits until the response has ended, for whoever has nothing to send.
+    /// Waits until the response has ended, for tasks that have nothing to send.
     pub async fn closed(&self) {
         self.0.closed().await
     }
 }
 
-/// The other end of a [`Sender`].
-struct Received(mpsc::Receiver<Event>);
+/// Receiving half of a [`Sender`].
+struct EventReceiver(mpsc::Receiver<Event>);
 
-impl Stream for Received {
+impl Stream for EventReceiver {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
@@ -230,16 +230,16 @@ impl Stream for Received {
     }
 }
 
-/// Events as a body.
-struct Events<S> {
+/// Response body that formats events.
+struct EventBody<S> {
     source: Pin<Box<S>>,
     keep_alive: Duration,
-    /// Runs while nothing is sent.
-    quiet: Option<Pin<Box<Sleep>>>,
-    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Keep-alive timer, set while no event is available.
+    idle_timer: Option<Pin<Box<Sleep>>>,
+    shutdown: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl<S: Stream<Item = Event>> http_body::Body for Events<S> {
+impl<S: Stream<Item = Event>> http_body::Body for EventBody<S> {
     type Data = Bytes;
     type Error = Error;
 
@@ -247,7 +247,7 @@ impl<S: Stream<Item = Event>> http_body::Body for Events<S> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        if self.stopping.as_mut().poll(cx).is_ready() {
+        if self.shutdown.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
         let next = self.source.as_mut().poll_next(cx);
@@ -256,12 +256,12 @@ impl<S: Stream<Item = Event>> http_body::Body for Events<S> {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Ready(Some(event)) => event.to_string().into(),
             Poll::Pending => {
-                let quiet = self.quiet.get_or_insert_with(|| Box::pin(sleep(keep_alive)));
-                std::task::ready!(quiet.as_mut().poll(cx));
+                let idle_timer = self.idle_timer.get_or_insert_with(|| Box::pin(sleep(keep_alive)));
+                std::task::ready!(idle_timer.as_mut().poll(cx));
                 Bytes::from_static(b":\n\n")
             }
         };
-        self.quiet = None;
+        self.idle_timer = None;
         Poll::Ready(Some(Ok(Frame::data(text))))
     }
 }
@@ -272,7 +272,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn events_as_they_are_sent() {
+    fn formats_events() {
         for (event, text) in [
             (Event::data("a"), "data: a\n\n"),
             (Event::data(""), "data: \n\n"),
@@ -294,11 +294,11 @@ mod tests {
     }
 
     #[test]
-    fn the_response_says_what_it_is() {
+    fn response_declares_type_and_no_cache() {
         let reply = testing::get(
             async |request: Request| {
                 let (events, response) = channel(&request);
-                events.send(Event::data("a")).await.expect("there is room");
+                events.send(Event::data("a")).await.expect("the channel has capacity");
                 response
             },
             "/",

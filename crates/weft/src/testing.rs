@@ -1,13 +1,13 @@
-//! Call an application without a socket, or over one that a test has for itself.
+//! Calls applications without a socket, and runs test servers on a free port.
 //!
 //! ```
 //! use weft::{Request, Response, testing};
 //!
 //! async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 //!
-//! let reply = testing::get(hello, "/");
-//! assert_eq!(reply.status, 200);
-//! reply.assert_text("Hello\n");
+//! let response = testing::get(hello, "/");
+//! assert_eq!(response.status, 200);
+//! response.assert_text("Hello\n");
 //! ```
 
 use std::net::SocketAddr;
@@ -31,25 +31,25 @@ use crate::proto::http1::framing;
 use crate::proto::http1::parse::{self, Limits};
 use crate::server::{Running, Server};
 
-/// A request as the engine would make it of these bytes; what follows the head is the body.
+/// Parses a request as the engine does. The bytes after the head are the body.
 ///
 /// # Panics
-/// If that is no valid head.
+/// If the head is invalid or incomplete.
 pub fn request(bytes: impl Into<Bytes>) -> Request {
     let mut text = bytes.into();
     let limits = Limits { request_line: 65_000, head: 65_000, fields: 1_000 };
     let mut parsed = parse::Head::new();
-    let length = parsed.read(&text, &limits).expect("a valid head").expect("a whole head");
+    let length = parsed.read(&text, &limits).expect("a valid head").expect("a complete head");
     let body = text.split_off(length);
     let framed = framing::request(&parsed, &text).expect("a valid head");
     let names = (framed.authority, framed.local);
     let headers = Headers::new(text, parsed.fields);
     let head = Head::new(parsed.method, parsed.version, parsed.target, names, headers);
-    let (_, never) = watch::channel(None);
-    Request::new(head, Body::from(body), Shared::new(Peer::default(), Arc::new(never)))
+    let (_, shutdown) = watch::channel(None);
+    Request::new(head, Body::from(body), Shared::new(Peer::default(), Arc::new(shutdown)))
 }
 
-/// What an application answers to a `GET` of this target.
+/// Calls an application with a `GET` request for `target`, and reads the response to its end.
 ///
 /// # Panics
 /// If the target is not valid, or the application's body fails.
@@ -57,7 +57,7 @@ pub fn get(app: impl Application, target: &str) -> Reply {
     call(app, request(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")))
 }
 
-/// What an application answers to a request.
+/// Calls an application with a request, and reads the response to its end.
 ///
 /// # Panics
 /// If the application's body fails.
@@ -80,8 +80,8 @@ pub fn call(app: impl Application, request: Request) -> Reply {
     })
 }
 
-/// A server for a test: on a free port of 127.0.0.1, with one worker. When it is stopped or
-/// dropped, a panic of the application becomes one of the test.
+/// A server for tests, on a free port of 127.0.0.1 and with one worker. When it is stopped or
+/// dropped, a panic of the application becomes a panic of the test.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -91,19 +91,19 @@ pub fn call(app: impl Application, request: Request) -> Reply {
 /// let server = TestServer::start(async |_: Request| Response::text("Hello\n"));
 /// let mut client = TcpStream::connect(server.address()).unwrap();
 /// client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-/// let mut came = String::new();
-/// client.read_to_string(&mut came).unwrap();
-/// assert!(came.ends_with("\r\n\r\nHello\n"));
+/// let mut response = String::new();
+/// client.read_to_string(&mut response).unwrap();
+/// assert!(response.ends_with("\r\n\r\nHello\n"));
 /// server.stop();
 /// ```
 #[derive(Debug)]
 pub struct TestServer {
-    running: Option<Running>,
+    handle: Option<Running>,
     address: SocketAddr,
     panics: Panics,
 }
 
-/// What the application's panics said.
+/// Messages of the application's panics.
 #[derive(Clone, Debug, Default)]
 struct Panics(Arc<Mutex<Vec<String>>>);
 
@@ -116,50 +116,50 @@ impl Hooks for Panics {
 }
 
 impl TestServer {
-    /// A server of this application, with the default settings.
+    /// Starts a server for this application, with the default settings.
     ///
     /// # Panics
     /// If it cannot be started.
     pub fn start(app: impl Application + Clone + Send + 'static) -> TestServer {
-        TestServer::of(Server::new(app))
+        TestServer::from_server(Server::new(app))
     }
 
-    /// A server that is set up in some other way; it has no address and no hooks yet.
+    /// Starts a configured server, which must have no address and no hooks yet.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn of<A: Application + 'static>(server: Server<A>) -> TestServer {
+    pub fn from_server<A: Application + 'static>(server: Server<A>) -> TestServer {
         let panics = Panics::default();
         let hooks = panics.clone();
         let server = server.workers(1).hooks(move || hooks.clone());
-        let running = server.listen("127.0.0.1:0").and_then(Server::start).expect("a server");
-        let Bound::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
-        TestServer { running: Some(running), address, panics }
+        let handle = server.listen("127.0.0.1:0").and_then(Server::start).expect("a server");
+        let Bound::Tcp(address) = handle.addresses()[0] else { unreachable!("the address is TCP") };
+        TestServer { handle: Some(handle), address, panics }
     }
 
-    /// Where it listens.
+    /// Address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of a path on it.
+    /// Returns the URL of a path on this server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Stops it when all is answered, ten seconds later at most.
+    /// Stops the server when all requests are answered, at the latest after ten seconds.
     ///
     /// # Panics
-    /// If the application has.
+    /// If the application has panicked.
     pub fn stop(mut self) {
-        self.end(Duration::from_secs(10));
+        self.shutdown(Duration::from_secs(10));
     }
 
-    fn end(&mut self, grace: Duration) {
-        let Some(running) = self.running.take() else { return };
-        running.shutdown(grace);
+    fn shutdown(&mut self, grace: Duration) {
+        let Some(handle) = self.handle.take() else { return };
+        handle.shutdown(grace);
         let panics = self.panics.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // One panic at a time: another would end the process.
+        // Do not panic during a panic: that would abort the process.
         if let Some(first) = panics.first().filter(|_| !std::thread::panicking()) {
             panic!("{first}");
         }
@@ -168,32 +168,32 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.end(Duration::ZERO);
+        self.shutdown(Duration::ZERO);
     }
 }
 
-/// A response that was read to its end.
+/// A response with its complete body.
 #[derive(Debug)]
 pub struct Reply {
-    /// Its status.
+    /// Status code.
     pub status: StatusCode,
-    /// The fields that the application set.
+    /// Fields set by the application.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
 }
 
 impl Reply {
-    /// The value of the first field of that name.
+    /// Returns the value of the first field with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
         found.and_then(|(_, value)| value.to_str().ok())
     }
 
-    /// Checks the body.
+    /// Asserts that the body is `text`.
     ///
     /// # Panics
-    /// If it is another text.
+    /// If the body differs.
     #[track_caller]
     pub fn assert_text(&self, text: &str) {
         assert_eq!(String::from_utf8_lossy(&self.body), text);
@@ -206,21 +206,21 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn a_panic_of_the_application_is_one_of_the_test() {
+    fn panic_of_the_application_becomes_a_panic_of_the_test() {
         async fn odd(request: Request) -> Response {
-            assert!(request.path() != "/odd", "odd things are asked for");
+            assert!(request.path() != "/odd", "the path is odd");
             Response::text("ok")
         }
-        for (path, expected) in [("/", None), ("/odd", Some("odd things are asked for"))] {
+        for (path, expected) in [("/", None), ("/odd", Some("the path is odd"))] {
             let server = TestServer::start(odd);
             let mut client = std::net::TcpStream::connect(server.address()).unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             client.write_all(request.as_bytes()).unwrap();
             client.read_to_end(&mut Vec::new()).unwrap();
             let ended = std::thread::spawn(|| server.stop()).join();
-            let said = ended.err().map(|panic| panic.downcast::<String>().unwrap());
-            assert_eq!(said.is_some(), expected.is_some());
-            assert!(said.is_none_or(|said| said.contains(expected.unwrap())));
+            let message = ended.err().map(|panic| panic.downcast::<String>().unwrap());
+            assert_eq!(message.is_some(), expected.is_some());
+            assert!(message.is_none_or(|message| message.contains(expected.unwrap())));
         }
     }
 }

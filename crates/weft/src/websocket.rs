@@ -1,8 +1,8 @@
 //! WebSockets (RFC 6455): the opening handshake, and messages over the connection after it.
 //!
-//! The protocol itself is tungstenite's. This adds what a server on the open Internet needs
-//! besides: clients of other origins are refused, messages are limited, a client that has
-//! gone silent is found out, and a shutdown says goodbye.
+//! The protocol is implemented by tungstenite. This module adds the protections that a server on
+//! the open Internet needs: clients of other origins are rejected, the message size is limited,
+//! unresponsive clients are detected, and a shutdown sends a Close frame.
 //!
 //! ```
 //! use weft::{Request, Response, websocket};
@@ -19,8 +19,8 @@
 //! # assert_eq!(weft::testing::get(echo, "/").status, 426);
 //! ```
 //!
-//! A handler of axum's gets there by way of [`Settings::accept_http`]. There is no
-//! compression of messages (RFC 7692): the library below has none.
+//! axum handlers use [`Settings::accept_http`]. Message compression (RFC 7692) is not available,
+//! because tungstenite does not support it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -47,49 +47,49 @@ use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
 use crate::proto::headers::members;
 
-/// A message: `Text` or `Binary`. The engine answers pings and closes by itself.
+/// A message: `Text` or `Binary`. Ping and Close frames are handled automatically.
 pub use tokio_tungstenite::tungstenite::Message;
 
-/// What WebSockets are accepted with.
+/// Settings of WebSockets.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The pages that may connect, by their `Origin`. Browsers let any page connect to
-    /// anywhere, with the visitor's cookies.
+    /// Origins of the pages that may connect. Browsers let any page connect to any server, with
+    /// the visitor's cookies.
     ///
     /// Default [`Origins::Same`].
     pub origins: Origins,
 
-    /// The subprotocols that there are, of which the first that the client offers too is
-    /// chosen. If the client offers none of them, the connection has none.
+    /// Supported subprotocols in order of preference; the first one offered by the client is
+    /// selected. If the client offers none of them, the connection has none.
     ///
     /// Default none.
     pub protocols: Vec<String>,
 
-    /// The largest message that may come, in bytes; a larger one ends the connection.
+    /// Maximum size of a received message in bytes; a larger one ends the connection.
     ///
     /// Default 1 MiB.
     pub max_message_bytes: usize,
 
-    /// How long nothing may come before the client is pinged, and then before it counts as
-    /// gone.
+    /// Time without received data after which a Ping is sent, and then again after which the
+    /// client is considered unresponsive.
     ///
     /// Default 30 s.
     pub ping_after: Duration,
 
-    /// How long a client may take for a message of ours, or for its part of the closing.
+    /// Maximum time for sending a message, and for the client's part of the closing handshake.
     ///
     /// Default 20 s.
     pub send_timeout: Duration,
 }
 
-/// Which pages may connect.
+/// Origins of the pages that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
-    /// Those of the host that is asked, and clients that are no browsers.
+    /// The host of the request, and clients without `Origin`, which are not browsers.
     Same,
-    /// These besides, such as `https://example.org`.
-    These(Vec<String>),
-    /// Any.
+    /// In addition to `Same`, a list of origins such as `https://example.org`.
+    SameOr(Vec<String>),
+    /// Any origin.
     Any,
 }
 
@@ -105,8 +105,8 @@ impl Default for Settings {
     }
 }
 
-/// Accepts a WebSocket with the default [`Settings`], or refuses what is no handshake for
-/// one; see [`Settings::accept`].
+/// Accepts a WebSocket with the default [`Settings`], or rejects a request that is not a valid
+/// handshake; see [`Settings::accept`].
 pub fn accept<F: Future<Output = ()> + 'static>(
     request: &Head,
     handler: impl FnOnce(WebSocket) -> F + Send + 'static,
@@ -115,8 +115,8 @@ pub fn accept<F: Future<Output = ()> + 'static>(
 }
 
 impl Settings {
-    /// Answers the opening handshake (RFC 6455 §4.2) and lets the handler have the WebSocket.
-    /// What is no such handshake gets 426 or 400, and a page of another origin 403.
+    /// Completes the opening handshake (RFC 6455 §4.2) and passes the WebSocket to `handler`.
+    /// Requests that are not a valid handshake get 426 or 400, pages of other origins 403.
     pub fn accept<F: Future<Output = ()> + 'static>(
         self,
         request: &Head,
@@ -124,17 +124,17 @@ impl Settings {
     ) -> Response {
         let fields =
             |name: &str| request.headers().get_all(name).collect::<Vec<_>>().join(&b","[..]);
-        let opening = Opening {
+        let opening = OpeningHandshake {
             method: request.method(),
             version: request.version(),
             authority: request.authority(),
             fields: &fields,
         };
-        self.answer(&opening, handler)
+        self.respond(&opening, handler)
     }
 
-    /// The same for a framework whose requests and responses are those of the crate `http`,
-    /// served through `weft::tower::app`.
+    /// Like [`accept`](Settings::accept), for frameworks with the request and response types of the
+    /// crate `http`, served through `weft::tower::app`.
     pub fn accept_http<F: Future<Output = ()> + 'static>(
         self,
         method: &Method,
@@ -147,123 +147,124 @@ impl Settings {
             values.collect::<Vec<_>>().join(&b","[..])
         };
         let authority = headers.get("host").and_then(|host| host.to_str().ok());
-        let opening = Opening { method, version, authority, fields: &fields };
-        self.answer(&opening, handler).into()
+        let opening = OpeningHandshake { method, version, authority, fields: &fields };
+        self.respond(&opening, handler).into()
     }
 
-    fn answer<F: Future<Output = ()> + 'static>(
+    fn respond<F: Future<Output = ()> + 'static>(
         self,
-        opening: &Opening<'_>,
+        opening: &OpeningHandshake<'_>,
         handler: impl FnOnce(WebSocket) -> F + Send + 'static,
     ) -> Response {
-        let key = match opening.key() {
-            Ok(key) => key,
-            Err(refusal) => return *refusal,
+        let accept_key = match opening.accept_key() {
+            Ok(accept_key) => accept_key,
+            Err(rejection) => return *rejection,
         };
         if !self.allows(opening) {
-            let text = "WebSockets are not for pages of other origins here.\n";
+            let text = "WebSocket connections from other origins are not allowed.\n";
             return Response::text(text).with_status(StatusCode::FORBIDDEN);
         }
-        let protocol = opening.choose(&self.protocols);
-        let chosen = protocol.clone();
+        let protocol = opening.select_protocol(&self.protocols);
+        let selected = protocol.clone();
         let response = Response::upgrade("websocket", async move |connection| {
-            handler(WebSocket::new(connection, chosen, self).await).await;
+            handler(WebSocket::new(connection, selected, self).await).await;
         })
-        .with_header(SEC_WEBSOCKET_ACCEPT, key);
+        .with_header(SEC_WEBSOCKET_ACCEPT, accept_key);
         match protocol {
             Some(protocol) => response.with_header(SEC_WEBSOCKET_PROTOCOL, protocol),
             None => response,
         }
     }
 
-    fn allows(&self, opening: &Opening<'_>) -> bool {
+    fn allows(&self, opening: &OpeningHandshake<'_>) -> bool {
         let origin = (opening.fields)(ORIGIN.as_str());
         let origin = String::from_utf8_lossy(&origin);
         let is_same = || {
             let host = origin.split_once("://").map(|(_, host)| without_default_port(host));
             let authority = opening.authority.map(without_default_port);
-            host.zip(authority).is_some_and(|(host, own)| host.eq_ignore_ascii_case(own))
+            host.zip(authority)
+                .is_some_and(|(host, authority)| host.eq_ignore_ascii_case(authority))
         };
         origin.is_empty()
             || match &self.origins {
                 Origins::Any => true,
                 Origins::Same => is_same(),
-                Origins::These(others) => {
+                Origins::SameOr(others) => {
                     is_same() || others.iter().any(|other| other.eq_ignore_ascii_case(&origin))
                 }
             }
     }
 }
 
-/// An authority whose port says nothing.
+/// Removes the default port of HTTP or HTTPS from an authority.
 fn without_default_port(authority: &str) -> &str {
     let stripped = authority.strip_suffix(":443").or_else(|| authority.strip_suffix(":80"));
     stripped.unwrap_or(authority)
 }
 
-/// The client's part of the opening handshake.
-struct Opening<'a> {
+/// The client's opening handshake (RFC 6455 §4.1).
+struct OpeningHandshake<'a> {
     method: &'a Method,
     version: Version,
     authority: Option<&'a str>,
-    /// The values of all fields of a name.
+    /// Returns the joined values of all fields of a name.
     fields: &'a dyn Fn(&str) -> Vec<u8>,
 }
 
-impl Opening<'_> {
-    /// What answers the client's key (RFC 6455 §4.2.2), or the refusal.
-    fn key(&self) -> Result<String, Box<Response>> {
-        let names = |field: &str, name: &str| {
+impl OpeningHandshake<'_> {
+    /// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), or the error response.
+    fn accept_key(&self) -> Result<String, Box<Response>> {
+        let has_token = |field: &str, token: &str| {
             let list = (self.fields)(field);
-            members(&list).any(|member| member.eq_ignore_ascii_case(name.as_bytes()))
+            members(&list).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
         };
-        let refuse = |status: StatusCode, text: &'static str| {
+        let reject = |status: StatusCode, text: &'static str| {
             let response = Response::text(text).with_status(status);
             Err(Box::new(response.with_header(UPGRADE, "websocket")))
         };
-        let upgrades = names("connection", "upgrade") && names("upgrade", "websocket");
-        let has_upgrades = matches!(self.version, Version::HTTP_11 | Version::HTTP_2);
-        if self.method != Method::GET || !has_upgrades || !upgrades {
-            return refuse(StatusCode::UPGRADE_REQUIRED, "This is the place of a WebSocket.\n");
+        let is_upgrade = has_token("connection", "upgrade") && has_token("upgrade", "websocket");
+        let is_supported_version = matches!(self.version, Version::HTTP_11 | Version::HTTP_2);
+        if self.method != Method::GET || !is_supported_version || !is_upgrade {
+            return reject(StatusCode::UPGRADE_REQUIRED, "A WebSocket handshake is required.\n");
         }
         if (self.fields)("sec-websocket-version") != b"13" {
-            let refusal = refuse(StatusCode::UPGRADE_REQUIRED, "WebSockets of version 13 only.\n");
-            return refusal.map_err(|it| Box::new(it.with_header(SEC_WEBSOCKET_VERSION, "13")));
+            let rejection =
+                reject(StatusCode::UPGRADE_REQUIRED, "Only WebSocket version 13 is supported.\n");
+            return rejection.map_err(|it| Box::new(it.with_header(SEC_WEBSOCKET_VERSION, "13")));
         }
-        // 16 bytes in base64.
+        // A key is 16 bytes in base64.
         match (self.fields)("sec-websocket-key") {
             key if key.len() == 24 && key.ends_with(b"==") => Ok(derive_accept_key(&key)),
-            _ => refuse(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or malformed.\n"),
+            _ => reject(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or malformed.\n"),
         }
     }
 
-    fn choose(&self, protocols: &[String]) -> Option<String> {
+    fn select_protocol(&self, protocols: &[String]) -> Option<String> {
         let offered = (self.fields)("sec-websocket-protocol");
         let is_offered = |name: &&String| members(&offered).any(|it| it == name.as_bytes());
         protocols.iter().find(is_offered).cloned()
     }
 }
 
-/// A WebSocket, open.
+/// An open WebSocket.
 ///
-/// Both directions are waited for in one task: [`receive`](WebSocket::receive) may be dropped
-/// at any time, so it can stand in a `select!` beside what there is to be sent.
+/// One task can handle both directions: [`receive`](WebSocket::receive) is cancel safe, so it can
+/// be used in a `select!` together with sources of messages to send.
 pub struct WebSocket {
-    stream: WebSocketStream<Counted>,
+    stream: WebSocketStream<CountingStream>,
     settings: Settings,
     protocol: Option<String>,
     shutdown: Shutdown,
-    /// Since when the client is waited for: since something came, or since it was pinged. And how
-    /// much had come then.
-    since: Instant,
-    came: u64,
-    is_pinged: bool,
-    /// Goodbye was said.
-    is_closing: bool,
+    /// Start of the idle period: the last received data, or the Ping sent since.
+    idle_since: Instant,
+    /// Value of `CountingStream::received` at the start of the idle period.
+    received: u64,
+    is_ping_pending: bool,
+    is_close_sent: bool,
 }
 
-/// What is read and written at once; tungstenite's own 128 KiB would be held by each idle
-/// connection.
+/// Size of the read and write buffers. Each idle connection would hold tungstenite's default of
+/// 128 KiB.
 const BUFFER_BYTES: usize = 4 << 10;
 
 impl WebSocket {
@@ -274,54 +275,54 @@ impl WebSocket {
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES);
         let shutdown = connection.shutdown();
-        let connection = Counted { connection, came: 0 };
+        let connection = CountingStream { connection, received: 0 };
         let stream = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
         WebSocket {
             stream,
             settings,
             protocol,
             shutdown,
-            since: Instant::now(),
-            came: 0,
-            is_pinged: false,
-            is_closing: false,
+            idle_since: Instant::now(),
+            received: 0,
+            is_ping_pending: false,
+            is_close_sent: false,
         }
     }
 
-    /// The next message, `Text` or `Binary`. `None` when the WebSocket is closed, by the client
-    /// or because the server stops.
+    /// Receives the next message, `Text` or `Binary`. `None` if the WebSocket is closed, by the
+    /// client or because the server shuts down.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) for what is no WebSocket's,
-    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit,
-    /// [`TooSlow`](ErrorKind::TooSlow) for a client that has gone silent,
-    /// [`Disconnected`](ErrorKind::Disconnected) for one that left without a word. After an
-    /// error there is no more to receive.
+    /// [`Malformed`](ErrorKind::Malformed) for a protocol error,
+    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) for a message over the size limit,
+    /// [`TooSlow`](ErrorKind::TooSlow) if the client does not respond to a Ping,
+    /// [`Disconnected`](ErrorKind::Disconnected) if it disconnects without a closing handshake.
+    /// After an error no further messages are received.
     pub async fn receive(&mut self) -> Result<Option<Message>> {
         loop {
-            let patience = self.settings.ping_after.saturating_sub(self.since.elapsed());
+            let idle_timeout = self.settings.ping_after.saturating_sub(self.idle_since.elapsed());
             let next = tokio::select! {
-                next = timeout(patience, self.stream.next()) => next,
+                next = timeout(idle_timeout, self.stream.next()) => next,
                 () = self.shutdown.requested() => {
                     self.close(1001, "the server stops").await?;
                     return Ok(None);
                 }
             };
             match next {
-                // A part of a message is something, too.
-                Err(_) if self.stream.get_ref().came > self.came => self.was_heard(),
-                Err(_) if self.is_pinged => {
-                    let reason = "the client of a WebSocket has gone silent";
+                // A part of a message resets the idle period too.
+                Err(_) if self.stream.get_ref().received > self.received => self.reset_idle(),
+                Err(_) if self.is_ping_pending => {
+                    let reason = "the WebSocket client did not respond to a ping";
                     return Err(Error::new(ErrorKind::TooSlow, reason));
                 }
                 Err(_) => {
-                    (self.since, self.is_pinged) = (Instant::now(), true);
+                    (self.idle_since, self.is_ping_pending) = (Instant::now(), true);
                     self.send(Message::Ping(Default::default())).await?;
                 }
                 Ok(None | Some(Err(tungstenite::Error::ConnectionClosed))) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(self.fail(error).await),
+                Ok(Some(Err(error))) => return Err(self.close_after_error(error).await),
                 Ok(Some(Ok(message))) => {
-                    self.was_heard();
+                    self.reset_idle();
                     if message.is_text() || message.is_binary() {
                         return Ok(Some(message));
                     }
@@ -330,89 +331,89 @@ impl WebSocket {
         }
     }
 
-    fn was_heard(&mut self) {
-        (self.since, self.is_pinged) = (Instant::now(), false);
-        self.came = self.stream.get_ref().came;
+    fn reset_idle(&mut self) {
+        (self.idle_since, self.is_ping_pending) = (Instant::now(), false);
+        self.received = self.stream.get_ref().received;
     }
 
-    /// Sends a message, and waits until it is out.
+    /// Sends a message, and waits until it is written to the connection.
     ///
     /// # Errors
-    /// [`TooSlow`](ErrorKind::TooSlow) if the client does not take it,
-    /// [`Disconnected`](ErrorKind::Disconnected) if it has left.
+    /// [`TooSlow`](ErrorKind::TooSlow) if that exceeds [`Settings::send_timeout`],
+    /// [`Disconnected`](ErrorKind::Disconnected) if the client has disconnected.
     pub async fn send(&mut self, message: impl Into<Message>) -> Result<()> {
         match timeout(self.settings.send_timeout, self.stream.send(message.into())).await {
-            Ok(sent) => sent.map_err(ours),
+            Ok(sent) => sent.map_err(convert_error),
             Err(_) => {
-                let reason = "the client of a WebSocket takes nothing";
+                let reason = "the WebSocket client did not read a message in time";
                 Err(Error::new(ErrorKind::TooSlow, reason))
             }
         }
     }
 
-    /// Closes the WebSocket with a code (RFC 6455 §7.4) and a reason of up to 123 bytes, and
-    /// waits for the client to do so too.
+    /// Closes the WebSocket with a code (RFC 6455 §7.4) and a reason of up to 123 bytes, and waits
+    /// for the client's Close frame.
     ///
     /// # Errors
-    /// As [`send`](WebSocket::send).
+    /// Same as [`send`](WebSocket::send).
     pub async fn close(&mut self, code: u16, reason: &str) -> Result<()> {
         let end = (0..=reason.len().min(123)).rev().find(|&end| reason.is_char_boundary(end));
         let reason = reason[..end.unwrap_or(0)].into();
         let frame = CloseFrame { code: CloseCode::from(code), reason };
-        // Whoever was dropped in the middle of this has said it.
-        if !std::mem::replace(&mut self.is_closing, true) {
+        // An earlier call that was cancelled has already sent the Close frame.
+        if !std::mem::replace(&mut self.is_close_sent, true) {
             self.send(Message::Close(Some(frame))).await?;
         }
-        // What still comes was sent before the client knew.
-        let rest = async { while let Some(Ok(_)) = self.stream.next().await {} };
-        let _ = timeout(self.settings.send_timeout, rest).await;
+        // Discards messages that the client sent before it received the Close frame.
+        let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
+        let _ = timeout(self.settings.send_timeout, drain).await;
         Ok(())
     }
 
-    /// The subprotocol that was chosen.
+    /// The selected subprotocol.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
 
-    /// The other end.
+    /// The peer of the connection.
     pub fn peer(&self) -> &Peer {
         self.stream.get_ref().connection.peer()
     }
 
-    /// Tells the client what it did wrong, if it can still be told.
-    async fn fail(&mut self, error: tungstenite::Error) -> Error {
+    /// Sends a Close frame with the code for a protocol error, and converts the error.
+    async fn close_after_error(&mut self, error: tungstenite::Error) -> Error {
         let code = match &error {
             tungstenite::Error::Capacity(_) => CloseCode::Size,
             tungstenite::Error::Utf8(_) => CloseCode::Invalid,
             tungstenite::Error::Protocol(_) => CloseCode::Protocol,
-            _ => return ours(error),
+            _ => return convert_error(error),
         };
         let frame = CloseFrame { code, reason: Default::default() };
         let _ = self.send(Message::Close(Some(frame))).await;
-        ours(error)
+        convert_error(error)
     }
 }
 
-/// A connection, and how much has come over it.
-struct Counted {
+/// A connection that counts received bytes.
+struct CountingStream {
     connection: Upgraded,
-    came: u64,
+    received: u64,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = room.filled().len();
-        let read = Pin::new(&mut self.connection).poll_read(cx, room);
-        self.came += (room.filled().len() - before) as u64;
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.connection).poll_read(cx, buf);
+        self.received += (buf.filled().len() - before) as u64;
         read
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountingStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -430,7 +431,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-fn ours(error: tungstenite::Error) -> Error {
+fn convert_error(error: tungstenite::Error) -> Error {
     use tungstenite::error::ProtocolError;
     match error {
         tungstenite::Error::ConnectionClosed
@@ -440,9 +441,10 @@ fn ours(error: tungstenite::Error) -> Error {
         ) => Error::disconnected(),
         tungstenite::Error::Io(error) => error.into(),
         tungstenite::Error::Capacity(_) => {
-            Error::new(ErrorKind::BodyTooLarge, "a message is larger than allowed").because(error)
+            Error::new(ErrorKind::BodyTooLarge, "the WebSocket message exceeds the maximum size")
+                .because(error)
         }
-        _ => Error::malformed("what came is no WebSocket's").because(error),
+        _ => Error::malformed("the client violated the WebSocket protocol").because(error),
     }
 }
 
@@ -460,7 +462,7 @@ mod tests {
     const OPENING: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-    fn ask(settings: &Settings, line: &str, fields: &str) -> crate::testing::Reply {
+    fn send(settings: &Settings, line: &str, fields: &str) -> crate::testing::Reply {
         let request = request(format!("{line}\r\nHost: example.org\r\n{fields}\r\n"));
         let response = settings.clone().accept(&request, async |_| {});
         let response = std::sync::Mutex::new(Some(response));
@@ -469,8 +471,8 @@ mod tests {
 
     /// The example of RFC 6455 §1.3.
     #[test]
-    fn a_handshake() {
-        let reply = ask(&Settings::default(), "GET / HTTP/1.1", OPENING);
+    fn accepts_a_valid_handshake() {
+        let reply = send(&Settings::default(), "GET / HTTP/1.1", OPENING);
         assert_eq!(reply.status, 101);
         assert_eq!(reply.header("upgrade"), Some("websocket"));
         assert_eq!(reply.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
@@ -478,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake() {
+    fn rejects_invalid_handshakes() {
         let without = |line: &str| OPENING.replace(line, "");
         for (line, fields, status) in [
             ("GET / HTTP/1.1", String::new(), 426),
@@ -491,15 +493,15 @@ mod tests {
             ("GET / HTTP/1.1", without("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 400),
             ("GET / HTTP/1.1", OPENING.replace("dGhlI", ""), 400),
         ] {
-            let reply = ask(&Settings::default(), line, &fields);
+            let reply = send(&Settings::default(), line, &fields);
             assert_eq!(reply.status, status, "{line} {fields}");
             assert_eq!(reply.header("upgrade"), Some("websocket"), "{fields}");
         }
     }
 
     #[test]
-    fn origins() {
-        let these = Origins::These(vec!["https://other.example".to_owned()]);
+    fn checks_the_origin() {
+        let list = Origins::SameOr(vec!["https://other.example".to_owned()]);
         for (origins, origin, status) in [
             (&Origins::Same, "https://example.org", 101),
             (&Origins::Same, "http://EXAMPLE.org:80", 101),
@@ -507,25 +509,25 @@ mod tests {
             (&Origins::Same, "https://other.example", 403),
             (&Origins::Same, "https://example.org.other.example", 403),
             (&Origins::Same, "null", 403),
-            (&these, "https://other.example", 101),
-            (&these, "https://example.org", 101),
-            (&these, "http://other.example", 403),
+            (&list, "https://other.example", 101),
+            (&list, "https://example.org", 101),
+            (&list, "http://other.example", 403),
             (&Origins::Any, "null", 101),
         ] {
             let settings = Settings { origins: origins.clone(), ..Settings::default() };
             let fields = format!("{OPENING}Origin: {origin}\r\n");
-            assert_eq!(ask(&settings, "GET / HTTP/1.1", &fields).status, status, "{origin}");
+            assert_eq!(send(&settings, "GET / HTTP/1.1", &fields).status, status, "{origin}");
         }
     }
 
     #[test]
-    fn subprotocols() {
+    fn selects_a_subprotocol() {
         let protocols = vec!["b".to_owned(), "a".to_owned()];
         let settings = Settings { protocols, ..Settings::default() };
-        for (offered, chosen) in [("a, b", Some("b")), ("c, a", Some("a")), ("c", None)] {
+        for (offered, selected) in [("a, b", Some("b")), ("c, a", Some("a")), ("c", None)] {
             let fields = format!("{OPENING}Sec-WebSocket-Protocol: {offered}\r\n");
-            let reply = ask(&settings, "GET / HTTP/1.1", &fields);
-            assert_eq!(reply.header("sec-websocket-protocol"), chosen, "{offered}");
+            let reply = send(&settings, "GET / HTTP/1.1", &fields);
+            assert_eq!(reply.header("sec-websocket-protocol"), selected, "{offered}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An axum router on Weft, over real sockets.
+//! An axum router on Weft, tested over real sockets.
 
 mod common;
 
@@ -56,12 +56,12 @@ async fn all_fields(headers: HeaderMap) -> impl IntoResponse {
     headers.iter().filter(|(name, _)| *name != HOST).map(line).collect::<String>()
 }
 
-async fn where_am_i(OriginalUri(original): OriginalUri, path: MatchedPath, uri: Uri) -> String {
+async fn request_paths(OriginalUri(original): OriginalUri, path: MatchedPath, uri: Uri) -> String {
     format!("{original} {} {uri}", path.as_str())
 }
 
 fn extractors() -> Router {
-    let nested = Router::new().route("/place/{of}", get(where_am_i));
+    let nested = Router::new().route("/place/{of}", get(request_paths));
     Router::new()
         .route("/", get("Hello"))
         .route(
@@ -87,13 +87,13 @@ fn extractors() -> Router {
 }
 
 #[test]
-fn extractors_see_what_was_sent() {
+fn extractors_receive_the_request() {
     let server = start(extractors());
-    // All on one connection: it is kept alive throughout.
+    // All requests use one connection, which stays open.
     let mut client = Client::connect(&server);
     let json = "Content-Type: application/json\r\n";
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
-    for (line, fields, body, status, answer) in [
+    for (line, fields, body, status, expected) in [
         ("GET /", "", "", 200, "Hello"),
         ("GET /name/d%C3%ADas/7", "", "", 200, "días 7"),
         (
@@ -134,7 +134,7 @@ fn extractors_see_what_was_sent() {
         ("OPTIONS *", "", "", 404, "no *"),
         ("GET http://b.example", "", "", 200, "Hello"),
         ("DELETE /text", "", "", 405, ""),
-        // `http` knows no such URI; hyper refuses it too.
+        // `http::Uri` does not accept this target; hyper rejects it too.
         ("GET /a<b>", "", "", 400, "400 Bad Request: the request target is no URI\n"),
     ] {
         let length = if body.is_empty() {
@@ -144,13 +144,13 @@ fn extractors_see_what_was_sent() {
         };
         client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}{length}\r\n{body}"));
         let response = client.response();
-        assert_eq!((response.status, response.text()), (status, answer), "{line}");
-        assert_eq!(response.header("content-length"), Some(&*answer.len().to_string()), "{line}");
+        assert_eq!((response.status, response.text()), (status, expected), "{line}");
+        assert_eq!(response.header("content-length"), Some(&*expected.len().to_string()), "{line}");
         let repeated = response.headers.iter().filter(|(name, _)| name == "x-a").count();
         assert_eq!(repeated, if status == 418 { 2 } else { 0 });
         assert_eq!(response.header("allow").is_some(), status == 405);
     }
-    // Bytes above ASCII are nobody's business but the application's.
+    // Field values with bytes outside ASCII (obs-text) reach the application unchanged.
     client.send(b"GET /fields HTTP/1.1\r\nHost: a\r\nX-A: \xe9\xff\r\n\r\n");
     assert_eq!(client.response().text(), "x-a=\\xe9\\xff;");
     client.send("GET /version HTTP/1.0\r\n\r\n");
@@ -160,7 +160,7 @@ fn extractors_see_what_was_sent() {
 }
 
 #[test]
-fn a_head_of_many_fields_is_handed_over_whole() {
+fn handlers_receive_all_of_1000_fields() {
     let count = async |headers: HeaderMap| {
         let fits = |(name, value): (&HeaderName, &HeaderValue)| {
             *name == HOST || name.as_str()[1..] == value.to_str().unwrap()[1..]
@@ -172,7 +172,7 @@ fn a_head_of_many_fields_is_handed_over_whole() {
     let settings = Settings { max_fields: 1_000, ..Settings::default() };
     let server = start_with(settings, tower::app(router));
     let mut client = Client::connect(&server);
-    // Names that were seen are remembered, and must not be mistaken for each other.
+    // Field names are cached, and the cache must not confuse them.
     for _ in 0..3 {
         let fields: String = (0..999).map(|n| format!("X{n}: v{n}\r\n")).collect();
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
@@ -182,7 +182,7 @@ fn a_head_of_many_fields_is_handed_over_whole() {
 }
 
 #[test]
-fn head_has_the_fields_of_get_and_no_body() {
+fn head_response_has_the_fields_of_get_and_no_body() {
     let server = start(extractors());
     let mut client = Client::connect(&server);
     client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -193,13 +193,13 @@ fn head_has_the_fields_of_get_and_no_body() {
 }
 
 #[test]
-fn the_peer_is_known() {
-    let who = async |ConnectInfo(a): ConnectInfo<SocketAddr>,
-                     Extension(connection): Extension<Connection>| {
+fn connect_info_provides_the_peer_address() {
+    let peer_address = async |ConnectInfo(a): ConnectInfo<SocketAddr>,
+                              Extension(connection): Extension<Connection>| {
         assert_eq!(connection.peer().address(), Some(a));
         a.to_string()
     };
-    let router = Router::new().route("/", get(who));
+    let router = Router::new().route("/", get(peer_address));
     let app = tower::app(router.clone()).connect_info(ConnectInfo);
     let server = start_with(Settings::default(), app);
     let mut client = Client::connect(&server);
@@ -208,7 +208,7 @@ fn the_peer_is_known() {
     assert_eq!(client.response().text(), own.to_string());
     stop(server);
 
-    // Without `connect_info` axum says what is missing.
+    // Without `connect_info`, the extractor of axum responds with 500.
     let server = start(router);
     let mut client = Client::connect(&server);
     client.get("/");
@@ -217,38 +217,38 @@ fn the_peer_is_known() {
 }
 
 #[test]
-fn what_middleware_of_weft_has_set_is_seen() {
+fn handlers_receive_changes_made_by_weft_middleware() {
     #[derive(Clone)]
-    struct Said(&'static str);
+    struct Greeting(&'static str);
     let router = Router::new().route(
         "/new",
-        any(async |Extension(said): Extension<Said>, request: Request| {
-            format!("{} {} {}", said.0, request.method(), request.uri())
+        any(async |Extension(greeting): Extension<Greeting>, request: Request| {
+            format!("{} {} {}", greeting.0, request.method(), request.uri())
         }),
     );
     let before = async |mut request: weft::Request, next: weft::Next<'_>| {
-        request.extensions_mut().insert(Said("hello"));
+        request.extensions_mut().insert(Greeting("hello"));
         request.set_method(weft::Method::PUT);
         request.set_path_and_query("/new?a=%20");
         next.call(request).await
     };
     let server = start_with(Settings::default(), tower::app(router).with(before));
     let mut client = Client::connect(&server);
-    for (target, answer) in [
+    for (target, expected) in [
         ("/old", "hello PUT /new?a=%20"),
         ("http://b/old", "hello PUT http://b/new?a=%20"),
         ("/<old>", "hello PUT /new?a=%20"),
     ] {
         client.get(target);
-        assert_eq!(client.response().text(), answer);
+        assert_eq!(client.response().text(), expected);
     }
     stop(server);
 }
 
-// -- bodies of requests
+// -- request bodies
 
 #[test]
-fn continue_is_said_when_the_handler_reads() {
+fn sends_100_continue_when_the_handler_reads_the_body() {
     let server = start(extractors());
     let mut client = Client::connect(&server);
     let fields = "Host: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
@@ -256,7 +256,7 @@ fn continue_is_said_when_the_handler_reads() {
     assert_eq!(client.response().status, 100);
     client.send("ab");
     assert_eq!(client.response().text(), "ab");
-    // A handler that has no use for the body lets the client keep it.
+    // No 100 Continue is sent if the handler does not read the body.
     client.send(format!("POST /nothing HTTP/1.1\r\n{fields}"));
     let response = client.response();
     assert_eq!((response.status, response.header("connection")), (404, Some("close")));
@@ -264,10 +264,10 @@ fn continue_is_said_when_the_handler_reads() {
 }
 
 #[test]
-fn errors_of_request_bodies_are_the_extractors_to_answer() {
+fn extractors_respond_to_request_body_errors() {
     let settings = Settings { max_body_bytes: 3_000_000, ..Settings::default() };
     let server = start_with(settings, tower::app(extractors()));
-    // axum's own limit is 2 MB.
+    // The default limit of axum is 2 MB.
     let mut client = Client::connect(&server);
     client.send("POST /bytes HTTP/1.1\r\nHost: a\r\nContent-Length: 2500000\r\n\r\n");
     client.send(vec![b'x'; 2_100_000]);
@@ -276,7 +276,7 @@ fn errors_of_request_bodies_are_the_extractors_to_answer() {
         let mut client = Client::with(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}{body}"));
         assert_eq!(client.response().status, status, "{body}");
     }
-    // A body that is cut is no body.
+    // A truncated body is an error.
     let mut client = Client::with(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}5\r\nhel"));
     client.half_close();
     assert_eq!(client.response().status, 400);
@@ -284,22 +284,22 @@ fn errors_of_request_bodies_are_the_extractors_to_answer() {
 }
 
 #[test]
-fn a_request_is_echoed_with_its_trailers_while_it_comes() {
+fn echoes_a_streaming_request_with_its_trailers() {
     let echo = async |request: Request| {
-        let seen = request.into_body();
-        Body::new(seen)
+        let body = request.into_body();
+        Body::new(body)
     };
     let server = start(Router::new().route("/", post(echo)).route("/get", get("ok")));
     let mut client = Client::with(&server, format!("POST / HTTP/1.1\r\n{CHUNKED}"));
     for part in ["one", "three"] {
         client.send(format!("{:x}\r\n{part}\r\n", part.len()));
         let end = format!("{part}\r\n");
-        until("the part comes back", || {
+        until("the part is echoed", || {
             client.read() > 0 && client.came().ends_with(end.as_bytes())
         });
     }
     client.send("0\r\nX-Sum: 8\r\n\r\n");
-    until("the trailers come back", || {
+    until("the trailers are echoed", || {
         client.read() > 0 && client.came().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
     });
     assert_eq!(client.response().text(), "onethree");
@@ -307,17 +307,17 @@ fn a_request_is_echoed_with_its_trailers_while_it_comes() {
     stop(server);
 }
 
-// -- bodies of responses
+// -- response bodies
 
-/// A body of frames that a test sends.
-fn frames(from: mpsc::Receiver<Result<Frame<Bytes>, &'static str>>) -> Body {
-    Body::new(StreamBody::new(stream::unfold(from, async |mut from| {
-        Some((from.recv().await?, from))
+/// A streaming body of the frames that `receiver` returns.
+fn frames(receiver: mpsc::Receiver<Result<Frame<Bytes>, &'static str>>) -> Body {
+    Body::new(StreamBody::new(stream::unfold(receiver, async |mut receiver| {
+        Some((receiver.recv().await?, receiver))
     })))
 }
 
 #[test]
-fn responses_are_framed_by_what_is_known_of_them() {
+fn size_hint_of_the_body_decides_the_framing() {
     let body = async |Path(kind): Path<String>| {
         let data = |text: &'static str| Ok::<_, &str>(Frame::data(Bytes::from(text)));
         let trailers = || {
@@ -334,21 +334,21 @@ fn responses_are_framed_by_what_is_known_of_them() {
             "two" => Body::new(StreamBody::new(two)),
             "trailers" => Body::new(StreamBody::new(stream::iter([data("ab"), Ok(trailers())]))),
             "limited" => Body::new(http_body_util::Limited::new(Body::from("abcd"), 4)),
-            // These say how long they are, and then come in several frames.
-            "sized" => Body::new(Sized(4, Body::new(StreamBody::new(two)))),
+            // Bodies with an exact size hint that consist of several frames.
+            "sized" => Body::new(WithSizeHint(4, Body::new(StreamBody::new(two)))),
             "sized-with-trailers" => {
                 let two = stream::iter([data("abcd"), Ok(trailers())]);
-                Body::new(Sized(4, Body::new(StreamBody::new(two))))
+                Body::new(WithSizeHint(4, Body::new(StreamBody::new(two))))
             }
-            "fails" => Body::new(Sized(
+            "fails" => Body::new(WithSizeHint(
                 4,
                 Body::new(StreamBody::new(stream::iter([Err::<Frame<Bytes>, _>("no")]))),
             )),
-            "fails-late" => Body::new(Sized(
+            "fails-late" => Body::new(WithSizeHint(
                 4,
                 Body::new(StreamBody::new(stream::iter([data("ab"), Err("no")]))),
             )),
-            _ => Body::new(Sized(5, Body::from("abcd"))),
+            _ => Body::new(WithSizeHint(5, Body::from("abcd"))),
         }
     };
     let server = start(Router::new().route("/{kind}", get(body)));
@@ -363,7 +363,7 @@ fn responses_are_framed_by_what_is_known_of_them() {
         ("sized-with-trailers", "content-length: 4", Some("abcd")),
         ("fails", "connection: close", None),
         ("fails-late", "connection: close", None),
-        ("lies", "connection: close", None),
+        ("wrong-length", "connection: close", None),
     ] {
         let mut client = Client::connect(&server);
         client.get(&format!("/{kind}"));
@@ -384,10 +384,10 @@ fn responses_are_framed_by_what_is_known_of_them() {
     stop(server);
 }
 
-/// A body that claims a length.
-struct Sized(u64, Body);
+/// A body with an exact size hint, which may differ from its length.
+struct WithSizeHint(u64, Body);
 
-impl http_body::Body for Sized {
+impl http_body::Body for WithSizeHint {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -404,15 +404,15 @@ impl http_body::Body for Sized {
 }
 
 #[test]
-fn a_response_that_fails_on_its_way_is_cut() {
+fn cuts_a_response_whose_body_fails() {
     let (sender, receiver) = mpsc::channel(1);
     let receiver = Arc::new(std::sync::Mutex::new(Some(receiver)));
-    let body = async move || frames(receiver.lock().unwrap().take().expect("it is asked once"));
+    let body = async move || frames(receiver.lock().unwrap().take().expect("a single request"));
     let server = start(Router::new().route("/", get(body)));
     let mut client = Client::connect(&server);
     client.get("/");
     sender.blocking_send(Ok(Frame::data(Bytes::from("abc")))).unwrap();
-    until("the chunk comes", || client.read() > 0 && client.came().ends_with(b"3\r\nabc\r\n"));
+    until("the chunk arrives", || client.read() > 0 && client.came().ends_with(b"3\r\nabc\r\n"));
     sender.blocking_send(Err("broken")).unwrap();
     while client.read() > 0 {}
     assert!(client.came().ends_with(b"3\r\nabc\r\n"), "{}", client.came().escape_ascii());
@@ -420,11 +420,11 @@ fn a_response_that_fails_on_its_way_is_cut() {
 }
 
 #[test]
-fn events_arrive_at_once_and_end_with_their_client() {
+fn sends_events_immediately_and_drops_the_stream_on_disconnect() {
     let (sender, receiver) = mpsc::channel::<&str>(1);
     let receiver = Arc::new(std::sync::Mutex::new(Some(receiver)));
     let events = async move || {
-        let receiver = receiver.lock().unwrap().take().expect("it is asked once");
+        let receiver = receiver.lock().unwrap().take().expect("a single request");
         Sse::new(stream::unfold(receiver, async |mut receiver| {
             let text = receiver.recv().await?;
             Some((Ok::<_, Infallible>(Event::default().data(text)), receiver))
@@ -436,7 +436,9 @@ fn events_arrive_at_once_and_end_with_their_client() {
     for text in ["one", "two"] {
         sender.blocking_send(text).unwrap();
         let event = format!("data: {text}\n\n\r\n");
-        until("the event comes", || client.read() > 0 && client.came().ends_with(event.as_bytes()));
+        until("the event arrives", || {
+            client.read() > 0 && client.came().ends_with(event.as_bytes())
+        });
     }
     assert!(!sender.is_closed());
     drop(client);
@@ -447,9 +449,9 @@ fn events_arrive_at_once_and_end_with_their_client() {
 // -- handlers and connections
 
 #[test]
-fn a_handler_ends_with_its_client() {
-    struct Gone(Arc<AtomicUsize>);
-    impl Drop for Gone {
+fn drops_the_handler_when_the_client_disconnects() {
+    struct DropCounter(Arc<AtomicUsize>);
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.fetch_add(10, SeqCst);
         }
@@ -458,7 +460,7 @@ fn a_handler_ends_with_its_client() {
     let counted = count.clone();
     let handler = async move || {
         counted.fetch_add(1, SeqCst);
-        let _gone = Gone(counted.clone());
+        let _counter = DropCounter(counted.clone());
         std::future::pending::<()>().await
     };
     let server = start(Router::new().route("/", get(handler)));
@@ -471,9 +473,9 @@ fn a_handler_ends_with_its_client() {
 }
 
 #[test]
-fn a_panic_costs_its_own_connection_only() {
+fn panic_closes_only_its_own_connection() {
     async fn panics() -> StatusCode {
-        panic!("as the test wants")
+        panic!("intended by the test")
     }
     let server = start(Router::new().route("/", get("ok")).route("/panic", get(panics)));
     let mut other = Client::connect(&server);
@@ -488,7 +490,7 @@ fn a_panic_costs_its_own_connection_only() {
 }
 
 #[test]
-fn a_stream_may_end_itself_when_the_server_stops() {
+fn streams_can_end_on_shutdown() {
     let events = async |Extension(connection): Extension<Connection>| {
         Sse::new(stream::unfold(Some(connection.shutdown()), async |shutdown| {
             let mut shutdown = shutdown?;
@@ -499,7 +501,7 @@ fn a_stream_may_end_itself_when_the_server_stops() {
     let server = start(Router::new().route("/", get(events)));
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the head comes", || client.read() > 0);
+    until("the head arrives", || client.read() > 0);
     let stopped = std::thread::spawn(move || server.shutdown(common::PATIENCE));
     assert_eq!(client.response().text(), "data: goodbye\n\n");
     client.assert_closed();
@@ -507,25 +509,25 @@ fn a_stream_may_end_itself_when_the_server_stops() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn responds_to_pipelined_requests_in_order() {
     let server = start(extractors());
     let mut socket = TcpStream::connect(common::address(&server)).unwrap();
-    let ask = |n| format!("GET /name/x/{n} HTTP/1.1\r\nHost: a\r\n\r\n");
-    socket.write_all((0..100).map(ask).collect::<String>().as_bytes()).unwrap();
+    let request = |n| format!("GET /name/x/{n} HTTP/1.1\r\nHost: a\r\n\r\n");
+    socket.write_all((0..100).map(request).collect::<String>().as_bytes()).unwrap();
     socket.shutdown(Half::Write).unwrap();
     let mut all = String::new();
     socket.read_to_string(&mut all).unwrap();
-    let answers: Vec<&str> = all.split("\r\n\r\n").skip(1).collect();
-    assert_eq!(answers.len(), 100);
-    for (n, answer) in answers.iter().enumerate() {
-        assert!(answer.starts_with(&format!("x {n}")), "{answer}");
+    let bodies: Vec<&str> = all.split("\r\n\r\n").skip(1).collect();
+    assert_eq!(bodies.len(), 100);
+    for (n, body) in bodies.iter().enumerate() {
+        assert!(body.starts_with(&format!("x {n}")), "{body}");
     }
     stop(server);
 }
 
-/// axum's example key-value-store in small: tower-http's layers within the router.
+/// A reduced version of axum's `key-value-store` example: a router with layers of tower-http.
 #[test]
-fn layers_of_tower_http_within_a_router() {
+fn tower_http_layers_inside_a_router() {
     use tower_http::compression::CompressionLayer;
     use tower_http::limit::RequestBodyLimitLayer;
     use tower_http::timeout::TimeoutLayer;
@@ -566,16 +568,16 @@ fn layers_of_tower_http_within_a_router() {
     assert_eq!(client.response().status, 408);
     client.get("/a");
     assert_eq!(client.response().text(), text);
-    // The limit counts what comes where no length is said.
+    // Without a Content-Length, the limit counts the bytes received.
     let chunk = format!("1388\r\n{}\r\n1\r\nx\r\n0\r\n\r\n", "x".repeat(5_000));
     let mut client = Client::with(&server, format!("POST /c HTTP/1.1\r\n{CHUNKED}{chunk}"));
     assert_eq!(client.response().status, 413);
     stop(server);
 }
 
-/// Bodies of axum's are counted to their end, with what they say of themselves.
+/// Compares the exact size hint and `is_end_stream` before the first and after the last frame.
 #[test]
-fn a_body_says_what_is_still_to_come() {
+fn request_body_reports_size_and_end() {
     let measure = async |request: Request| {
         let mut body = request.into_body();
         let mut hints = Vec::new();
@@ -602,7 +604,7 @@ fn a_body_says_what_is_still_to_come() {
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}"));
         assert_eq!(client.response().text(), hints);
     }
-    // In two pieces.
+    // A body that arrives in two parts.
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na");
     std::thread::sleep(Duration::from_millis(20));
     client.send("bc");

@@ -1,4 +1,4 @@
-//! What the middleware `Compress` does to responses, over real sockets.
+//! The `Compress` middleware, tested over real sockets.
 
 mod common;
 
@@ -26,13 +26,13 @@ fn start_with<A: Application + Clone + Send + 'static>(compress: Compress, app: 
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
-/// A text that is no tenth of its length when it is compressed.
+/// Text of `length` bytes that compresses to less than a tenth of that.
 fn text(length: usize) -> String {
     let lines = (0..).flat_map(|n| format!("This is line {n} of a long text.\n").into_bytes());
     String::from_utf8(lines.take(length).collect()).unwrap()
 }
 
-/// A file of that text, whose tag does not change.
+/// A file with `text(length)` and a constant entity tag.
 fn file(length: usize) -> Response {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(text(length).as_bytes()).unwrap();
@@ -41,7 +41,7 @@ fn file(length: usize) -> Response {
         .with_header(header::ETAG, "\"e\"")
 }
 
-/// A body whose frames a function makes.
+/// A body of the frames that a function returns.
 struct Frames<F>(F);
 
 impl<F> http_body::Body for Frames<F>
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// A plain text that comes in these frames.
+/// A `text/plain` response with a streaming body of `frames`.
 fn stream(frames: Vec<Result<Frame<Bytes>, Error>>) -> Response {
     let mut frames = frames.into_iter();
     let body = Body::from_http_body(Frames(move |_: &mut Context<'_>| Poll::Ready(frames.next())));
@@ -70,7 +70,7 @@ fn data(text: impl Into<Bytes>) -> Result<Frame<Bytes>, Error> {
     Ok(Frame::data(text.into()))
 }
 
-/// Bytes, a stream and files, all of them texts.
+/// Responds with text as bytes, as a stream or as a file.
 async fn texts(request: Request) -> Response {
     match request.path() {
         "/bytes" => Response::text(text(5_000)),
@@ -89,14 +89,14 @@ fn ask(client: &mut Client, method: &str, path: &str, fields: &str) -> common::R
     if method == "HEAD" { client.head() } else { client.response() }
 }
 
-/// What a client makes of bytes in a content coding.
+/// Decodes `bytes` from a content coding.
 fn decode(coding: &str, bytes: &[u8]) -> std::io::Result<String> {
     let mut text = String::new();
     match coding {
         "br" => brotli::Decompressor::new(bytes, 4096).read_to_string(&mut text)?,
         "zstd" => zstd::Decoder::new(bytes)?.read_to_string(&mut text)?,
         "gzip" => flate2::read::GzDecoder::new(bytes).read_to_string(&mut text)?,
-        other => panic!("{other} is not offered"),
+        other => panic!("unexpected content coding {other}"),
     };
     Ok(text)
 }
@@ -104,7 +104,7 @@ fn decode(coding: &str, bytes: &[u8]) -> std::io::Result<String> {
 const CODINGS: [&str; 3] = ["br", "zstd", "gzip"];
 
 #[test]
-fn texts_come_back_whole_in_each_coding() {
+fn compresses_text_with_each_coding() {
     let server = start(texts);
     let mut client = Client::connect(&server);
     for coding in CODINGS {
@@ -124,7 +124,7 @@ fn texts_come_back_whole_in_each_coding() {
             assert!(response.header(framing).is_some(), "{case}: {:?}", response.headers);
             assert!(response.body.len() < length / 4, "{case}: {} bytes", response.body.len());
             assert!(decode(coding, &response.body).unwrap() == text(length), "{case}");
-            // The same connection goes on.
+            // Without Accept-Encoding, on the same connection, the response is not compressed.
             let plain = ask(&mut client, "GET", path, "");
             assert_eq!(plain.header("content-encoding"), None, "{case}");
             assert_eq!(plain.header("content-length").is_some(), path != "/stream", "{case}");
@@ -135,7 +135,7 @@ fn texts_come_back_whole_in_each_coding() {
 }
 
 #[test]
-fn the_client_chooses_and_the_server_where_it_does_not_mind() {
+fn selects_the_coding_by_client_weight_then_server_order() {
     let all = Compress::new();
     let two = Compress::new().codings([Coding::Brotli, Coding::Gzip]);
     for (compress, accepted, coding) in [
@@ -161,7 +161,7 @@ fn the_client_chooses_and_the_server_where_it_does_not_mind() {
 }
 
 #[test]
-fn what_is_left_as_it_is() {
+fn compresses_only_eligible_responses() {
     fn with(name: &'static str, value: &str) -> Response {
         Response::text(text(5_000)).with_header(name.parse().unwrap(), value)
     }
@@ -220,7 +220,7 @@ fn what_is_left_as_it_is() {
     stop(server);
 }
 
-/// What cannot be made smaller.
+/// Incompressible bytes.
 fn noise(length: u64) -> Vec<u8> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let byte = |n: u64| {
@@ -232,10 +232,10 @@ fn noise(length: u64) -> Vec<u8> {
 }
 
 #[test]
-fn head_is_answered_as_get_would_be() {
+fn head_response_has_the_fields_of_get() {
     let server = start(async |request: Request| match request.path() {
-        "/told" => Response::text("").with_header(header::CONTENT_LENGTH, "5000"),
-        "/told-small" => Response::text("").with_header(header::CONTENT_LENGTH, "500"),
+        "/length" => Response::text("").with_header(header::CONTENT_LENGTH, "5000"),
+        "/small-length" => Response::text("").with_header(header::CONTENT_LENGTH, "500"),
         "/bytes" => Response::text(text(5_000)).with_header(header::ETAG, "\"b\""),
         _ => texts(request).await,
     });
@@ -245,30 +245,30 @@ fn head_is_answered_as_get_would_be() {
         let get = ask(&mut client, "GET", path, fields);
         let head = ask(&mut client, "HEAD", path, fields);
         let lines = |response: &common::Response| -> Vec<_> {
-            let names = response.headers.iter().filter(|(name, _)| !is_of_the_moment(name));
+            let names = response.headers.iter().filter(|(name, _)| !is_time_field(name));
             names.cloned().collect()
         };
         assert_eq!(lines(&head), lines(&get), "{path}");
         assert_eq!(head.header("content-encoding"), Some("gzip"), "{path}");
     }
-    // An application that answers HEAD by itself tells the length of the bytes as they are.
-    let told = ask(&mut client, "HEAD", "/told", fields);
-    assert_eq!(told.header("content-encoding"), Some("gzip"));
-    assert_eq!(told.header("content-length"), None);
-    let told = ask(&mut client, "HEAD", "/told-small", fields);
-    assert_eq!((told.header("content-encoding"), told.header("vary")), (None, None));
-    assert_eq!(told.header("content-length"), Some("500"));
+    // An application that handles HEAD itself sets Content-Length to the uncompressed length.
+    let response = ask(&mut client, "HEAD", "/length", fields);
+    assert_eq!(response.header("content-encoding"), Some("gzip"));
+    assert_eq!(response.header("content-length"), None);
+    let response = ask(&mut client, "HEAD", "/small-length", fields);
+    assert_eq!((response.header("content-encoding"), response.header("vary")), (None, None));
+    assert_eq!(response.header("content-length"), Some("500"));
     client.assert_open("/");
     stop(server);
 }
 
-/// The time of a response, and of the file that each request makes anew.
-fn is_of_the_moment(field: &str) -> bool {
+/// Returns true for `Date`, and for `Last-Modified` because each request creates a new file.
+fn is_time_field(field: &str) -> bool {
     matches!(field, "date" | "last-modified")
 }
 
 #[test]
-fn a_compressed_response_has_a_weak_tag_by_which_it_is_known() {
+fn compressed_response_has_a_weak_etag_that_matches() {
     let server = start(async |request: Request| match request.path() {
         "/bytes" => Response::text(text(5_000)).with_header(header::ETAG, "\"e\""),
         "/weak" => Response::text(text(5_000)).with_header(header::ETAG, "W/\"e\""),
@@ -301,7 +301,7 @@ fn a_compressed_response_has_a_weak_tag_by_which_it_is_known() {
 }
 
 #[test]
-fn vary_says_all_and_nothing_twice() {
+fn adds_accept_encoding_to_vary_once() {
     let server = start(async |request: Request| {
         let vary = request.headers().get_all("x-vary");
         let response = Response::text(text(5_000));
@@ -327,20 +327,20 @@ fn vary_says_all_and_nothing_twice() {
 }
 
 #[test]
-fn an_event_arrives_while_the_stream_goes_on() {
+fn flushes_each_event_of_a_stream() {
     for coding in CODINGS {
-        let go_on = Arc::new(Notify::new());
-        let word = go_on.clone();
+        let next_event = Arc::new(Notify::new());
+        let notify = next_event.clone();
         let server = start(move |_: Request| {
             let mut events = (1..=3).map(|event| data(format!("data: {event}\n\n")));
-            let word = word.clone();
+            let notify = notify.clone();
             let wait = move || {
-                let word = word.clone();
-                Box::pin(async move { word.notified().await })
+                let notify = notify.clone();
+                Box::pin(async move { notify.notified().await })
             };
             let mut waiting = None;
             let frames = Frames(move |cx: &mut Context<'_>| {
-                // Before each event but the first.
+                // Wait before each event except the first.
                 if let Some(waiting) = &mut waiting {
                     ready!(Future::poll(Pin::as_mut(waiting), cx));
                 }
@@ -349,7 +349,7 @@ fn an_event_arrives_while_the_stream_goes_on() {
             });
             async { event_stream(Body::from_http_body(frames)) }
         });
-        // A client of HTTP/1.0 gets the bytes without chunks around them.
+        // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
         let mut client = Client::with(&server, request);
         let mut expected = String::new();
@@ -359,7 +359,7 @@ fn an_event_arrives_while_the_stream_goes_on() {
                 client.read();
                 decoded_so_far(coding, client.came()) == expected
             });
-            go_on.notify_one();
+            next_event.notify_one();
         }
         while client.read() > 0 {}
         let response = common::Response::parse(client.came(), false).unwrap();
@@ -372,12 +372,12 @@ fn event_stream(events: Body) -> Response {
     Response::body(events).with_header(header::CONTENT_TYPE, "text/event-stream")
 }
 
-/// What can be decoded of a response of which not all may have come.
-fn decoded_so_far(coding: &str, came: &[u8]) -> String {
-    let Some(response) = common::Response::parse(came, false) else { return String::new() };
+/// Decodes the part of a response that has been received.
+fn decoded_so_far(coding: &str, received: &[u8]) -> String {
+    let Some(response) = common::Response::parse(received, false) else { return String::new() };
     let body = &response.body[..];
     let mut text = Vec::new();
-    // An error says that more is to come.
+    // An error means that the body is not complete yet.
     let _ = match coding {
         "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut text),
         "zstd" => zstd::Decoder::new(body).unwrap().read_to_end(&mut text),
@@ -387,7 +387,7 @@ fn decoded_so_far(coding: &str, came: &[u8]) -> String {
 }
 
 #[test]
-fn a_body_that_fails_is_cut_and_not_ended() {
+fn failed_body_is_cut_without_a_last_chunk() {
     let server = start(async |request: Request| {
         let half = || data(text(100_000));
         match request.path() {
@@ -408,9 +408,10 @@ fn a_body_that_fails_is_cut_and_not_ended() {
             let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
             let mut client = Client::with(&server, request);
             while client.read() > 0 {}
-            // Either nothing of it was sent yet, or there is no last chunk.
+            // Either the head was not sent yet and the response is a 500, or the last chunk is
+            // missing.
             match common::Response::parse(client.came(), false) {
-                None => assert!(!client.came().is_empty(), "{path} {coding}: nothing came"),
+                None => assert!(!client.came().is_empty(), "{path} {coding}: no response"),
                 Some(response) => assert_eq!(response.status, 500, "{path} {coding}"),
             }
         }
@@ -419,7 +420,7 @@ fn a_body_that_fails_is_cut_and_not_ended() {
 }
 
 #[test]
-fn a_wrong_length_of_bytes_is_seen_by_the_engine() {
+fn wrong_content_length_is_a_500() {
     let server = start(async |_: Request| {
         Response::text(text(5_000)).with_header(header::CONTENT_LENGTH, "6000")
     });
@@ -445,12 +446,12 @@ fn trailers_follow_the_compressed_body() {
 }
 
 #[test]
-fn streams_over_the_limit_go_out_as_they_are() {
+fn streams_over_the_limit_are_not_compressed() {
     let end = Arc::new(Notify::new());
-    let word = end.clone();
+    let notify = end.clone();
     let server = start_with(Compress::new().max_streams(1), move |_: Request| {
-        let word = word.clone();
-        let mut wait = Box::pin(async move { word.notified().await });
+        let notify = notify.clone();
+        let mut wait = Box::pin(async move { notify.notified().await });
         let mut parts = vec![data(text(2_000))].into_iter();
         let frames = Frames(move |cx: &mut Context<'_>| match parts.next() {
             Some(part) => Poll::Ready(Some(part)),
@@ -460,41 +461,41 @@ fn streams_over_the_limit_go_out_as_they_are() {
     });
     let request = "GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
     let mut first = Client::with(&server, request);
-    until("the first is under way", || first.read() > 0);
+    until("the first response begins", || first.read() > 0);
     let mut second = Client::with(&server, request);
-    until("the second is under way", || second.read() > 0);
+    until("the second response begins", || second.read() > 0);
     end.notify_waiters();
     assert_eq!(first.response().header("content-encoding"), Some("gzip"));
     let second = second.response();
     assert_eq!(second.header("content-encoding"), None);
     assert_eq!(second.header("vary"), Some("accept-encoding"));
-    // And when the first is over there is room again.
+    // After the end of the first stream, another one is compressed.
     let mut third = Client::with(&server, request);
-    until("the third is under way", || third.read() > 0);
+    until("the third response begins", || third.read() > 0);
     end.notify_waiters();
     assert_eq!(third.response().header("content-encoding"), Some("gzip"));
     stop(server);
 }
 
 #[test]
-fn curl_decodes_it() {
+fn curl_decodes_the_responses() {
     let server = start(texts);
     for path in ["/bytes", "/more-bytes", "/stream", "/file", "/more-file"] {
         let url = format!("http://{}{path}", address(&server));
         let mut curl = std::process::Command::new("curl");
         curl.args(["--silent", "--show-error", "--fail", "--compressed", "--max-time", "30"]);
         curl.args(["--dump-header", "/dev/stderr", &url]);
-        let Ok(ended) = curl.output() else {
+        let Ok(output) = curl.output() else {
             let required = std::env::var("WEFT_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
             assert!(!required, "curl is not installed, and WEFT_REQUIRE_TOOLS=1");
             eprintln!("skipped: curl is not installed");
             break;
         };
-        let head = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(ended.status.success(), "{head}");
+        let head = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{head}");
         assert!(head.contains("content-encoding: "), "{head}");
         let length = if path.contains("more") || path == "/stream" { 300_000 } else { 5_000 };
-        assert!(ended.stdout == text(length).as_bytes(), "{path}");
+        assert!(output.stdout == text(length).as_bytes(), "{path}");
     }
     stop(server);
 }

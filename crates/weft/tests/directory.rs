@@ -1,4 +1,4 @@
-//! The application that serves a directory's files, over real sockets.
+//! `Directory`, the application that serves files, tested over real sockets.
 
 mod common;
 
@@ -17,7 +17,7 @@ use weft::{Directory, Running};
 // -- files
 
 #[test]
-fn files_of_all_sizes_to_get_and_head() {
+fn serves_files_of_all_sizes_to_get_and_head() {
     let sizes = [0, 1, 151, 16 << 10, (16 << 10) + 1, 1 << 20, 5 << 20];
     let tree = Tree::new();
     for size in sizes {
@@ -31,14 +31,14 @@ fn files_of_all_sizes_to_get_and_head() {
         let get = ask(&mut client, "GET", &target);
         assert_eq!((get.status, head.status), (200, 200), "{target}");
         assert_eq!(get.header("content-length"), Some(&*size.to_string()));
-        assert!(get.body == pattern(size), "{target}: other bytes came, {}", get.body.len());
+        assert!(get.body == pattern(size), "{target}: wrong body of {} bytes", get.body.len());
         assert_eq!(fields_but_date(&get), fields_but_date(&head), "{target}");
     }
     stop(server);
 }
 
 #[test]
-fn the_name_decides_the_content_type_and_text_has_a_charset() {
+fn content_type_depends_on_the_extension_and_text_has_a_charset() {
     let cases = [
         ("a.html", "text/html; charset=utf-8"),
         ("A.HTML", "text/html; charset=utf-8"),
@@ -67,12 +67,12 @@ fn the_name_decides_the_content_type_and_text_has_a_charset() {
 }
 
 #[test]
-fn last_modified_is_the_time_of_the_file() {
-    // Before 1970 there is no better answer than 1970.
+fn last_modified_is_the_modification_time_of_the_file() {
+    // Times before 1970 are sent as the start of 1970.
     let cases = [
         ("rfc.txt", Some(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT"),
         ("leap.txt", Some(1_709_251_199), "Thu, 29 Feb 2024 23:59:59 GMT"),
-        // RFC 9110 §8.8.2.1: what is to come is told as now.
+        // RFC 9110 §8.8.2.1: a time in the future is replaced by the current time.
         ("far.txt", Some(4_107_542_400), "now"),
         ("old.txt", None, "Thu, 01 Jan 1970 00:00:00 GMT"),
     ];
@@ -156,7 +156,7 @@ fn ranges_and_preconditions_over_one_connection() {
     expected.extend(format!("\r\n--{boundary}--\r\n").bytes());
     assert_eq!((response.status, response.body), (206, expected));
 
-    // Beyond what 32 bits count: a file of 5 GiB with a hole in it.
+    // Offsets beyond 32 bits, in a sparse file of 5 GiB.
     let hole = File::create(tree.path("hole.bin")).unwrap();
     hole.set_len(5 << 30).unwrap();
     client.send("GET /hole.bin HTTP/1.1\r\nHost: a\r\nRange: bytes=5000000000-5000000004\r\n\r\n");
@@ -164,9 +164,9 @@ fn ranges_and_preconditions_over_one_connection() {
     assert_eq!(response.header("content-range"), Some("bytes 5000000000-5000000004/5368709120"));
     assert_eq!(response.body, [0; 5]);
 
-    // A file that changes becomes another.
+    // A changed file has a new ETag.
     tree.write("ten.txt", "9876543210");
-    common::until("the other contents are served", || {
+    common::until("the new content is served", || {
         client.send(format!("GET /ten.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: {etag}\r\n\r\n"));
         client.response().text() == "9876543210"
     });
@@ -175,12 +175,12 @@ fn ranges_and_preconditions_over_one_connection() {
 }
 
 #[test]
-fn names_of_all_kinds_are_found() {
+fn serves_files_with_names_of_all_kinds() {
     let long = "n".repeat(255);
     let cases: [(&[u8], &[u8]); _] = [
         (b"a b.txt", b"/a%20b.txt"),
         (b"100%.txt", b"/100%25.txt"),
-        // Not two hexadecimal digits: the sign stands for itself.
+        // A `%` without two hexadecimal digits after it is literal.
         (b"100%.txt", b"/100%.txt"),
         (b"%41.txt", b"/%2541.txt"),
         (b"q\"uo'te.txt", b"/q%22uo%27te.txt"),
@@ -214,7 +214,7 @@ fn names_of_all_kinds_are_found() {
         (long.as_bytes(), &[b"/", long.as_bytes()].concat()),
     ];
     let tree = Tree::new();
-    // The contents say which file it is.
+    // Each file contains its own escaped name.
     let label = |name: &[u8]| name.escape_ascii().to_string();
     cases.iter().for_each(|(name, _)| tree.write(name, label(name)));
     let server = tree.serve();
@@ -228,7 +228,7 @@ fn names_of_all_kinds_are_found() {
 }
 
 #[test]
-fn names_that_are_not_there() {
+fn missing_names_are_not_found() {
     let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b")]);
     let server = tree.serve();
     let (long_name, long_path) = ("n".repeat(256), "n/".repeat(3000));
@@ -246,7 +246,7 @@ fn names_that_are_not_there() {
             ("/a.txt%00.html", 404),
             ("/folder%2fb.txt", 404),
             ("/folder%2Fb.txt", 404),
-            // There is no listing.
+            // Directories are not listed.
             ("/folder/", 404),
             ("/", 404),
             (&format!("/{long_name}"), 404),
@@ -258,7 +258,7 @@ fn names_that_are_not_there() {
 }
 
 #[test]
-fn a_root_that_is_renamed_is_still_served() {
+fn renamed_root_is_still_served() {
     let tree = Tree::with(&[("a.txt", "a"), ("folder/index.html", "b")]);
     let server = tree.serve();
     fs::rename(tree.root(), tree.outer.path().join("elsewhere")).unwrap();
@@ -267,19 +267,19 @@ fn a_root_that_is_renamed_is_still_served() {
 }
 
 #[test]
-fn a_root_must_be_a_folder() {
+fn root_must_be_a_directory() {
     let tree = Tree::with(&[("a.txt", "a")]);
     for name in ["a.txt", "nothing", ""] {
         let path = if name.is_empty() { PathBuf::new() } else { tree.path(name) };
         assert!(Directory::open(&path).is_err(), "{name:?}");
     }
-    Directory::open(tree.root()).expect("this is one");
+    Directory::open(tree.root()).expect("the root is a directory");
 }
 
-// -- folders
+// -- directories
 
 #[test]
-fn a_folder_is_its_index() {
+fn serves_the_index_of_a_directory() {
     let tree = Tree::with(&[
         ("index.html", "top"),
         ("guide/index.html", "guide"),
@@ -309,7 +309,7 @@ fn a_folder_is_its_index() {
 }
 
 #[test]
-fn a_folder_without_its_slash_is_redirected() {
+fn redirects_directories_without_a_trailing_slash() {
     let cases: [(&[u8], &[u8], &str); _] = [
         (b"guide", b"/guide", "/guide/"),
         (b"guide", b"/guide?a=b&c=%2F?d", "/guide/?a=b&c=%2F?d"),
@@ -329,7 +329,7 @@ fn a_folder_without_its_slash_is_redirected() {
         ("días".as_bytes(), "/días".as_bytes(), "/d%C3%ADas/"),
         ("días".as_bytes(), b"/d%c3%adas", "/d%C3%ADas/"),
         (b"\xff", b"/%ff", "/%FF/"),
-        // A browser takes `/\` for `//`, the beginning of another host's name.
+        // Browsers treat `/\` as `//`, which starts a reference to another host.
         (b"\\evil.example", b"/%5Cevil.example", "/%5Cevil.example/"),
         (b"\\evil.example", b"/\\evil.example", "/%5Cevil.example/"),
         (b"evil.example", b"//evil.example", "/evil.example/"),
@@ -351,7 +351,7 @@ fn a_folder_without_its_slash_is_redirected() {
             "{shown}"
         );
         assert!(response.text().contains("301 Moved Permanently"), "{shown}");
-        // Who follows arrives.
+        // The redirect leads to the index.
         let response = ask(&mut client, "GET", location);
         assert_eq!((response.status, response.text()), (200, "here"), "{shown}");
     }
@@ -359,7 +359,7 @@ fn a_folder_without_its_slash_is_redirected() {
 }
 
 #[test]
-fn an_index_that_is_no_file_is_none() {
+fn ignores_an_index_that_is_not_a_file() {
     let tree = Tree::with(&[("folder/index.html/index.html", "nested")]);
     let server = tree.serve();
     assert_statuses(
@@ -374,10 +374,10 @@ fn an_index_that_is_no_file_is_none() {
     stop(server);
 }
 
-// -- what is not found or not allowed
+// -- missing files and other methods
 
 #[test]
-fn what_is_not_found_is_answered_with_the_page_of_the_folder() {
+fn serves_404_html_for_missing_files() {
     let tree = Tree::with(&[("404.html", "<p>Nothing here"), ("a.txt", "a"), (".hidden", SECRET)]);
     let server = tree.serve();
     let mut client = Client::connect(&server);
@@ -395,7 +395,7 @@ fn what_is_not_found_is_answered_with_the_page_of_the_folder() {
 }
 
 #[test]
-fn what_is_not_found_is_answered_with_a_small_page_otherwise() {
+fn serves_a_default_404_page_without_404_html() {
     let none = Tree::new();
     let folder = Tree::with(&[("404.html/index.html", "no")]);
     let pipe = Tree::new();
@@ -416,7 +416,7 @@ fn what_is_not_found_is_answered_with_a_small_page_otherwise() {
 }
 
 #[test]
-fn other_methods_are_answered_405_and_told_which_are_allowed() {
+fn other_methods_get_405_with_allow() {
     let tree = Tree::with(&[("a.txt", "a"), ("404.html", "no")]);
     let server = tree.serve();
     let cases = [
@@ -439,7 +439,7 @@ fn other_methods_are_answered_405_and_told_which_are_allowed() {
         assert_eq!(response.header("allow"), Some("GET, HEAD"), "{method} {target}");
         assert!(response.text().contains("405 Method Not Allowed"), "{method} {target}");
     }
-    // A body that nobody wants does not harm the connection.
+    // An unread request body does not close the connection.
     client.send("PUT /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.response().status, 405);
     client.assert_open("/a.txt");
@@ -449,7 +449,7 @@ fn other_methods_are_answered_405_and_told_which_are_allowed() {
 }
 
 #[test]
-fn head_says_what_get_would() {
+fn head_response_has_the_fields_of_get() {
     let tree = Tree::with(&[("index.html", "top"), ("guide/index.html", "guide")]);
     let server = tree.serve();
     let mut client = Client::connect(&server);
@@ -463,10 +463,10 @@ fn head_says_what_get_would() {
     stop(server);
 }
 
-// -- what must not be served
+// -- files that must not be served
 
 #[test]
-fn names_that_begin_with_a_dot_are_hidden() {
+fn dot_files_are_hidden() {
     let tree = Tree::with(&[
         (".env", SECRET),
         (".git/config", SECRET),
@@ -517,27 +517,27 @@ fn names_that_begin_with_a_dot_are_hidden() {
 }
 
 #[test]
-fn no_path_leads_out_of_the_root() {
+fn paths_cannot_escape_the_root() {
     let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
     let server = tree.serve();
     let targets = tree.ways_out();
     let cases: Vec<_> = targets.iter().map(|target| (&**target, 404)).collect();
     assert_statuses(&server, &cases);
-    // What is no path at all is refused before.
+    // Invalid request targets are rejected before they reach the application.
     for target in ["../secret.txt", "secret.txt", "/../secret.txt#a", "\\..\\secret.txt"] {
         let mut client = Client::with(&server, request("GET", target));
         let response = client.response();
         assert_eq!(response.status, 400, "{target}");
         assert!(!response.text().contains(SECRET), "{target}");
     }
-    // Bytes that are no UTF-8 may come encoded only.
+    // Bytes that are not UTF-8 are accepted only percent-encoded.
     let mut client = Client::with(&server, request("GET", b"/\xc0\xae\xc0\xae/secret.txt"));
     assert_eq!(client.response().status, 400);
     stop(server);
 }
 
 #[test]
-fn symbolic_links_are_followed_inside_and_refused_outside() {
+fn symlinks_are_followed_inside_the_root_only() {
     let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b"), ("folder/index.html", "index")]);
     let inside = tree.path("a.txt");
     let outside = tree.outer.path().join("secret.txt");
@@ -592,7 +592,7 @@ fn symbolic_links_are_followed_inside_and_refused_outside() {
             ("/out-chain.txt", 404),
             ("/up/up/secret.txt", 404),
             ("/absolute-out.txt", 404),
-            // Absolute is out of reach, wherever it leads.
+            // Absolute links are never followed, not even to files inside the root.
             ("/absolute-in.txt", 404),
             ("/absolute-folder/etc/passwd", 404),
             ("/magic/etc/passwd", 404),
@@ -604,11 +604,11 @@ fn symbolic_links_are_followed_inside_and_refused_outside() {
 }
 
 #[test]
-fn what_is_neither_file_nor_folder_is_not_found_and_holds_nothing_up() {
+fn special_files_are_not_found_and_do_not_block() {
     let tree = Tree::with(&[("a.txt", "a"), ("folder/x", "x")]);
     tree.pipe("pipe");
     tree.pipe("folder/index.html");
-    // One with a reader and a writer: it could be read from, and would never end.
+    // A pipe with a reader and a writer: a server that opened it would wait for data forever.
     tree.pipe("busy");
     let busy = File::options().read(true).write(true).open(tree.path("busy")).unwrap();
     let socket = UnixListener::bind(tree.path("socket")).unwrap();
@@ -629,7 +629,7 @@ fn what_is_neither_file_nor_folder_is_not_found_and_holds_nothing_up() {
 }
 
 #[test]
-fn what_may_not_be_read_is_forbidden() {
+fn unreadable_files_are_forbidden() {
     let tree = Tree::with(&[
         ("closed.txt", SECRET),
         ("closed/a.txt", SECRET),
@@ -638,7 +638,7 @@ fn what_may_not_be_read_is_forbidden() {
     ]);
     tree.close(&["closed.txt", "closed", "closed-index/index.html"]);
     as_nobody(|| {
-        assert!(File::open(tree.path("closed.txt")).is_err(), "permissions do not bind us");
+        assert!(File::open(tree.path("closed.txt")).is_err(), "file permissions are not enforced");
         let server = tree.serve();
         assert_statuses(
             &server,
@@ -653,23 +653,23 @@ fn what_may_not_be_read_is_forbidden() {
         );
         stop(server);
     });
-    // The folder is to be removed.
+    // Allows the temporary directory to be removed.
     fs::set_permissions(tree.path("closed"), fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-// -- several at a time, and files that change
+// -- concurrent requests and files that change
 
-/// A request's method and target, and its answer's status and body.
+/// Method and target of a request, status and body of its response.
 type Exchange<'a> = (&'a str, &'a str, u16, &'a [u8]);
 
 #[test]
-fn pipelined_files_come_in_order() {
+fn serves_pipelined_files_in_order() {
     let tree = Tree::with(&[("404.html", "none"), ("empty", ""), ("a.txt", "a")]);
     let large = pattern(1 << 20);
     tree.write("large", &large);
     let server = tree.serve();
     let (large, missing) = (&large[..], &b"none"[..]);
-    // Each row is one write.
+    // Each row is sent with one write.
     let rows: [&[Exchange]; _] = [
         &[("GET", "/a.txt", 200, b"a"), ("GET", "/404.html", 200, missing)],
         &[("GET", "/large", 200, large), ("GET", "/a.txt", 200, b"a")],
@@ -688,83 +688,83 @@ fn pipelined_files_come_in_order() {
         for &(method, target, status, body) in row {
             let response = if method == "HEAD" { client.head() } else { client.response() };
             assert_eq!(response.status, status, "{method} {target}");
-            assert!(response.body == body, "{method} {target}: other bytes came");
+            assert!(response.body == body, "{method} {target}: wrong body");
         }
-        assert_eq!(client.came(), b"", "something came that was not asked for");
+        assert_eq!(client.came(), b"", "bytes received after the last response");
     }
     stop(server);
 }
 
-/// Far more than the socket buffers of both sides can hold.
-const LONG: u64 = 64 << 20;
+/// Size of a file that far exceeds the socket buffers of both sides.
+const LONG_FILE_BYTES: u64 = 64 << 20;
 
-/// A client to which a long file has begun to be sent, and which has read little of it.
+/// A client that has requested `/long` and read only the start of the response.
 fn slow_reader(server: &Running) -> Client {
     let mut client = Client::connect(server);
     client.get("/long");
     while !client.came().windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-        assert!(client.read() > 0, "it ended before it began");
+        assert!(client.read() > 0, "the connection closed before the response head");
     }
     client
 }
 
 #[test]
-fn a_file_that_becomes_shorter_while_it_is_sent_cuts_the_connection() {
+fn truncating_a_file_while_it_is_sent_closes_the_connection() {
     let tree = Tree::with(&[("a.txt", "a")]);
     let file = File::create(tree.path("long")).unwrap();
-    file.set_len(LONG).unwrap();
+    file.set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
     let mut client = slow_reader(&server);
-    // A second request stands in line; its answer must not be taken for file.
+    // A pipelined request: its response must not take the place of the missing content.
     client.get("/a.txt");
     file.set_len(1 << 20).unwrap();
     while client.read() > 0 {}
-    let came = client.came();
-    let head = came.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
-    assert!(came.starts_with(b"HTTP/1.1 200 OK\r\n"));
-    let length = format!("content-length: {LONG}\r\n");
-    assert!(came[..head].windows(length.len()).any(|bytes| bytes == length.as_bytes()));
-    assert!(((came.len() - head) as u64) < LONG, "it must not look whole");
-    assert!(came[head..].iter().all(|&b| b == 0), "something that is not the file's came");
+    let received = client.came();
+    let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    let length = format!("content-length: {LONG_FILE_BYTES}\r\n");
+    assert!(received[..head].windows(length.len()).any(|bytes| bytes == length.as_bytes()));
+    assert!(((received.len() - head) as u64) < LONG_FILE_BYTES, "the response must be incomplete");
+    assert!(received[head..].iter().all(|&b| b == 0), "received bytes that are not from the file");
     Client::connect(&server).assert_open("/a.txt");
     stop(server);
 }
 
 #[test]
-fn a_file_that_becomes_longer_or_is_replaced_while_it_is_sent_stays_what_it_was() {
+fn extending_or_replacing_a_file_does_not_change_a_response_in_flight() {
     let tree = Tree::with(&[("a.txt", "a"), ("new", "new")]);
     let file = File::create(tree.path("long")).unwrap();
-    file.set_len(LONG).unwrap();
+    file.set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
     let mut client = slow_reader(&server);
-    file.set_len(LONG + (1 << 20)).unwrap();
+    file.set_len(LONG_FILE_BYTES + (1 << 20)).unwrap();
     fs::rename(tree.path("new"), tree.path("long")).unwrap();
     let response = client.response();
-    assert_eq!(response.body.len() as u64, LONG);
-    assert_eq!(client.came(), b"", "what was added is not part of the response");
+    assert_eq!(response.body.len() as u64, LONG_FILE_BYTES);
+    assert_eq!(client.came(), b"", "the appended bytes must not be sent");
     common::until("the new file is served", || ask(&mut client, "GET", "/long").text() == "new");
     client.assert_open("/a.txt");
     stop(server);
 }
 
 #[test]
-fn several_slow_readers_do_not_hold_each_other_up() {
+fn slow_readers_do_not_block_each_other() {
     let tree = Tree::with(&[("a.txt", "a")]);
-    File::create(tree.path("long")).unwrap().set_len(LONG).unwrap();
+    File::create(tree.path("long")).unwrap().set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
     let mut readers: Vec<Client> = (0..3).map(|_| slow_reader(&server)).collect();
-    // There is one worker, and each of the three has it wait.
+    // The only worker serves other clients while it waits for each of the three readers.
     Client::connect(&server).assert_open("/a.txt");
     let whole = readers.pop().unwrap().response();
-    assert_eq!(whole.body.len() as u64, LONG);
-    // The others leave in the middle.
+    assert_eq!(whole.body.len() as u64, LONG_FILE_BYTES);
+    // The other two disconnect before the end of the response.
     drop(readers);
     Client::connect(&server).assert_open("/a.txt");
     stop(server);
 }
 
 #[test]
-fn what_is_kept_in_memory_is_fresh_within_the_time_of_trust() {
+fn cached_files_are_revalidated() {
     let tree = Tree::new();
     let write = |name: &str, text: &str, age: u64| {
         tree.write(name, text);
@@ -775,43 +775,49 @@ fn what_is_kept_in_memory_is_fresh_within_the_time_of_trust() {
     write("b.txt", "gone soon", 100);
     let server = tree.serve();
     let mut client = Client::connect(&server);
-    // What changed just now is not kept.
+    // Files that changed recently are not cached.
     let written = std::time::Instant::now();
-    common::until("the files have settled", || written.elapsed() > Duration::from_secs(4));
+    common::until("the files are old enough to be cached", || {
+        written.elapsed() > Duration::from_secs(4)
+    });
     for _ in 0..3 {
         assert_eq!(ask(&mut client, "GET", "/a.txt").text(), "first");
         assert_eq!(ask(&mut client, "GET", "/b.txt").text(), "gone soon");
     }
-    // From memory, ranges and preconditions are as from the file.
+    // Ranges and preconditions apply to cached files as well.
     let etag = ask(&mut client, "HEAD", "/a.txt").header("etag").unwrap().to_owned();
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nRange: bytes=1-3\r\n\r\n");
     assert_eq!(client.response().text(), "irs");
     client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nIf-None-Match: {etag}\r\n\r\n"));
     assert_eq!(client.response().status, 304);
 
-    // Of the same length and the same time of modification, as some copies make it.
+    // New content with the same length and modification time, as some copy tools produce it.
     let same = fs::metadata(tree.path("a.txt")).unwrap().modified().unwrap();
     tree.write("a.txt", "other");
     File::options().write(true).open(tree.path("a.txt")).unwrap().set_modified(same).unwrap();
-    common::until("the other contents are served", || {
+    common::until("the new content is served", || {
         ask(&mut client, "GET", "/a.txt").text() == "other"
     });
 
     write("a.txt", "second", 50);
     fs::remove_file(tree.path("b.txt")).unwrap();
-    common::until("the new contents are served", || {
+    common::until("the new content is served", || {
         ask(&mut client, "GET", "/a.txt").text() == "second"
     });
-    common::until("the file is gone", || ask(&mut client, "GET", "/b.txt").status == 404);
+    common::until("the file is not found", || ask(&mut client, "GET", "/b.txt").status == 404);
     write("b.txt", "back", 25);
-    common::until("the file is back", || ask(&mut client, "GET", "/b.txt").text() == "back");
+    common::until("the new file is served", || ask(&mut client, "GET", "/b.txt").text() == "back");
 
-    // Too large for memory, and back again.
+    // Too large to be cached in memory, then small again.
     write("a.txt", &"x".repeat(300_000), 20);
     common::until("the large file is served", || {
         ask(&mut client, "GET", "/a.txt").body.len() == 300_000
     });
     write("a.txt", "small", 10);
-    assert_eq!(ask(&mut client, "GET", "/a.txt").text(), "small", "an open file shows at once");
+    assert_eq!(
+        ask(&mut client, "GET", "/a.txt").text(),
+        "small",
+        "the open file shows the change immediately"
+    );
     stop(server);
 }

@@ -1,5 +1,5 @@
-//! What applications and clients see is the same over every transport: each case runs over
-//! all of them.
+//! Behavior that is the same over every transport: HTTP/1 and HTTP/2, with and without TLS. Each
+//! case runs over all of them.
 
 #[path = "common/clients.rs"]
 mod clients;
@@ -15,9 +15,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clients::{Ask, Client, Cut, Reply, Site, Transport, everywhere, until};
+use clients::{
+    Client, ClientRequest, ClientResponse, IncompleteResponse, Transport, TransportServer,
+    on_every_transport, wait_until,
+};
 use common::tree::{Tree, pattern};
-use common::{PATIENCE, SHORT, quick};
+use common::{PATIENCE, SHORT, short_timeouts};
 use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,7 +33,7 @@ use weft::{
     StatusCode, header,
 };
 
-// -- what applications are made of
+// -- building blocks of applications
 
 async fn echo(request: Request) -> Response {
     match *request.method() {
@@ -39,19 +42,19 @@ async fn echo(request: Request) -> Response {
     }
 }
 
-/// A body of these pieces, whose length is not known.
+/// A streamed body of these pieces, without a length.
 fn pieces(pieces: impl IntoIterator<Item = &'static str>) -> Body {
     let pieces: Vec<_> = pieces.into_iter().map(Ok::<_, Error>).collect();
     Body::stream(stream::iter(pieces.into_iter().map(|piece| piece.map(Bytes::from))))
 }
 
-/// A body of what is sent, which ends when the sender is dropped, or fails.
-fn by_hand() -> (mpsc::Sender<Result<Bytes, Error>>, Body) {
+/// A body fed through a channel. It ends when the sender is dropped and fails on an error.
+fn channel_body() -> (mpsc::Sender<Result<Bytes, Error>>, Body) {
     let (sender, mut receiver) = mpsc::channel(1);
     (sender, Body::stream(stream::poll_fn(move |cx| receiver.poll_recv(cx))))
 }
 
-/// A body whose frames a function makes.
+/// A body whose frames are produced by a function.
 struct Frames<F>(F);
 
 impl<F> http_body::Body for Frames<F>
@@ -69,7 +72,7 @@ where
     }
 }
 
-/// A body of one piece, and trailers behind it.
+/// A body of one piece followed by trailers.
 fn with_trailers(piece: &'static str, trailers: &[(HeaderName, &'static str)]) -> Body {
     let fields = trailers.iter().map(|(n, v)| (n.clone(), HeaderValue::from_static(v)));
     let trailers = Frame::trailers(fields.collect());
@@ -83,13 +86,13 @@ fn file(contents: &[u8]) -> fs::File {
     file
 }
 
-/// Counts how many values of its clones are alive.
+/// Counts its live clones.
 #[derive(Clone)]
-struct Alive(Arc<()>);
+struct CloneCounter(Arc<()>);
 
-impl Alive {
-    fn new() -> Alive {
-        Alive(Arc::new(()))
+impl CloneCounter {
+    fn new() -> CloneCounter {
+        CloneCounter(Arc::new(()))
     }
 
     fn count(&self) -> usize {
@@ -97,46 +100,45 @@ impl Alive {
     }
 }
 
-/// What was noted, in order.
+/// A log of events, in order. As `Hooks` it records every call.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Notes {
-    fn say(&self, what: impl Into<String>) {
-        self.0.lock().unwrap().push(what.into());
+impl EventLog {
+    fn push(&self, event: impl Into<String>) {
+        self.0.lock().unwrap().push(event.into());
     }
 
-    fn count(&self, what: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|said| *said == what).count()
+    fn count(&self, event: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|recorded| *recorded == event).count()
     }
 
-    fn has(&self, what: &str) -> bool {
-        self.count(what) > 0
+    fn contains(&self, event: &str) -> bool {
+        self.count(event) > 0
     }
 
     fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 
-    /// Waits until something was said.
-    async fn until(&self, what: &str) {
-        until(what, || self.has(what)).await;
+    /// Waits until `event` is recorded.
+    async fn wait_for(&self, event: &str) {
+        wait_until(event, || self.contains(event)).await;
     }
 }
 
-/// As hooks, they note what they are told.
-impl Hooks for Notes {
+impl Hooks for EventLog {
     fn opened(&self, peer: &Peer) -> bool {
-        self.say(format!("opened {}", peer.address().is_some()));
+        self.push(format!("opened {}", peer.address().is_some()));
         true
     }
 
     fn closed(&self, _: &Peer) {
-        self.say("closed");
+        self.push("closed");
     }
 
     fn error(&self, _: &Peer, error: &Error) {
-        self.say(format!("{:?} {:?}", error.kind().fault(), error.kind()));
+        self.push(format!("{:?} {:?}", error.kind().fault(), error.kind()));
     }
 
     fn answered(&self, record: &Record<'_>) {
@@ -145,25 +147,29 @@ impl Hooks for Notes {
             Some(error) => format!(" {:?}", error.kind()),
             None => String::new(),
         };
-        self.say(format!("{target} {} {}{end}", record.status.as_u16(), record.body_bytes));
+        self.push(format!("{target} {} {}{end}", record.status.as_u16(), record.body_bytes));
     }
 }
 
-/// Serves an application, and notes what the hooks are told.
-fn serve_noting<A>(via: Transport, settings: Settings, app: A) -> (Site, Notes)
+/// Serves an application with hooks that record to the returned log.
+fn serve_with_event_log<A>(
+    transport: Transport,
+    settings: Settings,
+    app: A,
+) -> (TransportServer, EventLog)
 where
     A: Application + Clone + Send + 'static,
 {
-    let notes = Notes::default();
-    let hooks = notes.clone();
+    let events = EventLog::default();
+    let hooks = events.clone();
     let server = Server::new(app).settings(settings).workers(1).hooks(move || hooks.clone());
-    (via.start(server), notes)
+    (transport.start(server), events)
 }
 
 // -- responses
 
 #[test]
-fn payloads_of_every_kind_to_get_and_head() {
+fn sends_every_payload_kind_to_get_and_head() {
     async fn app(request: Request) -> Response {
         let parts = || pieces(["ab", "", "cde"]);
         match request.path() {
@@ -204,58 +210,58 @@ fn payloads_of_every_kind_to_get_and_head() {
         ("/redirect", 303, Some("0"), Vec::new()),
         ("/none", 404, Some("14"), b"404 Not Found\n".to_vec()),
     ];
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for (target, status, length, body) in cases {
             let get = client.get(target).await;
-            assert_eq!((get.status, get.version), (*status, via.version()), "{target}");
+            assert_eq!((get.status, get.version), (*status, transport.version()), "{target}");
             assert_eq!(get.field("content-length"), *length, "{target}");
-            assert!(get.body == *body, "{target}: {} other bytes came", get.body.len());
-            let head = client.ask(Ask::new("HEAD", *target)).await;
+            assert!(get.body == *body, "{target}: received {} other bytes", get.body.len());
+            let head = client.fetch(ClientRequest::new("HEAD", *target)).await;
             assert_eq!(head.status, *status, "HEAD {target}");
-            // A file that is made for each request has another tag each time.
+            // The file is created anew for each request, so its ETag differs.
             if !target.contains("file") {
-                assert_eq!(head.fields_but_date(), get.fields_but_date(), "HEAD {target}");
+                assert_eq!(head.fields_without_date(), get.fields_without_date(), "HEAD {target}");
             }
             assert_eq!(head.field("content-length"), *length, "HEAD {target}");
             assert_eq!(head.body, b"", "HEAD {target}");
         }
-        // All that over one connection.
+        // All requests used one connection.
         assert!(!client.is_closed());
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn large_bodies_arrive_whole_among_small_ones() {
+fn sends_large_and_small_bodies_completely() {
     async fn app(request: Request) -> Response {
         Response::body(pattern(request.path()[1..].parse().unwrap()))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for length in [0, 1, 16_383, 16_384, 16_385, 65_535, 65_536, 5_000_000, 3, 100_000, 7] {
             let body = client.get(&format!("/{length}")).await.body;
-            assert!(body == pattern(length), "{length}: {} came", body.len());
+            assert!(body == pattern(length), "{length}: received {}", body.len());
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_stream_is_sent_as_it_comes() {
-    everywhere(async |via| {
-        let (sender, body) = by_hand();
+fn sends_stream_chunks_immediately() {
+    on_every_transport(async |transport| {
+        let (sender, body) = channel_body();
         let body = Mutex::new(Some(body));
         let body = Arc::new(body);
-        let site = via.serve(move |_: Request| {
+        let server = transport.serve(move |_: Request| {
             let body = body.lock().unwrap().take().expect("one request");
             async { Response::body(body) }
         });
-        let mut client = site.client().await;
-        // The head comes before there is any body.
-        let mut response = client.send(Ask::get("/")).await.begin().await.unwrap();
+        let mut client = server.client().await;
+        // The head is sent before any body is available.
+        let mut response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();
         let mut length = 0;
         for part in ["first", "second", "third"] {
             sender.send(Ok(Bytes::from(part))).await.unwrap();
@@ -263,13 +269,13 @@ fn a_stream_is_sent_as_it_comes() {
             assert!(response.read(length).await.ends_with(part.as_bytes()));
         }
         drop(sender);
-        assert_eq!(response.reply().await.text(), "firstsecondthird");
-        site.stop().await;
+        assert_eq!(response.collect().await.text(), "firstsecondthird");
+        server.stop().await;
     });
 }
 
 #[test]
-fn trailers_of_responses() {
+fn sends_response_trailers() {
     async fn app(request: Request) -> Response {
         match request.path() {
             "/sized" => Response::body(with_trailers("abc", &[(header::ETAG, "\"e\"")]))
@@ -277,44 +283,44 @@ fn trailers_of_responses() {
             _ => Response::body(with_trailers("abc", &[(header::ETAG, "\"e\"")])),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let reply = client.get("/").await;
-        assert_eq!((reply.text(), reply.trailer("etag")), ("abc", Some("\"e\"")));
-        // HTTP/1 has no room for them behind a body whose length was said.
-        let reply = client.get("/sized").await;
-        let trailer = via.is_http2().then_some("\"e\"");
-        assert_eq!((reply.text(), reply.trailer("etag")), ("abc", trailer));
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let response = client.get("/").await;
+        assert_eq!((response.text(), response.trailer("etag")), ("abc", Some("\"e\"")));
+        // HTTP/1 cannot send trailers after a body with Content-Length.
+        let response = client.get("/sized").await;
+        let trailer = transport.is_http2().then_some("\"e\"");
+        assert_eq!((response.text(), response.trailer("etag")), ("abc", trailer));
         assert_eq!(client.get("/").await.status, 200);
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn statuses_without_a_body_have_none() {
+fn sends_no_body_with_204_and_304() {
     async fn app(request: Request) -> Response {
         let status = request.path()[1..].parse::<u16>().unwrap();
-        Response::text("there is none").with_status(StatusCode::from_u16(status).unwrap())
+        Response::text("no body").with_status(StatusCode::from_u16(status).unwrap())
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for status in [204, 304, 204] {
-            let reply = client.get(&format!("/{status}")).await;
-            assert_eq!((reply.status, reply.text()), (status, ""));
+            let response = client.get(&format!("/{status}")).await;
+            assert_eq!((response.status, response.text()), (status, ""));
         }
-        assert_eq!(client.get("/200").await.text(), "there is none");
-        // An interim status cannot end an exchange.
-        assert_eq!(client.get_anew("/101").await.status, 500);
-        assert_eq!(client.get_anew("/103").await.status, 500);
-        assert_eq!(client.get_anew("/200").await.status, 200);
-        site.stop().await;
+        assert_eq!(client.get("/200").await.text(), "no body");
+        // An interim status is not a valid final response.
+        assert_eq!(client.get_reconnecting("/101").await.status, 500);
+        assert_eq!(client.get_reconnecting("/103").await.status, 500);
+        assert_eq!(client.get_reconnecting("/200").await.status, 200);
+        server.stop().await;
     });
 }
 
 #[test]
-fn date_and_server_are_the_engines_unless_they_are_set() {
+fn adds_date_and_server_unless_set_by_the_application() {
     async fn app(request: Request) -> Response {
         match request.path() {
             "/own" => Response::text("ok")
@@ -323,28 +329,28 @@ fn date_and_server_are_the_engines_unless_they_are_set() {
             _ => Response::text("ok"),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for (target, server) in [("/", "weft"), ("/own", "own")] {
-            let reply = client.get(target).await;
-            assert_eq!(reply.field("server"), Some(server));
-            assert_eq!(reply.fields.get_all("server").iter().count(), 1);
-            assert_eq!(reply.fields.get_all("date").iter().count(), 1);
-            let date = reply.field("date").unwrap();
+            let response = client.get(target).await;
+            assert_eq!(response.field("server"), Some(server));
+            assert_eq!(response.fields.get_all("server").iter().count(), 1);
+            assert_eq!(response.fields.get_all("date").iter().count(), 1);
+            let date = response.field("date").unwrap();
             assert_eq!(date == "Sun, 06 Nov 1994 08:49:37 GMT", target == "/own", "{date}");
             assert!(date.len() == 29 && date.ends_with(" GMT"), "{date}");
         }
-        site.stop().await;
+        server.stop().await;
         let settings = Settings { server_name: String::new(), ..Settings::default() };
-        let site = via.serve_with(settings, app);
-        assert_eq!(site.client().await.get("/").await.field("server"), None);
-        site.stop().await;
+        let server = transport.serve_with(settings, app);
+        assert_eq!(server.client().await.get("/").await.field("server"), None);
+        server.stop().await;
     });
 }
 
 #[test]
-fn fields_of_responses_cannot_break_out() {
+fn sanitizes_response_fields() {
     async fn app(request: Request) -> Response {
         let own = |name: &'static str| HeaderName::from_static(name);
         let response = Response::text("ok");
@@ -369,49 +375,49 @@ fn fields_of_responses_cannot_break_out() {
             _ => Response::not_found(),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let reply = client.get("/controls").await;
-        assert_eq!(reply.field("x-a"), Some("1  x-b: 2   3"));
-        assert_eq!(reply.field("x-b"), None);
-        assert_eq!(reply.fields["x-c"].as_bytes(), "días\t1".as_bytes());
-        assert_eq!(reply.field("x-d"), Some(""));
-        let reply = client.get("/repeated").await;
-        let cookies: Vec<_> = reply.fields.get_all("set-cookie").iter().collect();
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let response = client.get("/controls").await;
+        assert_eq!(response.field("x-a"), Some("1  x-b: 2   3"));
+        assert_eq!(response.field("x-b"), None);
+        assert_eq!(response.fields["x-c"].as_bytes(), "días\t1".as_bytes());
+        assert_eq!(response.field("x-d"), Some(""));
+        let response = client.get("/repeated").await;
+        let cookies: Vec<_> = response.fields.get_all("set-cookie").iter().collect();
         assert_eq!(cookies, ["a=1", "b=2"]);
         for name in ["transfer-encoding", "content-length", "connection"] {
-            let reply = client.get(&format!("/{name}")).await;
-            assert_eq!((reply.status, reply.text()), (200, "ok"), "{name}");
-            assert_eq!(reply.field("content-length"), Some("2"), "{name}");
-            assert_eq!(reply.field("transfer-encoding"), None, "{name}");
-            assert_eq!(reply.field("connection"), None, "{name}");
+            let response = client.get(&format!("/{name}")).await;
+            assert_eq!((response.status, response.text()), (200, "ok"), "{name}");
+            assert_eq!(response.field("content-length"), Some("2"), "{name}");
+            assert_eq!(response.field("transfer-encoding"), None, "{name}");
+            assert_eq!(response.field("connection"), None, "{name}");
         }
-        // RFC 9113 §8.2.2: a connection's fields are malformed over HTTP/2.
+        // RFC 9113 §8.2.2: connection-specific fields are malformed in HTTP/2.
         for name in ["keep-alive", "proxy-connection", "te", "upgrade"] {
-            let reply = client.get(&format!("/{name}")).await;
-            assert_eq!((reply.status, reply.text()), (200, "ok"), "{name}");
-            assert_eq!(reply.field(name).is_none(), via.is_http2(), "{name}");
+            let response = client.get(&format!("/{name}")).await;
+            assert_eq!((response.status, response.text()), (200, "ok"), "{name}");
+            assert_eq!(response.field(name).is_none(), transport.is_http2(), "{name}");
         }
         assert!(!client.is_closed());
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn fields_that_come_from_another_message() {
+fn forwards_fields_of_another_message() {
     async fn app(request: Request) -> Response {
         let own = |name: &'static str| HeaderName::from_static(name);
         let names = [&b"x-a"[..], b"date", b"server"];
-        let theirs = request
+        let forwarded = request
             .headers()
             .filter(|name, _| names.iter().any(|it| it.eq_ignore_ascii_case(name)));
-        let mut response = Response::body("ok").with_headers(theirs.clone());
+        let mut response = Response::body("ok").with_headers(forwarded.clone());
         match request.path() {
             "/more" => response
                 .with_header(header::VIA, "1.1 a")
                 .with_value(header::VIA, HeaderValue::from_static("1.1 b")),
-            "/behind" => Response::body("ok").with_header(own("x-a"), "0").with_headers(theirs),
+            "/behind" => Response::body("ok").with_header(own("x-a"), "0").with_headers(forwarded),
             "/set" => {
                 response.set_header(own("x-a"), "3");
                 response
@@ -422,15 +428,15 @@ fn fields_that_come_from_another_message() {
             }
             "/seen" => {
                 let seen = response.header("X-A").cloned();
-                let response = response.with_header(own("x-a"), "3").with_headers(theirs);
+                let response = response.with_header(own("x-a"), "3").with_headers(forwarded);
                 response.with_header(own("x-seen"), seen.unwrap())
             }
             _ => response,
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        for (target, values, vias) in [
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        for (target, values, via_values) in [
             ("/", &["1", "2"][..], &[][..]),
             ("/more", &["1", "2"], &["1.1 a", "1.1 b"]),
             ("/behind", &["0", "1", "2"], &[]),
@@ -438,50 +444,59 @@ fn fields_that_come_from_another_message() {
             ("/removed", &[], &[]),
             ("/seen", &["1", "2", "3", "1", "2"], &[]),
         ] {
-            let ask = Ask::get(target).field("x-a", "1").field("x-a", "2");
-            let ask = ask.field("date", "then").field("server", "theirs").field("x-b", "no");
-            let mut client = site.client().await;
-            let reply = client.ask(ask).await;
+            let request = ClientRequest::get(target).field("x-a", "1").field("x-a", "2");
+            let request =
+                request.field("date", "then").field("server", "theirs").field("x-b", "no");
+            let mut client = server.client().await;
+            let response = client.fetch(request).await;
             let all = |name| {
-                let values = reply.fields.get_all(name).iter();
+                let values = response.fields.get_all(name).iter();
                 values.map(|value| value.to_str().unwrap()).collect::<Vec<_>>()
             };
-            assert_eq!(reply.text(), "ok", "{target}");
-            assert_eq!((all("x-a"), all("via")), (values.to_vec(), vias.to_vec()), "{target}");
-            // "/seen" has them twice.
+            assert_eq!(response.text(), "ok", "{target}");
+            assert_eq!(
+                (all("x-a"), all("via")),
+                (values.to_vec(), via_values.to_vec()),
+                "{target}"
+            );
+            // `/seen` adds the fields twice.
             assert_eq!(all("date")[0], "then", "{target}");
             assert_eq!(all("server")[0], "theirs", "{target}");
-            assert_eq!(reply.field("x-seen"), (target == "/seen").then_some("1"), "{target}");
-            assert_eq!(reply.field("x-b"), None, "{target}");
+            assert_eq!(response.field("x-seen"), (target == "/seen").then_some("1"), "{target}");
+            assert_eq!(response.field("x-b"), None, "{target}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn trailers_that_frame_a_message_do_no_harm() {
+fn drops_framing_fields_in_response_trailers() {
     async fn app(request: Request) -> Response {
         let name: HeaderName = request.path()[1..].parse().unwrap();
         Response::body(with_trailers("abc", &[(name, "1"), (header::ETAG, "\"e\"")]))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for name in ["connection", "transfer-encoding", "content-length", "keep-alive", "te"] {
-            let reply = client.get(&format!("/{name}")).await;
-            assert_eq!((reply.text(), reply.trailer("etag")), ("abc", Some("\"e\"")), "{name}");
-            // Over HTTP/1 only the first three say something of the message.
-            let may_be_there = ["keep-alive", "te"].contains(&name) && !via.is_http2();
-            assert_eq!(reply.trailer(name).is_some(), may_be_there, "{name}");
+            let response = client.get(&format!("/{name}")).await;
+            assert_eq!(
+                (response.text(), response.trailer("etag")),
+                ("abc", Some("\"e\"")),
+                "{name}"
+            );
+            // Over HTTP/1 only the first three affect message framing.
+            let is_allowed = ["keep-alive", "te"].contains(&name) && !transport.is_http2();
+            assert_eq!(response.trailer(name).is_some(), is_allowed, "{name}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 // -- requests
 
 #[test]
-fn what_an_application_sees_of_a_request() {
+fn request_exposes_method_target_and_fields() {
     async fn app(request: Request) -> Response {
         let values = |name: &str| {
             let values = request.headers().get_all(name).map(|v| v.escape_ascii().to_string());
@@ -497,34 +512,34 @@ fn what_an_application_sees_of_a_request() {
             values("cookie"),
         ))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        for (ask, expected) in [
-            (Ask::get("/"), "GET / [] None x-a:  cookie: "),
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        for (request, expected) in [
+            (ClientRequest::get("/"), "GET / [] None x-a:  cookie: "),
             (
-                Ask::get("/buenos/d%C3%ADas/?a=b%20c&d"),
+                ClientRequest::get("/buenos/d%C3%ADas/?a=b%20c&d"),
                 "GET /buenos/d%C3%ADas/?a=b%20c&d [\"buenos\", \"días\", \"\"] \
                  Some(\"a=b%20c&d\") x-a:  cookie: ",
             ),
             (
-                Ask::new("PURGE", "//a/../b?").field("x-a", "1").field("x-a", "días"),
+                ClientRequest::new("PURGE", "//a/../b?").field("x-a", "1").field("x-a", "días"),
                 "PURGE //a/../b? [\"\", \"a\", \"..\", \"b\"] Some(\"\") \
                  x-a: 1|d\\xc3\\xadas cookie: ",
             ),
             (
-                Ask::get("/").field("cookie", "a=1; b=2").field("x-a", ""),
+                ClientRequest::get("/").field("cookie", "a=1; b=2").field("x-a", ""),
                 "GET / [] None x-a:  cookie: a=1; b=2",
             ),
         ] {
-            assert_eq!(client.ask(ask).await.text(), expected);
+            assert_eq!(client.fetch(request).await.text(), expected);
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn what_an_application_sees_of_a_connection() {
+fn request_exposes_connection_properties() {
     async fn app(request: Request) -> Response {
         let peer = request.peer();
         Response::text(format!(
@@ -539,173 +554,185 @@ fn what_an_application_sees_of_a_connection() {
             peer.address().map(|peer| peer.ip().to_string()),
         ))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let secure = match via {
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let secure = match transport {
             Transport::Http1 | Transport::Http2 => "false http None",
             Transport::Http1Tls => "true https Some(\"http/1.1\")",
             Transport::Http2Tls => "true https Some(\"h2\")",
         };
         let host = "Some(\"a\") Some(\"a\") Some(\"a\")";
-        let expected = format!("{:?} {host} {secure} Some(\"127.0.0.1\")", via.version());
-        assert_eq!(site.client().await.get("/").await.text(), expected);
-        site.stop().await;
+        let expected = format!("{:?} {host} {secure} Some(\"127.0.0.1\")", transport.version());
+        assert_eq!(server.client().await.get("/").await.text(), expected);
+        server.stop().await;
     });
 }
 
 #[test]
-fn heads_that_are_too_large_are_refused() {
-    everywhere(async |via| {
+fn rejects_oversized_request_heads() {
+    on_every_transport(async |transport| {
         let settings = Settings { max_request_line_bytes: 200, ..Settings::default() };
-        let site = via.serve_with(settings, echo);
-        let mut ok = site.client().await;
-        for (ask, status) in [
-            (Ask::get(format!("/{}", "x".repeat(300))), 414),
-            (Ask::get("/").field("x", "y".repeat(20_000)), 431),
-            ((0..101).fold(Ask::get("/"), |ask, n| ask.field("x", n.to_string())), 431),
-            ((0..90).fold(Ask::get("/"), |ask, n| ask.field("x", n.to_string())), 200),
+        let server = transport.serve_with(settings, echo);
+        let mut ok = server.client().await;
+        for (request, status) in [
+            (ClientRequest::get(format!("/{}", "x".repeat(300))), 414),
+            (ClientRequest::get("/").field("x", "y".repeat(20_000)), 431),
+            (
+                (0..101)
+                    .fold(ClientRequest::get("/"), |request, n| request.field("x", n.to_string())),
+                431,
+            ),
+            (
+                (0..90)
+                    .fold(ClientRequest::get("/"), |request, n| request.field("x", n.to_string())),
+                200,
+            ),
         ] {
-            let mut client = site.client().await;
-            let reply = client.ask(ask).await;
-            assert_eq!(reply.status, status);
+            let mut client = server.client().await;
+            let response = client.fetch(request).await;
+            assert_eq!(response.status, status);
             assert_eq!(ok.get("/").await.text(), "ok");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 // -- bodies of requests
 
 #[test]
-fn bodies_of_requests_come_whole() {
+fn receives_request_bodies_completely() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         let length = format!("{:?}", request.body().length());
         let body = request.into_body().collect(1 << 20).await?;
         Ok(Response::body(body).with_header(HeaderName::from_static("x-length"), length))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for size in [0, 1, 100, 16_384, 65_535, 65_536, 500_000] {
-            let reply = client.ask(Ask::post("/").body(pattern(size))).await;
-            assert!(reply.body == pattern(size), "{size}: {} came", reply.body.len());
-            assert_eq!(reply.field("x-length"), Some(&*format!("Some({size})")));
+            let response = client.fetch(ClientRequest::post("/").body(pattern(size))).await;
+            assert!(response.body == pattern(size), "{size}: received {}", response.body.len());
+            assert_eq!(response.field("x-length"), Some(&*format!("Some({size})")));
 
-            let (ask, upload) = Ask::post("/").upload();
-            let coming = client.send(ask).await;
+            let (request, upload) = ClientRequest::post("/").upload();
+            let response_future = client.send(request).await;
             for piece in pattern(size).chunks(10_007) {
                 assert!(upload.send(piece.to_vec()).await);
             }
             drop(upload);
-            let reply = coming.reply().await;
-            assert!(reply.body == pattern(size), "{size}: {} came in pieces", reply.body.len());
-            assert_eq!(reply.field("x-length"), Some("None"), "{size}");
+            let response = response_future.collect().await;
+            assert!(
+                response.body == pattern(size),
+                "{size}: received {} of a streamed body",
+                response.body.len()
+            );
+            assert_eq!(response.field("x-length"), Some("None"), "{size}");
         }
-        // A request without a body has one of no bytes.
-        let reply = client.ask(Ask::new("GET", "/")).await;
-        assert_eq!(reply.field("x-length"), Some("Some(0)"));
-        site.stop().await;
+        // A request without a body has an empty body.
+        let response = client.fetch(ClientRequest::new("GET", "/")).await;
+        assert_eq!(response.field("x-length"), Some("Some(0)"));
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_is_echoed_while_it_comes() {
-    everywhere(async |via| {
-        let site = via.serve(echo);
-        let mut client = site.client().await;
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
+fn echoes_request_body_while_receiving() {
+    on_every_transport(async |transport| {
+        let server = transport.serve(echo);
+        let mut client = server.client().await;
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
         assert!(upload.send("zero").await);
-        let mut response = coming.begin().await.unwrap();
+        let mut response = response_future.read_head().await.unwrap();
         let mut expected = b"zero".to_vec();
-        // Each piece is back before the next one is sent.
+        // Each piece is echoed before the next one is sent.
         for piece in ["one", "two", "three"] {
             response.read(expected.len()).await;
             expected.extend_from_slice(piece.as_bytes());
             assert!(upload.send(piece).await);
         }
         drop(upload);
-        assert_eq!(response.reply().await.body, expected);
+        assert_eq!(response.collect().await.body, expected);
 
-        // Both directions at once, far more than any window or buffer.
-        let whole = pattern(5 << 20);
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
-        let sent = whole.clone();
+        // Both directions concurrently, with far more data than any window or buffer holds.
+        let body = pattern(5 << 20);
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
+        let sent = body.clone();
         let sending = tokio::spawn(async move {
             for piece in sent.chunks(50_000) {
                 assert!(upload.send(piece.to_vec()).await);
             }
         });
-        let came = coming.reply().await.body;
-        assert!(came == whole, "{} of {} came back", came.len(), whole.len());
+        let received = response_future.collect().await.body;
+        assert!(received == body, "echoed {} of {} bytes", received.len(), body.len());
         sending.await.unwrap();
         assert_eq!(client.get("/").await.text(), "ok");
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn trailers_of_requests() {
+fn receives_request_trailers() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         if request.path() == "/echo" {
             return Ok(Response::body(request.into_body()));
         }
-        assert!(request.body().trailers().is_none(), "they cannot have come yet");
+        assert!(request.body().trailers().is_none(), "trailers before the end of the body");
         while request.body().chunk().await?.is_some() {}
         let trailers = request.body().trailers().and_then(|trailers| trailers.get("x-sum"));
         Ok(Response::text(trailers.unwrap_or("none").to_owned()))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
         for (target, text, trailer) in
             [("/read", "17", None), ("/echo", "abc", Some("17")), ("/none", "none", None)]
         {
-            let (ask, upload) = Ask::post(target).field("trailer", "x-sum").upload();
-            let coming = client.send(ask).await;
+            let (request, upload) = ClientRequest::post(target).field("trailer", "x-sum").upload();
+            let response_future = client.send(request).await;
             assert!(upload.send("abc").await);
             if target != "/none" {
                 upload.trailers("x-sum", "17").await;
             }
             drop(upload);
-            let reply = coming.reply().await;
-            assert_eq!((reply.text(), reply.trailer("x-sum")), (text, trailer), "{target}");
+            let response = response_future.collect().await;
+            assert_eq!((response.text(), response.trailer("x-sum")), (text, trailer), "{target}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_may_be_read_in_another_thread() {
+fn reads_request_body_in_another_thread() {
     async fn elsewhere(request: Request) -> weft::Result<Response> {
         let body = request.into_body();
-        let (sender, answer) = tokio::sync::oneshot::channel();
+        let (sender, result) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let _ = sender.send(runtime.block_on(body.collect(4 << 20)));
         });
-        let body = answer.await.expect("the thread answers")?;
+        let body = result.await.expect("the thread sends a result")?;
         Ok(Response::text(format!("{}", body.len())))
     }
-    everywhere(async |via| {
-        let site = via.serve(elsewhere);
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(elsewhere);
+        let mut client = server.client().await;
         for size in [3_000_000, 3] {
-            let (ask, upload) = Ask::post("/").upload();
-            let coming = client.send(ask).await;
+            let (request, upload) = ClientRequest::post("/").upload();
+            let response_future = client.send(request).await;
             for piece in pattern(size).chunks(30_000) {
                 assert!(upload.send(piece.to_vec()).await);
             }
             drop(upload);
-            assert_eq!(coming.reply().await.text(), size.to_string());
+            assert_eq!(response_future.collect().await.text(), size.to_string());
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_that_is_not_read_is_in_nobodys_way() {
+fn unread_request_body_does_not_block_the_connection() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         match request.path() {
             "/unread" => Ok(Response::text("unread")),
@@ -716,21 +743,21 @@ fn a_body_that_is_not_read_is_in_nobodys_way() {
             _ => Ok(Response::text("ok")),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        // What is small is passed over, and the connection goes on.
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        // A small unread body is drained, and the connection is reused.
         for target in ["/unread", "/partly"] {
-            let reply = client.ask(Ask::post(target).body(pattern(20_000))).await;
-            assert_eq!(reply.text(), &target[1..]);
+            let response = client.fetch(ClientRequest::post(target).body(pattern(20_000))).await;
+            assert_eq!(response.text(), &target[1..]);
             assert_eq!(client.get("/").await.text(), "ok");
         }
-        // Of what is large the client is told in the response; the next one asks anew. More
-        // than the window of a connection: what is thrown away must not use it up.
+        // After a large unread body the connection may be closed; the client reconnects then. The
+        // total exceeds the connection's window: discarded data must be returned to the window.
         for number in 0..20 {
             let target = ["/unread", "/partly"][number % 2];
-            let (ask, upload) = Ask::post(target).upload();
-            let coming = client.send(ask).await;
+            let (request, upload) = ClientRequest::post(target).upload();
+            let response_future = client.send(request).await;
             let sending = tokio::spawn(async move {
                 for _ in 0..30 {
                     if !upload.send(vec![b'x'; 10_000]).await {
@@ -738,21 +765,21 @@ fn a_body_that_is_not_read_is_in_nobodys_way() {
                     }
                 }
             });
-            let reply = coming.reply().await;
-            assert_eq!(reply.text(), &target[1..], "{number}");
+            let response = response_future.collect().await;
+            assert_eq!(response.text(), &target[1..], "{number}");
             sending.await.unwrap();
-            assert_eq!(client.get_anew("/").await.text(), "ok", "{number}");
+            assert_eq!(client.get_reconnecting("/").await.text(), "ok", "{number}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_response_arrives_whole_though_the_client_still_sends() {
+fn completes_response_while_client_is_uploading() {
     async fn app(request: Request) -> Response {
         let mut reading = Some(request.into_body());
-        let mut left = 100;
-        // It stops reading while the response is under way.
+        let mut remaining = 100;
+        // The application stops reading while the response is being sent.
         let frames = Frames(move |cx: &mut Context<'_>| {
             if let Some(body) = &mut reading {
                 if body.poll_chunk(cx).is_pending() {
@@ -760,17 +787,18 @@ fn a_response_arrives_whole_though_the_client_still_sends() {
                 }
                 reading = None;
             }
-            left -= 1;
+            remaining -= 1;
             let frame = || Ok(Frame::data(Bytes::from_static(&[b'y'; 10_000])));
-            Poll::Ready((left > 0).then(frame))
+            Poll::Ready((remaining > 0).then(frame))
         });
         Response::body(Body::from_http_body(frames))
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let (ask, upload) = Ask::post("/").field("content-length", "5000000").upload();
-        let coming = client.send(ask).await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let (request, upload) =
+            ClientRequest::post("/").field("content-length", "5000000").upload();
+        let response_future = client.send(request).await;
         let sending = tokio::spawn(async move {
             for _ in 0..100 {
                 if !upload.send(vec![b'x'; 50_000]).await {
@@ -778,120 +806,121 @@ fn a_response_arrives_whole_though_the_client_still_sends() {
                 }
             }
         });
-        assert_eq!(coming.reply().await.body.len(), 990_000);
+        assert_eq!(response_future.collect().await.body.len(), 990_000);
         sending.await.unwrap();
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_slow_application_slows_its_client_down() {
-    everywhere(async |via| {
-        // The application takes one chunk, and then waits for a word.
-        let (taken, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (count, word) = (taken.clone(), go_on.clone());
+fn slow_application_applies_backpressure() {
+    on_every_transport(async |transport| {
+        // The application reads one chunk and then waits for `release`.
+        let (taken, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (count, released) = (taken.clone(), release.clone());
         let app = move |mut request: Request| {
-            let (count, word) = (count.clone(), word.clone());
+            let (count, released) = (count.clone(), released.clone());
             async move {
                 while let Some(chunk) = request.body().chunk().await? {
                     if count.fetch_add(chunk.len(), SeqCst) == 0 {
-                        word.notified().await;
+                        released.notified().await;
                     }
                 }
                 Ok::<_, Error>(Response::text(format!("{}", count.load(SeqCst))))
             }
         };
-        let site = via.serve_with(Settings { max_body_bytes: 1 << 30, ..Settings::default() }, app);
-        let mut client = site.client().await;
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
+        let server =
+            transport.serve_with(Settings { max_body_bytes: 1 << 30, ..Settings::default() }, app);
+        let mut client = server.client().await;
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
         let piece = Bytes::from(vec![b'x'; 256 << 10]);
-        let most = 256;
-        // The kernel's buffers and the window take some, then nothing goes any more.
-        let mut sent = upload.send_until_held_back(piece.clone(), most).await;
-        assert!(sent < most, "all was taken, though nobody read it");
+        let max_pieces = 256;
+        // The kernel's buffers and the window accept some data, then the client is blocked.
+        let mut sent = upload.send_until_blocked(piece.clone(), max_pieces).await;
+        assert!(sent < max_pieces, "all data was accepted although the application does not read");
         let before = taken.load(SeqCst);
         assert!((1..=128 << 10).contains(&before), "{before} bytes were read for one chunk");
-        go_on.notify_one();
-        while sent < most {
+        release.notify_one();
+        while sent < max_pieces {
             assert!(upload.send(piece.clone()).await);
             sent += 1;
         }
         drop(upload);
-        assert_eq!(coming.reply().await.text(), (most * piece.len()).to_string());
-        site.stop().await;
+        assert_eq!(response_future.collect().await.text(), (max_pieces * piece.len()).to_string());
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_client_that_does_not_read_costs_bounded_memory_and_is_cut() {
-    everywhere(async |via| {
-        let made = Arc::new(AtomicUsize::new(0));
-        let alive = Alive::new();
-        let (count, of_app) = (made.clone(), alive.clone());
+fn closes_client_that_does_not_read_with_bounded_memory() {
+    on_every_transport(async |transport| {
+        let produced = Arc::new(AtomicUsize::new(0));
+        let alive = CloneCounter::new();
+        let (count, app_guard) = (produced.clone(), alive.clone());
         let app = move |_: Request| {
-            let (count, of_stream) = (count.clone(), of_app.clone());
+            let (count, stream_guard) = (count.clone(), app_guard.clone());
             async move {
                 Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
-                    let _ = &of_stream;
+                    let _ = &stream_guard;
                     count.fetch_add(16_000, SeqCst);
                     Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16_000])))))
                 })))
             }
         };
-        let (site, notes) = serve_noting(via, quick(), app);
+        let (server, events) = serve_with_event_log(transport, short_timeouts(), app);
         let idle = alive.count();
-        // Whom the machine holds up may be cut before it has read the head: then once more.
+        // On a busy machine the client may be timed out before it has read the head; retry then.
         let (_client, response) = loop {
-            made.store(0, SeqCst);
-            let mut client = site.client().await;
-            let begun = client.send(Ask::get("/")).await.begin().await;
+            produced.store(0, SeqCst);
+            let mut client = server.client().await;
+            let response = client.send(ClientRequest::get("/")).await.read_head().await;
             let is_alive = alive.count() > idle;
-            if let (Ok(response), true) = (begun, is_alive) {
+            if let (Ok(response), true) = (response, is_alive) {
                 break (client, response);
             }
-            until("the stream is cut", || alive.count() == idle).await;
+            wait_until("the stream is dropped", || alive.count() == idle).await;
         };
-        until("the stream is cut", || alive.count() == idle).await;
-        notes.until("Peer TooSlow").await;
-        let made = made.load(SeqCst);
-        // What the windows or the kernel's buffers hold on both sides, and little more.
-        assert!(made < 32 << 20, "{made} bytes were made for nobody");
-        let cut = response.outcome().await.expect_err("it must not look whole");
-        assert!(cut.body.len() <= made, "{} of {made}", cut.body.len());
-        site.stop().await;
+        wait_until("the stream is dropped", || alive.count() == idle).await;
+        events.wait_for("Peer TooSlow").await;
+        let produced = produced.load(SeqCst);
+        // Bounded by the windows or the kernel's socket buffers on both sides.
+        assert!(produced < 32 << 20, "{produced} bytes were produced");
+        let partial = response.try_collect().await.expect_err("the response must be incomplete");
+        assert!(partial.body.len() <= produced, "{} of {produced}", partial.body.len());
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_kept_beyond_its_response_holds_up_no_other_request() {
-    everywhere(async |via| {
-        let kept: Arc<Mutex<Vec<Body>>> = Arc::default();
-        let keep = kept.clone();
-        let site = via.serve(move |request: Request| {
+fn retained_request_body_does_not_block_other_requests() {
+    on_every_transport(async |transport| {
+        let retained: Arc<Mutex<Vec<Body>>> = Arc::default();
+        let app_retained = retained.clone();
+        let server = transport.serve(move |request: Request| {
             if *request.method() == Method::POST {
-                keep.lock().unwrap().push(request.into_body());
+                app_retained.lock().unwrap().push(request.into_body());
             }
             async { Response::text("ok") }
         });
-        let mut client = site.client().await;
-        let mut other = client.beside().await;
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
+        let mut client = server.client().await;
+        let mut other = client.concurrent_client().await;
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
         assert!(upload.send("hello").await);
-        let response = coming.begin().await.unwrap();
+        let response = response_future.read_head().await.unwrap();
         assert_eq!(response.head().status, 200);
         assert_eq!(other.get("/").await.text(), "ok");
-        kept.lock().unwrap().clear();
+        retained.lock().unwrap().clear();
         drop(upload);
-        assert_eq!(response.reply().await.text(), "ok");
-        assert_eq!(client.get_anew("/").await.text(), "ok");
-        site.stop().await;
+        assert_eq!(response.collect().await.text(), "ok");
+        assert_eq!(client.get_reconnecting("/").await.text(), "ok");
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_too_large_is_refused_wherever_that_is_noticed() {
+fn rejects_body_over_limit_with_and_without_length() {
     async fn app(mut request: Request) -> weft::Result<Response> {
         match request.path() {
             "/less" => request.body().set_limit(5),
@@ -900,40 +929,40 @@ fn a_body_too_large_is_refused_wherever_that_is_noticed() {
         }
         Ok(Response::body(request.into_body().collect(100).await?))
     }
-    everywhere(async |via| {
+    on_every_transport(async |transport| {
         let settings = Settings { max_body_bytes: 10, ..Settings::default() };
-        let site = via.serve_with(settings, app);
-        let mut client = site.client().await;
-        for (target, most) in [("/", 10), ("/less", 5), ("/more", 20)] {
-            for (size, status) in [(most, 200), (most + 1, 413)] {
+        let server = transport.serve_with(settings, app);
+        let mut client = server.client().await;
+        for (target, limit) in [("/", 10), ("/less", 5), ("/more", 20)] {
+            for (size, status) in [(limit, 200), (limit + 1, 413)] {
                 let case = format!("{size} to {target}");
-                let sized = client.send(Ask::post(target).body(pattern(size))).await;
-                assert_eq!(sized.reply().await.status, status, "{case}");
-                // Without a length it turns out on the way.
-                client.get_anew(target).await;
-                let (ask, upload) = Ask::post(target).upload();
-                let coming = client.send(ask).await;
+                let sized = client.send(ClientRequest::post(target).body(pattern(size))).await;
+                assert_eq!(sized.collect().await.status, status, "{case}");
+                // Without a length the limit is exceeded while receiving.
+                client.get_reconnecting(target).await;
+                let (request, upload) = ClientRequest::post(target).upload();
+                let response_future = client.send(request).await;
                 for piece in pattern(size).chunks(3) {
                     upload.send(piece.to_vec()).await;
                 }
                 drop(upload);
-                assert_eq!(coming.reply().await.status, status, "{case} in pieces");
-                client.get_anew(target).await;
+                assert_eq!(response_future.collect().await.status, status, "{case} in pieces");
+                client.get_reconnecting(target).await;
             }
         }
-        // Of a length that is too large nothing needs to come.
-        let (ask, upload) = Ask::post("/").field("content-length", "11").upload();
-        let coming = client.send(ask).await;
-        assert_eq!(coming.reply().await.status, 413);
+        // A Content-Length over the limit is rejected before any body is sent.
+        let (request, upload) = ClientRequest::post("/").field("content-length", "11").upload();
+        let response_future = client.send(request).await;
+        assert_eq!(response_future.collect().await.status, 413);
         drop(upload);
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 // -- interim responses
 
 #[test]
-fn continue_is_said_when_the_application_reads_and_not_before() {
+fn sends_100_continue_only_when_the_application_reads() {
     async fn app(request: Request) -> weft::Result<Response> {
         match request.path() {
             "/unread" => Ok(Response::text("no, thanks")),
@@ -941,8 +970,8 @@ fn continue_is_said_when_the_application_reads_and_not_before() {
             _ => Ok(Response::body(request.into_body().collect(100).await?)),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
         for (target, expectation, interims, status, text) in [
             ("/read", "100-continue", &[100][..], 200, "hello"),
             ("/read", "100-Continue", &[100], 200, "hello"),
@@ -950,18 +979,18 @@ fn continue_is_said_when_the_application_reads_and_not_before() {
             ("/unread", "100-continue", &[], 200, "no, thanks"),
             ("/read", "miracles", &[], 417, ""),
         ] {
-            let ask = Ask::post(target).field("expect", expectation);
-            let (came, reply) = site.ask_step_by_step(ask, "hello").await;
-            let came: Vec<u16> = came.into_iter().map(|(status, _)| status).collect();
-            assert_eq!((&*came, reply.status), (interims, status), "{target} {expectation}");
-            assert!(reply.text() == text || status == 417, "{target} {expectation}");
+            let request = ClientRequest::post(target).field("expect", expectation);
+            let (received, response) = server.fetch_with_interim(request, "hello").await;
+            let received: Vec<u16> = received.into_iter().map(|(status, _)| status).collect();
+            assert_eq!((&*received, response.status), (interims, status), "{target} {expectation}");
+            assert!(response.text() == text || status == 417, "{target} {expectation}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn early_hints_come_before_the_response() {
+fn sends_early_hints_before_the_response() {
     async fn app(request: Request) -> Response {
         request.early_hints(["</a.css>; rel=preload", "</b>\r\nx: y"]);
         if request.path() == "/slow" {
@@ -970,29 +999,34 @@ fn early_hints_come_before_the_response() {
         request.early_hints(["</c>"]);
         Response::text("ok")
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
         for target in ["/slow", "/fast"] {
-            let (came, reply) = site.ask_step_by_step(Ask::get(target), "").await;
-            assert!(came.iter().all(|(status, _)| *status == 103), "{target}: {came:?}");
-            assert_eq!(came.len(), if target == "/slow" { 2 } else { 1 }, "{target}: {came:?}");
-            let links: Vec<String> = came.into_iter().flat_map(|(_, links)| links).collect();
+            let (interims, response) =
+                server.fetch_with_interim(ClientRequest::get(target), "").await;
+            assert!(interims.iter().all(|(status, _)| *status == 103), "{target}: {interims:?}");
+            assert_eq!(
+                interims.len(),
+                if target == "/slow" { 2 } else { 1 },
+                "{target}: {interims:?}"
+            );
+            let links: Vec<String> = interims.into_iter().flat_map(|(_, links)| links).collect();
             assert_eq!(links, ["</a.css>; rel=preload", "</b>  x: y", "</c>"], "{target}");
-            assert_eq!((reply.status, reply.text()), (200, "ok"), "{target}");
+            assert_eq!((response.status, response.text()), (200, "ok"), "{target}");
         }
-        // A client that does not look for them is not confused.
-        let mut client = site.client().await;
+        // A client that ignores interim responses reads the final response.
+        let mut client = server.client().await;
         assert_eq!(client.get("/slow").await.text(), "ok");
-        assert_eq!(client.get_anew("/fast").await.text(), "ok");
-        site.stop().await;
+        assert_eq!(client.get_reconnecting("/fast").await.text(), "ok");
+        server.stop().await;
     });
 }
 
 #[test]
-fn interim_responses_of_an_application() {
+fn sends_interim_responses_of_the_application() {
     async fn app(request: Request) -> Response {
         request.early_hints(["</a>"]);
-        // Of these, 100 and 101 are not the application's, and 200 is none.
+        // The application may not send 100 and 101, and 200 is not an interim status.
         for status in [102, 100, 103, 101, 199, 200] {
             let interim = Response::new(StatusCode::from_u16(status).unwrap());
             let interim = interim.with_header(header::LINK, status.to_string());
@@ -1000,40 +1034,39 @@ fn interim_responses_of_an_application() {
         }
         Response::text("ok")
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let (came, reply) = site.ask_step_by_step(Ask::get("/"), "").await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let (interims, response) = server.fetch_with_interim(ClientRequest::get("/"), "").await;
         let expected = [(103, "</a>"), (102, "102"), (103, "103"), (199, "199")];
-        assert_eq!(came, expected.map(|(status, link)| (status, vec![link.to_owned()])));
-        assert_eq!((reply.status, reply.text()), (200, "ok"));
-        site.stop().await;
+        assert_eq!(interims, expected.map(|(status, link)| (status, vec![link.to_owned()])));
+        assert_eq!((response.status, response.text()), (200, "ok"));
+        server.stop().await;
     });
 }
 
-// -- clients that go away
+// -- client disconnects
 
-/// How a client goes away.
+/// A way for a client to abort an exchange.
 #[derive(Clone, Copy, Debug)]
-enum Going {
-    /// It takes its request back: over HTTP/1 it closes the connection for that, over HTTP/2
-    /// it resets the stream.
-    TakesBack,
-    /// Its connection breaks.
-    Leaves,
+enum Abort {
+    /// Cancels the request: over HTTP/1 by closing the connection, over HTTP/2 by RST_STREAM.
+    Request,
+    /// Closes the connection.
+    Connection,
 }
 
-const GOINGS: [Going; 2] = [Going::TakesBack, Going::Leaves];
+const ABORTS: [Abort; 2] = [Abort::Request, Abort::Connection];
 
-impl Going {
-    /// Goes away from a response, with the client if that stays.
-    fn go(self, client: Client, response: impl Sized) -> Option<Client> {
+impl Abort {
+    /// Aborts the exchange of `response`; returns the client if it is still usable.
+    fn apply(self, client: Client, response: impl Sized) -> Option<Client> {
         match self {
-            Going::TakesBack => {
+            Abort::Request => {
                 drop(response);
                 Some(client)
             }
-            Going::Leaves => {
-                client.leave();
+            Abort::Connection => {
+                client.abort();
                 None
             }
         }
@@ -1041,89 +1074,90 @@ impl Going {
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_the_call() {
-    everywhere(async |via| {
-        let alive = Alive::new();
-        let of_app = alive.clone();
-        let (site, notes) = serve_noting(via, Settings::default(), move |request: Request| {
-            let of_call = of_app.clone();
-            async move {
-                let _of_call = of_call;
-                if request.path() == "/wait" {
-                    pending::<()>().await;
+fn client_disconnect_cancels_the_call() {
+    on_every_transport(async |transport| {
+        let alive = CloneCounter::new();
+        let app_guard = alive.clone();
+        let (server, events) =
+            serve_with_event_log(transport, Settings::default(), move |request: Request| {
+                let call_guard = app_guard.clone();
+                async move {
+                    let _call_guard = call_guard;
+                    if request.path() == "/wait" {
+                        pending::<()>().await;
+                    }
+                    Response::text("ok")
                 }
-                Response::text("ok")
-            }
-        });
+            });
         let idle = alive.count();
-        for (number, going) in GOINGS.into_iter().enumerate() {
-            let mut client = site.client().await;
-            let coming = client.send(Ask::get("/wait")).await;
-            until("the call began", || alive.count() > idle).await;
-            let client = going.go(client, coming);
-            until("the call is dropped", || alive.count() == idle).await;
-            let told = || notes.count("Peer Disconnected") == number + 1;
-            until("the hooks are told", told).await;
+        for (number, abort) in ABORTS.into_iter().enumerate() {
+            let mut client = server.client().await;
+            let response_future = client.send(ClientRequest::get("/wait")).await;
+            wait_until("the call starts", || alive.count() > idle).await;
+            let client = abort.apply(client, response_future);
+            wait_until("the call is dropped", || alive.count() == idle).await;
+            let reported = || events.count("Peer Disconnected") == number + 1;
+            wait_until("the hooks report the disconnect", reported).await;
             if let Some(mut client) = client {
-                assert_eq!(client.get_anew("/").await.text(), "ok", "{going:?}");
+                assert_eq!(client.get_reconnecting("/").await.text(), "ok", "{abort:?}");
             }
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_detached_call_runs_to_its_end() {
-    everywhere(async |via| {
-        let (notes, go_on) = (Notes::default(), Arc::new(Notify::new()));
-        let (said, word) = (notes.clone(), go_on.clone());
+fn detached_call_completes_after_disconnect() {
+    on_every_transport(async |transport| {
+        let (events, release) = (EventLog::default(), Arc::new(Notify::new()));
+        let (app_events, released) = (events.clone(), release.clone());
         let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
-        let site = via.serve_with(settings, move |request: Request| {
-            let (said, word) = (said.clone(), word.clone());
+        let server = transport.serve_with(settings, move |request: Request| {
+            let (app_events, released) = (app_events.clone(), released.clone());
             async move {
                 if request.path() == "/wait" {
-                    said.say("begun");
-                    word.notified().await;
-                    said.say("done");
+                    app_events.push("started");
+                    released.notified().await;
+                    app_events.push("done");
                 }
                 Response::text("ok")
             }
         });
-        for (number, going) in GOINGS.into_iter().enumerate() {
-            let mut client = site.client().await;
-            let coming = client.send(Ask::get("/wait")).await;
-            until("the call began", || notes.count("begun") == number + 1).await;
-            let client = going.go(client, coming);
-            // The server has time to notice.
+        for (number, abort) in ABORTS.into_iter().enumerate() {
+            let mut client = server.client().await;
+            let response_future = client.send(ClientRequest::get("/wait")).await;
+            wait_until("the call starts", || events.count("started") == number + 1).await;
+            let client = abort.apply(client, response_future);
+            // Give the server time to detect the disconnect.
             for _ in 0..10 {
-                assert_eq!(site.client().await.get("/").await.text(), "ok");
+                assert_eq!(server.client().await.get("/").await.text(), "ok");
             }
-            assert_eq!(notes.count("done"), number);
-            go_on.notify_one();
-            until("the call ends", || notes.count("done") == number + 1).await;
+            assert_eq!(events.count("done"), number);
+            release.notify_one();
+            wait_until("the call completes", || events.count("done") == number + 1).await;
             drop(client);
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_that_is_broken_off_never_looks_whole() {
-    everywhere(async |via| {
-        let notes = Notes::default();
-        let said = notes.clone();
-        let site = via.serve(move |mut request: Request| {
-            let said = said.clone();
+fn aborted_request_body_fails_with_body_incomplete() {
+    on_every_transport(async |transport| {
+        let events = EventLog::default();
+        let app_events = events.clone();
+        let server = transport.serve(move |mut request: Request| {
+            let app_events = app_events.clone();
             async move {
                 if *request.method() == Method::GET {
                     return Response::text("ok");
                 }
                 loop {
                     match request.body().chunk().await {
-                        Ok(Some(chunk)) => said.say(chunk.escape_ascii().to_string()),
-                        Ok(None) => said.say("whole"),
+                        Ok(Some(chunk)) => app_events.push(chunk.escape_ascii().to_string()),
+                        Ok(None) => app_events.push("complete"),
                         Err(error) => {
-                            said.say(format!("{:?}", error.kind()));
+                            app_events.push(format!("{:?}", error.kind()));
                             return error.into();
                         }
                     }
@@ -1131,173 +1165,175 @@ fn a_body_that_is_broken_off_never_looks_whole() {
             }
         });
         for length in [None, Some("100")] {
-            for going in [None, Some(Going::TakesBack), Some(Going::Leaves)] {
-                let case = format!("{length:?} {going:?}");
-                let before = (notes.count("some"), notes.count("BodyIncomplete"));
-                let mut client = site.client().await;
-                let ask = Ask::post("/");
-                let ask = match length {
-                    Some(length) => ask.field("content-length", length),
-                    None => ask,
+            for abort in [None, Some(Abort::Request), Some(Abort::Connection)] {
+                let case = format!("{length:?} {abort:?}");
+                let before = (events.count("some"), events.count("BodyIncomplete"));
+                let mut client = server.client().await;
+                let request = ClientRequest::post("/");
+                let request = match length {
+                    Some(length) => request.field("content-length", length),
+                    None => request,
                 };
-                let (ask, upload) = ask.upload();
-                let coming = client.send(ask).await;
+                let (request, upload) = request.upload();
+                let response_future = client.send(request).await;
                 assert!(upload.send("some").await);
-                until("a part is read", || notes.count("some") == before.0 + 1).await;
-                let client = match going {
+                wait_until("a chunk is read", || events.count("some") == before.0 + 1).await;
+                let client = match abort {
                     None => {
                         upload.fail().await;
                         Some(client)
                     }
-                    Some(going) => going.go(client, coming),
+                    Some(abort) => abort.apply(client, response_future),
                 };
-                let told = || notes.count("BodyIncomplete") == before.1 + 1;
-                until(&format!("{case}: the application is told"), told).await;
-                assert!(!notes.has("whole"), "{case}");
+                let failed = || events.count("BodyIncomplete") == before.1 + 1;
+                wait_until(&format!("{case}: the body fails"), failed).await;
+                assert!(!events.contains("complete"), "{case}");
                 if let Some(mut client) = client {
-                    assert_eq!(client.get_anew("/").await.text(), "ok", "{case}");
+                    assert_eq!(client.get_reconnecting("/").await.text(), "ok", "{case}");
                 }
             }
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_download() {
-    everywhere(async |via| {
-        let alive = Alive::new();
-        let of_app = alive.clone();
-        let (site, notes) = serve_noting(via, Settings::default(), move |request: Request| {
-            let of_stream = of_app.clone();
-            async move {
-                if request.path() == "/" {
-                    return Response::text("ok");
-                }
-                let mut first = Some(Frame::data(Bytes::from("first")));
-                let goes_on = request.path() == "/endless";
-                Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
-                    let _ = &of_stream;
-                    match first.take() {
-                        Some(frame) => Poll::Ready(Some(Ok(frame))),
-                        None if goes_on => {
-                            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 10_000])))))
-                        }
-                        None => Poll::Pending,
+fn client_disconnect_drops_the_response_body() {
+    on_every_transport(async |transport| {
+        let alive = CloneCounter::new();
+        let app_guard = alive.clone();
+        let (server, events) =
+            serve_with_event_log(transport, Settings::default(), move |request: Request| {
+                let stream_guard = app_guard.clone();
+                async move {
+                    if request.path() == "/" {
+                        return Response::text("ok");
                     }
-                })))
-            }
-        });
+                    let mut first = Some(Frame::data(Bytes::from("first")));
+                    let is_endless = request.path() == "/endless";
+                    Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
+                        let _ = &stream_guard;
+                        match first.take() {
+                            Some(frame) => Poll::Ready(Some(Ok(frame))),
+                            None if is_endless => {
+                                Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 10_000])))))
+                            }
+                            None => Poll::Pending,
+                        }
+                    })))
+                }
+            });
         let idle = alive.count();
-        for (target, going) in [
-            ("/first", Going::TakesBack),
-            ("/first", Going::Leaves),
-            ("/endless", Going::TakesBack),
-            ("/endless", Going::Leaves),
+        for (target, abort) in [
+            ("/first", Abort::Request),
+            ("/first", Abort::Connection),
+            ("/endless", Abort::Request),
+            ("/endless", Abort::Connection),
         ] {
-            let case = format!("{target} {going:?}");
+            let case = format!("{target} {abort:?}");
             let answered = |target: &str| {
-                let begin = format!("{target} 200 ");
-                notes.all().iter().filter(|said| said.starts_with(&begin)).count()
+                let prefix = format!("{target} 200 ");
+                events.all().iter().filter(|event| event.starts_with(&prefix)).count()
             };
-            let before = (notes.count("Peer Disconnected"), answered(target));
-            let mut client = site.client().await;
-            let mut response = client.send(Ask::get(target)).await.begin().await.unwrap();
+            let before = (events.count("Peer Disconnected"), answered(target));
+            let mut client = server.client().await;
+            let mut response =
+                client.send(ClientRequest::get(target)).await.read_head().await.unwrap();
             response.read(5).await;
             assert!(alive.count() > idle);
-            let client = going.go(client, response);
-            until(&format!("{case}: the stream is dropped"), || alive.count() == idle).await;
-            // Over HTTP/2 it may be told of the connection as well.
-            let told =
-                || notes.count("Peer Disconnected") > before.0 && answered(target) == before.1 + 1;
-            until(&format!("{case}: the hooks are told"), told).await;
+            let client = abort.apply(client, response);
+            wait_until(&format!("{case}: the stream is dropped"), || alive.count() == idle).await;
+            // Over HTTP/2 the hooks may report the end of the connection as well.
+            let reported =
+                || events.count("Peer Disconnected") > before.0 && answered(target) == before.1 + 1;
+            wait_until(&format!("{case}: the hooks report the disconnect"), reported).await;
             if let Some(mut client) = client {
-                assert_eq!(client.get_anew("/").await.text(), "ok", "{case}");
+                assert_eq!(client.get_reconnecting("/").await.text(), "ok", "{case}");
             }
         }
-        let sent = notes.count("/first 200 5 Disconnected");
-        assert_eq!(sent, 2, "the bytes that were sent: {:?}", notes.all());
-        site.stop().await;
+        let sent = events.count("/first 200 5 Disconnected");
+        assert_eq!(sent, 2, "records with the bytes sent: {:?}", events.all());
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_body_that_stalls_fails() {
-    everywhere(async |via| {
-        let notes = Notes::default();
-        let said = notes.clone();
-        let site = via.serve_with(quick(), move |request: Request| {
-            let said = said.clone();
+fn stalled_request_body_times_out() {
+    on_every_transport(async |transport| {
+        let events = EventLog::default();
+        let app_events = events.clone();
+        let server = transport.serve_with(short_timeouts(), move |request: Request| {
+            let app_events = app_events.clone();
             async move {
                 let body = request.into_body().collect(1000).await;
                 body.map(Response::body)
-                    .inspect_err(|error| said.say(format!("{:?}", error.kind())))
+                    .inspect_err(|error| app_events.push(format!("{:?}", error.kind())))
             }
         });
-        let mut client = site.client().await;
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
+        let mut client = server.client().await;
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
         assert!(upload.send("some").await);
-        assert_eq!(coming.reply().await.status, 408);
-        assert_eq!(notes.all(), ["TooSlow"]);
+        assert_eq!(response_future.collect().await.status, 408);
+        assert_eq!(events.all(), ["TooSlow"]);
         drop(upload);
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_handler_may_take_its_time() {
-    everywhere(async |via| {
-        let site = via.serve_with(quick(), async |_: Request| {
+fn slow_handler_does_not_time_out() {
+    on_every_transport(async |transport| {
+        let server = transport.serve_with(short_timeouts(), async |_: Request| {
             tokio::time::sleep(3 * SHORT).await;
             Response::text("at last")
         });
-        assert_eq!(site.client().await.get("/").await.text(), "at last");
-        site.stop().await;
+        assert_eq!(server.client().await.get("/").await.text(), "at last");
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_connection_at_rest_is_closed_in_time() {
-    everywhere(async |via| {
-        let site = via.serve_with(quick(), echo);
-        let mut client = site.client().await;
+fn closes_idle_connection_after_timeout() {
+    on_every_transport(async |transport| {
+        let server = transport.serve_with(short_timeouts(), echo);
+        let mut client = server.client().await;
         assert_eq!(client.get("/").await.text(), "ok");
-        client.closed().await;
-        site.stop().await;
+        client.wait_closed().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_connection_has_only_so_many_requests() {
-    everywhere(async |via| {
+fn closes_connection_after_max_requests() {
+    on_every_transport(async |transport| {
         let settings = Settings { max_requests: 3, ..Settings::default() };
-        let (site, notes) = serve_noting(via, settings, echo);
-        let mut client = site.client().await;
+        let (server, events) = serve_with_event_log(transport, settings, echo);
+        let mut client = server.client().await;
         for _ in 0..3 {
             assert_eq!(client.get("/").await.text(), "ok");
         }
-        client.closed().await;
-        assert_eq!(notes.count("/ 200 2"), 3);
-        assert_eq!(client.get_anew("/").await.text(), "ok");
-        site.stop().await;
+        client.wait_closed().await;
+        assert_eq!(events.count("/ 200 2"), 3);
+        assert_eq!(client.get_reconnecting("/").await.text(), "ok");
+        server.stop().await;
     });
 }
 
 // -- applications that fail
 
-/// What a body does next.
-enum Act {
+/// The next step of a scripted response body.
+enum BodyStep {
     Piece(&'static str),
     Fail,
     Panic,
-    /// It says that it is through.
+    /// Reports the end of the stream.
     End,
 }
 
-/// An application whose bodies do as they are told; the query is the length that it claims.
-/// What fails before it has begun does so at once.
-fn acting() -> (mpsc::Sender<Act>, impl Application + Clone + Send + 'static) {
+/// An application whose response bodies follow the steps sent through the channel. The query of
+/// the target becomes `Content-Length`. `/panic` panics before there is a response.
+fn scripted_body_app() -> (mpsc::Sender<BodyStep>, impl Application + Clone + Send + 'static) {
     let (sender, receiver) = mpsc::channel(1);
     let receiver = Arc::new(Mutex::new(receiver));
     let app = move |request: Request| {
@@ -1310,10 +1346,12 @@ fn acting() -> (mpsc::Sender<Act>, impl Application + Clone + Send + 'static) {
                 }
                 receiver.lock().unwrap_or_else(|e| e.into_inner()).poll_recv(cx).map(|act| {
                     match act? {
-                        Act::Piece(piece) => Some(Ok(Frame::data(Bytes::from(piece)))),
-                        Act::Fail => Some(Err(Error::new(ErrorKind::BodyFailed, "on purpose"))),
-                        Act::Panic => panic!("on purpose"),
-                        Act::End => {
+                        BodyStep::Piece(piece) => Some(Ok(Frame::data(Bytes::from(piece)))),
+                        BodyStep::Fail => {
+                            Some(Err(Error::new(ErrorKind::BodyFailed, "on purpose")))
+                        }
+                        BodyStep::Panic => panic!("on purpose"),
+                        BodyStep::End => {
                             ended = true;
                             None
                         }
@@ -1335,56 +1373,59 @@ fn acting() -> (mpsc::Sender<Act>, impl Application + Clone + Send + 'static) {
     (sender, app)
 }
 
-/// That a response was replaced by an error of the server's, or was cut. The client learns
-/// nothing of the inside.
+/// Asserts that a response was replaced by a 500 or is incomplete, and that it reveals no
+/// internal error message.
 #[track_caller]
-fn assert_failed(outcome: Result<Reply, Cut>, case: &str) {
-    match outcome {
-        Ok(reply) => {
-            assert_eq!(reply.status, 500, "{case}: it looks whole");
-            assert!(!reply.text().contains("purpose"), "{case}: {}", reply.text());
+fn assert_failed(try_collect: Result<ClientResponse, IncompleteResponse>, case: &str) {
+    match try_collect {
+        Ok(response) => {
+            assert_eq!(response.status, 500, "{case}: the response is complete");
+            assert!(!response.text().contains("purpose"), "{case}: {}", response.text());
         }
-        Err(cut) => assert!(matches!(cut.status, None | Some(200)), "{case}: {cut:?}"),
+        Err(error) => assert!(matches!(error.status, None | Some(200)), "{case}: {error:?}"),
     }
 }
 
 #[test]
-fn failures_before_the_response_are_answered() {
-    everywhere(async |via| {
-        let (_sender, app) = acting();
-        let (site, notes) = serve_noting(via, Settings::default(), app);
-        let mut other = site.client().await;
-        for (target, told) in [
+fn application_failure_before_the_head_returns_500() {
+    on_every_transport(async |transport| {
+        let (_sender, app) = scripted_body_app();
+        let (server, events) = serve_with_event_log(transport, Settings::default(), app);
+        let mut other = server.client().await;
+        for (target, expected_error) in [
             ("/panic", "Application Panicked"),
             ("/bytes?2", "Application LengthMismatch"),
             ("/bytes?4", "Application LengthMismatch"),
             ("/bytes?x", "Application LengthMismatch"),
             ("/act?x", "Application LengthMismatch"),
         ] {
-            let before = notes.count(told);
-            let mut client = other.beside().await;
-            let reply = client.get(target).await;
-            assert_eq!(reply.status, 500, "{target}");
-            assert!(!reply.text().contains("purpose"), "{target}: {}", reply.text());
-            until(&format!("{target}: {told}"), || notes.count(told) == before + 1).await;
-            let record = format!("{target} 500 {}", reply.body.len());
-            until(&record, || notes.has(&record)).await;
-            // Nothing else is touched.
+            let before = events.count(expected_error);
+            let mut client = other.concurrent_client().await;
+            let response = client.get(target).await;
+            assert_eq!(response.status, 500, "{target}");
+            assert!(!response.text().contains("purpose"), "{target}: {}", response.text());
+            wait_until(&format!("{target}: {expected_error}"), || {
+                events.count(expected_error) == before + 1
+            })
+            .await;
+            let record = format!("{target} 500 {}", response.body.len());
+            wait_until(&record, || events.contains(&record)).await;
+            // Other requests are not affected.
             assert_eq!(other.get("/").await.text(), "ok", "{target}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn failures_within_a_body_never_look_whole() {
-    use Act::{End, Fail, Panic, Piece};
-    everywhere(async |via| {
-        let (sender, app) = acting();
-        let (site, notes) = serve_noting(via, Settings::default(), app);
-        let mut other = site.client().await;
-        // The first pieces have come when the last act is done.
-        for (target, pieces, last, told) in [
+fn application_failure_in_body_truncates_the_response() {
+    use BodyStep::{End, Fail, Panic, Piece};
+    on_every_transport(async |transport| {
+        let (sender, app) = scripted_body_app();
+        let (server, events) = serve_with_event_log(transport, Settings::default(), app);
+        let mut other = server.client().await;
+        // `pieces` were received before the last step is taken.
+        for (target, pieces, last, expected_error) in [
             ("/act", &[][..], Panic, "Application Panicked"),
             ("/act", &[], Fail, "Application BodyFailed"),
             ("/act", &["abc"], Panic, "Application Panicked"),
@@ -1397,17 +1438,17 @@ fn failures_within_a_body_never_look_whole() {
             ("/act?7", &["abc", "def"], Piece("gh"), "Application LengthMismatch"),
             ("/act?2", &[], Piece("abc"), "Application LengthMismatch"),
         ] {
-            let case = format!("{target} {pieces:?} {told}");
-            let before = notes.count(told);
-            let mut client = other.beside().await;
-            let coming = client.send(Ask::get(target)).await;
-            let outcome = match pieces {
+            let case = format!("{target} {pieces:?} {expected_error}");
+            let before = events.count(expected_error);
+            let mut client = other.concurrent_client().await;
+            let response_future = client.send(ClientRequest::get(target)).await;
+            let try_collect = match pieces {
                 [] => {
                     assert!(sender.send(last).await.is_ok());
-                    coming.outcome().await
+                    response_future.try_collect().await
                 }
                 _ => {
-                    let mut response = coming.begin().await.unwrap();
+                    let mut response = response_future.read_head().await.unwrap();
                     let mut length = 0;
                     for piece in pieces {
                         assert!(sender.send(Piece(piece)).await.is_ok());
@@ -1415,35 +1456,35 @@ fn failures_within_a_body_never_look_whole() {
                         response.read(length).await;
                     }
                     assert!(sender.send(last).await.is_ok());
-                    let outcome = response.outcome().await;
-                    assert!(outcome.is_err(), "{case}: it looks whole");
-                    outcome
+                    let try_collect = response.try_collect().await;
+                    assert!(try_collect.is_err(), "{case}: the response is complete");
+                    try_collect
                 }
             };
-            assert_failed(outcome, &case);
-            until(&case, || notes.count(told) == before + 1).await;
+            assert_failed(try_collect, &case);
+            wait_until(&case, || events.count(expected_error) == before + 1).await;
             assert_eq!(other.get("/").await.text(), "ok", "{case}");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
-/// Fields of the request; status, `Content-Range` and body of the response.
+/// Request fields, and the status, `Content-Range` and body of the response.
 type Case<'a> = (Vec<(&'a str, String)>, u16, Option<&'a str>, &'a str);
 
 // -- files
 
 #[test]
-fn files_with_preconditions_and_ranges() {
+fn serves_files_with_preconditions_and_ranges() {
     let large = pattern(3_000_000);
     let tree = Tree::with(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
     tree.write("large.bin", &large);
     tree.write("long.txt", "x".repeat(5_000));
-    // In memory from now on, as far as they are small.
+    // Small files are cached in memory from now on.
     tree.settle();
-    everywhere(async |via| {
-        let site = via.serve(Directory::open(tree.root()).unwrap());
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(Directory::open(tree.root()).unwrap());
+        let mut client = server.client().await;
         let first = client.get("/ten.txt").await;
         assert_eq!(first.field("accept-ranges"), Some("bytes"));
         let etag = first.field("etag").expect("an ETag").to_owned();
@@ -1487,23 +1528,25 @@ fn files_with_preconditions_and_ranges() {
         ];
         for (fields, status, range, body) in cases {
             for method in ["GET", "HEAD"] {
-                let ask = fields.iter().fold(Ask::new(method, "/ten.txt"), |ask, (name, value)| {
-                    ask.field(name, value)
-                });
-                let reply = client.ask(ask).await;
-                let got = (reply.status, reply.field("content-range"), reply.text());
-                // RFC 9110 §14.2: a range is for GET alone.
+                let request = fields
+                    .iter()
+                    .fold(ClientRequest::new(method, "/ten.txt"), |request, (name, value)| {
+                        request.field(name, value)
+                    });
+                let response = client.fetch(request).await;
+                let actual = (response.status, response.field("content-range"), response.text());
+                // RFC 9110 §14.2: Range applies to GET only.
                 let (status, range) = match method {
                     "HEAD" if matches!(status, 206 | 416) => (200, None),
                     _ => (status, range),
                 };
                 let body = if method == "HEAD" { "" } else { body };
-                assert_eq!(got, (status, range, body), "{method} {fields:?}");
-                assert_eq!(reply.field("etag"), Some(&*etag), "{method} {fields:?}");
+                assert_eq!(actual, (status, range, body), "{method} {fields:?}");
+                assert_eq!(response.field("etag"), Some(&*etag), "{method} {fields:?}");
             }
         }
-        let ask = Ask::get("/large.bin").field("range", "bytes=1000000-2999998");
-        assert!(client.ask(ask).await.body == large[1_000_000..2_999_999]);
+        let request = ClientRequest::get("/large.bin").field("range", "bytes=1000000-2999998");
+        assert!(client.fetch(request).await.body == large[1_000_000..2_999_999]);
         assert!(client.get("/large.bin").await.body == large);
         assert_eq!(client.get("/empty.txt").await.field("content-length"), Some("0"));
 
@@ -1512,9 +1555,10 @@ fn files_with_preconditions_and_ranges() {
             ("large.bin", &large, "application/octet-stream"),
         ] {
             let length = whole.len();
-            let ask = Ask::get(format!("/{name}")).field("range", "bytes=0-2,2000-2001,-1");
-            let reply = client.ask(ask).await;
-            let media_type = reply.field("content-type").expect("a type");
+            let request =
+                ClientRequest::get(format!("/{name}")).field("range", "bytes=0-2,2000-2001,-1");
+            let response = client.fetch(request).await;
+            let media_type = response.field("content-type").expect("a type");
             let boundary =
                 media_type.strip_prefix("multipart/byteranges; boundary=").expect("a boundary");
             let mut expected = Vec::new();
@@ -1527,16 +1571,16 @@ fn files_with_preconditions_and_ranges() {
                 expected.extend(&whole[from..=to]);
             }
             expected.extend(format!("\r\n--{boundary}--\r\n").bytes());
-            assert_eq!((reply.status, &reply.body), (206, &expected), "{name}");
-            assert_eq!(reply.field("content-length"), Some(&*expected.len().to_string()));
+            assert_eq!((response.status, &response.body), (206, &expected), "{name}");
+            assert_eq!(response.field("content-length"), Some(&*expected.len().to_string()));
         }
         assert!(!client.is_closed());
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_directory_with_its_list_its_pages_and_its_codings() {
+fn serves_directory_listing_error_pages_and_codings() {
     let text = "This is a line of a long text.\n".repeat(200);
     let tree = Tree::with(&[
         ("index.html", "top"),
@@ -1546,14 +1590,14 @@ fn a_directory_with_its_list_its_pages_and_its_codings() {
         ("404.html", "none"),
         (".env", "hidden"),
     ]);
-    everywhere(async |via| {
+    on_every_transport(async |transport| {
         let settings = DirectorySettings {
             listing: true,
             fallback: Some("index.html".to_owned()),
             ..DirectorySettings::default()
         };
-        let site = via.serve(Directory::with_settings(tree.root(), settings).unwrap());
-        let mut client = site.client().await;
+        let server = transport.serve(Directory::with_settings(tree.root(), settings).unwrap());
+        let mut client = server.client().await;
         for (method, target, status, body) in [
             ("GET", "/", 200, "top"),
             ("GET", "/a/route/of/the/page", 200, "top"),
@@ -1562,71 +1606,78 @@ fn a_directory_with_its_list_its_pages_and_its_codings() {
             ("GET", "/folder/a.txt", 200, "a"),
             ("GET", "/../secret.txt", 404, "none"),
         ] {
-            let reply = client.ask(Ask::new(method, target)).await;
-            assert_eq!((reply.status, reply.text()), (status, body), "{method} {target}");
+            let response = client.fetch(ClientRequest::new(method, target)).await;
+            assert_eq!((response.status, response.text()), (status, body), "{method} {target}");
         }
         assert_eq!(client.get("/folder").await.field("location"), Some("/folder/"));
-        let refused = client.ask(Ask::post("/").body("abc")).await;
+        let refused = client.fetch(ClientRequest::post("/").body("abc")).await;
         assert_eq!((refused.status, refused.field("allow")), (405, Some("GET, HEAD")));
-        let list = client.ask(Ask::get("/folder/").field("accept", "application/json")).await;
+        let list =
+            client.fetch(ClientRequest::get("/folder/").field("accept", "application/json")).await;
         let list: serde_json::Value = serde_json::from_str(list.text()).unwrap();
         let names = list["entries"].as_array().unwrap().iter().map(|entry| &entry["name"]);
         assert_eq!(names.collect::<Vec<_>>(), ["a.txt", "b.txt"]);
         let page = client.get("/folder/").await;
         assert!(page.text().contains("href=\"./a.txt\""), "{}", page.text());
-        let head = client.ask(Ask::new("HEAD", "/folder/")).await;
+        let head = client.fetch(ClientRequest::new("HEAD", "/folder/")).await;
         assert_eq!(head.field("content-length"), page.field("content-length"));
         for coding in CODINGS {
-            let reply = client.ask(Ask::get("/page.css").field("accept-encoding", coding)).await;
-            assert_eq!(reply.field("content-encoding"), Some(coding));
-            assert_eq!(reply.field("vary"), Some("accept-encoding"));
-            assert!(reply.body.len() < text.len() / 4);
-            assert_eq!(decoded_so_far(coding, &reply.body), text, "{coding}");
+            let response = client
+                .fetch(ClientRequest::get("/page.css").field("accept-encoding", coding))
+                .await;
+            assert_eq!(response.field("content-encoding"), Some(coding));
+            assert_eq!(response.field("vary"), Some("accept-encoding"));
+            assert!(response.body.len() < text.len() / 4);
+            assert_eq!(decoded_so_far(coding, &response.body), text, "{coding}");
         }
         assert_eq!(client.get("/page.css").await.text(), text);
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn embedded_files() {
+fn serves_embedded_files() {
     static LARGE: [u8; 100_000] = [b'x'; 100_000];
     let files: [(&str, &'static [u8]); _] =
         [("index.html", b"top"), ("folder/ten.txt", b"0123456789"), ("large.bin", &LARGE)];
-    everywhere(async |via| {
-        let site = via.serve(Directory::embedded(files, DirectorySettings::default()));
-        let mut client = site.client().await;
+    on_every_transport(async |transport| {
+        let server = transport.serve(Directory::embedded(files, DirectorySettings::default()));
+        let mut client = server.client().await;
         assert_eq!(client.get("/").await.text(), "top");
         assert_eq!(client.get("/none").await.status, 404);
         assert_eq!(client.get("/large.bin").await.body, LARGE);
-        let reply = client.ask(Ask::get("/folder/ten.txt").field("range", "bytes=2-3")).await;
-        assert_eq!((reply.status, reply.text()), (206, "23"));
-        let etag = reply.field("etag").unwrap();
-        let reply = client.ask(Ask::get("/folder/ten.txt").field("if-none-match", etag)).await;
-        assert_eq!(reply.status, 304);
-        let reply = client.ask(Ask::get("/large.bin").field("range", "bytes=0-1,99998-")).await;
-        assert_eq!(reply.status, 206);
-        assert_eq!(reply.text().matches("\r\n\r\nxx\r\n").count(), 2, "{}", reply.text());
-        site.stop().await;
+        let response =
+            client.fetch(ClientRequest::get("/folder/ten.txt").field("range", "bytes=2-3")).await;
+        assert_eq!((response.status, response.text()), (206, "23"));
+        let etag = response.field("etag").unwrap();
+        let response =
+            client.fetch(ClientRequest::get("/folder/ten.txt").field("if-none-match", etag)).await;
+        assert_eq!(response.status, 304);
+        let response =
+            client.fetch(ClientRequest::get("/large.bin").field("range", "bytes=0-1,99998-")).await;
+        assert_eq!(response.status, 206);
+        assert_eq!(response.text().matches("\r\n\r\nxx\r\n").count(), 2, "{}", response.text());
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_file_that_becomes_shorter_while_it_is_sent_never_looks_whole() {
+fn file_truncated_while_sending_gives_incomplete_response() {
     let tree = Tree::new();
-    everywhere(async |via| {
+    on_every_transport(async |transport| {
         tree.write("large.bin", pattern(40 << 20));
-        let site = via.serve(Directory::open(tree.root()).unwrap());
-        let mut client = site.client().await;
-        let response = client.send(Ask::get("/large.bin")).await.begin().await.unwrap();
+        let server = transport.serve(Directory::open(tree.root()).unwrap());
+        let mut client = server.client().await;
+        let response =
+            client.send(ClientRequest::get("/large.bin")).await.read_head().await.unwrap();
         let file = fs::File::options().write(true).open(tree.path("large.bin")).unwrap();
         file.set_len(1 << 20).unwrap();
-        let cut = response.outcome().await.expect_err("it must not look whole");
-        assert!(cut.body.len() < 40 << 20);
-        // Of what the kernel had taken already, it may have blanked what was cut off.
-        let sure = cut.body.len().min(1 << 20);
-        assert!(cut.body[..sure] == pattern(sure));
-        site.stop().await;
+        let partial = response.try_collect().await.expect_err("the response must be incomplete");
+        assert!(partial.body.len() < 40 << 20);
+        // Beyond the new length, the kernel may have zeroed data that was already queued.
+        let unchanged = partial.body.len().min(1 << 20);
+        assert!(partial.body[..unchanged] == pattern(unchanged));
+        server.stop().await;
     });
 }
 
@@ -1634,10 +1685,10 @@ fn a_file_that_becomes_shorter_while_it_is_sent_never_looks_whole() {
 
 const CODINGS: [&str; 3] = ["br", "zstd", "gzip"];
 
-/// What can be decoded of a body of which maybe not all has come.
+/// Decodes the received part of a body that may be incomplete.
 fn decoded_so_far(coding: &str, body: &[u8]) -> String {
     let mut text = Vec::new();
-    // An error says that more is to come.
+    // An error means that the input is incomplete.
     let _ = match coding {
         "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut text),
         "zstd" => zstd::Decoder::new(body).unwrap().read_to_end(&mut text),
@@ -1647,7 +1698,7 @@ fn decoded_so_far(coding: &str, body: &[u8]) -> String {
 }
 
 #[test]
-fn a_chain_of_middleware() {
+fn runs_a_middleware_chain() {
     async fn app(request: Request) -> Response {
         match request.path() {
             "/panic" => panic!("on purpose"),
@@ -1657,96 +1708,98 @@ fn a_chain_of_middleware() {
             _ => Response::text("ok"),
         }
     }
-    everywhere(async |via| {
-        let lines = Notes::default();
+    on_every_transport(async |transport| {
+        let lines = EventLog::default();
         let sink = lines.clone();
-        let log = Log::new(move |line| sink.say(line)).pattern("%r %s %B %X").unwrap();
+        let log = Log::new(move |line| sink.push(line)).pattern("%r %s %B %X").unwrap();
         let catch = CatchPanic::new().page(|head, _| {
-            Response::text(format!("{} broke", head.path())).with_status(500u16.try_into().unwrap())
+            Response::text(format!("{} failed", head.path()))
+                .with_status(500u16.try_into().unwrap())
         });
         let app = app
             .with(log)
             .with(catch)
             .with(Compress::new())
             .with(Timeout::new(Duration::from_millis(100)));
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let version = via.version();
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let version = transport.version();
         for (target, status, text, line) in [
             ("/a?b", 200, "ok", "200 2 +"),
-            ("/panic", 500, "/panic broke", "500 12 +"),
+            ("/panic", 500, "/panic failed", "500 13 +"),
             ("/slow", 503, "503 Service Unavailable\n", "503 24 +"),
             ("/stream", 200, "abcde", "200 5 +"),
         ] {
-            let reply = client.get(target).await;
-            assert_eq!((reply.status, reply.text()), (status, text), "{target}");
-            lines.until(&format!("GET {target} {version:?} {line}\n")).await;
+            let response = client.get(target).await;
+            assert_eq!((response.status, response.text()), (status, text), "{target}");
+            lines.wait_for(&format!("GET {target} {version:?} {line}\n")).await;
         }
-        let reply = client.ask(Ask::get("/text").field("accept-encoding", "gzip")).await;
-        assert_eq!(reply.field("content-encoding"), Some("gzip"));
-        assert_eq!(decoded_so_far("gzip", &reply.body).len(), 31 * 200);
-        lines.until(&format!("GET /text {version:?} 200 {} +\n", reply.body.len())).await;
-        // All that over one connection.
+        let response =
+            client.fetch(ClientRequest::get("/text").field("accept-encoding", "gzip")).await;
+        assert_eq!(response.field("content-encoding"), Some("gzip"));
+        assert_eq!(decoded_so_far("gzip", &response.body).len(), 31 * 200);
+        lines.wait_for(&format!("GET /text {version:?} 200 {} +\n", response.body.len())).await;
+        // All requests used one connection.
         assert!(!client.is_closed());
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_client_that_leaves_is_logged() {
-    everywhere(async |via| {
-        let (lines, begun) = (Notes::default(), Arc::new(AtomicUsize::new(0)));
-        let (sink, count) = (lines.clone(), begun.clone());
-        let log = Log::new(move |line| sink.say(line)).pattern("%r %s %X").unwrap();
+fn logs_client_disconnect_as_499() {
+    on_every_transport(async |transport| {
+        let (lines, started) = (EventLog::default(), Arc::new(AtomicUsize::new(0)));
+        let (sink, count) = (lines.clone(), started.clone());
+        let log = Log::new(move |line| sink.push(line)).pattern("%r %s %X").unwrap();
         let app = move |_: Request| {
             count.fetch_add(1, SeqCst);
             pending::<Response>()
         };
-        let site = via.serve(app.with(log));
-        for (number, going) in GOINGS.into_iter().enumerate() {
-            let mut client = site.client().await;
-            let coming = client.send(Ask::get("/")).await;
-            until("the call began", || begun.load(SeqCst) == number + 1).await;
-            let _client = going.go(client, coming);
-            let line = format!("GET / {:?} 499 X\n", via.version());
-            until(&line, || lines.count(&line) == number + 1).await;
+        let server = transport.serve(app.with(log));
+        for (number, abort) in ABORTS.into_iter().enumerate() {
+            let mut client = server.client().await;
+            let response_future = client.send(ClientRequest::get("/")).await;
+            wait_until("the call starts", || started.load(SeqCst) == number + 1).await;
+            let _client = abort.apply(client, response_future);
+            let line = format!("GET / {:?} 499 X\n", transport.version());
+            wait_until(&line, || lines.count(&line) == number + 1).await;
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_client_may_ask_only_so_often() {
-    everywhere(async |via| {
+fn rate_limit_applies_per_client_address() {
+    on_every_transport(async |transport| {
         let limit = RateLimit::new(1, Duration::from_secs(3600)).burst(2);
-        let site = via.serve(echo.with(limit));
-        let mut client = site.client().await;
+        let server = transport.serve(echo.with(limit));
+        let mut client = server.client().await;
         for status in [200, 200, 429, 429] {
-            let reply = client.get("/").await;
-            assert_eq!(reply.status, status);
-            assert_eq!(reply.field("retry-after").is_some(), status == 429);
+            let response = client.get("/").await;
+            assert_eq!(response.status, status);
+            assert_eq!(response.field("retry-after").is_some(), status == 429);
         }
-        // Another connection is the same client.
-        assert_eq!(site.client().await.get("/").await.status, 429);
-        site.stop().await;
+        // Another connection from the same address shares the limit.
+        assert_eq!(server.client().await.get("/").await.status, 429);
+        server.stop().await;
     });
 }
 
 #[test]
-fn events_arrive_at_once_compressed_or_not() {
-    everywhere(async |via| {
+fn sends_events_immediately_with_and_without_compression() {
+    on_every_transport(async |transport| {
         let senders: Arc<Mutex<Vec<sse::Sender>>> = Arc::default();
-        let noted = senders.clone();
+        let app_senders = senders.clone();
         let app = move |request: Request| {
             let (sender, response) = sse::channel(&request);
-            noted.lock().unwrap().push(sender);
+            app_senders.lock().unwrap().push(sender);
             async { response }
         };
-        let site = via.serve(app.with(Compress::new()));
-        let mut client = site.client().await;
+        let server = transport.serve(app.with(Compress::new()));
+        let mut client = server.client().await;
         for coding in ["identity"].into_iter().chain(CODINGS) {
-            let ask = Ask::get("/").field("accept-encoding", coding);
-            let mut response = client.send(ask).await.begin().await.unwrap();
+            let request = ClientRequest::get("/").field("accept-encoding", coding);
+            let mut response = client.send(request).await.read_head().await.unwrap();
             assert_eq!(response.head().field("content-type"), Some("text/event-stream"));
             let sender = senders.lock().unwrap().pop().unwrap();
             let mut expected = String::new();
@@ -1754,7 +1807,7 @@ fn events_arrive_at_once_compressed_or_not() {
                 sender.send(Event::data(number.to_string())).await.unwrap();
                 expected += &format!("data: {number}\n\n");
                 loop {
-                    assert!(response.next().await.unwrap(), "{coding}: it ended");
+                    assert!(response.next().await.unwrap(), "{coding}: the stream ended");
                     let body = &response.head().body;
                     let text = match coding {
                         "identity" => String::from_utf8(body.clone()).unwrap(),
@@ -1767,25 +1820,28 @@ fn events_arrive_at_once_compressed_or_not() {
                 }
             }
             drop(sender);
-            let reply = response.reply().await;
-            assert_eq!(reply.field("content-encoding"), Some(coding).filter(|c| *c != "identity"));
+            let response = response.collect().await;
+            assert_eq!(
+                response.field("content-encoding"),
+                Some(coding).filter(|c| *c != "identity")
+            );
         }
-        // A sender is told that its client has left.
-        for going in GOINGS {
-            let mut client = site.client().await;
-            let response = client.send(Ask::get("/")).await.begin().await.unwrap();
+        // `Sender::closed` completes when the client disconnects.
+        for abort in ABORTS {
+            let mut client = server.client().await;
+            let response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();
             let sender = senders.lock().unwrap().pop().unwrap();
-            let _client = going.go(client, response);
-            tokio::time::timeout(PATIENCE, sender.closed()).await.expect("the sender is told");
+            let _client = abort.apply(client, response);
+            tokio::time::timeout(PATIENCE, sender.closed()).await.expect("the sender is closed");
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 // -- tower
 
 #[test]
-fn an_axum_router() {
+fn serves_axum_router() {
     use axum::Router;
     use axum::extract::{ConnectInfo, Path, Query};
     use axum::routing::{get, post};
@@ -1814,11 +1870,11 @@ fn an_axum_router() {
             get(async |ConnectInfo(peer): ConnectInfo<SocketAddr>| peer.ip().to_string()),
         )
         .route("/panic", get(async || -> &'static str { panic!("on purpose") }));
-    everywhere(async |via| {
+    on_every_transport(async |transport| {
         let app = weft::tower::app(router.clone()).connect_info(ConnectInfo);
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let version = format!("{:?}", via.version());
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let version = format!("{:?}", transport.version());
         for (target, status, text) in [
             ("/", 200, "ok"),
             ("/name/d%C3%ADas", 200, "días"),
@@ -1829,29 +1885,35 @@ fn an_axum_router() {
             ("/none", 404, ""),
             ("/json", 405, ""),
         ] {
-            let reply = client.get(target).await;
-            assert_eq!((reply.status, reply.text()), (status, text), "{target}");
+            let response = client.get(target).await;
+            assert_eq!((response.status, response.text()), (status, text), "{target}");
         }
         assert!(client.get("/large").await.body == pattern(1_000_000));
-        let json = Ask::post("/json").field("content-type", "application/json").body("{\"a\":1}");
-        assert_eq!(client.ask(json).await.text(), "{\"a\":1}");
+        let json = ClientRequest::post("/json")
+            .field("content-type", "application/json")
+            .body("{\"a\":1}");
+        assert_eq!(client.fetch(json).await.text(), "{\"a\":1}");
         for target in ["/bytes", "/echo"] {
-            let reply = client.ask(Ask::post(target).body(pattern(1_000_000))).await;
-            assert!(reply.body == pattern(1_000_000), "{target}: {} came", reply.body.len());
+            let response = client.fetch(ClientRequest::post(target).body(pattern(1_000_000))).await;
+            assert!(
+                response.body == pattern(1_000_000),
+                "{target}: received {}",
+                response.body.len()
+            );
         }
-        // Both directions at once, with trailers behind.
-        let (ask, upload) = Ask::post("/echo").field("trailer", "x-sum").upload();
-        let coming = client.send(ask).await;
+        // Both directions concurrently, followed by trailers.
+        let (request, upload) = ClientRequest::post("/echo").field("trailer", "x-sum").upload();
+        let response_future = client.send(request).await;
         assert!(upload.send("abc").await);
-        let mut response = coming.begin().await.unwrap();
+        let mut response = response_future.read_head().await.unwrap();
         response.read(3).await;
         upload.trailers("x-sum", "17").await;
         drop(upload);
-        let reply = response.reply().await;
-        assert_eq!((reply.text(), reply.trailer("x-sum")), ("abc", Some("17")));
-        assert_eq!(client.get_anew("/panic").await.status, 500);
-        assert_eq!(client.get_anew("/").await.text(), "ok");
-        site.stop().await;
+        let response = response.collect().await;
+        assert_eq!((response.text(), response.trailer("x-sum")), ("abc", Some("17")));
+        assert_eq!(client.get_reconnecting("/panic").await.status, 500);
+        assert_eq!(client.get_reconnecting("/").await.text(), "ok");
+        server.stop().await;
     });
 }
 
@@ -1859,17 +1921,17 @@ fn an_axum_router() {
 
 #[cfg(feature = "websocket")]
 #[test]
-fn websockets_beside_other_requests() {
+fn websocket_runs_concurrently_with_requests() {
     use futures_util::{SinkExt, StreamExt};
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::Role;
 
-    everywhere(async |via| {
-        let ends = Notes::default();
-        let noted = ends.clone();
-        let site = via.serve(move |request: Request| {
-            let ends = noted.clone();
+    on_every_transport(async |transport| {
+        let ends = EventLog::default();
+        let app_ends = ends.clone();
+        let server = transport.serve(move |request: Request| {
+            let ends = app_ends.clone();
             async move {
                 match request.path() {
                     "/chat" => weft::websocket::accept(&request, async move |mut socket| {
@@ -1884,21 +1946,22 @@ fn websockets_beside_other_requests() {
                                 Err(error) => break Err(error.kind()),
                             }
                         };
-                        ends.say(format!("{end:?}"));
+                        ends.push(format!("{end:?}"));
                     }),
                     _ => Response::text("ok"),
                 }
             }
         });
-        for (way, end) in [("close", "Ok(())"), ("leave", "Err(Disconnected)"), ("stop", "Ok(())")]
+        for (close_by, end) in
+            [("close", "Ok(())"), ("disconnect", "Err(Disconnected)"), ("stop", "Ok(())")]
         {
             let before = ends.count(end);
-            let mut client = site.client().await;
-            // Over HTTP/2 the server has said by then that it knows extended CONNECT.
+            let mut client = server.client().await;
+            // Over HTTP/2 this ensures that SETTINGS_ENABLE_CONNECT_PROTOCOL was received.
             assert_eq!(client.get("/").await.text(), "ok");
-            let mut other = client.beside().await;
-            let ask = Ask::get("/chat").field("sec-websocket-version", "13");
-            let io = client.upgrade(ask, "websocket").await.expect("a WebSocket");
+            let mut other = client.concurrent_client().await;
+            let request = ClientRequest::get("/chat").field("sec-websocket-version", "13");
+            let io = client.upgrade(request, "websocket").await.expect("a WebSocket");
             let mut socket = WebSocketStream::from_raw_socket(io, Role::Client, None).await;
             let messages = [
                 Message::text("días"),
@@ -1908,43 +1971,48 @@ fn websockets_beside_other_requests() {
             ];
             for message in messages {
                 socket.send(message.clone()).await.unwrap();
-                let answer = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
-                assert!(answer.unwrap().unwrap() == message, "{way}: another message came");
-                assert_eq!(other.get("/").await.text(), "ok", "{way}");
+                let echoed = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
+                assert!(
+                    echoed.unwrap().unwrap() == message,
+                    "{close_by}: received another message"
+                );
+                assert_eq!(other.get("/").await.text(), "ok", "{close_by}");
             }
-            match way {
+            match close_by {
                 "close" => {
                     socket.close(None).await.unwrap();
                     while let Some(Ok(_)) = socket.next().await {}
                 }
-                "leave" => client.leave(),
+                "disconnect" => client.abort(),
                 _ => {
-                    let stopping = site.shutdown(PATIENCE);
-                    let goodbye = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
-                    let goodbye = goodbye.unwrap().unwrap();
-                    let Message::Close(Some(frame)) = goodbye else { panic!("{goodbye:?}") };
+                    let stopping = server.shutdown(PATIENCE);
+                    let message = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
+                    let message = message.unwrap().unwrap();
+                    let Message::Close(Some(frame)) = message else { panic!("{message:?}") };
                     assert_eq!(u16::from(frame.code), 1001);
                     while let Some(Ok(_)) = socket.next().await {}
-                    until(&format!("{way}: {end}"), || ends.count(end) > before).await;
+                    wait_until(&format!("{close_by}: {end}"), || ends.count(end) > before).await;
                     stopping.await.unwrap();
                     return;
                 }
             }
             drop(socket);
-            until(&format!("{way}: {end}"), || ends.count(end) > before).await;
+            wait_until(&format!("{close_by}: {end}"), || ends.count(end) > before).await;
         }
     });
 }
 
 // -- other protocols
 
-/// Upgrades and tunnels to what sends everything back in capitals, until it hears a full stop.
+/// Upgrades and tunnels to a handler that echoes its input in upper case, until a full stop.
 async fn shout(request: Request) -> Response {
     async fn shout(mut connection: weft::Upgraded) {
-        let mut room = [0; 4096];
-        while let Ok(length @ 1..) = connection.read(&mut room).await {
-            let said = connection.write_all(&room[..length].to_ascii_uppercase()).await;
-            if said.is_err() || connection.flush().await.is_err() || room[..length].contains(&b'.')
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = connection.read(&mut buffer).await {
+            let written = connection.write_all(&buffer[..length].to_ascii_uppercase()).await;
+            if written.is_err()
+                || connection.flush().await.is_err()
+                || buffer[..length].contains(&b'.')
             {
                 break;
             }
@@ -1958,34 +2026,34 @@ async fn shout(request: Request) -> Response {
 }
 
 #[test]
-fn upgrades_and_tunnels() {
-    everywhere(async |via| {
-        let site = via.serve(shout);
+fn switches_protocols_by_upgrade_and_connect() {
+    on_every_transport(async |transport| {
+        let server = transport.serve(shout);
         for is_tunnel in [false, true] {
-            // The end comes from the client, or from the handler behind its last word.
-            for says_stop in [false, true] {
-                let case = format!("tunnel: {is_tunnel}, stop: {says_stop}");
-                let mut client = site.client().await;
+            // The client ends the stream, or the handler does after a full stop.
+            for sends_stop in [false, true] {
+                let case = format!("tunnel: {is_tunnel}, stop: {sends_stop}");
+                let mut client = server.client().await;
                 assert_eq!(client.get("/").await.text(), "ok");
-                let mut other = client.beside().await;
+                let mut other = client.concurrent_client().await;
                 let mut io = match is_tunnel {
                     true => client.tunnel().await,
-                    false => client.upgrade(Ask::get("/shout"), "shout").await,
+                    false => client.upgrade(ClientRequest::get("/shout"), "shout").await,
                 }
                 .unwrap_or_else(|status| panic!("{case}: {status}"));
-                for word in ["hello", "días"] {
-                    io.write_all(word.as_bytes()).await.unwrap();
+                for text in ["hello", "días"] {
+                    io.write_all(text.as_bytes()).await.unwrap();
                     io.flush().await.unwrap();
-                    let mut came = vec![0; word.len()];
-                    io.read_exact(&mut came).await.unwrap();
-                    assert_eq!(came, word.as_bytes().to_ascii_uppercase(), "{case}");
+                    let mut echoed = vec![0; text.len()];
+                    io.read_exact(&mut echoed).await.unwrap();
+                    assert_eq!(echoed, text.as_bytes().to_ascii_uppercase(), "{case}");
                     assert_eq!(other.get("/").await.text(), "ok", "{case}");
                 }
                 let last = vec![b'x'; 300_000];
                 let (mut read, mut write) = tokio::io::split(io);
                 let sending = tokio::spawn(async move {
                     write.write_all(&last).await.unwrap();
-                    if says_stop {
+                    if sends_stop {
                         write.write_all(b".").await.unwrap();
                         write.flush().await.unwrap();
                     } else {
@@ -1993,157 +2061,163 @@ fn upgrades_and_tunnels() {
                     }
                     write
                 });
-                let mut came = Vec::new();
-                let read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut came)).await;
-                let length = 300_000 + usize::from(says_stop);
-                assert_eq!(came.len(), length, "{case}: the last words are lost: {read:?}");
-                assert!(read.is_ok_and(|read| read.is_ok()), "{case}: no proper end");
+                let mut received = Vec::new();
+                let read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut received)).await;
+                let length = 300_000 + usize::from(sends_stop);
+                assert_eq!(received.len(), length, "{case}: the last bytes are lost: {read:?}");
+                assert!(
+                    read.is_ok_and(|read| read.is_ok()),
+                    "{case}: the stream does not end cleanly"
+                );
                 sending.await.unwrap();
                 assert_eq!(other.get("/").await.text(), "ok", "{case}");
             }
         }
-        // What is not wanted is refused.
-        let mut client = site.client().await;
+        // The client requested another protocol than the application upgrades to.
+        let mut client = server.client().await;
         client.get("/").await;
-        assert_eq!(client.upgrade(Ask::get("/shout"), "whisper").await.err(), Some(500));
-        site.stop().await;
+        assert_eq!(client.upgrade(ClientRequest::get("/shout"), "whisper").await.err(), Some(500));
+        server.stop().await;
     });
 }
 
 #[test]
-fn what_a_connection_was_handed_over_to_ends_in_its_own_time() {
-    everywhere(async |via| {
-        let (notes, go_on) = (Notes::default(), Arc::new(Notify::new()));
-        let (said, word) = (notes.clone(), go_on.clone());
-        let site = via.serve(move |request: Request| {
-            let (said, word) = (said.clone(), word.clone());
+fn upgrade_handler_completes_after_disconnect() {
+    on_every_transport(async |transport| {
+        let (events, release) = (EventLog::default(), Arc::new(Notify::new()));
+        let (app_events, released) = (events.clone(), release.clone());
+        let server = transport.serve(move |request: Request| {
+            let (app_events, released) = (app_events.clone(), released.clone());
             async move {
                 if request.path() == "/" {
                     return Response::text("ok");
                 }
                 Response::upgrade("wait", async move |mut connection| {
-                    said.say("begun");
-                    let mut room = [0; 10];
-                    while let Ok(1..) = connection.read(&mut room).await {}
-                    said.say("left");
-                    word.notified().await;
-                    said.say("through");
+                    app_events.push("started");
+                    let mut buffer = [0; 10];
+                    while let Ok(1..) = connection.read(&mut buffer).await {}
+                    app_events.push("disconnected");
+                    released.notified().await;
+                    app_events.push("completed");
                 })
             }
         });
-        for (number, going) in GOINGS.into_iter().enumerate() {
-            let mut client = site.client().await;
+        for (number, abort) in ABORTS.into_iter().enumerate() {
+            let mut client = server.client().await;
             client.get("/").await;
-            let io = client.upgrade(Ask::get("/wait"), "wait").await.unwrap();
-            until("it has begun", || notes.count("begun") == number + 1).await;
-            let _client = going.go(client, io);
-            until("the client has left", || notes.count("left") == number + 1).await;
-            assert_eq!(site.client().await.get("/").await.text(), "ok");
-            go_on.notify_one();
-            until("it is through", || notes.count("through") == number + 1).await;
+            let io = client.upgrade(ClientRequest::get("/wait"), "wait").await.unwrap();
+            wait_until("the handler starts", || events.count("started") == number + 1).await;
+            let _client = abort.apply(client, io);
+            wait_until("the handler sees the disconnect", || {
+                events.count("disconnected") == number + 1
+            })
+            .await;
+            assert_eq!(server.client().await.get("/").await.text(), "ok");
+            release.notify_one();
+            wait_until("the handler completes", || events.count("completed") == number + 1).await;
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 // -- stopping
 
 #[test]
-fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
-    everywhere(async |via| {
-        let (begun, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (count, word) = (begun.clone(), go_on.clone());
-        let site = via.serve(move |request: Request| {
-            let (count, word) = (count.clone(), word.clone());
+fn shutdown_finishes_active_requests_and_closes_idle_connections() {
+    on_every_transport(async |transport| {
+        let (started, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (count, released) = (started.clone(), release.clone());
+        let server = transport.serve(move |request: Request| {
+            let (count, released) = (count.clone(), released.clone());
             async move {
                 if request.path() == "/slow" {
                     count.fetch_add(1, SeqCst);
-                    word.notified().await;
+                    released.notified().await;
                 }
                 Response::text("done")
             }
         });
-        let address = site.address;
+        let address = server.address;
         let (mut idle, mut busy, fresh) =
-            (site.client().await, site.client().await, site.client().await);
+            (server.client().await, server.client().await, server.client().await);
         assert_eq!(idle.get("/").await.text(), "done");
         assert_eq!(busy.get("/").await.text(), "done");
-        let coming = busy.send(Ask::get("/slow")).await;
-        until("the call began", || begun.load(SeqCst) == 1).await;
-        let stopping = site.shutdown(PATIENCE);
-        idle.closed().await;
-        fresh.closed().await;
-        while Client::try_connect(via, address).await.is_ok() {
+        let response_future = busy.send(ClientRequest::get("/slow")).await;
+        wait_until("the call starts", || started.load(SeqCst) == 1).await;
+        let stopping = server.shutdown(PATIENCE);
+        idle.wait_closed().await;
+        fresh.wait_closed().await;
+        while Client::try_connect(transport, address).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        assert!(!stopping.is_finished(), "there is still something to be done");
-        go_on.notify_one();
-        assert_eq!(coming.reply().await.text(), "done");
-        busy.closed().await;
+        assert!(!stopping.is_finished(), "a request is still active");
+        release.notify_one();
+        assert_eq!(response_future.collect().await.text(), "done");
+        busy.wait_closed().await;
         stopping.await.unwrap();
     });
 }
 
 #[test]
-fn a_shutdown_ends_when_its_grace_does() {
-    everywhere(async |via| {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let count = begun.clone();
-        let site = via.serve(move |_: Request| {
+fn shutdown_aborts_requests_after_the_grace_period() {
+    on_every_transport(async |transport| {
+        let started = Arc::new(AtomicUsize::new(0));
+        let count = started.clone();
+        let server = transport.serve(move |_: Request| {
             count.fetch_add(1, SeqCst);
             pending::<Response>()
         });
-        let mut client = site.client().await;
-        let coming = client.send(Ask::get("/")).await;
-        until("the call began", || begun.load(SeqCst) == 1).await;
-        site.shutdown(Duration::from_millis(50)).await.unwrap();
-        let cut = coming.outcome().await.expect_err("there is no response");
-        assert_eq!(cut.status, None);
-        client.closed().await;
+        let mut client = server.client().await;
+        let response_future = client.send(ClientRequest::get("/")).await;
+        wait_until("the call starts", || started.load(SeqCst) == 1).await;
+        server.shutdown(Duration::from_millis(50)).await.unwrap();
+        let error = response_future.try_collect().await.expect_err("the request is aborted");
+        assert_eq!(error.status, None);
+        client.wait_closed().await;
     });
 }
 
 #[test]
-fn a_long_stream_is_told_of_the_shutdown() {
-    everywhere(async |via| {
-        let site = via.serve(async |request: Request| {
+fn shutdown_notifies_response_streams() {
+    on_every_transport(async |transport| {
+        let server = transport.serve(async |request: Request| {
             let mut shutdown = request.shutdown();
-            let goodbye = async move {
+            let last = async move {
                 shutdown.requested().await;
                 Ok::<_, Error>(Bytes::from("goodbye"))
             };
-            let hello = async { Ok(Bytes::from("hello ")) };
-            Response::body(Body::stream(stream::once(hello).chain(stream::once(goodbye))))
+            let first = async { Ok(Bytes::from("hello ")) };
+            Response::body(Body::stream(stream::once(first).chain(stream::once(last))))
         });
-        let mut client = site.client().await;
-        let mut response = client.send(Ask::get("/")).await.begin().await.unwrap();
+        let mut client = server.client().await;
+        let mut response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();
         assert_eq!(response.read(6).await, b"hello ");
-        let stopping = site.shutdown(PATIENCE);
-        assert_eq!(response.reply().await.text(), "hello goodbye");
-        client.closed().await;
+        let stopping = server.shutdown(PATIENCE);
+        assert_eq!(response.collect().await.text(), "hello goodbye");
+        client.wait_closed().await;
         stopping.await.unwrap();
     });
 }
 
 #[test]
-fn a_shutdown_lets_an_upload_end() {
-    everywhere(async |via| {
-        let site = via.serve(echo);
-        let mut client = site.client().await;
-        let (ask, upload) = Ask::post("/").upload();
-        let coming = client.send(ask).await;
+fn shutdown_completes_uploads() {
+    on_every_transport(async |transport| {
+        let server = transport.serve(echo);
+        let mut client = server.client().await;
+        let (request, upload) = ClientRequest::post("/").upload();
+        let response_future = client.send(request).await;
         assert!(upload.send("hello ").await);
-        let mut response = coming.begin().await.unwrap();
+        let mut response = response_future.read_head().await.unwrap();
         response.read(6).await;
-        let address = site.address;
-        let stopping = site.shutdown(PATIENCE);
-        while Client::try_connect(via, address).await.is_ok() {
+        let address = server.address;
+        let stopping = server.shutdown(PATIENCE);
+        while Client::try_connect(transport, address).await.is_ok() {
             tokio::task::yield_now().await;
         }
         assert!(upload.send("goodbye").await);
         drop(upload);
-        assert_eq!(response.reply().await.text(), "hello goodbye");
-        client.closed().await;
+        assert_eq!(response.collect().await.text(), "hello goodbye");
+        client.wait_closed().await;
         stopping.await.unwrap();
     });
 }
@@ -2151,34 +2225,34 @@ fn a_shutdown_lets_an_upload_end() {
 // -- many requests
 
 #[test]
-fn a_slow_request_does_not_hold_up_others() {
-    everywhere(async |via| {
-        let go_on = Arc::new(Notify::new());
-        let word = go_on.clone();
-        let site = via.serve(move |request: Request| {
-            let word = word.clone();
+fn slow_request_does_not_block_others() {
+    on_every_transport(async |transport| {
+        let release = Arc::new(Notify::new());
+        let released = release.clone();
+        let server = transport.serve(move |request: Request| {
+            let released = released.clone();
             async move {
                 if request.path() == "/slow" {
-                    word.notified().await;
+                    released.notified().await;
                 }
                 Response::text(request.path().to_owned())
             }
         });
-        let mut client = site.client().await;
-        let mut other = client.beside().await;
-        let slow = client.send(Ask::get("/slow")).await;
+        let mut client = server.client().await;
+        let mut other = client.concurrent_client().await;
+        let slow = client.send(ClientRequest::get("/slow")).await;
         for number in 0..50 {
             assert_eq!(other.get(&format!("/{number}")).await.text(), format!("/{number}"));
         }
-        go_on.notify_one();
-        assert_eq!(slow.reply().await.text(), "/slow");
+        release.notify_one();
+        assert_eq!(slow.collect().await.text(), "/slow");
         assert_eq!(client.get("/last").await.text(), "/last");
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn bodies_that_stand_still_do_not_hold_up_others() {
+fn stalled_bodies_do_not_block_others() {
     async fn app(request: Request) -> Response {
         match request.path() {
             "/unread" => {
@@ -2191,62 +2265,63 @@ fn bodies_that_stand_still_do_not_hold_up_others() {
             _ => Response::body(request.into_body()),
         }
     }
-    everywhere(async |via| {
-        let site = via.serve(app);
-        let mut client = site.client().await;
-        let mut held = Vec::new();
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        let mut stalled = Vec::new();
         for _ in 0..2 {
-            // Uploads that the application does not read.
-            let (ask, upload) = Ask::post("/unread").upload();
-            let mut beside = client.beside().await;
-            let coming = beside.send(ask).await;
+            // Uploads not read by the application.
+            let (request, upload) = ClientRequest::post("/unread").upload();
+            let mut uploader = client.concurrent_client().await;
+            let response_future = uploader.send(request).await;
             let sending = tokio::spawn(async move { while upload.send(vec![0; 50_000]).await {} });
-            // Downloads that the client does not read.
-            let mut other = client.beside().await;
-            let response = other.send(Ask::get("/endless")).await.begin().await.unwrap();
-            held.push((beside, coming, sending, other, response));
+            // Downloads not read by the client.
+            let mut downloader = client.concurrent_client().await;
+            let response =
+                downloader.send(ClientRequest::get("/endless")).await.read_head().await.unwrap();
+            stalled.push((uploader, response_future, sending, downloader, response));
         }
         for size in [0, 10, 1_000_000, 3_000_000] {
-            let reply = client.ask(Ask::post("/").body(pattern(size))).await;
-            assert!(reply.body == pattern(size), "{size}: {} came", reply.body.len());
+            let response = client.fetch(ClientRequest::post("/").body(pattern(size))).await;
+            assert!(response.body == pattern(size), "{size}: received {}", response.body.len());
         }
-        held.iter().for_each(|(_, _, sending, _, _)| sending.abort());
-        drop(held);
-        site.stop().await;
+        stalled.iter().for_each(|(_, _, sending, _, _)| sending.abort());
+        drop(stalled);
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_head_alone_ends_a_stream() {
-    everywhere(async |via| {
-        let alive = Alive::new();
-        let of_app = alive.clone();
-        let site = via.serve(move |request: Request| {
-            let of_stream = of_app.clone();
+fn head_request_drops_the_response_stream() {
+    on_every_transport(async |transport| {
+        let alive = CloneCounter::new();
+        let app_guard = alive.clone();
+        let server = transport.serve(move |request: Request| {
+            let stream_guard = app_guard.clone();
             async move {
                 if request.path() == "/" {
                     return Response::text("ok");
                 }
                 Response::body(Body::from_http_body(Frames(move |_: &mut Context<'_>| {
-                    let _ = &of_stream;
+                    let _ = &stream_guard;
                     Poll::Pending
                 })))
             }
         });
         let idle = alive.count();
-        let mut client = site.client().await;
+        let mut client = server.client().await;
         for _ in 0..3 {
-            let reply = client.ask(Ask::new("HEAD", "/stream")).await;
-            assert_eq!((reply.status, reply.body.len()), (200, 0));
-            until("the stream is dropped", || alive.count() == idle).await;
+            let response = client.fetch(ClientRequest::new("HEAD", "/stream")).await;
+            assert_eq!((response.status, response.body.len()), (200, 0));
+            wait_until("the stream is dropped", || alive.count() == idle).await;
         }
         assert_eq!(client.get("/").await.text(), "ok");
-        site.stop().await;
+        server.stop().await;
     });
 }
 
-/// Hooks that look at errors only.
-struct NoRecords(Notes);
+/// Hooks that handle errors only.
+struct NoRecords(EventLog);
 
 impl Hooks for NoRecords {
     fn error(&self, peer: &Peer, error: &Error) {
@@ -2263,88 +2338,95 @@ impl Hooks for NoRecords {
 }
 
 #[test]
-fn who_wants_no_records_gets_none() {
-    everywhere(async |via| {
-        let (_sender, app) = acting();
-        let notes = Notes::default();
-        let hooks = notes.clone();
+fn hooks_without_records_receive_none() {
+    on_every_transport(async |transport| {
+        let (_sender, app) = scripted_body_app();
+        let events = EventLog::default();
+        let hooks = events.clone();
         let server = Server::new(app).workers(1).hooks(move || NoRecords(hooks.clone()));
-        let site = via.start(server);
-        assert_eq!(site.client().await.get("/panic").await.status, 500);
-        assert_eq!(site.client().await.get("/bytes?x").await.status, 500);
-        site.stop().await;
-        assert_eq!(notes.all(), ["Application Panicked", "Application LengthMismatch"]);
+        let server = transport.start(server);
+        assert_eq!(server.client().await.get("/panic").await.status, 500);
+        assert_eq!(server.client().await.get("/bytes?x").await.status, 500);
+        server.stop().await;
+        assert_eq!(events.all(), ["Application Panicked", "Application LengthMismatch"]);
     });
 }
 
 #[test]
-fn a_thousand_requests_over_one_connection() {
-    everywhere(async |via| {
-        let (site, notes) = serve_noting(via, Settings::default(), async |request: Request| {
-            Response::text(request.query().unwrap_or_default().to_owned())
-        });
-        let mut client = site.client().await;
+fn serves_a_thousand_requests_on_one_connection() {
+    on_every_transport(async |transport| {
+        let (server, events) =
+            serve_with_event_log(transport, Settings::default(), async |request: Request| {
+                Response::text(request.query().unwrap_or_default().to_owned())
+            });
+        let mut client = server.client().await;
         for number in 0..1_000 {
-            let reply = client.get(&format!("/?{number}")).await;
-            assert_eq!(reply.text(), number.to_string());
+            let response = client.get(&format!("/?{number}")).await;
+            assert_eq!(response.text(), number.to_string());
         }
-        assert_eq!(notes.count("opened true"), 1);
+        assert_eq!(events.count("opened true"), 1);
         assert!(!client.is_closed());
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn a_hundred_requests_at_a_time() {
-    everywhere(async |via| {
-        // Nobody is answered before all have asked.
+fn serves_a_hundred_concurrent_requests() {
+    on_every_transport(async |transport| {
+        // No response is sent before all requests were received.
         let barrier = Arc::new(tokio::sync::Barrier::new(100));
-        let site = via.serve(move |request: Request| {
+        let server = transport.serve(move |request: Request| {
             let barrier = barrier.clone();
             async move {
                 barrier.wait().await;
                 Response::body(request.into_body())
             }
         });
-        let client = site.client().await;
-        let mut asked = Vec::new();
+        let client = server.client().await;
+        let mut requests = Vec::new();
         for number in 0..100_usize {
-            let mut client = client.beside().await;
-            asked.push(tokio::spawn(async move {
+            let mut client = client.concurrent_client().await;
+            requests.push(tokio::spawn(async move {
                 let length = 1_000 * (number % 50);
                 let body = pattern(number + length)[number..].to_vec();
-                let reply = client.ask(Ask::post("/").body(body.clone())).await;
-                assert!(reply.body == body, "{number}: {} of {length} came", reply.body.len());
+                let response = client.fetch(ClientRequest::post("/").body(body.clone())).await;
+                assert!(
+                    response.body == body,
+                    "{number}: received {} of {length}",
+                    response.body.len()
+                );
             }));
         }
-        for asked in asked {
-            asked.await.unwrap();
+        for request in requests {
+            request.await.unwrap();
         }
-        site.stop().await;
+        server.stop().await;
     });
 }
 
 #[test]
-fn hooks_are_told_of_each_connection_and_each_response_once() {
-    everywhere(async |via| {
-        let (site, notes) =
-            serve_noting(via, Settings::default(), async |request: Request| match request.path() {
-                "/stream" => Response::body(pieces(["ab", "cde"])),
-                "/large" => Response::body(pattern(300_000)),
-                "/file" => Response::file(File::open(file(b"0123456789")).unwrap()),
-                "/204" => Response::new(StatusCode::NO_CONTENT),
-                _ => Response::not_found(),
+fn hooks_see_each_connection_and_response_once() {
+    on_every_transport(async |transport| {
+        let (server, events) =
+            serve_with_event_log(transport, Settings::default(), async |request: Request| {
+                match request.path() {
+                    "/stream" => Response::body(pieces(["ab", "cde"])),
+                    "/large" => Response::body(pattern(300_000)),
+                    "/file" => Response::file(File::open(file(b"0123456789")).unwrap()),
+                    "/204" => Response::new(StatusCode::NO_CONTENT),
+                    _ => Response::not_found(),
+                }
             });
         for _ in 0..3 {
-            let mut client = site.client().await;
+            let mut client = server.client().await;
             for target in ["/stream", "/large", "/file", "/204", "/none"] {
                 client.get(target).await;
             }
-            client.ask(Ask::new("HEAD", "/large")).await;
+            client.fetch(ClientRequest::new("HEAD", "/large")).await;
         }
-        until("all are closed", || notes.count("closed") == 3).await;
-        let mut told = notes.all();
-        told.sort();
+        wait_until("all connections are closed", || events.count("closed") == 3).await;
+        let mut recorded = events.all();
+        recorded.sort();
         let expected = [
             ("/204 204 0", 3),
             ("/file 200 10", 3),
@@ -2355,26 +2437,26 @@ fn hooks_are_told_of_each_connection_and_each_response_once() {
             ("closed", 3),
             ("opened true", 3),
         ];
-        let expected = expected.into_iter().flat_map(|(what, times)| vec![what; times]);
-        assert_eq!(told, expected.collect::<Vec<_>>());
-        site.stop().await;
+        let expected = expected.into_iter().flat_map(|(event, times)| vec![event; times]);
+        assert_eq!(recorded, expected.collect::<Vec<_>>());
+        server.stop().await;
     });
 }
 
 #[test]
-fn hooks_may_refuse_a_connection() {
-    struct Nobody;
-    impl Hooks for Nobody {
+fn hooks_can_reject_a_connection() {
+    struct RejectAll;
+    impl Hooks for RejectAll {
         fn opened(&self, _: &Peer) -> bool {
             false
         }
     }
-    everywhere(async |via| {
-        let site = via.start(Server::new(echo).workers(1).hooks(|| Nobody));
-        if let Ok(mut client) = Client::try_connect(via, site.address).await {
-            let cut = client.send(Ask::get("/")).await.outcome().await;
-            assert_eq!(cut.expect_err("it is not served").status, None);
+    on_every_transport(async |transport| {
+        let server = transport.start(Server::new(echo).workers(1).hooks(|| RejectAll));
+        if let Ok(mut client) = Client::try_connect(transport, server.address).await {
+            let try_collect = client.send(ClientRequest::get("/")).await.try_collect().await;
+            assert_eq!(try_collect.expect_err("the connection is rejected").status, None);
         }
-        site.stop().await;
+        server.stop().await;
     });
 }

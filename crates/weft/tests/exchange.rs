@@ -1,4 +1,4 @@
-//! How the engine treats applications and clients, over real sockets.
+//! HTTP/1 exchanges over real sockets: bodies, failures, timeouts, limits and shutdown.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Client, SHORT, quick, stop, until};
+use common::{Client, SHORT, short_timeouts, stop, until};
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, Fault, Head, Hooks, Method, Peer, Record,
     Request, Response, Running, Server, Settings, StatusCode, header,
@@ -39,13 +39,13 @@ async fn echo(request: Request) -> Response {
     }
 }
 
-/// Counts how many values of its clones are alive.
+/// Counts its live clones.
 #[derive(Clone)]
-struct Alive(Arc<()>);
+struct CloneCounter(Arc<()>);
 
-impl Alive {
-    fn new() -> Alive {
-        Alive(Arc::new(()))
+impl CloneCounter {
+    fn new() -> CloneCounter {
+        CloneCounter(Arc::new(()))
     }
 
     fn count(&self) -> usize {
@@ -53,7 +53,7 @@ impl Alive {
     }
 }
 
-/// A stream of chunks that a function makes.
+/// A stream of chunks produced by a function.
 struct Chunks<F>(F);
 
 impl<F> futures_core::Stream for Chunks<F>
@@ -69,15 +69,15 @@ where
 
 // -- heads
 
-/// A head is kept by whoever cloned it; the next request has the memory of one that nobody kept.
+/// A cloned head stays valid; the buffer of a head without clones is reused for the next request.
 #[test]
-fn a_head_that_is_kept_stays_as_it_was() {
-    let kept = Arc::new(Mutex::new(Vec::new()));
+fn retained_request_head_is_not_overwritten() {
+    let retained = Arc::new(Mutex::new(Vec::new()));
     let app = {
-        let kept = kept.clone();
+        let retained = retained.clone();
         async move |request: Request| {
             if request.query() == Some("keep") {
-                kept.lock().unwrap().push(request.head().clone());
+                retained.lock().unwrap().push(request.head().clone());
             }
             let segments = request.segments().join(",");
             let own = request.headers().get("x-own").unwrap_or("none").to_owned();
@@ -109,24 +109,24 @@ fn a_head_that_is_kept_stays_as_it_was() {
     let show = |head: &Head| {
         (head.target().to_owned(), head.headers().get("x-own").unwrap_or("none").to_owned())
     };
-    let kept: Vec<_> = kept.lock().unwrap().iter().map(show).collect();
+    let retained: Vec<_> = retained.lock().unwrap().iter().map(show).collect();
     expected.retain(|(target, _)| target.ends_with("?keep"));
-    assert_eq!(kept, expected);
+    assert_eq!(retained, expected);
     stop(server);
 }
 
 // -- bodies on loan
 
 #[test]
-fn a_body_is_echoed_while_it_comes() {
+fn echoes_request_body_while_receiving() {
     let server = start(echo);
     let mut client = Client::with(&server, CHUNKED);
     let mut seen = Vec::new();
     for part in ["one", "two", "three"] {
         client.send(format!("{:x}\r\n{part}\r\n", part.len()));
-        // Each part is back before the next one is sent.
+        // Each part is echoed before the next one is sent.
         let end = format!("{part}\r\n");
-        until("the part comes back", || {
+        until("the part is echoed", || {
             client.read();
             client.came().ends_with(end.as_bytes())
         });
@@ -139,15 +139,15 @@ fn a_body_is_echoed_while_it_comes() {
 }
 
 #[test]
-fn a_body_may_be_read_in_another_thread() {
+fn reads_request_body_in_another_thread() {
     async fn elsewhere(request: Request) -> weft::Result<Response> {
         let body = request.into_body();
-        let (sender, answer) = tokio::sync::oneshot::channel();
+        let (sender, result) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let _ = sender.send(runtime.block_on(body.collect(1 << 20)));
         });
-        let body = answer.await.expect("the thread answers")?;
+        let body = result.await.expect("the thread sends a result")?;
         Ok(Response::text(format!("{}", body.len())))
     }
     let server = start(elsewhere);
@@ -163,7 +163,7 @@ fn a_body_may_be_read_in_another_thread() {
 }
 
 #[test]
-fn a_body_dropped_early_gives_the_connection_its_input_back() {
+fn dropped_body_returns_the_reader_to_the_connection() {
     async fn first_chunk(mut request: Request) -> weft::Result<Response> {
         let chunk = request.body().chunk().await?.unwrap_or_default();
         Ok(Response::text(format!("{}", chunk.len())))
@@ -178,7 +178,7 @@ fn a_body_dropped_early_gives_the_connection_its_input_back() {
 }
 
 #[test]
-fn an_unread_body_is_drained_up_to_the_limit() {
+fn drains_unread_body_up_to_the_limit() {
     let settings = Settings { max_drain_bytes: 1000, ..Settings::default() };
     let server = start_with(settings, async |_: Request| Response::text("ok"));
     let mut client = Client::with(&server, post(1000));
@@ -187,10 +187,14 @@ fn an_unread_body_is_drained_up_to_the_limit() {
     client.assert_open("/");
 
     client.send(post(1001));
-    assert_eq!(client.response().header("connection"), Some("close"), "it is known to be too much");
+    assert_eq!(
+        client.response().header("connection"),
+        Some("close"),
+        "the length exceeds the drain limit"
+    );
     client.assert_closed();
 
-    // Without a length it turns out only on the way, and the response is out.
+    // Without a length the limit is exceeded only while draining, after the response was sent.
     let mut client = Client::with(&server, CHUNKED);
     assert_eq!(client.response().header("connection"), None);
     client.send(format!("800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)));
@@ -199,17 +203,17 @@ fn an_unread_body_is_drained_up_to_the_limit() {
 }
 
 #[test]
-fn a_slow_application_slows_its_client_down() {
-    // The application takes one chunk, and then waits for a word.
+fn slow_application_applies_backpressure() {
+    // The application reads one chunk and then waits for `release`.
     let taken = Arc::new(AtomicUsize::new(0));
-    let go_on = Arc::new(tokio::sync::Notify::new());
-    let (count, word) = (taken.clone(), go_on.clone());
+    let release = Arc::new(tokio::sync::Notify::new());
+    let (count, released) = (taken.clone(), release.clone());
     let app = move |mut request: Request| {
-        let (count, word) = (count.clone(), word.clone());
+        let (count, released) = (count.clone(), released.clone());
         async move {
             while let Some(chunk) = request.body().chunk().await? {
                 if count.fetch_add(chunk.len(), SeqCst) == 0 {
-                    word.notified().await;
+                    released.notified().await;
                 }
             }
             Ok::<_, Error>(Response::text(format!("{}", count.load(SeqCst))))
@@ -219,10 +223,10 @@ fn a_slow_application_slows_its_client_down() {
     let length = 64 << 20;
     let mut client = Client::with(&server, post(length));
     client.socket().set_nonblocking(true).unwrap();
-    // The kernel's buffers take some, then nothing goes any more.
+    // The kernel's buffers accept some data, then the client is blocked.
     let mut sent = 0;
     let block = vec![b'x'; 1 << 20];
-    until("the client is held back", || {
+    until("the client is blocked", || {
         match client.socket().write(&block[..block.len().min(length - sent)]) {
             Ok(n) => {
                 sent += n;
@@ -231,10 +235,10 @@ fn a_slow_application_slows_its_client_down() {
             Err(_) => taken.load(SeqCst) > 0,
         }
     });
-    assert!(sent < length, "all was taken, though nobody read it");
+    assert!(sent < length, "all data was accepted although the application does not read");
     let before = taken.load(SeqCst);
     assert!(before <= 128 << 10, "{before} bytes were read for one chunk");
-    go_on.notify_one();
+    release.notify_one();
     client.socket().set_nonblocking(false).unwrap();
     while sent < length {
         let part = block.len().min(length - sent);
@@ -246,14 +250,14 @@ fn a_slow_application_slows_its_client_down() {
 }
 
 #[test]
-fn a_body_kept_beyond_its_response_holds_up_only_its_own_connection() {
-    let kept: Arc<Mutex<Vec<Body>>> = Arc::default();
-    let keep = kept.clone();
+fn retained_request_body_blocks_only_its_own_connection() {
+    let retained: Arc<Mutex<Vec<Body>>> = Arc::default();
+    let app_retained = retained.clone();
     let app = move |request: Request| {
-        let keep = keep.clone();
+        let app_retained = app_retained.clone();
         async move {
             if *request.method() == Method::POST {
-                keep.lock().unwrap().push(request.into_body());
+                app_retained.lock().unwrap().push(request.into_body());
             }
             Response::text("ok")
         }
@@ -264,14 +268,14 @@ fn a_body_kept_beyond_its_response_holds_up_only_its_own_connection() {
     Client::connect(&server).assert_open("/");
     client.send("hello");
     client.get("/");
-    // Only when the body is let go the next request gets its turn.
-    kept.lock().unwrap().clear();
+    // The next request is read only after the body is dropped.
+    retained.lock().unwrap().clear();
     assert_eq!(client.response().text(), "ok");
     stop(server);
 }
 
 #[test]
-fn continue_is_said_when_the_application_reads_and_not_before() {
+fn sends_100_continue_only_when_the_application_reads() {
     let server = start(async |request: Request| match request.path() {
         "/unread" => Response::text("no, thanks"),
         _ => match request.into_body().collect(100).await {
@@ -288,7 +292,7 @@ fn continue_is_said_when_the_application_reads_and_not_before() {
     assert_eq!(client.response().status, 100);
     client.send("hello");
     assert_eq!(client.response().text(), "hello");
-    // A body that comes unasked needs no word.
+    // A body that is sent without waiting needs no 100.
     client.send(ask("/read") + "hello");
     assert_eq!(client.response().status, 200);
 
@@ -300,7 +304,7 @@ fn continue_is_said_when_the_application_reads_and_not_before() {
 }
 
 #[test]
-fn continue_comes_before_the_head_of_an_echo() {
+fn sends_100_continue_before_the_head_of_an_echo() {
     let server = start(echo);
     let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     let mut client = Client::with(&server, head);
@@ -312,7 +316,7 @@ fn continue_comes_before_the_head_of_an_echo() {
 }
 
 #[test]
-fn a_body_too_large_is_refused_wherever_that_is_noticed() {
+fn rejects_body_over_limit_with_and_without_length() {
     let settings = Settings { max_body_bytes: 10, ..Settings::default() };
     let server = start_with(settings, echo);
     for request in [post(11), format!("{CHUNKED}b\r\nhello world\r\n0\r\n\r\n")] {
@@ -329,7 +333,7 @@ fn a_body_too_large_is_refused_wherever_that_is_noticed() {
 // -- responses
 
 #[test]
-fn responses_are_framed_for_each_version() {
+fn frames_responses_by_http_version() {
     let server = start(async |request: Request| {
         let mut parts = ["ab", "", "cde"].into_iter();
         let stream = Chunks(move |_: &mut Context<'_>| {
@@ -366,7 +370,7 @@ fn responses_are_framed_for_each_version() {
 }
 
 #[test]
-fn a_wrong_length_never_becomes_wrong_framing() {
+fn wrong_content_length_never_breaks_framing() {
     let server = start(async |request: Request| {
         let mut parts = ["abc", "def"].into_iter();
         let stream = Chunks(move |_: &mut Context<'_>| {
@@ -378,7 +382,7 @@ fn a_wrong_length_never_becomes_wrong_framing() {
         };
         response.with_header(header::CONTENT_LENGTH, request.query().unwrap_or_default())
     });
-    // What was not sent yet is replaced.
+    // A response that was not sent yet is replaced.
     for target in ["/bytes?4", "/bytes?2", "/bytes?x", "/stream?x", "/stream?5"] {
         let mut client = Client::connect(&server);
         client.get(target);
@@ -392,14 +396,14 @@ fn a_wrong_length_never_becomes_wrong_framing() {
     }
     let mut client = Client::connect(&server);
     client.get("/stream?7");
-    // The stream ended too early: an error, if nothing was sent, or a cut connection.
+    // The stream ended too early: a 500 if nothing was sent yet, otherwise a closed connection.
     assert_eq!(client.response().status, 500);
     client.assert_closed();
     stop(server);
 }
 
 #[test]
-fn a_body_of_http_body_keeps_its_length_and_its_trailers() {
+fn http_body_keeps_length_and_trailers() {
     struct Frames(Vec<http_body::Frame<Bytes>>);
     impl http_body::Body for Frames {
         type Data = Bytes;
@@ -420,14 +424,14 @@ fn a_body_of_http_body_keeps_its_length_and_its_trailers() {
     });
     let mut client = Client::connect(&server);
     client.get("/");
-    until("it is there", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    until("the response is received", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
     assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
     assert_eq!(client.response().text(), "abc");
     stop(server);
 }
 
 #[test]
-fn a_stream_is_flushed_when_it_waits() {
+fn flushes_stream_when_it_is_pending() {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let receiver = Arc::new(Mutex::new(Some(receiver)));
     let server = start(move |_: Request| {
@@ -444,7 +448,7 @@ fn a_stream_is_flushed_when_it_waits() {
     client.get("/");
     for part in ["first", "second"] {
         sender.send(part).unwrap();
-        until("the part comes at once", || {
+        until("the part is received at once", || {
             client.read();
             client.came().ends_with(format!("{part}\r\n").as_bytes())
         });
@@ -455,14 +459,14 @@ fn a_stream_is_flushed_when_it_waits() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_and_a_slow_one_does_not_hold_earlier_ones() {
-    let go_on = Arc::new(tokio::sync::Notify::new());
-    let word = go_on.clone();
+fn pipelined_responses_are_in_order_and_not_delayed_by_later_requests() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
     let server = start(move |request: Request| {
-        let word = word.clone();
+        let released = released.clone();
         async move {
             if request.path() == "/slow" {
-                word.notified().await;
+                released.notified().await;
             }
             Response::text(request.target().to_owned())
         }
@@ -474,14 +478,14 @@ fn pipelined_requests_are_answered_in_order_and_a_slow_one_does_not_hold_earlier
     assert_eq!(client.response().text(), "/1");
     assert_eq!(client.response().text(), "/2");
     assert!(client.came().is_empty());
-    go_on.notify_one();
+    release.notify_one();
     assert_eq!(client.response().text(), "/slow");
     assert_eq!(client.response().text(), "/3");
     stop(server);
 }
 
 #[test]
-fn large_bodies_arrive_whole_among_small_ones() {
+fn sends_large_and_small_bodies_completely() {
     let server = start(async |request: Request| {
         let length: usize = request.path()[1..].parse().unwrap();
         Response::body((0..length).map(|i| i as u8).collect::<Vec<u8>>())
@@ -501,49 +505,49 @@ fn large_bodies_arrive_whole_among_small_ones() {
 
 // -- failures
 
-/// Collects what the hooks are told.
+/// Hooks that record every call.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Told {
-    fn say(&self, what: String) {
-        self.0.lock().unwrap().push(what);
+impl EventLog {
+    fn push(&self, event: String) {
+        self.0.lock().unwrap().push(event);
     }
 
-    fn has(&self, what: &str) -> bool {
-        self.0.lock().unwrap().iter().any(|told| told == what)
+    fn contains(&self, event: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|recorded| recorded == event)
     }
 }
 
-impl Hooks for Told {
+impl Hooks for EventLog {
     fn opened(&self, peer: &Peer) -> bool {
-        self.say(format!("opened {}", peer.address().is_some()));
+        self.push(format!("opened {}", peer.address().is_some()));
         true
     }
 
     fn closed(&self, _: &Peer) {
-        self.say("closed".to_owned());
+        self.push("closed".to_owned());
     }
 
     fn error(&self, _: &Peer, error: &Error) {
-        self.say(format!("{:?} {:?}", error.kind().fault(), error.kind()));
+        self.push(format!("{:?} {:?}", error.kind().fault(), error.kind()));
     }
 
     fn answered(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
-        self.say(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
+        self.push(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
     }
 }
 
 #[test]
-fn a_panic_costs_one_connection_and_is_told() {
-    let told = Told::default();
+fn panic_closes_one_connection_and_is_reported() {
+    let events = EventLog::default();
     let server = Server::new(async |request: Request| match request.path() {
         "/panic" => panic!("on purpose"),
         "/late" => Response::body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose")))),
         _ => Response::text("ok"),
     });
-    let hooks = told.clone();
+    let hooks = events.clone();
     let server = server.hooks(move || hooks.clone()).workers(1);
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut other = Client::connect(&server);
@@ -553,12 +557,15 @@ fn a_panic_costs_one_connection_and_is_told() {
         client.get(target);
         let response = client.response();
         assert_eq!((response.status, response.header("connection")), (500, Some("close")));
-        assert!(!response.text().contains("purpose"), "the client learns nothing of the inside");
+        assert!(
+            !response.text().contains("purpose"),
+            "the response reveals an internal error message"
+        );
         client.assert_closed();
         other.assert_open("/");
     }
     Client::with(&server, "nonsense\r\n\r\n").response();
-    for what in [
+    for event in [
         "opened true",
         "closed",
         "Application Panicked",
@@ -566,20 +573,20 @@ fn a_panic_costs_one_connection_and_is_told() {
         "/ 200 2",
         "Peer Malformed",
     ] {
-        until(what, || told.has(what));
+        until(event, || events.contains(event));
     }
     assert_eq!(ErrorKind::Panicked.fault(), Fault::Application);
     stop(server);
 }
 
-/// An application that waits for ever, and one value alive for as long.
-fn waits(alive: &Alive) -> impl Application + Clone + Send + use<> {
+/// An application that never responds to `/wait`; each call holds a clone of `alive`.
+fn waiting_app(alive: &CloneCounter) -> impl Application + Clone + Send + use<> {
     let alive = alive.clone();
     move |request: Request| {
-        // The closure's own clone is not counted, each call's is.
-        let of_call = Arc::new(alive.clone());
+        // Each call has a counted clone.
+        let call_guard = Arc::new(alive.clone());
         async move {
-            let _of_call = of_call;
+            let _call_guard = call_guard;
             if request.path() == "/wait" {
                 pending::<()>().await;
             }
@@ -589,14 +596,14 @@ fn waits(alive: &Alive) -> impl Application + Clone + Send + use<> {
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_the_call() {
-    let alive = Alive::new();
-    let server = start(waits(&alive));
+fn client_disconnect_cancels_the_call() {
+    let alive = CloneCounter::new();
+    let server = start(waiting_app(&alive));
     let idle = alive.count();
     let mut client = Client::connect(&server);
     client.get("/wait");
-    until("the call began", || alive.count() > idle);
-    // What is sent behind the request is no reason to stop.
+    until("the call starts", || alive.count() > idle);
+    // A pipelined request does not cancel the call.
     client.get("/");
     drop(client);
     until("the call is dropped", || alive.count() == idle);
@@ -604,36 +611,36 @@ fn a_client_that_goes_away_cancels_the_call() {
 }
 
 #[test]
-fn a_detached_call_answers_a_client_that_only_stopped_sending() {
-    let go_on = Arc::new(tokio::sync::Notify::new());
-    let word = go_on.clone();
+fn detached_call_responds_after_half_close() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
     let settings = Settings { disconnect: Disconnect::Detach, ..Settings::default() };
     let server = start_with(settings, move |_: Request| {
-        let word = word.clone();
+        let released = released.clone();
         async move {
-            word.notified().await;
+            released.notified().await;
             Response::text("still here")
         }
     });
     let mut client = Client::connect(&server);
     client.get("/");
     client.half_close();
-    go_on.notify_one();
+    release.notify_one();
     assert_eq!(client.response().text(), "still here");
     client.assert_closed();
     stop(server);
 }
 
 #[test]
-fn a_client_that_goes_away_ends_a_stream() {
-    let alive = Alive::new();
-    let of_app = alive.clone();
+fn client_disconnect_drops_the_response_stream() {
+    let alive = CloneCounter::new();
+    let app_guard = alive.clone();
     let server = start(move |_: Request| {
-        let of_stream = of_app.clone();
+        let stream_guard = app_guard.clone();
         async move {
             let mut parts = Some(Bytes::from_static(b"first"));
             let stream = Chunks(move |_: &mut Context<'_>| {
-                let _ = &of_stream;
+                let _ = &stream_guard;
                 parts.take().map_or(Poll::Pending, |part| Poll::Ready(Some(part)))
             });
             Response::body(Body::stream(stream))
@@ -642,36 +649,36 @@ fn a_client_that_goes_away_ends_a_stream() {
     let idle = alive.count();
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream began", || client.read() > 0 && client.came().ends_with(b"first\r\n"));
+    until("the stream starts", || client.read() > 0 && client.came().ends_with(b"first\r\n"));
     assert!(alive.count() > idle);
     drop(client);
     until("the stream is dropped", || alive.count() == idle);
     stop(server);
 }
 
-// -- clocks
+// -- timeouts
 
 #[test]
-fn a_head_that_does_not_end_is_answered_408_however_it_trickles() {
-    let server = start_with(quick(), echo);
+fn incomplete_head_gets_408_at_the_head_timeout() {
+    let server = start_with(short_timeouts(), echo);
     let mut silent = Client::connect(&server);
     let client = Client::with(&server, "GET / HTTP/1.1\r\n");
     client.socket().set_nonblocking(true).unwrap();
     // Each byte is progress, but the deadline is absolute.
-    until("the server has enough", || {
+    until("the server responds with 408", || {
         std::thread::sleep(Duration::from_millis(20));
         let _ = client.socket().write(b"a");
         let mut one = [0; 12];
         client.socket().read(&mut one).is_ok_and(|n| &one[..n] == b"HTTP/1.1 408")
     });
-    // Nobody has begun to ask: there is nothing to be answered.
+    // Without a request there is no response.
     silent.assert_closed();
     stop(server);
 }
 
 #[test]
-fn a_connection_at_rest_is_closed_in_time() {
-    let server = start_with(quick(), echo);
+fn closes_idle_connection_after_timeout() {
+    let server = start_with(short_timeouts(), echo);
     let mut client = Client::connect(&server);
     client.assert_open("/");
     client.assert_closed();
@@ -679,15 +686,15 @@ fn a_connection_at_rest_is_closed_in_time() {
 }
 
 #[test]
-fn a_body_that_stalls_fails_and_one_that_flows_does_not() {
-    let server = start_with(quick(), echo);
+fn stalled_body_times_out_and_slow_body_does_not() {
+    let server = start_with(short_timeouts(), echo);
     let mut client = Client::with(&server, post(100) + "some");
-    until("it is cut", || client.read() == 0);
+    until("the connection is closed", || client.read() == 0);
     assert!(client.came().ends_with(b"some"), "{}", client.came().escape_ascii());
 
-    // Slow, but above the minimum rate, for longer than the stall timeout. A pause that
-    // this machine made, and not the test, does not count.
-    until("a body that flows is read", || {
+    // Slow, but above the minimum rate, for longer than the stall timeout. The attempt is repeated
+    // if the machine delayed the client.
+    until("a slow body is read", || {
         let begin = Instant::now();
         let mut longest = Duration::ZERO;
         let mut client = Client::with(&server, post(4000));
@@ -699,16 +706,16 @@ fn a_body_that_stalls_fails_and_one_that_flows_does_not() {
             }
             longest = longest.max(sent.elapsed());
         }
-        let whole = client.read() > 0 && client.came().starts_with(b"HTTP/1.1 200");
-        assert!(whole || longest > SHORT / 2, "it was cut while it flowed");
-        whole && begin.elapsed() > SHORT
+        let is_complete = client.read() > 0 && client.came().starts_with(b"HTTP/1.1 200");
+        assert!(is_complete || longest > SHORT / 2, "timed out although data was sent");
+        is_complete && begin.elapsed() > SHORT
     });
     stop(server);
 }
 
 #[test]
-fn a_handler_may_take_its_time() {
-    let server = start_with(quick(), async |_: Request| {
+fn slow_handler_does_not_time_out() {
+    let server = start_with(short_timeouts(), async |_: Request| {
         tokio::time::sleep(3 * SHORT).await;
         Response::text("at last")
     });
@@ -719,12 +726,12 @@ fn a_handler_may_take_its_time() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_gets_all() {
+fn slow_reading_client_receives_the_full_response() {
     const LENGTH: usize = 16 << 20;
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&vec![b'x'; LENGTH]).unwrap();
     let file = weft::File::open(file).unwrap();
-    let settings = Settings { stall_timeout: 2 * SHORT, ..quick() };
+    let settings = Settings { stall_timeout: 2 * SHORT, ..short_timeouts() };
     let server = start_with(settings.clone(), move |request: Request| {
         let response = match request.path() {
             "/file" => Response::file(file.clone()),
@@ -733,39 +740,39 @@ fn a_client_that_reads_slowly_gets_all() {
         async { response }
     });
     for target in ["/file", "/bytes"] {
-        // Far above the minimum rate, but the kernel does not call the socket writable for longer
-        // than the stall timeout. A pause that this machine made does not count.
-        until("a body that flows comes", || {
+        // Far above the minimum rate, but the kernel does not report the socket as writable for
+        // longer than the stall timeout. The attempt is repeated if the machine delayed the client.
+        until("the full response is received", || {
             let mut client = Client::connect(&server);
             client.get(target);
             let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
-            let (mut came, mut piece) = (0, [0; 4 << 10]);
+            let (mut received, mut piece) = (0, [0; 4 << 10]);
             while begin.elapsed() < 4 * settings.stall_timeout {
                 std::thread::sleep(Duration::from_millis(20));
-                came += client.socket().read(&mut piece).unwrap_or(0);
+                received += client.socket().read(&mut piece).unwrap_or(0);
                 longest = longest.max(last.elapsed());
                 last = Instant::now();
             }
-            came += std::io::copy(&mut client.socket().take(u64::MAX), &mut std::io::sink())
+            received += std::io::copy(&mut client.socket().take(u64::MAX), &mut std::io::sink())
                 .unwrap_or(0) as usize;
-            let whole = came > LENGTH;
-            assert!(whole || longest > SHORT, "{target} was cut after {came} bytes");
-            whole
+            let is_complete = received > LENGTH;
+            assert!(is_complete || longest > SHORT, "{target} closed after {received} bytes");
+            is_complete
         });
     }
     stop(server);
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
-    let made = Arc::new(AtomicUsize::new(0));
-    let alive = Alive::new();
-    let (count, of_app) = (made.clone(), alive.clone());
-    let server = start_with(quick(), move |_: Request| {
-        let (count, of_stream) = (count.clone(), of_app.clone());
+fn closes_client_that_does_not_read_with_bounded_memory() {
+    let produced = Arc::new(AtomicUsize::new(0));
+    let alive = CloneCounter::new();
+    let (count, app_guard) = (produced.clone(), alive.clone());
+    let server = start_with(short_timeouts(), move |_: Request| {
+        let (count, stream_guard) = (count.clone(), app_guard.clone());
         async move {
             let stream = Chunks(move |_: &mut Context<'_>| {
-                let _ = &of_stream;
+                let _ = &stream_guard;
                 count.fetch_add(16_000, SeqCst);
                 Poll::Ready(Some(Bytes::from_static(&[b'x'; 16_000])))
             });
@@ -775,18 +782,18 @@ fn a_client_that_does_not_read_is_cut_and_costs_bounded_memory() {
     let idle = alive.count();
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream began", || alive.count() > idle);
-    until("the stream is cut", || alive.count() == idle);
-    let made = made.load(SeqCst);
-    // What the kernel's socket buffers hold on both sides, and little more.
-    assert!(made < 32 << 20, "{made} bytes were made for nobody");
+    until("the stream starts", || alive.count() > idle);
+    until("the stream is dropped", || alive.count() == idle);
+    let produced = produced.load(SeqCst);
+    // Bounded by the kernel's socket buffers on both sides.
+    assert!(produced < 32 << 20, "{produced} bytes were produced");
     stop(server);
 }
 
 // -- limits
 
 #[test]
-fn a_connection_has_only_so_many_requests() {
+fn closes_connection_after_max_requests() {
     let settings = Settings { max_requests: 3, ..Settings::default() };
     let server = start_with(settings, echo);
     let mut client = Client::connect(&server);
@@ -799,7 +806,7 @@ fn a_connection_has_only_so_many_requests() {
 }
 
 #[test]
-fn connections_are_limited_by_peer_and_in_all() {
+fn limits_connections_per_peer_and_in_total() {
     let settings = Settings { max_connections_per_peer: 2, ..Settings::default() };
     let server = start_with(settings, echo);
     let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
@@ -808,7 +815,7 @@ fn connections_are_limited_by_peer_and_in_all() {
     let mut third = Client::connect(&server);
     assert_eq!(third.response().status, 503);
     drop(first);
-    until("a place is free", || {
+    until("a permit is free", || {
         let mut client = Client::connect(&server);
         client.get("/");
         client.response().status == 200
@@ -819,12 +826,12 @@ fn connections_are_limited_by_peer_and_in_all() {
     let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
     first.assert_open("/");
     second.assert_open("/");
-    // The third waits in the kernel's queue until one leaves.
+    // The third waits in the listen queue until another connection is closed.
     let mut third = Client::connect(&server);
     third.get("/");
     third.socket().set_nonblocking(true).unwrap();
     first.assert_open("/");
-    assert!(third.socket().peek(&mut [0]).is_err(), "it was served beyond the limit");
+    assert!(third.socket().peek(&mut [0]).is_err(), "a connection was served beyond the limit");
     third.socket().set_nonblocking(false).unwrap();
     drop(first);
     assert_eq!(third.response().status, 200);
@@ -835,14 +842,14 @@ fn connections_are_limited_by_peer_and_in_all() {
 // -- shutdown
 
 #[test]
-fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
-    let go_on = Arc::new(tokio::sync::Notify::new());
-    let word = go_on.clone();
+fn shutdown_finishes_active_requests_and_closes_idle_connections() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
     let server = start(move |request: Request| {
-        let word = word.clone();
+        let released = released.clone();
         async move {
             if request.path() == "/slow" {
-                word.notified().await;
+                released.notified().await;
             }
             Response::text("done")
         }
@@ -854,8 +861,8 @@ fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
     busy.get("/slow");
     let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
     idle.assert_closed();
-    until("nobody listens", || std::net::TcpStream::connect(address).is_err());
-    go_on.notify_one();
+    until("connections are refused", || std::net::TcpStream::connect(address).is_err());
+    release.notify_one();
     let response = busy.response();
     assert_eq!((response.text(), response.header("connection")), ("done", Some("close")));
     busy.assert_closed();
@@ -863,22 +870,22 @@ fn a_shutdown_finishes_what_runs_and_closes_what_rests() {
 }
 
 #[test]
-fn a_shutdown_loses_no_connection_that_the_kernel_has_completed() {
-    let begun = Arc::new(AtomicUsize::new(0));
-    let count = begun.clone();
+fn shutdown_serves_connections_in_the_listen_queue() {
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = started.clone();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
     let server = start(move |request: Request| {
         count.fetch_add(1, SeqCst);
         if request.path() == "/block" {
-            // The worker's thread stands still, and accepts nobody.
+            // The worker thread is blocked and does not accept connections.
             let _ = released.lock().unwrap().recv();
         }
         async { Response::text("ok") }
     });
     let mut first = Client::connect(&server);
     first.get("/block");
-    until("the worker stands still", || begun.load(SeqCst) == 1);
+    until("the worker is blocked", || started.load(SeqCst) == 1);
     let mut others: Vec<Client> = (0..20).map(|_| Client::connect(&server)).collect();
     others.iter_mut().for_each(|client| client.get("/"));
     let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
@@ -891,50 +898,50 @@ fn a_shutdown_loses_no_connection_that_the_kernel_has_completed() {
 }
 
 #[test]
-fn a_shutdown_ends_when_its_grace_does() {
-    let alive = Alive::new();
-    let server = start(waits(&alive));
+fn shutdown_aborts_requests_after_the_grace_period() {
+    let alive = CloneCounter::new();
+    let server = start(waiting_app(&alive));
     let idle = alive.count();
     let mut client = Client::connect(&server);
     client.get("/wait");
-    until("the call began", || alive.count() > idle);
+    until("the call starts", || alive.count() > idle);
     server.shutdown(Duration::from_millis(50));
     client.assert_closed();
 }
 
 #[test]
-fn a_stop_ends_sooner_when_somebody_is_in_a_hurry() {
+fn shutdown_handle_shortens_a_running_shutdown() {
     let server = start(async |request: Request| match request.path() {
         "/wait" => pending().await,
-        _ if request.shutdown().is_requested() => Response::text("stops"),
-        _ => Response::text("serves"),
+        _ if request.shutdown().is_requested() => Response::text("shutting down"),
+        _ => Response::text("running"),
     });
-    let (hurry, address) = (server.hurry(), common::address(&server));
-    let (mut resting, mut busy) = (Client::connect(&server), Client::connect(&server));
+    let (shutdown_handle, address) = (server.hurry(), common::address(&server));
+    let (mut idle, mut busy) = (Client::connect(&server), Client::connect(&server));
     busy.get("/wait");
-    hurry.finish_within(Duration::ZERO);
-    resting.get("/");
-    assert_eq!(resting.response().text(), "serves", "nobody has stopped it");
+    shutdown_handle.finish_within(Duration::ZERO);
+    idle.get("/");
+    assert_eq!(idle.response().text(), "running", "a deadline alone does not start a shutdown");
     let stopping = std::thread::spawn(move || server.retire(Duration::MAX, Duration::MAX));
-    until("nobody listens", || std::net::TcpStream::connect(address).is_err());
-    hurry.finish_within(Duration::from_millis(50));
-    resting.assert_closed();
+    until("connections are refused", || std::net::TcpStream::connect(address).is_err());
+    shutdown_handle.finish_within(Duration::from_millis(50));
+    idle.assert_closed();
     busy.assert_closed();
     stopping.join().unwrap();
 }
 
 #[test]
-fn a_stop_waits_for_the_shorter_of_what_it_and_somebody_in_a_hurry_say() {
+fn shutdown_uses_the_shorter_of_both_deadlines() {
     const SOON: Duration = Duration::from_millis(50);
-    for (grace, hurry) in [(Duration::MAX, SOON), (SOON, Duration::MAX)] {
-        let alive = Alive::new();
-        let server = start(waits(&alive));
+    for (grace, deadline) in [(Duration::MAX, SOON), (SOON, Duration::MAX)] {
+        let alive = CloneCounter::new();
+        let server = start(waiting_app(&alive));
         let idle = alive.count();
         let mut client = Client::connect(&server);
         client.get("/wait");
-        until("the call began", || alive.count() > idle);
-        // Before there is a stop.
-        server.hurry().finish_within(hurry);
+        until("the call starts", || alive.count() > idle);
+        // Set before the shutdown starts.
+        server.hurry().finish_within(deadline);
         let stopping = std::thread::spawn(move || server.shutdown(grace));
         client.assert_closed();
         stopping.join().unwrap();
@@ -942,7 +949,7 @@ fn a_stop_waits_for_the_shorter_of_what_it_and_somebody_in_a_hurry_say() {
 }
 
 #[test]
-fn workers_may_listen_on_sockets_of_their_own() {
+fn workers_listen_on_their_own_sockets_with_reuse_port() {
     let settings = Settings { reuse_port: true, ..Settings::default() };
     let server = Server::new(echo).settings(settings).workers(3);
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
@@ -956,7 +963,7 @@ fn workers_may_listen_on_sockets_of_their_own() {
 }
 
 #[test]
-fn several_workers_share_the_connections() {
+fn connections_are_distributed_evenly_among_workers() {
     let server = Server::new(async |_: Request| {
         Response::text(std::thread::current().name().unwrap_or("?").to_owned())
     });
@@ -976,7 +983,7 @@ fn several_workers_share_the_connections() {
 }
 
 #[test]
-fn a_long_stream_is_told_of_the_shutdown() {
+fn shutdown_notifies_response_streams() {
     let server = start(async |request: Request| {
         let mut shutdown = request.shutdown();
         assert!(!shutdown.is_requested());
@@ -991,7 +998,7 @@ fn a_long_stream_is_told_of_the_shutdown() {
     });
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream began", || client.read() > 0 && client.came().ends_with(b"hello \r\n"));
+    until("the stream starts", || client.read() > 0 && client.came().ends_with(b"hello \r\n"));
     server.shutdown(common::PATIENCE);
     assert_eq!(client.response().text(), "hello goodbye");
 }
@@ -999,15 +1006,15 @@ fn a_long_stream_is_told_of_the_shutdown() {
 // -- interim responses
 
 #[test]
-fn early_hints_come_before_a_slow_response() {
-    let go_on = Arc::new(tokio::sync::Notify::new());
-    let word = go_on.clone();
+fn sends_early_hints_before_a_slow_response() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let released = release.clone();
     let server = start(move |request: Request| {
-        let word = word.clone();
+        let released = released.clone();
         async move {
             request.early_hints(["</a.css>; rel=preload", "</b>\r\nx: y"]);
             if request.path() == "/slow" {
-                word.notified().await;
+                released.notified().await;
             }
             Response::text("ok")
         }
@@ -1018,18 +1025,18 @@ fn early_hints_come_before_a_slow_response() {
     assert_eq!(hints.status, 103);
     let links: Vec<&str> = hints.headers.iter().map(|(_, value)| value.as_str()).collect();
     assert_eq!(links, ["</a.css>; rel=preload", "</b>  x: y"]);
-    go_on.notify_one();
+    release.notify_one();
     assert_eq!(client.response().status, 200);
     client.get("/fast");
     assert_eq!((client.response().status, client.response().status), (103, 200));
-    // RFC 9110 §15.2: a client of HTTP/1.0 does not know them.
+    // RFC 9110 §15.2: interim responses are not sent to an HTTP/1.0 client.
     let mut client = Client::with(&server, "GET /fast HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().status, 200);
     stop(server);
 }
 
 #[test]
-fn hints_that_come_too_late_are_not_for_the_next_request() {
+fn late_early_hints_are_not_sent_to_the_next_request() {
     let server = start(async |request: Request| match request.path() {
         "/late" => {
             let mut is_over = false;
@@ -1054,11 +1061,11 @@ fn hints_that_come_too_late_are_not_for_the_next_request() {
 // -- the PROXY protocol
 
 #[test]
-fn a_trusted_proxy_says_who_its_client_is() {
+fn proxy_protocol_sets_the_peer_address() {
     let settings = Settings {
         proxies: vec!["127.0.0.0/8".parse().unwrap()],
         max_connections_per_peer: 1,
-        ..quick()
+        ..short_timeouts()
     };
     let server = start_with(settings, async |request: Request| {
         Response::text(request.peer().address().map_or("?".to_owned(), |peer| peer.to_string()))
@@ -1076,7 +1083,7 @@ fn a_trusted_proxy_says_who_its_client_is() {
     }
     assert_eq!(pieces.response().text(), "192.0.2.7:1234");
 
-    // Who says nothing, or nonsense, is not served.
+    // A connection without a PROXY header, or without any input, is closed.
     Client::with(&server, get).assert_closed();
     Client::connect(&server).assert_closed();
     stop(server);
@@ -1086,21 +1093,21 @@ fn a_trusted_proxy_says_who_its_client_is() {
     stop(server);
 }
 
-// -- what a review found
+// -- regressions
 
 #[test]
-fn a_client_that_asks_without_end_and_reads_nothing_is_cut() {
-    // Pending once for each request, the application lets the connection look after itself
-    // in between: clocks and bounds must hold all the same.
+fn closes_client_that_pipelines_without_reading() {
+    // The application is pending once per request, so that the connection task runs in between:
+    // timeouts and memory bounds must apply there, too.
     for request in ["GET", "HEAD"].map(|m| format!("{m} / HTTP/1.1\r\nHost: a\r\n\r\n")) {
-        let server = start_with(quick(), async |_: Request| {
+        let server = start_with(short_timeouts(), async |_: Request| {
             tokio::task::yield_now().await;
             Response::text("x".repeat(5_000))
         });
         let client = Client::connect(&server);
         client.socket().set_nonblocking(true).unwrap();
         let requests = request.repeat(500);
-        until("it is cut", || match client.socket().write(requests.as_bytes()) {
+        until("the connection is closed", || match client.socket().write(requests.as_bytes()) {
             Ok(_) => false,
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
         });
@@ -1109,7 +1116,7 @@ fn a_client_that_asks_without_end_and_reads_nothing_is_cut() {
 }
 
 #[test]
-fn a_body_asked_for_and_given_up_at_once_leaves_no_doubt_about_what_follows() {
+fn closes_connection_when_100_continue_is_abandoned() {
     let server = start(async |mut request: Request| {
         std::future::poll_fn(|cx| {
             let _ = request.body().poll_chunk(cx);
@@ -1127,18 +1134,18 @@ fn a_body_asked_for_and_given_up_at_once_leaves_no_doubt_about_what_follows() {
 }
 
 #[test]
-fn a_connection_closes_though_somebody_keeps_its_body() {
-    let kept: Arc<Mutex<Vec<Body>>> = Arc::default();
-    let keep = kept.clone();
+fn closes_connection_despite_a_retained_body() {
+    let retained: Arc<Mutex<Vec<Body>>> = Arc::default();
+    let app_retained = retained.clone();
     let server = start(move |request: Request| {
-        keep.lock().unwrap().push(request.into_body());
+        app_retained.lock().unwrap().push(request.into_body());
         async { Response::text("bye") }
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
     let mut client = Client::with(&server, head);
     assert_eq!(client.response().text(), "bye");
     client.assert_closed();
-    let mut body = kept.lock().unwrap().pop().unwrap();
+    let mut body = retained.lock().unwrap().pop().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let read = runtime.block_on(body.chunk());
     assert!(matches!(
@@ -1149,7 +1156,7 @@ fn a_connection_closes_though_somebody_keeps_its_body() {
 }
 
 #[test]
-fn a_limit_set_by_the_application_holds_however_the_body_came() {
+fn application_body_limit_applies_to_buffered_and_later_data() {
     let server = start(async |mut request: Request| {
         request.body().set_limit(10);
         Ok::<_, Error>(Response::body(request.into_body().collect(1000).await?))
@@ -1167,11 +1174,11 @@ fn a_limit_set_by_the_application_holds_however_the_body_came() {
 }
 
 #[test]
-fn a_response_arrives_whole_though_the_client_still_sends() {
-    // The application stops reading while the response is under way.
+fn completes_response_while_client_is_uploading() {
+    // The application stops reading while the response is being sent.
     let server = start(async |request: Request| {
         let mut body = Some(request.into_body());
-        let mut left = 100;
+        let mut remaining = 100;
         let stream = Chunks(move |cx: &mut Context<'_>| {
             if let Some(reading) = &mut body {
                 if reading.poll_chunk(cx).is_pending() {
@@ -1179,15 +1186,15 @@ fn a_response_arrives_whole_though_the_client_still_sends() {
                 }
                 body = None;
             }
-            left -= 1;
-            Poll::Ready((left > 0).then(|| Bytes::from_static(&[b'y'; 1000])))
+            remaining -= 1;
+            Poll::Ready((remaining > 0).then(|| Bytes::from_static(&[b'y'; 1000])))
         });
         Response::body(Body::stream(stream))
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nConnection: close\r\n\r\n";
     let mut client = Client::with(&server, head);
     let mut socket = client.socket().try_clone().unwrap();
-    // It fails when the server has had enough.
+    // Fails when the server closes the connection.
     let sending = std::thread::spawn(move || drop(socket.write_all(&[b'x'; 3_000_000])));
     assert_eq!(client.response().body.len(), 99_000);
     sending.join().unwrap();
@@ -1195,11 +1202,11 @@ fn a_response_arrives_whole_though_the_client_still_sends() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_what_blocks() {
+fn shutdown_does_not_wait_for_blocking_tasks() {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = Arc::new(Mutex::new(released));
-    let begun = Arc::new(AtomicUsize::new(0));
-    let count = begun.clone();
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = started.clone();
     let server = start(move |_: Request| {
         let (released, count) = (released.clone(), count.clone());
         async move {
@@ -1213,14 +1220,14 @@ fn a_shutdown_does_not_wait_for_what_blocks() {
     });
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the call began", || begun.load(SeqCst) == 1);
+    until("the call starts", || started.load(SeqCst) == 1);
     server.shutdown(Duration::from_millis(50));
     client.assert_closed();
     drop(release);
 }
 
 #[test]
-fn an_application_may_close_the_connection() {
+fn application_can_close_the_connection() {
     let server =
         start(async |_: Request| Response::text("bye").with_header(header::CONNECTION, "close"));
     let mut client = Client::connect(&server);
@@ -1232,26 +1239,27 @@ fn an_application_may_close_the_connection() {
 }
 
 #[test]
-fn a_response_cut_short_never_looks_whole() {
-    // To a client of HTTP/1.0 only the connection's end ends a response: it must be a reset.
+fn truncated_http10_response_ends_in_a_reset() {
+    // For an HTTP/1.0 client the end of the connection ends the response, so a truncated response
+    // must end in a reset.
     let server = start(async |request: Request| {
         let mut body = Some(request.into_body());
         let mut parts = vec!["first"].into_iter();
         let stream = Chunks(move |_: &mut Context<'_>| match parts.next() {
             Some(part) => Poll::Ready(Some(Bytes::from(part))),
             None if body.is_some() => {
-                // Somebody still has the body when the stream fails.
+                // The body is still held when the stream fails.
                 std::mem::forget(body.take());
                 panic!("on purpose")
             }
             None => Poll::Ready(None),
         });
-        // Enough to be sent before the failure.
+        // Large enough to be sent before the failure.
         let head = Chunks({
             let mut whole = Some(Bytes::from(vec![b'x'; 40_000]));
             move |_: &mut Context<'_>| Poll::Ready(whole.take())
         });
-        Response::body(Body::stream(Both(head, stream)))
+        Response::body(Body::stream(Chain(head, stream)))
     });
     for request in ["GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\n"] {
         let client = Client::with(&server, request);
@@ -1268,10 +1276,10 @@ fn a_response_cut_short_never_looks_whole() {
     stop(server);
 }
 
-/// One stream behind another.
-struct Both<A, B>(A, B);
+/// A stream followed by another.
+struct Chain<A, B>(A, B);
 
-impl<A, B> futures_core::Stream for Both<A, B>
+impl<A, B> futures_core::Stream for Chain<A, B>
 where
     A: futures_core::Stream<Item = Result<Bytes, Error>> + Unpin,
     B: futures_core::Stream<Item = Result<Bytes, Error>> + Unpin,

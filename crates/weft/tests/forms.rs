@@ -1,4 +1,4 @@
-//! Forms and uploads over real sockets.
+//! Forms and uploads, tested over real sockets.
 #![cfg(feature = "form")]
 
 mod common;
@@ -19,48 +19,49 @@ fn start(app: impl Application + Clone + Send + 'static) -> Running {
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
-/// Says of each part what it is and has. Files take their way through temporary ones.
+/// Responds with a line for each part: its name, file names, type and content. Files are stored in
+/// temporary files first.
 async fn list(settings: form::Settings, request: Request) -> Result<Response, Error> {
     if request.path() == "/ok" {
         return Ok(Response::text("ok"));
     }
     let mut form = settings.multipart(request)?;
-    let mut said = String::new();
+    let mut lines = String::new();
     while let Some(part) = form.next().await? {
         if part.name() == "skipped" {
             continue;
         }
-        let (name, sent) = (part.name().to_owned(), part.file_name().map(str::to_owned));
+        let (name, file_name) = (part.name().to_owned(), part.file_name().map(str::to_owned));
         let (safe, content_type) = (part.safe_file_name(), part.content_type().map(str::to_owned));
-        let text = match sent {
+        let text = match file_name {
             Some(_) => fs::read_to_string(part.into_file().await?.path()).unwrap(),
             None => part.text().await?,
         };
-        writeln!(said, "{name}: {sent:?} {safe:?} {content_type:?} {text:?}").unwrap();
+        writeln!(lines, "{name}: {file_name:?} {safe:?} {content_type:?} {text:?}").unwrap();
     }
-    Ok(Response::text(said))
+    Ok(Response::text(lines))
 }
 
-/// An application that lists, and notes the errors that it was told of.
+/// An application that runs `list`, and the kinds of the errors that it returned.
 fn listing(
     settings: form::Settings,
 ) -> (impl Application + Clone + Send + 'static, Arc<Mutex<Vec<ErrorKind>>>) {
     let errors = Arc::<Mutex<Vec<ErrorKind>>>::default();
-    let noted = errors.clone();
+    let recorded = errors.clone();
     let app = move |request: Request| {
-        let (settings, noted) = (settings.clone(), noted.clone());
+        let (settings, recorded) = (settings.clone(), recorded.clone());
         async move {
-            let answer = list(settings, request).await;
-            if let Err(error) = &answer {
-                noted.lock().unwrap().push(error.kind());
+            let result = list(settings, request).await;
+            if let Err(error) = &result {
+                recorded.lock().unwrap().push(error.kind());
             }
-            answer
+            result
         }
     };
     (app, errors)
 }
 
-/// The settings of most tests: little is allowed.
+/// Settings with small limits, used by most tests.
 fn small() -> form::Settings {
     form::Settings {
         max_bytes: Some(1_000),
@@ -89,25 +90,25 @@ fn part(parameters: &str, content: &str) -> String {
 const HEAD: &str =
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=\"x\"\r\n";
 
-/// A request with these parts.
+/// A request with a multipart body of `parts`.
 fn post(parts: &[String]) -> String {
     let body = parts.concat() + "--x--\r\n";
     format!("{HEAD}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// The same, chunked, so many bytes in each chunk.
-fn post_chunked(parts: &[String], bytes: usize) -> String {
+/// The same request with chunked framing.
+fn post_chunked(parts: &[String], chunk_bytes: usize) -> String {
     let body = parts.concat() + "--x--\r\n";
     let chunks = body
         .as_bytes()
-        .chunks(bytes)
+        .chunks(chunk_bytes)
         .map(|chunk| format!("{:x}\r\n{}\r\n", chunk.len(), std::str::from_utf8(chunk).unwrap()));
     let chunks: String = chunks.collect();
     format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n")
 }
 
 #[test]
-fn a_form_is_the_same_however_it_comes() {
+fn parses_a_form_with_any_framing() {
     let (app, _) = listing(small());
     let server = start(app);
     let parts = [
@@ -124,7 +125,7 @@ fn a_form_is_the_same_however_it_comes() {
         client.send(&request);
         assert_eq!(client.response().text(), expected);
     }
-    // Slowly.
+    // In small writes.
     let request = post(&parts);
     for piece in request.as_bytes().chunks(9) {
         client.send(piece);
@@ -136,11 +137,11 @@ fn a_form_is_the_same_however_it_comes() {
 }
 
 #[test]
-fn each_limit_has_its_status_and_the_connection_goes_on() {
+fn rejects_invalid_and_oversized_parts_and_keeps_the_connection() {
     let (app, _) = listing(small());
     let server = start(app);
     let long_head = format!("name=\"{}\"", "n".repeat(100));
-    for (parts, answer) in [
+    for (parts, expected) in [
         (vec![field("a", "0123456789"), field("b", "01234")], "200"),
         (vec![file("a", "f", "01234567890123456789"), file("b", "f", "")], "200"),
         (vec![field("a", "01234567890")], "413 Payload Too Large: a field is larger than 10 bytes"),
@@ -174,10 +175,10 @@ fn each_limit_has_its_status_and_the_connection_goes_on() {
         for request in [post(&parts), post_chunked(&parts, 50)] {
             let mut client = Client::with(&server, request);
             let response = client.response();
-            let status = answer.split_once(' ').map_or(answer, |(status, _)| status);
+            let status = expected.split_once(' ').map_or(expected, |(status, _)| status);
             assert_eq!(response.status.to_string(), status, "{parts:?}: {}", response.text());
             if response.status != 200 {
-                assert!(response.text().starts_with(answer), "{}", response.text());
+                assert!(response.text().starts_with(expected), "{}", response.text());
             }
             client.assert_open("/ok");
         }
@@ -186,10 +187,10 @@ fn each_limit_has_its_status_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_is_no_such_form() {
+fn rejects_bodies_that_are_not_multipart_forms() {
     let (app, errors) = listing(small());
     let server = start(app);
-    for (content_type, body, answer) in [
+    for (content_type, body, expected) in [
         (
             "text/plain",
             "a",
@@ -214,10 +215,10 @@ fn what_is_no_such_form() {
         let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
         let mut client = Client::with(&server, request);
         let response = client.response();
-        let said = format!("{} {}", response.status, response.text());
-        let status = answer.split_once(' ').map_or(answer, |(status, _)| status);
-        assert_eq!(response.status.to_string(), status, "{content_type}, {body}: {said}");
-        assert!(status == "200" || response.text().starts_with(answer), "{said}");
+        let actual = format!("{} {}", response.status, response.text());
+        let status = expected.split_once(' ').map_or(expected, |(status, _)| status);
+        assert_eq!(response.status.to_string(), status, "{content_type}, {body}: {actual}");
+        assert!(status == "200" || response.text().starts_with(expected), "{actual}");
         client.assert_open("/ok");
     }
     assert_eq!(errors.lock().unwrap()[0], ErrorKind::MediaTypeUnsupported);
@@ -225,7 +226,7 @@ fn what_is_no_such_form() {
 }
 
 #[test]
-fn a_form_too_large_in_all_closes_the_connection() {
+fn form_over_the_total_limit_closes_the_connection() {
     let (app, errors) = listing(form::Settings { max_file_bytes: u64::MAX, ..small() });
     let server = start(app);
     let parts = [file("a", "f", &"x".repeat(100_000))];
@@ -240,7 +241,7 @@ fn a_form_too_large_in_all_closes_the_connection() {
 }
 
 #[test]
-fn file_names_as_sent_and_made_safe() {
+fn provides_file_names_as_sent_and_sanitized() {
     let (app, _) = listing(form::Settings { max_files: 100, ..small() });
     let server = start(app);
     for (parameters, names) in [
@@ -272,7 +273,7 @@ fn files_in(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_client_that_leaves_leaves_no_file_behind() {
+fn removes_the_temporary_file_when_the_client_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let (app, errors) = listing(form::Settings {
@@ -283,22 +284,22 @@ fn a_client_that_leaves_leaves_no_file_behind() {
     });
     let server = start(app);
     let head = format!("{HEAD}Content-Length: 2000000\r\n\r\n");
-    let begun = part("name=a; filename=f", &"x".repeat(1_000_000));
-    let mut client = Client::with(&server, head + &begun);
+    let partial = part("name=a; filename=f", &"x".repeat(1_000_000));
+    let mut client = Client::with(&server, head + &partial);
     let size = |entry: io::Result<fs::DirEntry>| entry.ok()?.metadata().ok().map(|m| m.len());
-    until("the file is begun", || {
+    until("the file is partly written", || {
         fs::read_dir(&path).unwrap().any(|entry| size(entry) > Some(500_000))
     });
     client.half_close();
     assert_eq!(client.response().status, 400);
     drop(client);
-    until("the file is gone", || files_in(&path) == 0);
+    until("the file is removed", || files_in(&path) == 0);
     assert_eq!(*errors.lock().unwrap(), [ErrorKind::BodyIncomplete]);
     stop(server);
 }
 
 #[test]
-fn a_temporary_file_lasts_as_long_as_it_is_held_or_is_kept() {
+fn removes_temporary_files_on_drop_unless_persisted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let server = start(move |request: Request| {
@@ -321,7 +322,7 @@ fn a_temporary_file_lasts_as_long_as_it_is_held_or_is_kept() {
     let request = post(&[file("a", "f", "content")]);
     let mut client = Client::with(&server, &request);
     assert_eq!(client.response().text(), "ok");
-    until("the file is gone", || files_in(path) == 0);
+    until("the file is removed", || files_in(path) == 0);
     client.send(request.replacen("POST /", "POST /keep", 1));
     assert_eq!(client.response().text(), "ok");
     assert_eq!(fs::read(path.join("kept")).unwrap(), b"content");
@@ -329,15 +330,15 @@ fn a_temporary_file_lasts_as_long_as_it_is_held_or_is_kept() {
     stop(server);
 }
 
-/// The most memory that this process has had, in bytes.
-fn peak() -> usize {
+/// Peak resident memory of this process, in bytes.
+fn peak_memory() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
 }
 
 #[test]
-fn memory_stays_flat_while_200_megabytes_go_to_a_file() {
+fn storing_200_megabytes_uses_constant_memory() {
     let server = start(async |request: Request| {
         let settings = form::Settings { max_file_bytes: 1 << 30, ..Default::default() };
         let mut form = settings.multipart(request)?;
@@ -346,7 +347,7 @@ fn memory_stays_flat_while_200_megabytes_go_to_a_file() {
         assert!(form.next().await?.is_none());
         Ok::<_, Error>(Response::text(length.to_string()))
     });
-    // Many carriage returns, each of which could begin a boundary.
+    // Many carriage returns, each a possible start of a boundary.
     let block = b"\r\nxxxxxxxxxxxxx\r".repeat(1 << 16);
     let (blocks, end) = (200, "\r\n--x--\r\n");
     let begin = part("name=a; filename=f", "");
@@ -354,13 +355,13 @@ fn memory_stays_flat_while_200_megabytes_go_to_a_file() {
     let length = begin.len() + blocks * block.len() + end.len();
     let mut client =
         Client::with(&server, format!("{HEAD}Content-Length: {length}\r\n\r\n{begin}"));
-    let before = peak();
+    let before = peak_memory();
     for _ in 0..blocks {
         client.send(&block);
     }
     client.send(end);
     assert_eq!(client.response().text(), (blocks * block.len()).to_string());
-    let grown = peak() - before;
-    assert!(grown < 16 << 20, "it took {grown} bytes of memory");
+    let grown = peak_memory() - before;
+    assert!(grown < 16 << 20, "memory use grew by {grown} bytes");
     stop(server);
 }

@@ -1,7 +1,7 @@
-//! Attacks on HTTP/2, bounded in number and time. The attacker is cut, memory stays bounded,
-//! and the others are answered meanwhile.
+//! Attacks on HTTP/2, limited in number and time. The server closes the attacker's connection,
+//! memory stays bounded, and other clients are served meanwhile.
 //!
-//! The tests take turns, because memory is counted for all of the process.
+//! The tests run one at a time, because memory is measured for the whole process.
 
 mod common;
 
@@ -21,10 +21,10 @@ use weft::{Body, Error, Method, Request, Response, Running, Server, Settings};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// What an attack may cost at most, client and bystanders included.
-const MOST_BYTES: usize = 4 << 20;
+/// Maximum memory use of an attack, including the attacker and the other clients.
+const MAX_MEMORY_BYTES: usize = 4 << 20;
 
-/// Does what the path says; a body is not read.
+/// Behaves as named by the path. Only `POST /read` reads the request body.
 async fn app(request: Request) -> Response {
     match (request.method(), request.path()) {
         (_, "/wait") => pending().await,
@@ -59,105 +59,113 @@ fn settings() -> Settings {
 }
 
 /// A server under attack, and its other clients.
-struct Scene {
+struct AttackScenario {
     server: Running,
-    is_over: Arc<AtomicBool>,
-    bystanders: Vec<JoinHandle<usize>>,
-    /// How often they were answered.
-    answers: Arc<AtomicUsize>,
-    bytes_before: usize,
-    _turn: MutexGuard<'static, ()>,
+    is_stopping: Arc<AtomicBool>,
+    other_clients: Vec<JoinHandle<usize>>,
+    /// Number of responses received by the other clients.
+    responses: Arc<AtomicUsize>,
+    memory_before: usize,
+    _exclusive: MutexGuard<'static, ()>,
 }
 
-impl Scene {
-    fn begin() -> Scene {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+impl AttackScenario {
+    fn begin() -> AttackScenario {
+        static EXCLUSIVE: Mutex<()> = Mutex::new(());
+        let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let server = Server::new(app).settings(settings()).workers(1);
         let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
-        let (is_over, answers) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (mut one, mut two) = (Client::connect(&server), Raw::connect(&server));
-        let bystanders = vec![
-            bystander(&is_over, &answers, move || one.assert_open("/")),
-            bystander(&is_over, &answers, move || two.assert_open("/")),
+        let (is_stopping, responses) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (mut one, mut two) = (Client::connect(&server), RawClient::connect(&server));
+        let other_clients = vec![
+            other_client(&is_stopping, &responses, move || one.assert_open("/")),
+            other_client(&is_stopping, &responses, move || two.assert_open("/")),
         ];
         ALLOCATOR.reset_peak_usage();
-        let bytes_before = ALLOCATOR.current_usage();
-        Scene { server, is_over, bystanders, answers, bytes_before, _turn: turn }
+        let memory_before = ALLOCATOR.current_usage();
+        AttackScenario {
+            server,
+            is_stopping,
+            other_clients,
+            responses,
+            memory_before,
+            _exclusive: exclusive,
+        }
     }
 
-    /// Waits until the worker has come round to the others, and thus to the attacker, too: how
-    /// far an attack comes says nothing while the machine is busy elsewhere.
-    fn others_are_answered(&self) {
-        let before = self.answers.load(SeqCst);
-        until("the others are answered", || self.answers.load(SeqCst) > before + 2);
+    /// Waits until the worker has served the other clients, and therefore has also processed the
+    /// attacker's input. Otherwise the number of rounds would depend on the load of the machine.
+    fn wait_for_other_clients(&self) {
+        let before = self.responses.load(SeqCst);
+        until("the other clients receive responses", || self.responses.load(SeqCst) > before + 2);
     }
 
-    /// What was needed at most since the beginning.
+    /// Peak memory use since the scenario began.
     fn peak(&self) -> usize {
-        ALLOCATOR.peak_usage().saturating_sub(self.bytes_before)
+        ALLOCATOR.peak_usage().saturating_sub(self.memory_before)
     }
 
     #[track_caller]
     fn end(self, name: &str) {
         let peak = self.peak();
-        self.is_over.store(true, SeqCst);
-        for bystander in self.bystanders {
-            let answers = bystander.join().expect("the others are answered");
-            assert!(answers > 0);
+        self.is_stopping.store(true, SeqCst);
+        for other_client in self.other_clients {
+            let responses = other_client.join().expect("the other clients receive responses");
+            assert!(responses > 0);
         }
         println!("{name}: {} KiB", peak >> 10);
-        assert!(peak < MOST_BYTES, "{name}: {peak} bytes");
+        assert!(peak < MAX_MEMORY_BYTES, "{name}: {peak} bytes");
         stop(self.server);
     }
 }
 
-/// Another client, who asks until it is over and is always answered.
-fn bystander(
-    is_over: &Arc<AtomicBool>,
-    all_answers: &Arc<AtomicUsize>,
-    mut ask: impl FnMut() + Send + 'static,
+/// Starts another client. It sends requests until `is_stopping` is set and must always get a
+/// response.
+fn other_client(
+    is_stopping: &Arc<AtomicBool>,
+    all_responses: &Arc<AtomicUsize>,
+    mut send_request: impl FnMut() + Send + 'static,
 ) -> JoinHandle<usize> {
-    let (is_over, all_answers) = (is_over.clone(), all_answers.clone());
+    let (is_stopping, all_responses) = (is_stopping.clone(), all_responses.clone());
     std::thread::spawn(move || {
-        let mut answers = 0;
+        let mut responses = 0;
         loop {
-            // Asked at least once after the attack has ended, too.
-            let is_last = is_over.load(SeqCst);
-            ask();
-            answers += 1;
-            all_answers.fetch_add(1, SeqCst);
+            // At least one request is sent after the attack has ended.
+            let is_last = is_stopping.load(SeqCst);
+            send_request();
+            responses += 1;
+            all_responses.fetch_add(1, SeqCst);
             if is_last {
-                return answers;
+                return responses;
             }
         }
     })
 }
 
-/// Frames that are sent at once, before the attacker looks at what has come.
-const AT_ONCE: usize = 50;
+/// Number of rounds sent in one write, before the attacker reads.
+const BATCH: usize = 50;
 
-/// Sends again and again what `make` makes of a number, up to `most` times and until the server
-/// says goodbye; how many times that was. A client that does not read only notices that it can
-/// send no more.
+/// Sends the frames that `make` returns for consecutive numbers, up to `max` rounds or until the
+/// server sends GOAWAY or closes the connection; returns the number of rounds. A client that does
+/// not read stops only when it can send no more.
 fn flood(
-    scene: &Scene,
-    client: &mut Raw,
+    scenario: &AttackScenario,
+    client: &mut RawClient,
     reads: bool,
-    most: usize,
+    max: usize,
     make: &dyn Fn(u32) -> Vec<u8>,
 ) -> usize {
     let mut sent = 0;
-    while sent < most {
-        let frames: Vec<u8> = (sent..sent + AT_ONCE).flat_map(|n| make(n as u32)).collect();
+    while sent < max {
+        let frames: Vec<u8> = (sent..sent + BATCH).flat_map(|n| make(n as u32)).collect();
         if client.try_send(frames).is_err() {
             break;
         }
-        sent += AT_ONCE;
+        sent += BATCH;
         if reads {
-            scene.others_are_answered();
+            scenario.wait_for_other_clients();
         }
-        while reads && client.comes_within(Duration::from_millis(1)) && client.read() {}
+        while reads && client.has_input_within(Duration::from_millis(1)) && client.read() {}
         if !client.goaways.is_empty() || client.closed.is_some() {
             break;
         }
@@ -165,25 +173,26 @@ fn flood(
     sent
 }
 
-/// The stream that the number stands for, after the first one.
+/// The stream of round `number`; stream 1 is used by the test itself.
 fn stream(number: u32) -> u32 {
     2 * number + 3
 }
 
 fn post(stream: u32, fields: &[(&str, &str)]) -> Vec<u8> {
-    let head = [&pseudo("POST", "/")[..], fields].concat();
-    frame(HEADERS, END_HEADERS, stream, &block(&head))
+    let head = [&pseudo_header("POST", "/")[..], fields].concat();
+    frame(HEADERS, END_HEADERS, stream, &field_block(&head))
 }
 
-type Make = fn(u32) -> Vec<u8>;
+type MakeFrames = fn(u32) -> Vec<u8>;
 
-/// Each is cut after at most so many rounds. On stream 1 there is a body that nobody reads.
+/// Each flood ends in a GOAWAY after at most the given number of rounds. Stream 1 has an unread
+/// request body.
 #[test]
-fn floods() {
+fn closes_flooding_connections() {
     const CALM: &str = "ENHANCE_YOUR_CALM";
     const WRONG: &str = "PROTOCOL_ERROR";
     const CLOSED: &str = "STREAM_CLOSED";
-    let table: &[(&str, Make, usize, &str)] = &[
+    let table: &[(&str, MakeFrames, usize, &str)] = &[
         // CVE-2023-44487
         (
             "rapid reset",
@@ -192,12 +201,12 @@ fn floods() {
             CALM,
         ),
         (
-            "rapid reset of what is answered at once",
+            "rapid reset of requests answered immediately",
             |n| [get(stream(n), "/"), reset(stream(n), CANCEL)].concat(),
             500,
             CALM,
         ),
-        // CVE-2025-8671: the server is made to reset.
+        // CVE-2025-8671 (MadeYouReset): frames that cause the server to reset the stream.
         (
             "made you reset by windows of 0",
             |n| [get(stream(n), "/wait"), window_update(stream(n), 0)].concat(),
@@ -211,13 +220,13 @@ fn floods() {
             CALM,
         ),
         (
-            "made you reset by DATA behind the end",
+            "made you reset by DATA after END_STREAM",
             |n| [get(stream(n), "/wait"), frame(DATA, 0, stream(n), b"x")].concat(),
             50,
             CLOSED,
         ),
         (
-            "made you reset by HEADERS behind the end",
+            "made you reset by HEADERS after END_STREAM",
             |n| [get(stream(n), "/wait"), get(stream(n), "/wait")].concat(),
             50,
             CLOSED,
@@ -243,13 +252,13 @@ fn floods() {
             CALM,
         ),
         ("malformed heads", |n| post(stream(n), &[("connection", "close")]), 1_000, CALM),
-        ("streams too many", |n| get(stream(n), "/wait"), 1_200, CALM),
+        ("streams over the limit", |n| get(stream(n), "/wait"), 1_200, CALM),
         // CVE-2024-27316
         (
             "endless CONTINUATION",
             |n| match n {
-                0 => frame(HEADERS, END_STREAM, 3, &block(&pseudo("GET", "/"))),
-                _ => frame(CONTINUATION, 0, 3, &block(&[("x", [b'x'; 1_000])])),
+                0 => frame(HEADERS, END_STREAM, 3, &field_block(&pseudo_header("GET", "/"))),
+                _ => frame(CONTINUATION, 0, 3, &field_block(&[("x", [b'x'; 1_000])])),
             },
             100,
             CALM,
@@ -257,37 +266,38 @@ fn floods() {
         (
             "empty CONTINUATION",
             |n| match n {
-                0 => frame(HEADERS, END_STREAM, 3, &block(&pseudo("GET", "/"))),
+                0 => frame(HEADERS, END_STREAM, 3, &field_block(&pseudo_header("GET", "/"))),
                 _ => frame(CONTINUATION, 0, 3, b""),
             },
             100,
             CALM,
         ),
-        // A literal goes into the table, and is then referred to without end.
+        // A literal is added to the dynamic table and then referenced many times.
         (
             "HPACK bomb",
             |n| match n {
                 0 => {
-                    let mut bomb = block(&pseudo("GET", "/"));
+                    let mut bomb = field_block(&pseudo_header("GET", "/"));
                     bomb.push(0x40);
                     for text in [&b"x"[..], &[b'x'; 4_000]] {
                         push_integer(&mut bomb, 7, 0, text.len());
                         bomb.extend(text);
                     }
-                    frame(HEADERS, WHOLE, 3, &bomb)
+                    frame(HEADERS, END_ALL, 3, &bomb)
                 }
                 _ => {
-                    let bomb = [block(&pseudo("GET", "/")), vec![0x80 | 62; 16_000]].concat();
-                    frame(HEADERS, WHOLE, stream(n), &bomb)
+                    let bomb =
+                        [field_block(&pseudo_header("GET", "/")), vec![0x80 | 62; 16_000]].concat();
+                    frame(HEADERS, END_ALL, stream(n), &bomb)
                 }
             },
             50,
             CALM,
         ),
-        // CVE-2019-9512 and its kin.
+        // CVE-2019-9512 and similar floods.
         ("PING", |_| frame(PING, 0, 0, b"12345678"), 5_000, CALM),
-        ("PING that confirms", |_| frame(PING, ACK, 0, b"12345678"), 5_000, CALM),
-        ("SETTINGS", |_| super_settings(), 5_000, CALM),
+        ("PING acknowledgment", |_| frame(PING, ACK, 0, b"12345678"), 5_000, CALM),
+        ("SETTINGS", |_| large_settings(), 5_000, CALM),
         ("empty SETTINGS", |_| frame(SETTINGS, 0, 0, b""), 5_000, CALM),
         ("PRIORITY", |n| frame(PRIORITY, 0, stream(n), b"\0\0\0\0x"), 5_000, CALM),
         ("WINDOW_UPDATE", |_| window_update(0, 1), 40_000, CALM),
@@ -295,79 +305,79 @@ fn floods() {
         ("empty DATA", |_| frame(DATA, 0, 1, b""), 5_000, CALM),
         ("DATA of padding", |_| frame(DATA, PADDED, 1, &[9; 10]), 5_000, CALM),
         ("DATA of a byte", |_| frame(DATA, 0, 1, b"x"), 5_000, CALM),
-        ("RST_STREAM of nothing", |_| reset(1, CANCEL), 5_000, CALM),
-        ("frames that nobody knows", |_| frame(99, 0, 0, b""), 5_000, CALM),
+        ("RST_STREAM of a closed stream", |_| reset(1, CANCEL), 5_000, CALM),
+        ("frames of unknown type", |_| frame(99, 0, 0, b""), 5_000, CALM),
     ];
-    for &(name, make, most, error) in table {
-        let scene = Scene::begin();
-        let mut client = Raw::connect(&scene.server);
+    for &(name, make, max_rounds, error) in table {
+        let scenario = AttackScenario::begin();
+        let mut client = RawClient::connect(&scenario.server);
         let mut first = post(1, &[]);
         first.extend(frame(DATA, 0, 1, b"x"));
         client.send(first);
         let begin = Instant::now();
-        let sent = flood(&scene, &mut client, true, 100_000, &make);
-        // Time is worth fifty frames a second, and eight times as many of the cheapest.
+        let sent = flood(&scenario, &mut client, true, 100_000, &make);
+        // The credit grows by fifty frames per second, and by eight times as many of the cheapest.
         let earned = (begin.elapsed().as_secs_f64() * 400.0) as usize;
-        assert!(sent <= most + earned + 10 * AT_ONCE, "{name}: {sent} rounds");
-        assert_eq!(client.goodbye().last(), Some(&error), "{name}");
-        scene.end(&format!("{name}, {sent} rounds"));
+        assert!(sent <= max_rounds + earned + 10 * BATCH, "{name}: {sent} rounds");
+        assert_eq!(client.read_goaways().last(), Some(&error), "{name}");
+        scenario.end(&format!("{name}, {sent} rounds"));
     }
 }
 
-fn super_settings() -> Vec<u8> {
+fn large_settings() -> Vec<u8> {
     self::common::frames::settings(&[(INITIAL_WINDOW_SIZE, 70_000), (HEADER_TABLE_SIZE, 0)])
 }
 
-/// The answers to what is sent pile up: at some time the server takes no more.
+/// The responses accumulate until the server stops reading and closes the connection.
 #[test]
-fn floods_by_clients_that_do_not_read() {
-    let table: &[(&str, Make)] = &[
+fn closes_flooding_connections_that_do_not_read() {
+    let table: &[(&str, MakeFrames)] = &[
         ("PING", |_| frame(PING, 0, 0, b"12345678").repeat(100)),
-        ("SETTINGS", |_| super_settings().repeat(100)),
+        ("SETTINGS", |_| large_settings().repeat(100)),
         ("requests", |n| (0..100).flat_map(|i| get(stream(100 * n + i), "/")).collect()),
         ("large responses", |n| {
             (0..100).flat_map(|i| get(stream(100 * n + i), "/endless")).collect()
         }),
     ];
     for &(name, make) in table {
-        let scene = Scene::begin();
+        let scenario = AttackScenario::begin();
         let windows = [(INITIAL_WINDOW_SIZE, i32::MAX as u32)];
-        let mut client = Raw::with_settings(&scene.server, &windows);
-        client.takes_all = false;
+        let mut client = RawClient::with_settings(&scenario.server, &windows);
+        client.auto_window_update = false;
         client.send(window_update(0, i32::MAX as u32 - 65_535));
-        flood(&scene, &mut client, false, 2_000, &make);
-        // Whatever it still finds to read, that has an end.
+        flood(&scenario, &mut client, false, 2_000, &make);
+        // The remaining input is finite.
         client.assert_closed();
-        scene.end(name);
+        scenario.end(name);
     }
 }
 
-/// Many streams, each with a large response that nobody lets through.
+/// Many streams, each with a large response blocked by flow control.
 #[test]
-fn windows_that_stay_shut() {
+fn resets_streams_whose_windows_stay_closed() {
     for (name, windows) in [
         ("of the streams", &[(INITIAL_WINDOW_SIZE, 0)][..]),
         ("of the connection", &[(INITIAL_WINDOW_SIZE, 1 << 20)]),
     ] {
-        let scene = Scene::begin();
-        let mut client = Raw::with_settings(&scene.server, windows);
-        client.takes_all = false;
+        let scenario = AttackScenario::begin();
+        let mut client = RawClient::with_settings(&scenario.server, windows);
+        client.auto_window_update = false;
         let streams: Vec<u32> = (0..128).map(|_| client.get("/endless")).collect();
         for stream in streams {
             assert_eq!(client.outcome(stream), "reset CANCEL", "{name}");
         }
-        // Then the connection rests, and that has an end too.
-        assert_eq!(client.goodbye().last(), Some(&"NO_ERROR"));
-        scene.end(name);
+        // Then the connection is idle and reaches the idle timeout.
+        assert_eq!(client.read_goaways().last(), Some(&"NO_ERROR"));
+        scenario.end(name);
     }
 }
 
-/// Bodies that are sent and never read fill their windows, and no more.
+/// Unread request bodies are bounded by the connection window.
 #[test]
-fn bodies_that_pile_up() {
-    let scene = Scene::begin();
-    let mut client = Raw::connect(&scene.server);
-    client.until("the connection's window", |raw| raw.window(0) == 1 << 20);
+fn connection_window_bounds_unread_bodies() {
+    let scenario = AttackScenario::begin();
+    let mut client = RawClient::connect(&scenario.server);
+    client.read_until("the connection's window", |client| client.window(0) == 1 << 20);
     let mut sent = 0;
     for _ in 0..100 {
         let stream = client.post("/wait");
@@ -375,45 +385,45 @@ fn bodies_that_pile_up() {
     }
     client.sync();
     assert_eq!(sent, 1 << 20);
-    // What does not keep to the window is an error of the connection (RFC 9113 §6.9).
+    // Data beyond the window is a connection error (RFC 9113 §6.9).
     let stream = client.post("/wait");
     client.send(frame(DATA, 0, stream, b"x"));
-    assert_eq!(client.goodbye(), ["FLOW_CONTROL_ERROR"]);
-    scene.end("bodies");
+    assert_eq!(client.read_goaways(), ["FLOW_CONTROL_ERROR"]);
+    scenario.end("bodies");
 }
 
-/// Each byte is progress, but the clocks are not moved by it.
+/// A slow sequence of bytes does not extend the head timeout.
 #[test]
-fn heads_that_trickle() {
+fn trickling_heads_time_out() {
     let head = get(1, &"/x".repeat(4_000));
     let opening = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
     let whole_before = [&opening[..], &get(1, "/")].concat();
     let later = get(3, &"/x".repeat(4_000));
     let pieces = [frame(HEADERS, 0, 1, b""), frame(CONTINUATION, 0, 1, b"").repeat(100)].concat();
-    for (name, before, trickle, size, goodbye) in [
+    for (name, before, trickle, size, errors) in [
         ("the preface", &b""[..], &[&opening[..], &head].concat(), 1, &[][..]),
         ("the first request", &opening, &head, 1, &[]),
         ("a later request", &whole_before, &later, 1, &["NO_ERROR"]),
-        // Whole, to be faster than the clock of the first request.
+        // Whole frames, so that the limit is reached before the head timeout.
         ("empty pieces", &opening, &pieces, 9, &["ENHANCE_YOUR_CALM"]),
     ] {
-        let scene = Scene::begin();
-        let mut client = Raw::silent(&scene.server);
-        client.confirms = false;
+        let scenario = AttackScenario::begin();
+        let mut client = RawClient::connect_without_preface(&scenario.server);
+        client.auto_ack = false;
         client.send(before);
         let begin = Instant::now();
         let mut bytes = trickle.chunks(size).cycle();
-        // It reads what comes, and stops when there is nobody any more.
+        // The client reads its input and stops when the connection is closed.
         while client.closed.is_none() && client.goaways.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "{name}: it trickles for ever");
+            assert!(begin.elapsed() < PATIENCE, "{name}: the server does not time out");
             if client.try_send(bytes.next().unwrap()).is_err() {
                 break;
             }
-            if client.comes_within(Duration::from_millis(20)) {
+            if client.has_input_within(Duration::from_millis(20)) {
                 client.read();
             }
         }
-        assert_eq!(client.goodbye(), goodbye, "{name}");
-        scene.end(name);
+        assert_eq!(client.read_goaways(), errors, "{name}");
+        scenario.end(name);
     }
 }

@@ -1,5 +1,5 @@
-//! What a directory keeps of its files: how fresh that is, how much it may be, when it is let
-//! go; and files of which the kernel keeps nothing.
+//! The file cache of a directory: revalidation, limits and eviction; and files that are not in the
+//! kernel's page cache.
 
 mod common;
 
@@ -19,32 +19,32 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::{Bound, Directory, DirectorySettings, Server};
 
-/// Longer than any test.
-const FOR_EVER: Duration = Duration::from_secs(86_400);
+/// Longer than any test runs.
+const NEVER: Duration = Duration::from_secs(86_400);
 
-/// So short that hardly anything is believed.
-const SHORT: Duration = Duration::from_millis(10);
+/// So short that entries are revalidated almost every time.
+const OFTEN: Duration = Duration::from_millis(10);
 
-/// Nothing is let go of for not being used.
-fn trusting(trust: Duration) -> DirectorySettings {
-    DirectorySettings { trust, unused: FOR_EVER, ..DirectorySettings::default() }
+/// Settings that revalidate entries after `interval` and never evict them for being unused.
+fn revalidating(interval: Duration) -> DirectorySettings {
+    DirectorySettings { trust: interval, unused: NEVER, ..DirectorySettings::default() }
 }
 
 fn letters(letter: u8, length: usize) -> Vec<u8> {
     vec![letter; length]
 }
 
-// -- how fresh it is
+// -- revalidation
 
-/// What is served: a status, and a body if that is told.
-type Served = (u16, Option<Vec<u8>>);
+/// Expected status, and the body if it is checked.
+type Expected = (u16, Option<Vec<u8>>);
 
-/// What happens to a file, and what is served in place of its old contents.
+/// A change of a file, and the response expected after it.
 struct Change {
     name: &'static str,
     make: fn(&Tree, &str),
-    then: fn(Vec<u8>) -> Served,
-    /// To the very file: who has it open sees that at once.
+    then: fn(Vec<u8>) -> Expected,
+    /// The inode stays the same, so the change is visible immediately through an open descriptor.
     in_place: bool,
 }
 
@@ -111,17 +111,17 @@ const CHANGES: [Change; 8] = [
     },
 ];
 
-/// In memory, and as an open file.
+/// Cached in memory, and as an open file.
 const SIZES: [usize; 2] = [1_000, 100_000];
 
 #[test]
-fn every_change_of_a_kept_file_is_noticed() {
+fn detects_every_change_of_a_cached_file() {
     let tree = Tree::new();
     let cases = || CHANGES.iter().flat_map(|change| SIZES.map(|size| (change, size)));
     let file = |change: &Change, size: usize| format!("{}-{size}.bin", change.name);
     cases().for_each(|(change, size)| tree.write(file(change, size), pattern(size)));
     tree.settle();
-    let server = tree.serve_with(trusting(SHORT));
+    let server = tree.serve_with(revalidating(OFTEN));
     let mut client = Client::connect(&server);
     for (change, size) in cases() {
         let (name, old) = (file(change, size), pattern(size));
@@ -132,7 +132,7 @@ fn every_change_of_a_kept_file_is_noticed() {
         (change.make)(&tree, &name);
         let (status, body) = (change.then)(old.clone());
         let mut tries = 0;
-        until("the change is noticed", || {
+        until("the change is detected", || {
             let response = ask(&mut client, "GET", &target);
             let is_new = response.status == status
                 && body.as_ref().is_none_or(|body| *body == response.body);
@@ -142,7 +142,7 @@ fn every_change_of_a_kept_file_is_noticed() {
             tries += 1;
             is_new
         });
-        assert_eq!(client.came(), b"", "{name}: something came that was not asked for");
+        assert_eq!(client.came(), b"", "{name}: received unexpected bytes");
         let head = ask(&mut client, "HEAD", &target);
         let length = head.header("content-length").map(|length| length.parse().unwrap());
         assert_eq!(
@@ -154,11 +154,11 @@ fn every_change_of_a_kept_file_is_noticed() {
 }
 
 #[test]
-fn within_the_time_of_trust_there_is_no_look_at_the_file() {
+fn cached_entries_are_not_checked_before_revalidation() {
     let tree = Tree::with(&[("folder/x", "x"), ("small", "small"), ("vanishing", "here")]);
     tree.write("large", pattern(100_000));
     tree.settle();
-    let server = tree.serve_with(trusting(FOR_EVER));
+    let server = tree.serve_with(revalidating(NEVER));
     let mut client = Client::connect(&server);
     let targets = ["/small", "/vanishing", "/missing", "/folder"];
     let before = targets.map(|target| ask(&mut client, "GET", target));
@@ -175,15 +175,15 @@ fn within_the_time_of_trust_there_is_no_look_at_the_file() {
         assert_eq!(after.header("etag"), before.header("etag"), "{target}");
     }
     assert_eq!(before.map(|response| response.status), [200, 200, 404, 301]);
-    // An open file that lost its name shows that itself.
+    // An open file whose link count became 0 is looked up again.
     assert_eq!(ask(&mut client, "GET", "/large").text(), "other");
     stop(server);
 }
 
 #[test]
-fn what_was_not_there_is_found_and_lost_again() {
+fn detects_created_and_deleted_files() {
     let tree = Tree::with(&[("404.html", "none")]);
-    let server = tree.serve_with(trusting(SHORT));
+    let server = tree.serve_with(revalidating(OFTEN));
     let mut client = Client::connect(&server);
     let mut text = |target: &str| ask(&mut client, "GET", target).text().to_owned();
     for name in ["a.txt", "deep/below/a.txt", "folder/index.html"] {
@@ -191,49 +191,51 @@ fn what_was_not_there_is_found_and_lost_again() {
         for round in ["first", "second"] {
             assert_eq!(text(&target), "none", "{target}");
             tree.write(name, round);
-            until("it is found", || text(&target) == round);
+            until("the new file is served", || text(&target) == round);
             fs::remove_file(tree.path(name)).unwrap();
-            until("it is lost", || text(&target) == "none");
+            until("the deleted file is no longer served", || text(&target) == "none");
         }
     }
     tree.write("404.html", "another");
-    until("the page is another", || text("/nothing") == "another");
+    until("the new error page is served", || text("/nothing") == "another");
     fs::remove_file(tree.path("404.html")).unwrap();
-    until("there is no page", || text("/nothing").contains("<h1>404 Not Found</h1>"));
+    until("the default error page is served", || {
+        text("/nothing").contains("<h1>404 Not Found</h1>")
+    });
     stop(server);
 }
 
-/// How many bytes the `at`th version of a file has; no two have the same number.
-fn length_of(at: usize) -> usize {
-    at + [10, 1_000, 40_000, 90_000, 300_000][at % 5]
+/// Length of version `number` of a file. No two versions have the same length.
+fn version_length(number: usize) -> usize {
+    number + [10, 1_000, 40_000, 90_000, 300_000][number % 5]
 }
 
-/// Contents that can be told from their length.
+/// Contents determined by their length.
 fn version(length: usize) -> Vec<u8> {
     letters(b'a' + (length % 26) as u8, length)
 }
 
 #[test]
-fn a_file_that_is_replaced_all_the_time_is_always_one_of_its_versions() {
+fn responses_never_mix_versions_of_a_replaced_file() {
     const ROUNDS: usize = 300;
     let tree = Tree::new();
-    tree.write("f.txt", version(length_of(0)));
-    let settings = DirectorySettings { max_kept_file_bytes: 20_000, ..trusting(SHORT) };
+    tree.write("f.txt", version(version_length(0)));
+    let settings = DirectorySettings { max_kept_file_bytes: 20_000, ..revalidating(OFTEN) };
     let server = tree.serve_with(settings);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let client = |turn: usize| {
+        let client = |offset: usize| {
             let mut client = Client::connect(&server);
             let mut etag = "\"none\"".to_owned();
             for round in 0..ROUNDS {
-                let fields = match (round + turn) % 4 {
+                let fields = match (round + offset) % 4 {
                     0 => String::new(),
                     1 => "Range: bytes=3-9".to_owned(),
                     2 => "Accept-Encoding: gzip".to_owned(),
                     _ => format!("If-None-Match: {etag}"),
                 };
                 let response = ask_with(&mut client, "GET", "/f.txt", &fields);
-                assert_eq!(client.came(), b"", "{fields}: more came");
+                assert_eq!(client.came(), b"", "{fields}: received more bytes");
                 let body = match response.header("content-encoding") {
                     Some("gzip") => {
                         let mut body = Vec::new();
@@ -253,27 +255,27 @@ fn a_file_that_is_replaced_all_the_time_is_always_one_of_its_versions() {
                         assert!(body == version(whole)[3..10], "{range}");
                     }
                     (304, None) => {
-                        // What was compressed has the validator of its file, as a weak one.
+                        // A compressed form has the ETag of its file, marked as weak.
                         let strong = |etag: &str| etag.trim_start_matches("W/").to_owned();
                         assert_eq!(response.header("etag").map(strong), Some(strong(&etag)));
                     }
                     (status, range) => {
                         assert_eq!((status, range), (200, None));
-                        assert!(body == version(body.len()), "{fields}: a mixture came");
+                        assert!(body == version(body.len()), "{fields}: a mixture of versions");
                     }
                 }
                 etag = response.header("etag").unwrap().to_owned();
             }
         };
         scope.spawn(|| {
-            for at in 1.. {
+            for number in 1.. {
                 if done.load(Relaxed) {
                     break;
                 }
-                tree.replace("f.txt", version(length_of(at)));
+                tree.replace("f.txt", version(version_length(number)));
             }
         });
-        let clients: Vec<_> = (0..3).map(|turn| scope.spawn(move || client(turn))).collect();
+        let clients: Vec<_> = (0..3).map(|offset| scope.spawn(move || client(offset))).collect();
         let ends: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         done.store(true, Relaxed);
         ends.into_iter().for_each(|end| end.unwrap());
@@ -286,39 +288,39 @@ fn a_file_that_is_replaced_all_the_time_is_always_one_of_its_versions() {
 }
 
 #[test]
-fn a_file_that_is_written_to_all_the_time_does_not_spoil_the_framing() {
+fn concurrent_writes_to_a_file_never_break_framing() {
     const ROUNDS: usize = 300;
-    const MOST: usize = 400_000;
+    const MAX_LENGTH: usize = 400_000;
     let tree = Tree::with(&[("end.txt", "end")]);
-    let all = pattern(MOST);
-    // What is cut off becomes zero before it is gone, also on its way to a socket.
-    let is_of_all = |at: usize, bytes: &[u8]| {
-        let all = &all[at..];
+    let all = pattern(MAX_LENGTH);
+    // Truncated data may be zeroed before it disappears, also in data queued to a socket.
+    let matches_at = |i: usize, bytes: &[u8]| {
+        let all = &all[i..];
         bytes.len() <= all.len() && bytes.iter().zip(all).all(|(b, a)| b == a || *b == 0)
     };
     tree.write("f.txt", &all[..1_000]);
-    let server = tree.serve_with(trusting(SHORT));
+    let server = tree.serve_with(revalidating(OFTEN));
     let done = AtomicBool::new(false);
-    let whole = thread::scope(|scope| {
+    let complete = thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = File::options().append(true).open(tree.path("f.txt")).unwrap();
-            for at in 0.. {
+            for i in 0.. {
                 if done.load(Relaxed) {
                     break;
                 }
-                // It is always a beginning of all.
-                let (less, more) =
-                    ([0, 700, 30_000, 65_536][at % 4], [2_000, 65_537, MOST][at % 3]);
-                file.set_len(less as u64).unwrap();
-                file.write_all(&all[less..more.max(less)]).unwrap();
+                // The file is always a prefix of `all`.
+                let (truncated, extended) =
+                    ([0, 700, 30_000, 65_536][i % 4], [2_000, 65_537, MAX_LENGTH][i % 3]);
+                file.set_len(truncated as u64).unwrap();
+                file.write_all(&all[truncated..extended.max(truncated)]).unwrap();
             }
         });
         let client = |fields: &str| {
-            let (mut client, mut whole) = (Client::connect(&server), 0);
+            let (mut client, mut complete) = (Client::connect(&server), 0);
             for _ in 0..ROUNDS {
-                let ask = format!("GET /f.txt HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-                client.send([ask.as_bytes(), &request("GET", "/end.txt")].concat());
-                // Two whole responses, or a connection that is cut within the first.
+                let first_request = format!("GET /f.txt HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+                client.send([first_request.as_bytes(), &request("GET", "/end.txt")].concat());
+                // Two complete responses, or a connection closed within the first.
                 let (first, second) = loop {
                     let first = Response::parse(client.came(), false);
                     let rest = first.as_ref().map(|first| &client.came()[first.length..]);
@@ -335,23 +337,25 @@ fn a_file_that_is_written_to_all_the_time_does_not_spoil_the_framing() {
                         if fields.contains("zstd") && body.starts_with(b"\x28\xb5\x2f\xfd") {
                             body = zstd::decode_all(&body[..]).unwrap();
                         }
-                        let at = if first.status == 206 { 100 } else { 0 };
-                        assert!(first.status == 416 || is_of_all(at, &body), "{fields}");
+                        let i = if first.status == 206 { 100 } else { 0 };
+                        assert!(first.status == 416 || matches_at(i, &body), "{fields}");
                         client.forget();
-                        whole += 1;
+                        complete += 1;
                     }
                     (None, None) => {
-                        let came = client.came();
-                        let head = came.windows(4).position(|w| w == b"\r\n\r\n");
-                        let body = head.map_or(&b""[..], |head| &came[head + 4..]);
-                        let at = if came.starts_with(b"HTTP/1.1 206 ") { 100 } else { 0 };
-                        assert!(fields.contains("zstd") || is_of_all(at, body), "{fields}");
+                        let received = client.came();
+                        let head = received.windows(4).position(|w| w == b"\r\n\r\n");
+                        let body = head.map_or(&b""[..], |head| &received[head + 4..]);
+                        let i = if received.starts_with(b"HTTP/1.1 206 ") { 100 } else { 0 };
+                        assert!(fields.contains("zstd") || matches_at(i, body), "{fields}");
                         client = Client::connect(&server);
                     }
-                    (first, _) => panic!("{fields}: only the first is whole: {first:?}"),
+                    (first, _) => {
+                        panic!("{fields}: only the first response is complete: {first:?}")
+                    }
                 }
             }
-            whole
+            complete
         };
         let fields = ["", "Range: bytes=100-\r\n", "Accept-Encoding: zstd\r\n"];
         let clients: Vec<_> = fields.map(|f| scope.spawn(move || client(f))).into();
@@ -359,18 +363,21 @@ fn a_file_that_is_written_to_all_the_time_does_not_spoil_the_framing() {
         done.store(true, Relaxed);
         ends.into_iter().map(|end| end.unwrap()).sum::<usize>()
     });
-    assert!(whole > ROUNDS / 10, "only {whole} came whole: this shows nothing");
+    assert!(
+        complete > ROUNDS / 10,
+        "only {complete} complete responses: too few to be significant"
+    );
     stop(server);
 }
 
-// -- how much it is
+// -- limits
 
-/// Asks for ten files; how many are open then, and of how many the contents are in memory:
-/// when all are replaced, for those the old ones come.
+/// Requests ten files; returns how many of them are open, and how many have their contents in
+/// memory: after all files were replaced, these are served with the old contents.
 #[track_caller]
-fn kept_of_ten(tree: &Tree, settings: DirectorySettings) -> (usize, usize) {
+fn cached_of_ten(tree: &Tree, settings: DirectorySettings) -> (usize, usize) {
     let (old, new) = (letters(b'o', 1_000), letters(b'n', 1_001));
-    let names: Vec<_> = (0..10).map(|at| format!("{at}.css")).collect();
+    let names: Vec<_> = (0..10).map(|i| format!("{i}.css")).collect();
     names.iter().for_each(|name| tree.write(name, &old));
     tree.settle();
     let server = tree.serve_with(settings);
@@ -378,7 +385,7 @@ fn kept_of_ten(tree: &Tree, settings: DirectorySettings) -> (usize, usize) {
     for name in &names {
         assert!(ask(&mut client, "GET", format!("/{name}")).body == old, "{name}");
     }
-    // The last response is let go of before the next request is read.
+    // The last response is dropped before the next request is read.
     assert_eq!(ask(&mut client, "GET", "/nothing").status, 404);
     let open = tree.open_files();
     names.iter().for_each(|name| tree.replace(name, &new));
@@ -392,68 +399,68 @@ fn kept_of_ten(tree: &Tree, settings: DirectorySettings) -> (usize, usize) {
     (open, in_memory)
 }
 
-/// Settings, and how many of ten files are kept open and in memory.
+/// Name, settings, and how many of ten files are cached as open files and in memory.
 type Limited = (&'static str, fn(&mut DirectorySettings), (usize, usize));
 
-/// All at the same time, for each has to wait for its files to settle.
-fn assert_kept_of_ten(cases: &[Limited], prepare: fn(&Tree)) {
+/// Runs all cases concurrently, because each must wait until its files are old enough to be cached.
+fn assert_cached_of_ten(cases: &[Limited], prepare: fn(&Tree)) {
     thread::scope(|scope| {
-        let counted = cases.iter().map(|(name, change, expected)| {
-            let kept = scope.spawn(move || {
-                let mut settings = trusting(FOR_EVER);
+        let counts = cases.iter().map(|(name, change, expected)| {
+            let cached = scope.spawn(move || {
+                let mut settings = revalidating(NEVER);
                 change(&mut settings);
                 let tree = Tree::new();
                 prepare(&tree);
-                kept_of_ten(&tree, settings)
+                cached_of_ten(&tree, settings)
             });
-            (name, expected, kept)
+            (name, expected, cached)
         });
-        for (name, expected, kept) in counted.collect::<Vec<_>>() {
-            assert_eq!(kept.join().unwrap(), *expected, "{name}");
+        for (name, expected, cached) in counts.collect::<Vec<_>>() {
+            assert_eq!(cached.join().unwrap(), *expected, "{name}");
         }
     });
 }
 
 #[test]
-fn no_more_is_kept_than_the_limits_say() {
+fn cache_obeys_its_limits() {
     let cases: [Limited; _] = [
         ("all", |_| (), (0, 10)),
         ("entries", |s| s.max_kept_entries = 3, (0, 3)),
         ("no entries", |s| s.max_kept_entries = 0, (0, 0)),
         ("bytes", |s| s.max_kept_bytes = 3_999, (0, 3)),
-        ("exactly so many bytes", |s| s.max_kept_bytes = 4_000, (0, 4)),
-        ("no bytes, so that they are kept open", |s| s.max_kept_bytes = 0, (10, 0)),
-        ("bytes need no descriptors", |s| s.max_kept_descriptors = 0, (0, 10)),
-        ("files of that size", |s| s.max_kept_file_bytes = 1_000, (0, 10)),
+        ("exactly the byte limit", |s| s.max_kept_bytes = 4_000, (0, 4)),
+        ("no bytes, so that files are cached as open files", |s| s.max_kept_bytes = 0, (10, 0)),
+        ("files in memory use no descriptors", |s| s.max_kept_descriptors = 0, (0, 10)),
+        ("files of the maximum size", |s| s.max_kept_file_bytes = 1_000, (0, 10)),
         ("larger files", |s| s.max_kept_file_bytes = 999, (10, 0)),
         ("descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (3, 999), (3, 0)),
         (
-            "open files are entries",
+            "open files count as entries",
             |s| (s.max_kept_entries, s.max_kept_file_bytes) = (4, 0),
             (4, 0),
         ),
         ("no descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (0, 0), (0, 0)),
         (
-            "open files are no bytes",
+            "open files do not count as bytes",
             |s| (s.max_kept_bytes, s.max_kept_file_bytes) = (0, 0),
             (10, 0),
         ),
     ];
-    assert_kept_of_ten(&cases, |_| ());
+    assert_cached_of_ten(&cases, |_| ());
 }
 
 #[test]
-fn neighbours_count_too() {
+fn precompressed_files_count_towards_the_limits() {
     let cases: [Limited; _] = [
         ("all", |_| (), (0, 10)),
         ("entries", |s| s.max_kept_entries = 3, (0, 3)),
         ("bytes", |s| s.max_kept_bytes = 6_000, (0, 2)),
         ("descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (7, 0), (6, 0)),
     ];
-    assert_kept_of_ten(&cases, |tree| {
-        for name in (0..10).flat_map(|at| ["gz", "br"].map(|coding| format!("{at}.css.{coding}"))) {
+    assert_cached_of_ten(&cases, |tree| {
+        for name in (0..10).flat_map(|i| ["gz", "br"].map(|coding| format!("{i}.css.{coding}"))) {
             tree.write(&name, letters(b'x', 1_000));
-            // The files are written after them, and must not be newer.
+            // The originals are written later and must not be newer than their compressed files.
             let file = File::options().write(true).open(tree.path(&name)).unwrap();
             file.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
         }
@@ -461,21 +468,21 @@ fn neighbours_count_too() {
 }
 
 #[test]
-fn what_was_compressed_counts_too() {
-    for (fields, kept) in [("", true), ("Accept-Encoding: gzip", false)] {
+fn compressed_forms_count_towards_the_limits() {
+    for (fields, is_cached) in [("", true), ("Accept-Encoding: gzip", false)] {
         let tree = Tree::new();
         tree.write("a.txt", letters(b'a', 2_000));
         tree.write("b.txt", letters(b'b', 2_000));
         tree.settle();
-        let settings = DirectorySettings { max_kept_bytes: 4_000, ..trusting(FOR_EVER) };
+        let settings = DirectorySettings { max_kept_bytes: 4_000, ..revalidating(NEVER) };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         let mut ask = |target: &str, fields: &str| ask_with(&mut client, "GET", target, fields);
-        assert_eq!(ask("/a.txt", fields).header("content-encoding").is_some(), !kept);
+        assert_eq!(ask("/a.txt", fields).header("content-encoding").is_some(), !is_cached);
         assert_eq!(ask("/b.txt", "").body, letters(b'b', 2_000));
         tree.replace("b.txt", "new");
-        assert_eq!(ask("/b.txt", "").text() != "new", kept, "{fields}");
-        // For what is compressed now there is no room, but it is served.
+        assert_eq!(ask("/b.txt", "").text() != "new", is_cached, "{fields}");
+        // There is no room to cache this compressed form, but it is served.
         for _ in 0..2 {
             let response = ask("/a.txt", "Accept-Encoding: zstd");
             assert_eq!(response.header("content-encoding"), Some("zstd"));
@@ -486,89 +493,89 @@ fn what_was_compressed_counts_too() {
 }
 
 #[test]
-fn more_files_than_descriptors_may_be_kept_are_all_served() {
+fn serves_more_files_than_cached_descriptors() {
     const FILES: usize = 200;
     let tree = Tree::new();
-    for at in 0..FILES {
-        tree.write(format!("{at}"), format!("{at}, and some more"));
+    for i in 0..FILES {
+        tree.write(format!("{i}"), format!("{i}, and some more"));
     }
-    for trust in [SHORT, FOR_EVER] {
-        let settings = DirectorySettings { max_kept_descriptors: 7, ..trusting(trust) };
+    for interval in [OFTEN, NEVER] {
+        let settings = DirectorySettings { max_kept_descriptors: 7, ..revalidating(interval) };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         for round in 0..3 {
-            for at in 0..FILES {
-                let response = ask(&mut client, "GET", format!("/{at}"));
-                assert_eq!(response.text(), format!("{at}, and some more"), "{round}");
-                // One more may just be let go of.
+            for i in 0..FILES {
+                let response = ask(&mut client, "GET", format!("/{i}"));
+                assert_eq!(response.text(), format!("{i}, and some more"), "{round}");
+                // One more may be open while it is being evicted.
                 let open = tree.open_files();
                 assert!(open <= 8, "{open} files are open");
             }
         }
-        until("no more are open than may be", || tree.open_files() <= 7);
+        until("open files are within the limit", || tree.open_files() <= 7);
         stop(server);
         assert_eq!(tree.open_files(), 0);
     }
 }
 
 #[test]
-fn what_nobody_asks_for_is_closed() {
+fn closes_unused_files() {
     let tree = Tree::new();
-    (0..20).for_each(|at| tree.write(format!("{at}"), pattern(100_000)));
+    (0..20).for_each(|i| tree.write(format!("{i}"), pattern(100_000)));
     let settings =
         DirectorySettings { unused: Duration::from_millis(200), ..DirectorySettings::default() };
     let server = tree.serve_with(settings);
     let mut client = Client::connect(&server);
-    // And so it is each time anew.
+    // Twice, so that the files are opened again.
     for _ in 0..2 {
-        for at in 0..20 {
-            assert!(ask(&mut client, "GET", format!("/{at}")).body == pattern(100_000), "{at}");
+        for i in 0..20 {
+            assert!(ask(&mut client, "GET", format!("/{i}")).body == pattern(100_000), "{i}");
         }
-        until("all are closed", || tree.open_files() == 0);
+        until("all files are closed", || tree.open_files() == 0);
     }
-    let tree_of_another = Tree::with(&[("a", "a")]);
-    let server_of_another = tree_of_another.serve_with(trusting(FOR_EVER));
-    ask(&mut Client::connect(&server_of_another), "GET", "/a");
-    assert_eq!(tree_of_another.open_files(), 1, "what is used stays open, or this shows nothing");
-    stop(server_of_another);
+    let other_tree = Tree::with(&[("a", "a")]);
+    let other_server = other_tree.serve_with(revalidating(NEVER));
+    ask(&mut Client::connect(&other_server), "GET", "/a");
+    assert_eq!(other_tree.open_files(), 1, "with a long `unused` the file stays open");
+    stop(other_server);
     stop(server);
 }
 
 #[test]
-fn what_is_not_there_takes_no_room_from_what_is() {
+fn missing_paths_do_not_evict_files() {
     let tree = Tree::new();
-    let names: Vec<_> = (0..10).map(|at| format!("{at}.bin")).collect();
+    let names: Vec<_> = (0..10).map(|i| format!("{i}.bin")).collect();
     names.iter().for_each(|name| tree.write(name, pattern(100_000)));
-    let settings = DirectorySettings { max_kept_entries: 16, ..trusting(SHORT) };
+    let settings = DirectorySettings { max_kept_entries: 16, ..revalidating(OFTEN) };
     let server = tree.serve_with(settings);
     let mut client = Client::connect(&server);
     for name in &names {
         assert_eq!(ask(&mut client, "GET", format!("/{name}")).status, 200);
     }
     assert_eq!(tree.open_files(), 10);
-    // So many that the time of trust is over, and more than once.
-    for at in 0..5_000 {
-        assert_eq!(ask(&mut client, "GET", format!("/missing-{at}")).status, 404);
+    // So many requests that entries are revalidated more than once meanwhile.
+    for i in 0..5_000 {
+        assert_eq!(ask(&mut client, "GET", format!("/missing-{i}")).status, 404);
     }
-    assert_eq!(tree.open_files(), 10, "what is there was pushed out");
+    assert_eq!(tree.open_files(), 10, "existing files were evicted");
     stop(server);
 }
 
 #[test]
-fn few_paths_are_kept_that_have_no_file() {
+fn limits_cached_missing_paths() {
     let tree = Tree::new();
-    let long = |at: usize| format!("{}-{at}", "long".repeat(60));
-    let longest = |at: usize| format!("{}/{}-{at}", "long".repeat(60), "n".repeat(200));
+    let long = |i: usize| format!("{}-{i}", "long".repeat(60));
+    let longest = |i: usize| format!("{}/{}-{i}", "long".repeat(60), "n".repeat(200));
     let all = |name: &dyn Fn(usize) -> String| (0..50).map(name).collect::<Vec<_>>();
     for (names, expected) in [
-        (all(&|at| format!("{at}")), 4),
-        (all(&|at| format!("folder/deep/{at}")), 4),
+        (all(&|i| format!("{i}")), 4),
+        (all(&|i| format!("folder/deep/{i}")), 4),
         (all(&long), 4),
-        // Longer than 256 bytes.
+        // Longer than 256 bytes: never cached.
         (all(&longest), 0),
     ] {
-        let settings = DirectorySettings { max_kept_entries: 16, ..trusting(FOR_EVER) };
-        // The page for what is not found would be one of them.
+        let settings = DirectorySettings { max_kept_entries: 16, ..revalidating(NEVER) };
+        // The error page for 404 would be one of the cached missing paths.
         let settings = DirectorySettings { error_pages: Vec::new(), ..settings };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
@@ -585,7 +592,7 @@ fn few_paths_are_kept_that_have_no_file() {
 }
 
 #[test]
-fn a_folder_of_ten_thousand_files_is_served() {
+fn serves_a_directory_of_ten_thousand_files() {
     const FILES: usize = 10_000;
     let tree = Tree::new();
     let odd: [&[u8]; 8] = [
@@ -598,33 +605,33 @@ fn a_folder_of_ten_thousand_files_is_served() {
         b"\xff\xfe",
         b"a\nb",
     ];
-    let name = |at: usize| [odd[at % odd.len()], format!("-{at}.txt").as_bytes()].concat();
-    for at in 0..FILES {
-        tree.write([b"folder/", &name(at)[..]].concat(), format!("{at}"));
+    let name = |i: usize| [odd[i % odd.len()], format!("-{i}.txt").as_bytes()].concat();
+    for i in 0..FILES {
+        tree.write([b"folder/", &name(i)[..]].concat(), format!("{i}"));
     }
     let server = tree.serve();
     let mut client = Client::connect(&server);
-    let mut check = |at: usize| {
+    let mut check = |i: usize| {
         let encode = |b: &u8| format!("%{b:02x}");
-        let target: String = name(at).iter().map(encode).collect();
+        let target: String = name(i).iter().map(encode).collect();
         let response = ask(&mut client, "GET", format!("/folder/{target}"));
-        assert_eq!((response.status, response.text()), (200, &*format!("{at}")), "{target}");
+        assert_eq!((response.status, response.text()), (200, &*format!("{i}")), "{target}");
         let other = ask(&mut client, "GET", format!("/folder/x{target}"));
         assert_eq!(other.status, 404);
     };
     (0..FILES).step_by(3).for_each(&mut check);
     (0..FILES).step_by(101).for_each(&mut check);
-    let kept = DirectorySettings::default().max_kept_descriptors;
+    let max_open = DirectorySettings::default().max_kept_descriptors;
     let open = tree.open_files();
-    assert!(open <= kept, "{open} files are open");
+    assert!(open <= max_open, "{open} files are open");
     stop(server);
 }
 
 #[test]
-fn several_workers_know_their_files_each_for_itself() {
+fn each_worker_has_its_own_file_cache() {
     let tree = Tree::new();
     tree.write("a.bin", pattern(100_000));
-    let directory = Directory::with_settings(tree.root(), trusting(SHORT)).unwrap();
+    let directory = Directory::with_settings(tree.root(), revalidating(OFTEN)).unwrap();
     let server = Server::new(directory).workers(3).listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut clients: Vec<_> = (0..9).map(|_| Client::connect(&server)).collect();
     for client in &mut clients {
@@ -633,31 +640,31 @@ fn several_workers_know_their_files_each_for_itself() {
     assert_eq!(tree.open_files(), 3);
     tree.replace("a.bin", "new");
     for client in &mut clients {
-        until("it is noticed", || ask(client, "GET", "/a.bin").body == b"new");
+        until("the change is detected", || ask(client, "GET", "/a.bin").body == b"new");
     }
     stop(server);
 }
 
-// -- what the kernel has to bring from the disk first
+// -- files that are not in the page cache
 
 const COLD_BYTES: usize = 16 << 20;
 
-/// A tree on a disk, if there is one from which the kernel lets go of files.
+/// A tree whose files are not in the page cache; `None` if the file system does not support that.
 fn cold_tree(files: &[(&str, &[u8])]) -> Option<Tree> {
     let tree = Tree::new();
     for (name, contents) in files {
         tree.write(name, contents);
-        chill(&tree.path(name));
+        evict_from_page_cache(&tree.path(name));
     }
     if files.iter().all(|(name, _)| is_cold(&tree.path(name))) {
         return Some(tree);
     }
-    let skipped = b"SKIPPED: this file system keeps everything in memory\n";
+    let skipped = b"SKIPPED: this file system cannot evict files from the page cache\n";
     std::io::stderr().write_all(skipped).unwrap();
     None
 }
 
-fn chill(path: &Path) {
+fn evict_from_page_cache(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -670,63 +677,63 @@ fn is_cold(path: &Path) -> bool {
     rustix::io::preadv2(&file, slices, 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
 }
 
-/// Sends a request to a stream and reads to the end; `meanwhile` is called when the first
-/// bytes have come.
+/// Sends a request to a stream and reads to the end. Calls `meanwhile` after the first bytes were
+/// received.
 fn exchange(mut stream: impl Read + Write, request: &[u8], meanwhile: impl FnOnce()) -> Vec<u8> {
     stream.write_all(request).unwrap();
-    let mut came = vec![0; 4_096];
-    let first = stream.read(&mut came).unwrap();
-    came.truncate(first);
+    let mut received = vec![0; 4_096];
+    let first = stream.read(&mut received).unwrap();
+    received.truncate(first);
     meanwhile();
-    // A response that is cut ends in a reset.
-    if let Err(error) = stream.read_to_end(&mut came) {
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "after {} bytes", came.len());
+    // A truncated response ends in a reset.
+    if let Err(error) = stream.read_to_end(&mut received) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "after {} bytes", received.len());
     }
-    came
+    received
 }
 
-/// The ways to a file's bytes: over TCP and a Unix socket it goes from kernel to kernel,
-/// over any other stream it is copied.
-const WAYS: [&str; 3] = ["TCP", "Unix", "stream"];
+/// Kinds of connection: over TCP and Unix sockets files are sent with `sendfile`, over any other
+/// stream they are copied.
+const CONNECTIONS: [&str; 3] = ["TCP", "Unix", "stream"];
 
-fn over(way: &str, tree: &Tree, request: &[u8], meanwhile: impl FnOnce()) -> Vec<u8> {
-    let directory = Directory::with_settings(tree.root(), trusting(SHORT)).unwrap();
-    match way {
+fn fetch_over(connection: &str, tree: &Tree, request: &[u8], meanwhile: impl FnOnce()) -> Vec<u8> {
+    let directory = Directory::with_settings(tree.root(), revalidating(OFTEN)).unwrap();
+    match connection {
         "TCP" => {
             let server = serve(directory);
             let stream = TcpStream::connect(address(&server)).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let came = exchange(stream, request, meanwhile);
+            let received = exchange(stream, request, meanwhile);
             stop(server);
-            came
+            received
         }
         "Unix" => {
             let socket = format!("unix:{}", tree.outer.path().join("socket").display());
             let server = Server::new(directory).workers(1).listen(&socket).unwrap();
             let server = server.start().unwrap();
-            let Bound::Unix(path) = &server.addresses()[0] else { panic!("it is one") };
+            let Bound::Unix(path) = &server.addresses()[0] else { panic!("not a Unix socket") };
             let stream = UnixStream::connect(path).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let came = exchange(stream, request, meanwhile);
+            let received = exchange(stream, request, meanwhile);
             stop(server);
-            came
+            received
         }
         _ => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let (mut client, server) = tokio::io::duplex(50_000);
                 let engine = Server::new(directory);
-                let asking = async {
+                let exchange = async {
                     client.write_all(request).await.unwrap();
-                    let mut came = vec![0; 4_096];
-                    let first = client.read(&mut came).await.unwrap();
-                    came.truncate(first);
+                    let mut received = vec![0; 4_096];
+                    let first = client.read(&mut received).await.unwrap();
+                    received.truncate(first);
                     meanwhile();
-                    let _ = client.read_to_end(&mut came).await;
-                    came
+                    let _ = client.read_to_end(&mut received).await;
+                    received
                 };
-                let both = async { tokio::join!(engine.serve_connection(server), asking) };
-                tokio::time::timeout(PATIENCE, both).await.expect("it hangs").1
+                let both = async { tokio::join!(engine.serve_connection(server), exchange) };
+                tokio::time::timeout(PATIENCE, both).await.expect("the connection ends in time").1
             })
         }
     }
@@ -737,11 +744,11 @@ fn closing(target: &str, fields: &str) -> Vec<u8> {
 }
 
 #[test]
-fn cold_files_are_right_whole_and_in_ranges() {
+fn serves_uncached_files_completely_and_in_ranges() {
     let (large, small) = (pattern(COLD_BYTES), pattern(20_000));
     let Some(tree) = cold_tree(&[("large", &large), ("small", &small)]) else { return };
     let last = COLD_BYTES - 1;
-    for way in WAYS {
+    for connection in CONNECTIONS {
         for (name, contents, first, last) in [
             ("large", &large, 0, last),
             ("large", &large, 1, 1),
@@ -751,84 +758,99 @@ fn cold_files_are_right_whole_and_in_ranges() {
             ("small", &small, 0, 19_999),
             ("small", &small, 19_000, 19_999),
         ] {
-            chill(&tree.path(name));
-            let is_whole = last - first + 1 == contents.len();
+            evict_from_page_cache(&tree.path(name));
+            let is_complete = last - first + 1 == contents.len();
             let range = format!("Range: bytes={first}-{last}\r\n");
-            let fields = if is_whole { "" } else { &range };
-            let came = over(way, &tree, &closing(&format!("/{name}"), fields), || ());
-            let response = Response::parse(&came, false).expect("a whole response");
-            let status = if is_whole { 200 } else { 206 };
-            assert_eq!(response.status, status, "{way} {name} {range}");
-            assert!(response.body == contents[first..=last], "{way} {name} {range}");
-            assert_eq!(response.length, came.len(), "{way} {name} {range}: more came");
+            let fields = if is_complete { "" } else { &range };
+            let received =
+                fetch_over(connection, &tree, &closing(&format!("/{name}"), fields), || ());
+            let response = Response::parse(&received, false).expect("a complete response");
+            let status = if is_complete { 200 } else { 206 };
+            assert_eq!(response.status, status, "{connection} {name} {range}");
+            assert!(response.body == contents[first..=last], "{connection} {name} {range}");
+            assert_eq!(
+                response.length,
+                received.len(),
+                "{connection} {name} {range}: received more bytes"
+            );
         }
-        // Several parts.
-        chill(&tree.path("large"));
+        // Several ranges.
+        evict_from_page_cache(&tree.path("large"));
         let fields = "Range: bytes=0-9,9000000-9000999,-5\r\n";
-        let came = over(way, &tree, &closing("/large", fields), || ());
-        let response = Response::parse(&came, false).expect("a whole response");
-        assert_eq!((response.status, response.length), (206, came.len()), "{way}");
+        let received = fetch_over(connection, &tree, &closing("/large", fields), || ());
+        let response = Response::parse(&received, false).expect("a complete response");
+        assert_eq!((response.status, response.length), (206, received.len()), "{connection}");
         let rest = large.len() - 5;
         for part in [&large[..10], &large[9_000_000..9_001_000], &large[rest..]] {
-            let is_there = response.body.windows(part.len()).any(|bytes| bytes == part);
-            assert!(is_there, "{way}: a part is missing");
+            let is_found = response.body.windows(part.len()).any(|bytes| bytes == part);
+            assert!(is_found, "{connection}: a range is missing");
         }
     }
 }
 
 #[test]
-fn cold_files_that_change_while_they_are_sent() {
+fn handles_uncached_files_that_change_while_sending() {
     let large = pattern(COLD_BYTES);
     let Some(tree) = cold_tree(&[("large", &large)]) else { return };
-    for way in WAYS {
-        // One that grows is sent as long as it was.
+    for connection in CONNECTIONS {
+        // A file that grows is sent with its original length.
         let grow = || {
             let mut file = File::options().append(true).open(tree.path("large")).unwrap();
             file.write_all(&letters(b'x', 100_000)).unwrap();
         };
-        chill(&tree.path("large"));
-        let came = over(way, &tree, &closing("/large", ""), grow);
-        let response = Response::parse(&came, false).expect("a whole response");
-        assert!(response.body == large, "{way}: other bytes came, {}", response.body.len());
-        assert_eq!(response.length, came.len(), "{way}: more came");
+        evict_from_page_cache(&tree.path("large"));
+        let received = fetch_over(connection, &tree, &closing("/large", ""), grow);
+        let response = Response::parse(&received, false).expect("a complete response");
+        assert!(
+            response.body == large,
+            "{connection}: received {} other bytes",
+            response.body.len()
+        );
+        assert_eq!(response.length, received.len(), "{connection}: received more bytes");
 
-        // One that shrinks is cut.
+        // A file that shrinks gives an incomplete response.
         tree.write("large", &large);
-        chill(&tree.path("large"));
+        evict_from_page_cache(&tree.path("large"));
         let shrink = || {
             let file = File::options().write(true).open(tree.path("large")).unwrap();
             file.set_len(1 << 20).unwrap();
         };
-        let came = over(way, &tree, &closing("/large", ""), shrink);
-        assert!(Response::parse(&came, false).is_none(), "{way}: it must not look whole");
-        let head = came.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+        let received = fetch_over(connection, &tree, &closing("/large", ""), shrink);
+        assert!(
+            Response::parse(&received, false).is_none(),
+            "{connection}: the response must be incomplete"
+        );
+        let head = received.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
         let length = format!("\r\ncontent-length: {COLD_BYTES}\r\n");
-        assert!(String::from_utf8_lossy(&came[..head]).contains(&length), "{way}");
-        assert!(large.starts_with(&came[head..]), "{way}: something that is not the file's came");
+        assert!(String::from_utf8_lossy(&received[..head]).contains(&length), "{connection}");
+        assert!(
+            large.starts_with(&received[head..]),
+            "{connection}: received bytes that are not of the file"
+        );
         tree.write("large", &large);
     }
 }
 
 #[test]
-fn many_cold_files_at_a_time_are_served_and_warm_ones_between_them() {
+fn serves_many_uncached_files_concurrently_with_cached_ones() {
     const FILES: usize = 40;
-    let names: Vec<_> = (0..FILES).map(|at| format!("{at}")).collect();
-    let contents = |at: usize| letters(at as u8, 300_000);
+    let names: Vec<_> = (0..FILES).map(|i| format!("{i}")).collect();
+    let contents = |i: usize| letters(i as u8, 300_000);
     let files: Vec<_> = (0..FILES).map(contents).collect();
     let files: Vec<_> = names.iter().map(|n| &**n).zip(files.iter().map(|c| &**c)).collect();
     let Some(tree) = cold_tree(&files) else { return };
     tree.write("warm", "warm");
-    let server = tree.serve_with(trusting(SHORT));
+    let server = tree.serve_with(revalidating(OFTEN));
     let mut warm = Client::connect(&server);
     let mut clients: Vec<_> = (0..FILES)
-        .map(|at| {
-            let client = Client::with(&server, request("GET", format!("/{at}")));
+        .map(|i| {
+            let client = Client::with(&server, request("GET", format!("/{i}")));
             assert_eq!(ask(&mut warm, "GET", "/warm").text(), "warm");
             client
         })
         .collect();
-    for (at, client) in clients.iter_mut().enumerate() {
-        assert!(client.response().body == contents(at), "{at}");
+    for (i, client) in clients.iter_mut().enumerate() {
+        assert!(client.response().body == contents(i), "{i}");
     }
     stop(server);
 }

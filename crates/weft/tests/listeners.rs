@@ -1,5 +1,5 @@
-//! Sockets that come and go while a server runs, limits that change, and servers that follow
-//! one another on the same sockets.
+//! Listeners added and removed at run time, limits changed at run time, and sockets handed over to
+//! another server.
 
 mod common;
 
@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A server that says its name.
+/// A server that responds with its name.
 fn named(name: &'static str, settings: Settings) -> Server<impl weft::Application + 'static> {
     Server::new(async move |_: Request| Response::text(name)).settings(settings).workers(2)
 }
@@ -31,7 +31,7 @@ fn shared_ports() -> Settings {
     Settings { reuse_port: true, ..Settings::default() }
 }
 
-/// What a new connection is told.
+/// Sends a request on a new connection and returns the response text.
 fn ask(address: SocketAddr) -> String {
     let mut client = Client::at(address);
     client.send(REQUEST);
@@ -42,14 +42,14 @@ fn text(client: &mut Client) -> String {
     String::from_utf8(client.response().body).unwrap()
 }
 
-/// How many sockets there are for an address.
-fn sockets(running: &Running, address: SocketAddr) -> usize {
-    let is_it = |(bound, _): &(Bound, OwnedFd)| bound.address() == Some(address);
-    running.sockets().unwrap().into_iter().filter(is_it).count()
+/// Number of sockets that are bound to `address`.
+fn count_sockets(running: &Running, address: SocketAddr) -> usize {
+    let matches = |(bound, _): &(Bound, OwnedFd)| bound.address() == Some(address);
+    running.sockets().unwrap().into_iter().filter(matches).count()
 }
 
 #[test]
-fn sockets_come_and_go() {
+fn adds_and_removes_listeners_at_run_time() {
     for settings in [Settings::default(), shared_ports()] {
         let server = named("a", settings.clone()).listen("127.0.0.1:0").unwrap();
         let mut running = server.start().unwrap();
@@ -62,13 +62,13 @@ fn sockets_come_and_go() {
         running.listen(more).unwrap();
         assert_eq!(running.addresses(), [Bound::Tcp(first), Bound::Tcp(second)]);
         let each = if settings.reuse_port { 2 } else { 1 };
-        assert_eq!([first, second].map(|address| sockets(&running, address)), [each; 2]);
+        assert_eq!([first, second].map(|address| count_sockets(&running, address)), [each; 2]);
         assert_eq!(ask(second), "a");
         assert!(running.unlisten(&Bound::Tcp(first)));
-        assert!(!running.unlisten(&Bound::Tcp(first)), "it is gone");
+        assert!(!running.unlisten(&Bound::Tcp(first)), "the listener was removed before");
         assert_eq!(running.addresses(), [Bound::Tcp(second)]);
-        until("nobody listens", || TcpStream::connect(first).is_err());
-        // Connections stay.
+        until("the address refuses connections", || TcpStream::connect(first).is_err());
+        // Established connections stay open.
         kept.send(REQUEST);
         assert_eq!(text(&mut kept), "a");
         assert_eq!(ask(second), "a");
@@ -78,7 +78,7 @@ fn sockets_come_and_go() {
 }
 
 #[test]
-fn a_connection_that_the_kernel_completed_is_served_when_its_socket_goes() {
+fn serves_connections_in_the_backlog_of_a_removed_listener() {
     for number in 0..20 {
         let listener = local(&Settings::default());
         let first = listener.bound().address().unwrap();
@@ -87,7 +87,7 @@ fn a_connection_that_the_kernel_completed_is_served_when_its_socket_goes() {
         let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
         let mut running = server.start().unwrap();
         running.listen(listener).unwrap();
-        // Whether the socket goes alone or with the server.
+        // The listener is removed alone, or closed with the server.
         if number % 2 == 0 {
             assert!(running.unlisten(&Bound::Tcp(first)));
         }
@@ -100,7 +100,7 @@ fn a_connection_that_the_kernel_completed_is_served_when_its_socket_goes() {
 }
 
 #[test]
-fn limits_change_for_new_connections() {
+fn new_limits_apply_to_new_connections() {
     let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
     let running = server.start().unwrap();
     let mut former = Client::connect(&running);
@@ -108,7 +108,7 @@ fn limits_change_for_new_connections() {
     assert_eq!(text(&mut former), "a");
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
     running.renew(Settings { max_request_line_bytes: 50, ..Settings::default() });
-    until("the limit counts", || {
+    until("the limit applies", || {
         let mut client = Client::connect(&running);
         client.send(&long);
         client.response().status == 414
@@ -119,7 +119,7 @@ fn limits_change_for_new_connections() {
     let mut refused = Client::connect(&running);
     assert_eq!(refused.response().status, 503);
     drop(former);
-    until("there is room again", || {
+    until("a connection is accepted", || {
         let mut client = Client::connect(&running);
         client.send(&long);
         client.response().status == 200
@@ -128,7 +128,7 @@ fn limits_change_for_new_connections() {
 }
 
 #[test]
-fn more_connections_are_let_in_when_the_limit_is_raised() {
+fn raising_the_limit_admits_waiting_connections() {
     let settings = |max_connections| Settings { max_connections, ..Settings::default() };
     let server = named("a", settings(1)).listen("127.0.0.1:0").unwrap();
     let running = server.start().unwrap();
@@ -143,44 +143,44 @@ fn more_connections_are_let_in_when_the_limit_is_raised() {
 }
 
 #[test]
-fn a_server_ends_when_connections_of_all_its_limits_have() {
-    let gate = Arc::new(Barrier::new(2));
-    let (of_app, has_begun) = (gate.clone(), gate);
+fn shutdown_waits_for_connections_with_earlier_limits() {
+    let barrier = Arc::new(Barrier::new(2));
+    let app_barrier = barrier.clone();
     let app = async move |request: Request| {
         if request.path() == "/slow" {
-            let gate = of_app.clone();
-            tokio::task::spawn_blocking(move || (gate.wait(), gate.wait())).await.unwrap();
+            let barrier = app_barrier.clone();
+            tokio::task::spawn_blocking(move || (barrier.wait(), barrier.wait())).await.unwrap();
         }
         Response::text("a")
     };
     let running = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut slow = Client::connect(&running);
     slow.get("/slow");
-    has_begun.wait();
-    let mut resting = Vec::new();
+    barrier.wait();
+    let mut idle = Vec::new();
     for seconds in 1..5 {
         let idle_timeout = Duration::from_secs(60 * seconds);
         running.renew(Settings { idle_timeout, ..Settings::default() });
         let mut client = Client::connect(&running);
         client.send(REQUEST);
         assert_eq!(text(&mut client), "a");
-        resting.push(client);
+        idle.push(client);
     }
     let stopped = std::thread::spawn(move || running.shutdown(GRACE));
-    resting.iter_mut().for_each(Client::assert_closed);
-    assert!(!stopped.is_finished(), "a request is under way");
-    has_begun.wait();
+    idle.iter_mut().for_each(Client::assert_closed);
+    assert!(!stopped.is_finished(), "a request is in flight");
+    barrier.wait();
     let last = slow.response();
     assert_eq!((&*last.body, last.header("connection")), (&b"a"[..], Some("close")));
     stopped.join().unwrap();
 }
 
 #[test]
-fn sockets_that_are_inherited_are_dealt_out() {
+fn distributes_inherited_sockets_to_the_workers() {
     let settings = shared_ports();
     let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
     let address = address(&former);
-    // Says which thread answers.
+    // Responds with the name of the worker thread.
     let app = async |_: Request| {
         Response::text(std::thread::current().name().unwrap_or_default().to_owned())
     };
@@ -189,22 +189,22 @@ fn sockets_that_are_inherited_are_dealt_out() {
         server = server.listener(Listener::inherited(socket).unwrap());
     }
     let running = server.start().unwrap();
-    assert_eq!(sockets(&running, address), 2);
+    assert_eq!(count_sockets(&running, address), 2);
     former.retire(GRACE, Duration::ZERO);
     for worker in ["weft-0", "weft-1"] {
-        until("each worker has its share", || ask(address) == worker);
+        until("each worker accepts connections", || ask(address) == worker);
     }
     running.shutdown(GRACE);
 }
 
 #[test]
-fn a_server_follows_another_on_its_sockets() {
+fn hands_sockets_over_to_another_server() {
     for settings in [Settings::default(), shared_ports()] {
         let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
         let address = address(&former);
-        let mut resting = Client::at(address);
-        resting.send(REQUEST);
-        assert_eq!(text(&mut resting), "old");
+        let mut idle = Client::at(address);
+        idle.send(REQUEST);
+        assert_eq!(text(&mut idle), "old");
         let mut server = named("new", settings);
         for (bound, socket) in former.sockets().unwrap() {
             let listener = Listener::inherited(socket).unwrap();
@@ -212,20 +212,20 @@ fn a_server_follows_another_on_its_sockets() {
             server = server.listener(listener);
         }
         let running = server.start().unwrap();
-        let retired = std::thread::spawn(move || former.retire(GRACE, GRACE));
-        until("the new one alone answers", || (0..8).all(|_| ask(address) == "new"));
-        resting.send(REQUEST);
-        let last = resting.response();
+        let drained = std::thread::spawn(move || former.retire(GRACE, GRACE));
+        until("only the new server responds", || (0..8).all(|_| ask(address) == "new"));
+        idle.send(REQUEST);
+        let last = idle.response();
         assert_eq!((&*last.body, last.header("connection")), (&b"old"[..], Some("close")));
-        resting.assert_closed();
-        retired.join().unwrap();
+        idle.assert_closed();
+        drained.join().unwrap();
         assert_eq!(ask(address), "new");
         running.shutdown(GRACE);
     }
 }
 
 #[test]
-fn the_file_of_a_socket_that_another_has_taken_over_stays() {
+fn keeps_a_socket_file_claimed_by_another_server() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let text = format!("unix:{}", path.display());
@@ -237,15 +237,15 @@ fn the_file_of_a_socket_that_another_has_taken_over_stays() {
     let inherited = || Listener::inherited(socket.try_clone().unwrap()).unwrap();
     assert_eq!(*inherited().bound(), Bound::Unix(path.clone()));
     assert!(!inherited().has_file());
-    // One that fails to start, before it serves or behind that, leaves it to the former.
-    let start_anew = || {
+    // A server that fails before or after its start leaves the file to the former server.
+    let start_inherited = || {
         let listener = inherited().with_file().unwrap();
         named("b", Settings::default()).listener(listener).start().unwrap()
     };
     drop(inherited().with_file().unwrap());
-    start_anew().shutdown(GRACE);
+    start_inherited().shutdown(GRACE);
     UnixStream::connect(&path).unwrap();
-    let server = start_anew();
+    let server = start_inherited();
     server.claim_files();
     former.retire(GRACE, Duration::ZERO);
     UnixStream::connect(&path).unwrap();
@@ -254,7 +254,7 @@ fn the_file_of_a_socket_that_another_has_taken_over_stays() {
 }
 
 #[test]
-fn what_does_not_listen_is_refused() {
+fn rejects_descriptors_that_are_not_listening_sockets() {
     let connected = UnixStream::pair().unwrap().0;
     let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
     let file = tempfile::tempfile().unwrap();

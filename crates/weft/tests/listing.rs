@@ -1,4 +1,4 @@
-//! Folders that are listed, over real sockets. What a list says is tested beside its code.
+//! Directory listings, tested over real sockets. Unit tests cover their content.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn listing() -> DirectorySettings {
     DirectorySettings { listing: true, ..DirectorySettings::default() }
 }
 
-/// The names in a list of JSON, folders with a slash.
+/// The names in a JSON listing, directories with a trailing slash.
 fn names(response: &common::Response) -> Vec<String> {
     let list: Value = serde_json::from_str(response.text()).expect("JSON");
     let name = |entry: &Value| {
@@ -24,7 +24,7 @@ fn names(response: &common::Response) -> Vec<String> {
 const JSON: &str = "Accept: application/json";
 
 #[test]
-fn a_folder_without_an_index_is_listed_if_that_is_wanted() {
+fn lists_directories_without_an_index_if_enabled() {
     let tree = Tree::with(&[("a.txt", "a"), ("with/index.html", "index"), ("deep/er/b.txt", "b")]);
     let server = tree.serve();
     assert_statuses(&server, &[("/", 404), ("/with/", 200), ("/deep/", 404)]);
@@ -60,7 +60,7 @@ fn a_folder_without_an_index_is_listed_if_that_is_wanted() {
 }
 
 #[test]
-fn a_list_shows_what_a_request_would_find() {
+fn lists_only_entries_that_can_be_requested() {
     let tree = Tree::with(&[("a b&<c>.txt", "a"), (".hidden", "h"), (".well-known/x", "x")]);
     tree.pipe("pipe");
     tree.link("inside", "a b&<c>.txt");
@@ -83,7 +83,7 @@ fn a_list_shows_what_a_request_would_find() {
         let mut client = Client::connect(&server);
         let response = ask_with(&mut client, "GET", "/", JSON);
         assert_eq!(names(&response).join(" "), expected);
-        // Each reference leads to what it names.
+        // Each `href` leads to the entry.
         let list: Value = serde_json::from_str(response.text()).unwrap();
         for entry in list["entries"].as_array().unwrap() {
             let href = entry["href"].as_str().unwrap().strip_prefix('.').unwrap();
@@ -96,7 +96,7 @@ fn a_list_shows_what_a_request_would_find() {
 }
 
 #[test]
-fn a_folder_that_has_just_gone_is_not_found() {
+fn removed_directories_are_not_found() {
     let tree = Tree::with(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
     let server = tree.serve_with(listing());
     let mut client = Client::connect(&server);
@@ -113,7 +113,7 @@ fn a_folder_that_has_just_gone_is_not_found() {
 }
 
 #[test]
-fn ten_thousand_files_and_no_more_than_allowed() {
+fn lists_at_most_max_listed_entries() {
     let tree = Tree::new();
     (0..10_000).for_each(|at| tree.write(format!("{at}.txt"), ""));
     for (max_listed, count) in [(20_000, 10_000), (100, 100)] {
@@ -125,7 +125,7 @@ fn ten_thousand_files_and_no_more_than_allowed() {
         let list: Value = serde_json::from_str(response.text()).unwrap();
         assert_eq!(list["truncated"], count == 100);
         if count == 10_000 {
-            // By the value of numbers in names, not by their digits.
+            // Numbers in names are sorted by value, not by digit.
             assert_eq!((&*names[2], &*names[9_999]), ("2.txt", "9999.txt"));
         }
         assert_eq!(ask(&mut client, "GET", "/").text().matches("<time ").count(), count);
@@ -134,7 +134,7 @@ fn ten_thousand_files_and_no_more_than_allowed() {
 }
 
 #[test]
-fn what_is_compiled_in_is_listed_too() {
+fn lists_embedded_directories() {
     let files = [("a.txt", &b"a"[..]), ("b/c.txt", b"c"), ("b/d/e.txt", b"e")];
     let app = weft::Directory::embedded(files, listing());
     let server = common::tree::serve(app);

@@ -1,4 +1,4 @@
-//! Middleware where framing, time and clients that leave matter, over real sockets.
+//! Middleware that depends on framing, time or client disconnects, tested over real sockets.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn start_workers<A: Application + Clone + Send + 'static>(workers: usize, app: A
 
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A stream of chunks that a function makes.
+/// A stream of the chunks that a function returns.
 struct Chunks<F>(F);
 
 impl<F> futures_core::Stream for Chunks<F>
@@ -46,7 +46,7 @@ where
     }
 }
 
-/// A body of some chunks, after which a function says how it goes on.
+/// A body of `chunks`, followed by the items that `then` returns.
 fn stream(
     chunks: &'static [&'static str],
     mut then: impl FnMut() -> Poll<Option<Result<Bytes, Error>>> + Send + Unpin + 'static,
@@ -58,7 +58,7 @@ fn stream(
     }))
 }
 
-/// Counts how many values of its clones are alive.
+/// Counts its clones that are alive.
 #[derive(Clone)]
 struct Alive(Arc<()>);
 
@@ -74,7 +74,7 @@ impl Alive {
 
 // -- Log
 
-/// What a log has written.
+/// The lines written by `Log`.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<String>>);
 
@@ -85,7 +85,7 @@ impl Lines {
         log.pattern("%r: %s %B %X").unwrap()
     }
 
-    /// The next line, which is there soon.
+    /// Waits until lines are written and compares them with `line`.
     #[track_caller]
     fn assert_next(&self, line: &str) {
         until("a line is written", || self.0.lock().unwrap().contains('\n'));
@@ -102,13 +102,13 @@ async fn bodies(request: Request) -> Response {
         "/sized" => Response::body(stream(&["one", "three"], || Poll::Ready(None)))
             .with_header(header::CONTENT_LENGTH, "8"),
         "/fails" => {
-            let error = || Error::new(ErrorKind::Io, "on purpose");
+            let error = || Error::new(ErrorKind::Io, "intended by the test");
             Response::body(stream(&["one"], move || Poll::Ready(Some(Err(error())))))
         }
         "/endless" => Response::body(stream(&["one"], || Poll::Pending)),
         "/echo" => Response::body(request.into_body()),
         "/never" => pending().await,
-        "/panic" => panic!("on purpose"),
+        "/panic" => panic!("intended by the test"),
         "/file" => {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&[b'x'; 100_000]).unwrap();
@@ -119,7 +119,7 @@ async fn bodies(request: Request) -> Response {
 }
 
 #[test]
-fn a_line_tells_what_was_sent_and_changes_nothing_of_it() {
+fn logs_responses_without_changing_them() {
     let lines = Lines::default();
     let (logged, plain) = (start(bodies.with(lines.log())), start(bodies));
     for (request, fields, end) in [
@@ -137,7 +137,7 @@ fn a_line_tells_what_was_sent_and_changes_nothing_of_it() {
         ("POST /echo", "Content-Length: 5\r\n", "200 5 +"),
         ("GET /none", "", "404 14 +"),
     ] {
-        let [seen, expected] = [&logged, &plain].map(|server| {
+        let [actual, expected] = [&logged, &plain].map(|server| {
             let mut client = Client::connect(server);
             client.send(format!("{request} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
             if request.starts_with("POST") {
@@ -150,7 +150,7 @@ fn a_line_tells_what_was_sent_and_changes_nothing_of_it() {
             response.headers.retain(|(name, _)| name != "date" && name != "last-modified");
             (response.status, response.headers, response.body)
         });
-        assert!(seen == expected, "{request} {fields}: {seen:?}");
+        assert!(actual == expected, "{request} {fields}: {actual:?}");
         lines.assert_next(&format!("{request} HTTP/1.1: {end}\nGET /bytes HTTP/1.1: 200 4 +"));
     }
     stop(logged);
@@ -158,10 +158,10 @@ fn a_line_tells_what_was_sent_and_changes_nothing_of_it() {
 }
 
 #[test]
-fn a_line_tells_who_did_not_get_it_all() {
+fn logs_incomplete_responses() {
     let lines = Lines::default();
     let server = start(bodies.with(lines.log()));
-    for (target, came, end) in [
+    for (target, received, end) in [
         ("/never", "", "499 0 X"),
         ("/endless", "one\r\n", "200 3 X"),
         ("/fails", "", "200 3 X"),
@@ -169,11 +169,11 @@ fn a_line_tells_who_did_not_get_it_all() {
     ] {
         let mut client = Client::connect(&server);
         client.get(target);
-        match came {
+        match received {
             "" => std::thread::sleep(Duration::from_millis(20)),
-            came => until("it comes", || {
+            received => until("the body begins", || {
                 client.read();
-                client.came().ends_with(came.as_bytes())
+                client.came().ends_with(received.as_bytes())
             }),
         }
         drop(client);
@@ -183,11 +183,11 @@ fn a_line_tells_who_did_not_get_it_all() {
 }
 
 #[test]
-fn a_stream_is_logged_when_it_has_ended_and_not_before() {
-    let (go_on, lines) = (Arc::new(Notify::new()), Lines::default());
-    let word = go_on.clone();
+fn logs_a_stream_after_its_end() {
+    let (next_chunk, lines) = (Arc::new(Notify::new()), Lines::default());
+    let notify = next_chunk.clone();
     let app = move |_: Request| {
-        let mut wait = Some(Box::pin(word.clone().notified_owned()));
+        let mut wait = Some(Box::pin(notify.clone().notified_owned()));
         let stream = Chunks(move |cx: &mut Context<'_>| {
             let Some(waiting) = &mut wait else { return Poll::Ready(None) };
             std::task::ready!(waiting.as_mut().poll(cx));
@@ -199,22 +199,22 @@ fn a_stream_is_logged_when_it_has_ended_and_not_before() {
     let server = start(app.with(lines.log()));
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the head comes", || client.read() > 0);
+    until("the head arrives", || client.read() > 0);
     assert_eq!(*lines.0.lock().unwrap(), "");
-    go_on.notify_one();
+    next_chunk.notify_one();
     assert_eq!(client.response().text(), "late");
     lines.assert_next("GET / HTTP/1.1: 200 4 +");
     stop(server);
 }
 
 #[test]
-fn trailers_pass_the_log() {
+fn log_passes_trailers_through() {
     let lines = Lines::default();
     let server = start(bodies.with(lines.log()));
     let mut client = Client::connect(&server);
     client.send(CHUNKED.replace("POST /", "POST /echo"));
     client.send("3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n");
-    until("it is there", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    until("the response is complete", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
     assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
     lines.assert_next("POST /echo HTTP/1.1: 200 3 +");
     stop(server);
@@ -223,7 +223,7 @@ fn trailers_pass_the_log() {
 // -- RequestIds and RealAddress
 
 #[test]
-fn workers_make_different_ids() {
+fn workers_generate_unique_request_ids() {
     let server = start_workers(4, bodies.with(RequestIds::new()));
     let mut ids = Vec::new();
     for _ in 0..16 {
@@ -240,13 +240,13 @@ fn workers_make_different_ids() {
 }
 
 #[test]
-fn only_a_proxy_is_believed() {
-    let who = async |request: Request| {
+fn only_trusted_proxies_set_the_client_address() {
+    let client_address = async |request: Request| {
         Response::text(request.peer().address().map_or(String::new(), |a| a.ip().to_string()))
     };
     for (trusted, client) in [("127.0.0.0/8", "192.0.2.1"), ("10.0.0.0/8", "127.0.0.1")] {
         let proxies = [trusted.parse().unwrap()];
-        let server = start(who.with(RealAddress::x_forwarded_for(proxies)));
+        let server = start(client_address.with(RealAddress::x_forwarded_for(proxies)));
         let field = "X-Forwarded-For: 192.0.2.1";
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
         assert_eq!(Client::with(&server, text).response().text(), client);
@@ -257,7 +257,7 @@ fn only_a_proxy_is_believed() {
 // -- Timeout
 
 #[test]
-fn a_late_application_is_given_up_and_the_connection_goes_on() {
+fn timeout_drops_the_application_and_keeps_the_connection() {
     let alive = Alive::new();
     let counted = alive.clone();
     let app = move |request: Request| {
@@ -275,13 +275,17 @@ fn a_late_application_is_given_up_and_the_connection_goes_on() {
     until("the future is dropped", || alive.count() == 1);
     client.assert_open("/bytes");
 
-    // A body under way may take longer.
+    // The timeout does not apply to the response body.
     client.get("/endless");
-    until("it begins", || client.read() > 0 && client.came().ends_with(b"one\r\n"));
+    until("the body begins", || client.read() > 0 && client.came().ends_with(b"one\r\n"));
     std::thread::sleep(Duration::from_millis(100));
     client.socket().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let error = std::io::Read::read(&mut client.socket(), &mut [0]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is neither ended nor cut");
+    assert_eq!(
+        error.kind(),
+        std::io::ErrorKind::WouldBlock,
+        "the body must be neither ended nor cut"
+    );
     stop(server);
 }
 
@@ -296,7 +300,7 @@ async fn collect(request: Request) -> weft::Result<Response> {
 }
 
 #[test]
-fn a_body_over_the_limit_is_413_however_it_is_framed() {
+fn body_over_the_limit_is_413_with_any_framing() {
     let called = Arc::new(Mutex::new(0));
     let count = called.clone();
     let app = move |request: Request| {
@@ -309,15 +313,20 @@ fn a_body_over_the_limit_is_413_however_it_is_framed() {
     };
     for (case, bytes, status, calls) in [
         ("at the limit", sized(5, "") + "12345", 200, 1),
-        ("over it", sized(6, "") + "123456", 413, 0),
-        ("over it, and nothing sent", sized(6, ""), 413, 0),
-        ("told beforehand", sized(6, "Expect: 100-continue\r\n"), 413, 0),
-        ("larger than the engine takes", sized(17 << 20, ""), 413, 0),
-        ("in chunks", format!("{CHUNKED}2\r\n12\r\n3\r\n345\r\n0\r\n\r\n"), 200, 1),
-        ("in more chunks", format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n0\r\n\r\n"), 413, 1),
-        ("in chunks without an end", format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n"), 413, 1),
+        ("over the limit", sized(6, "") + "123456", 413, 0),
+        ("over the limit, with no body sent", sized(6, ""), 413, 0),
+        ("over the limit, with Expect", sized(6, "Expect: 100-continue\r\n"), 413, 0),
+        ("over the limit of the server", sized(17 << 20, ""), 413, 0),
+        ("chunked, at the limit", format!("{CHUNKED}2\r\n12\r\n3\r\n345\r\n0\r\n\r\n"), 200, 1),
+        ("chunked, over the limit", format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n0\r\n\r\n"), 413, 1),
+        (
+            "chunked, over the limit, without a last chunk",
+            format!("{CHUNKED}2\r\n12\r\n4\r\n3456\r\n"),
+            413,
+            1,
+        ),
     ] {
-        // The first response: nobody is told to go on.
+        // The first response is the final one: no 100 Continue is sent.
         assert_eq!(Client::with(&server, bytes).response().status, status, "{case}");
         assert_eq!(std::mem::take(&mut *called.lock().unwrap()), calls, "{case}");
     }
@@ -325,7 +334,7 @@ fn a_body_over_the_limit_is_413_however_it_is_framed() {
 }
 
 #[test]
-fn the_limit_may_be_higher_than_that_of_the_settings() {
+fn body_limit_can_exceed_max_body_bytes() {
     let server = start(collect.with(BodyLimit::new(20 << 20)));
     let length = 17 << 20;
     let mut client = Client::connect(&server);
@@ -336,95 +345,95 @@ fn the_limit_may_be_higher_than_that_of_the_settings() {
     stop(server);
 }
 
-// -- Concurrency
+// -- ConcurrencyLimit
 
-/// An application whose requests to `/wait` end when they are told to.
-fn gate() -> (Arc<Notify>, Alive, impl Application + Clone + Send) {
-    let (open, inside) = (Arc::new(Notify::new()), Alive::new());
-    let (word, alive) = (open.clone(), inside.clone());
+/// An application that responds to `/wait` after a notification, with a counter of its requests.
+fn gated_app() -> (Arc<Notify>, Alive, impl Application + Clone + Send) {
+    let (open, running) = (Arc::new(Notify::new()), Alive::new());
+    let (notify, alive) = (open.clone(), running.clone());
     let app = move |request: Request| {
-        let (word, alive) = (word.clone(), alive.clone());
+        let (notify, alive) = (notify.clone(), alive.clone());
         async move {
             let _alive = alive;
             if request.path() == "/wait" {
-                word.notified().await;
+                notify.notified().await;
             }
             Response::text("ok")
         }
     };
-    (open, inside, app)
+    (open, running, app)
 }
 
 #[test]
-fn all_workers_count_together() {
-    let (open, inside, app) = gate();
+fn concurrency_limit_is_shared_by_the_workers() {
+    let (open, running, app) = gated_app();
     let limit = Concurrency::new(2).queue(1).wait(common::PATIENCE);
     let limit = limit.retry_after(Duration::from_millis(1_500));
     let server = start_workers(2, app.with(limit));
     let get = |target| Client::with(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     assert_eq!(get("/").response().status, 200);
-    let at_rest = inside.count();
-    let mut entered = [get("/wait"), get("/wait")];
-    until("both are in", || inside.count() == at_rest + 2);
-    // Of two more one waits, and the other is turned away.
+    let baseline = running.count();
+    let mut admitted = [get("/wait"), get("/wait")];
+    until("both requests run", || running.count() == baseline + 2);
+    // Of two more requests, one is queued and the other is rejected.
     let mut more = [get("/wait"), get("/wait")];
     let mut answered = None;
-    until("one is answered", || {
+    until("one has a response", || {
         answered = more.iter().position(|client| {
             client.socket().set_nonblocking(true).unwrap();
-            let has_come = client.socket().peek(&mut [0]).is_ok();
+            let has_response = client.socket().peek(&mut [0]).is_ok();
             client.socket().set_nonblocking(false).unwrap();
-            has_come
+            has_response
         });
         answered.is_some()
     });
     let response = more[answered.unwrap()].response();
     assert_eq!((response.status, response.header("retry-after")), (503, Some("2")));
-    assert_eq!(inside.count(), at_rest + 2, "the other is not in");
-    // Who leaves makes room for who waits.
+    assert_eq!(running.count(), baseline + 2, "the queued request must not run");
+    // Each completed request admits a queued one.
     for _ in 0..3 {
         open.notify_one();
         std::thread::sleep(Duration::from_millis(10));
     }
-    for client in &mut entered {
+    for client in &mut admitted {
         assert_eq!(client.response().status, 200);
     }
-    until("one is left", || {
+    until("no request runs", || {
         open.notify_waiters();
-        inside.count() == at_rest
+        running.count() == baseline
     });
     assert_eq!(more[1 - answered.unwrap()].response().status, 200);
     stop(server);
 }
 
 #[test]
-fn a_client_that_leaves_makes_room() {
-    let (_open, inside, app) = gate();
+fn client_disconnect_releases_its_permit() {
+    let (_open, running, app) = gated_app();
     let server = start(app.with(Concurrency::new(1).queue(0)));
     let mut other = Client::connect(&server);
     other.assert_open("/");
-    let base = inside.count();
+    let baseline = running.count();
     let mut client = Client::connect(&server);
     client.get("/wait");
-    until("it is in", || inside.count() == base + 1);
+    until("the request runs", || running.count() == baseline + 1);
     other.get("/");
     assert_eq!(other.response().status, 503);
     drop(client);
-    until("it is out", || inside.count() == base);
+    until("the request is dropped", || running.count() == baseline);
     other.assert_open("/");
     stop(server);
 }
 
 #[test]
-fn who_waits_too_long_is_turned_away() {
-    let (_open, inside, app) = gate();
+fn queued_requests_time_out() {
+    let (_open, running, app) = gated_app();
     let limit = Concurrency::new(1).queue(9).wait(Duration::from_millis(30));
     let server = start(app.with(limit));
     Client::connect(&server).assert_open("/");
-    let base = inside.count();
+    let baseline = running.count();
     let mut client = Client::connect(&server);
     client.get("/wait");
-    until("it is in", || inside.count() == base + 1);
+    until("the request runs", || running.count() == baseline + 1);
     let mut other = Client::connect(&server);
     other.get("/");
     assert_eq!(other.response().status, 503);
@@ -434,7 +443,7 @@ fn who_waits_too_long_is_turned_away() {
 // -- RateLimit
 
 #[test]
-fn all_workers_limit_together() {
+fn rate_limit_is_shared_by_the_workers() {
     let server =
         start_workers(4, bodies.with(RateLimit::new(1, Duration::from_secs(3_600)).burst(5)));
     let statuses: Vec<u16> = (0..12)
@@ -455,37 +464,37 @@ fn all_workers_limit_together() {
 // -- CatchPanic
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<ErrorKind>>>);
+struct ErrorRecorder(Arc<Mutex<Vec<ErrorKind>>>);
 
-impl Hooks for Told {
+impl Hooks for ErrorRecorder {
     fn error(&self, _: &Peer, error: &Error) {
         self.0.lock().unwrap().push(error.kind());
     }
 }
 
 #[test]
-fn a_panic_is_told_and_logged_and_the_connection_goes_on() {
-    let (lines, told) = (Lines::default(), Told::default());
+fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
+    let (lines, errors) = (Lines::default(), ErrorRecorder::default());
     let page = |_: &weft::Head, error: &Error| Response::from(error);
     let app = bodies.with(lines.log()).with(CatchPanic::new().page(page));
-    let hooks = told.clone();
+    let hooks = errors.clone();
     let server = Server::new(app).workers(1).hooks(move || hooks.clone());
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut client = Client::connect(&server);
     client.get("/panic");
     let response = client.response();
     assert_eq!((response.status, response.header("connection")), (500, None));
-    assert_eq!(*told.0.lock().unwrap(), [ErrorKind::Panicked]);
+    assert_eq!(*errors.0.lock().unwrap(), [ErrorKind::Panicked]);
     lines.assert_next("GET /panic HTTP/1.1: 500 26 +");
     client.assert_open("/bytes");
     stop(server);
 }
 
-// -- all of them
+// -- all combined
 
-/// The types of a chain nest, and the compiler has a limit for that: this has to compile.
+/// The types of a middleware chain nest, and the compiler limits the depth: this must compile.
 #[test]
-fn all_middleware_stands_before_one_application() {
+fn all_middleware_combined() {
     let lines = Lines::default();
     let app = bodies
         .with(RequestIds::new())

@@ -1,5 +1,4 @@
-//! Middleware between request and application where the message's framing matters, over real
-//! sockets.
+//! Middleware that changes requests and responses and depends on framing, tested over real sockets.
 
 mod common;
 
@@ -27,7 +26,7 @@ fn ask(client: &mut Client, line: &str, fields: &str) -> common::Response {
     if line.starts_with("HEAD ") { client.head() } else { client.response() }
 }
 
-/// A body of each kind, to GET alone.
+/// Responds to GET with a body of each kind, and to other methods with 405.
 async fn bodies(request: Request) -> Response {
     if *request.method() != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into();
@@ -50,7 +49,7 @@ async fn bodies(request: Request) -> Response {
     }
 }
 
-/// A stream that never has to wait.
+/// A stream that is always ready.
 struct Ready<I>(I);
 
 impl<I: Iterator + Unpin> Stream for Ready<I> {
@@ -62,7 +61,7 @@ impl<I: Iterator + Unpin> Stream for Ready<I> {
 }
 
 #[test]
-fn head_has_the_head_of_get() {
+fn head_response_has_the_fields_of_get() {
     let server = start(bodies.with(HeadAsGet));
     let mut client = Client::connect(&server);
     for (path, status, length) in [
@@ -86,7 +85,7 @@ fn head_has_the_head_of_get() {
         };
         assert_eq!(same(&head), same(&get), "{path}");
     }
-    // The method by which preconditions are judged is the client's.
+    // Preconditions are evaluated for the method that the client sent.
     let unchanged = ask(&mut client, "HEAD /file", "If-None-Match: \"e\"\r\n");
     assert_eq!(unchanged.status, 304);
     let whole = ask(&mut client, "HEAD /file", "Range: bytes=0-1\r\n");
@@ -95,7 +94,7 @@ fn head_has_the_head_of_get() {
 }
 
 #[test]
-fn redirects_and_refusals_are_framed() {
+fn redirects_and_errors_have_a_content_length() {
     let app = VirtualHosts::new()
         .host("clean", bodies.with(CleanPath::new()))
         .host("canonical", bodies.with(Canonical::new().host("example.org").https()))
@@ -126,11 +125,11 @@ fn redirects_and_refusals_are_framed() {
 }
 
 #[test]
-fn a_request_body_comes_through() {
+fn middleware_passes_the_request_body_through() {
     async fn echo(request: Request) -> weft::Result<Response> {
-        let seen = format!("{} {} ", request.method(), request.path());
+        let request_line = format!("{} {} ", request.method(), request.path());
         let body = request.into_body().collect(1_000).await?;
-        Ok(Response::text([seen.as_bytes(), &body].concat()))
+        Ok(Response::text([request_line.as_bytes(), &body].concat()))
     }
     let server = start(
         bodies
@@ -141,7 +140,7 @@ fn a_request_body_comes_through() {
     let mut client = Client::connect(&server);
     let body = "X-HTTP-Method-Override: PUT\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n";
     assert_eq!(ask(&mut client, "POST /old/x", body).text(), "PUT /x abc");
-    // A body that nobody reads is passed over.
+    // An unread body is discarded.
     let refused = "X-HTTP-Method-Override: GET\r\nContent-Length: 3\r\n\r\nab";
     client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{refused}c"));
     assert_eq!(client.response().status, 400);
@@ -150,7 +149,7 @@ fn a_request_body_comes_through() {
 }
 
 #[test]
-fn fields_are_changed_before_the_engine_adds_its_own() {
+fn response_fields_are_changed_before_the_server_adds_its_own() {
     let headers = ResponseHeaders::new().set(header::SERVER, "other").remove(header::DATE);
     let server = start(bodies.with(headers).with(SecurityHeaders::new()).with(Compress::new()));
     let mut client = Client::connect(&server);
@@ -165,27 +164,27 @@ fn fields_are_changed_before_the_engine_adds_its_own() {
 }
 
 #[test]
-fn health_says_when_the_server_is_to_stop() {
-    let (asked, was_asked) = std::sync::mpsc::channel();
-    let until_stop = async move |request: Request, next: Next<'_>| {
+fn health_check_fails_during_shutdown() {
+    let (started, has_started) = std::sync::mpsc::channel();
+    let wait_for_shutdown = async move |request: Request, next: Next<'_>| {
         if request.query() == Some("wait") {
-            asked.send(()).unwrap();
+            started.send(()).unwrap();
             request.shutdown().requested().await;
         }
         next.call(request).await
     };
-    let server = start(bodies.with(until_stop).with(Health::new("/healthz")));
+    let server = start(bodies.with(wait_for_shutdown).with(Health::new("/healthz")));
     let mut client = Client::connect(&server);
     assert_eq!(ask(&mut client, "GET /healthz", "").status, 200);
     client.send("GET /healthz?wait HTTP/1.1\r\nHost: a\r\n\r\n");
-    was_asked.recv().unwrap();
+    has_started.recv().unwrap();
     server.shutdown(Duration::from_secs(30));
     let response = client.response();
     assert_eq!((response.status, response.text()), (503, "503 Service Unavailable\n"));
 }
 
 #[test]
-fn what_the_client_has_is_not_sent_again() {
+fn responds_with_304_to_a_matching_etag() {
     let server = start(bodies.with(Compress::new()).with(ETag::new().weak()).with(HeadAsGet));
     let mut client = Client::connect(&server);
     for path in ["/bytes", "/file"] {
@@ -202,10 +201,10 @@ fn what_the_client_has_is_not_sent_again() {
             assert_eq!(other.status, 412, "{path}");
         }
     }
-    // The connection goes on, and a stream is whole.
+    // The connection stays open, and a stream is sent in full.
     let stream = ask(&mut client, "GET /stream", "If-None-Match: *\r\n");
     assert_eq!((stream.status, stream.text()), (200, "onetwo"));
-    // What is compressed has the tag that it had.
+    // The weak tag of a compressed response matches as well.
     let large = ask(&mut client, "GET /long", "Accept-Encoding: gzip\r\n");
     assert_eq!(large.header("content-encoding"), Some("gzip"));
     let tag = large.header("etag").expect("a tag");
@@ -216,13 +215,13 @@ fn what_the_client_has_is_not_sent_again() {
 }
 
 #[test]
-fn a_question_beforehand_has_no_body() {
+fn cors_preflight_response_has_no_body() {
     let server = start(bodies.with(Cors::new().origin("https://a.example")));
     let mut client = Client::connect(&server);
     let fields = "Origin: https://a.example\r\nAccess-Control-Request-Method: GET\r\n";
-    let reply = ask(&mut client, "OPTIONS /bytes", fields);
-    assert_eq!((reply.status, reply.header("content-length")), (204, None));
-    assert_eq!(reply.header("access-control-allow-origin"), Some("https://a.example"));
+    let response = ask(&mut client, "OPTIONS /bytes", fields);
+    assert_eq!((response.status, response.header("content-length")), (204, None));
+    assert_eq!(response.header("access-control-allow-origin"), Some("https://a.example"));
     client.assert_open("/bytes");
     stop(server);
 }

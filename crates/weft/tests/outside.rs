@@ -1,5 +1,5 @@
-//! HTTP/2 as other programs speak it with an application. Where one is missing its test says so;
-//! see `tool`.
+//! HTTP/2 interoperability with external programs: h2spec and Chromium. A test is skipped if its
+//! program is not installed; see `has_tool`.
 #![cfg(all(feature = "tls", feature = "websocket"))]
 
 mod common;
@@ -9,15 +9,14 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use common::{stop, tool};
+use common::{has_tool, stop};
 use http::{StatusCode, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::tls::{Identity, Settings as TlsSettings, Tls};
 use weft::{Hooks, Method, Record, Request, Response, Server, websocket};
 
-/// How long a test waits for a program that has much to do: not to be met, however busy the
-/// machine is.
-const LONG_PATIENCE: Duration = Duration::from_secs(300);
+/// Upper bound on waiting for an external program. Long enough never to expire on a busy machine.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
 
 fn tls() -> Tls {
     let CertifiedKey { cert, signing_key } =
@@ -28,7 +27,7 @@ fn tls() -> Tls {
 
 // -- h2spec
 
-/// Tells the test how requests were answered.
+/// Hooks that send the status of each response to the test.
 struct Statuses(Mutex<Sender<StatusCode>>);
 
 impl Hooks for Statuses {
@@ -37,17 +36,17 @@ impl Hooks for Statuses {
     }
 }
 
-/// Reads the body before it answers: a request is over when its response is, and what comes
-/// behind that is no fault any more. What is wrong with the body is not its concern.
+/// Reads the body before it responds, because frames after a complete response are not checked
+/// for errors any more. Ignores errors of the body.
 async fn reader(mut request: Request) -> Response {
     while let Ok(Some(_)) = request.body().chunk().await {}
     Response::text("some bytes for the windows\n")
 }
 
-/// All of h2spec's cases, the strict ones included.
+/// Runs all cases of h2spec, including the strict ones.
 #[test]
-fn h2spec_finds_no_fault() {
-    if !tool("h2spec") {
+fn passes_h2spec() {
+    if !has_tool("h2spec") {
         return;
     }
     let (sender, statuses) = channel();
@@ -59,54 +58,54 @@ fn h2spec_finds_no_fault() {
     let folder = tempfile::tempdir().unwrap();
     for (options, port, expected) in [
         (&["--tls", "--insecure"][..], port(1), &[][..]),
-        // Where HTTP/1 is spoken as well, the wrong preface is a malformed request of HTTP/1, and
-        // is told so by a 400. RFC 9113 §3.4 is about a connection known to be one of HTTP/2.
+        // On a port that also accepts HTTP/1, an invalid preface is a malformed HTTP/1 request and
+        // gets a 400. RFC 9113 §3.4 applies to connections known to be HTTP/2.
         (&[], port(0), &["http2/3.5 Sends invalid connection preface"]),
     ] {
         let report = folder.path().join("report");
         let mut command = Command::new("h2spec");
         command.args(["--strict", "--host", "127.0.0.1", "--port", &port, "--timeout", "10"]);
         command.arg("--junit-report").arg(&report).args(options);
-        // Each case has its time-out. The status says only whether there are faults.
-        let said = command.output().expect("h2spec runs").stdout;
-        let said = String::from_utf8_lossy(&said);
+        // Each case has its own timeout. The exit status only tells that there are failures.
+        let output = command.output().expect("h2spec runs").stdout;
+        let output = String::from_utf8_lossy(&output);
         let report = std::fs::read_to_string(report).expect("a report");
         let cases: Vec<&str> = report.split("<testcase ").skip(1).collect();
-        assert_eq!(cases.len(), 146, "{options:?}: {said}");
-        let has_fault =
+        assert_eq!(cases.len(), 146, "{options:?}: {output}");
+        let has_failure =
             |case: &&str| ["<failure", "<error", "<skipped"].iter().any(|tag| case.contains(tag));
         let name =
             |case| format!("{} {}", attribute(case, "package"), attribute(case, "classname"));
-        let faulty: Vec<String> = cases.into_iter().filter(has_fault).map(name).collect();
-        assert_eq!(faulty, expected, "{options:?}: {said}");
+        let failed: Vec<String> = cases.into_iter().filter(has_failure).map(name).collect();
+        assert_eq!(failed, expected, "{options:?}: {output}");
     }
     stop(server);
-    // However strange the requests are, the server's part in that is nothing.
+    // No request may cause a server error.
     let statuses: Vec<StatusCode> = statuses.iter().collect();
     assert!(statuses.contains(&StatusCode::OK));
     assert_eq!(statuses.iter().find(|status| status.is_server_error()), None);
 }
 
 fn attribute<'a>(tag: &'a str, name: &str) -> &'a str {
-    let (_, behind) = tag.split_once(&format!("{name}=\"")).expect("the attribute");
-    behind.split('"').next().expect("its value")
+    let (_, rest) = tag.split_once(&format!("{name}=\"")).expect("the attribute");
+    rest.split('"').next().expect("its value")
 }
 
 // -- chromium
 
-/// A program that is killed with the value.
-struct Running(Child);
+/// A child process that is killed on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended already, which is as well.
+        // Fails if the process has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Opens a WebSocket to where it came from, says something short, something long, and goodbye,
-/// and reports what it saw.
+/// Opens a WebSocket to its origin, sends a short and a long message, closes it, and reports the
+/// results by a POST.
 const PAGE: &str = r#"<!DOCTYPE html><title>Echo</title><script>
 const seen = [performance.getEntriesByType("navigation")[0].nextHopProtocol];
 const socket = new WebSocket(`wss://${location.host}/socket`);
@@ -121,36 +120,37 @@ socket.onclose = ({wasClean, code}) => {
 };
 </script>"#;
 
-/// The path and the version of a request; for a report what it says.
-type Asked = (String, Version, String);
+/// Path and version of a request; for a report also its text.
+type Seen = (String, Version, String);
 
-async fn echo(request: Request, asked: Sender<Asked>) -> weft::Result<Response> {
+async fn echo(request: Request, seen_requests: Sender<Seen>) -> weft::Result<Response> {
     let (path, version) = (request.path().to_owned(), request.version());
-    let tell = |text| asked.send((path.clone(), version, text)).expect("the test listens");
+    let report_to_test =
+        |text| seen_requests.send((path.clone(), version, text)).expect("the test receives");
     if request.method() == Method::POST {
         let report = request.into_body().collect(1_000).await?;
-        tell(String::from_utf8(report.to_vec()).expect("reports are text"));
+        report_to_test(String::from_utf8(report.to_vec()).expect("reports are text"));
         return Ok(Response::text("thank you\n"));
     }
-    tell(String::new());
+    report_to_test(String::new());
     Ok(match path.as_str() {
         "/" => Response::html(PAGE),
         "/socket" => websocket::accept(&request, async |mut socket| {
             while let Ok(Some(message)) = socket.receive().await {
-                socket.send(message).await.expect("the page listens");
+                socket.send(message).await.expect("the page receives");
             }
         }),
         _ => Response::not_found(),
     })
 }
 
-/// A browser opens a WebSocket as a stream of the connection that it has (RFC 8441).
+/// The browser opens the WebSocket as a stream of its existing connection (RFC 8441).
 #[test]
 fn chromium_opens_a_websocket_over_http_2() {
-    if !tool("chromium") {
+    if !has_tool("chromium") {
         return;
     }
-    let (sender, asked): (_, Receiver<Asked>) = channel();
+    let (sender, seen_requests): (_, Receiver<Seen>) = channel();
     let sender = Mutex::new(sender);
     let server = Server::per_worker(move || {
         let sender = sender.lock().unwrap().clone();
@@ -170,12 +170,13 @@ fn chromium_opens_a_websocket_over_http_2() {
         command.arg(format!("--user-data-dir={}", profile.path().display()));
         command.args(options).arg(format!("https://{address}/"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let browser = Running(command.spawn().expect("chromium runs"));
+        let browser = KillOnDrop(command.spawn().expect("chromium runs"));
         let report = format!("{protocol} días 300000 true 1000");
         for (path, text) in [("/", ""), ("/socket", ""), ("/report", &report)] {
             let next = loop {
-                let next = asked.recv_timeout(LONG_PATIENCE).expect("the page asks");
-                // The browser looks for a picture of the page whenever it likes.
+                let next =
+                    seen_requests.recv_timeout(BROWSER_TIMEOUT).expect("the page sends a request");
+                // The browser requests the favicon at any time.
                 if next.0 != "/favicon.ico" {
                     break next;
                 }

@@ -1,5 +1,4 @@
-//! What holds for every request and every response: what one side composes, the other
-//! side parses to the same.
+//! Round-trip properties: a composed request or response parses to the same parts.
 
 use proptest::prelude::*;
 use weft::{Response, Server, StatusCode, testing};
@@ -8,7 +7,7 @@ fn token() -> impl Strategy<Value = String> {
     "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}"
 }
 
-/// No white space at either end, which is no part of a value.
+/// Field values without leading or trailing whitespace, which is not part of a value.
 fn value() -> impl Strategy<Value = String> {
     "([!-~]([ -~\t]{0,60}[!-~])?)?"
 }
@@ -17,7 +16,7 @@ fn space() -> impl Strategy<Value = String> {
     "[ \t]{0,3}"
 }
 
-/// Names that the engine gives a meaning to are left out.
+/// Fields with names that have no meaning to the engine.
 fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
     let name = token().prop_map(|name| format!("x-{name}"));
     prop::collection::vec((name, value()), 0..30)
@@ -25,17 +24,17 @@ fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
 
 proptest! {
     #[test]
-    fn a_request_is_parsed_to_what_it_was_made_of(
-        method in token().prop_filter("tunnels have other targets", |method| method != "CONNECT"),
+    fn request_round_trips(
+        method in token().prop_filter("CONNECT has no path", |method| method != "CONNECT"),
         path in "/[!\"$-~]{0,80}",
         fields in fields(),
-        (before, behind) in (space(), space()),
+        (before, after) in (space(), space()),
         body in prop::collection::vec(any::<u8>(), 0..50),
     ) {
         let path = path.replace('?', "%3F");
         let mut text = format!("{method} {path}?q HTTP/1.1\r\nHost: a\r\n").into_bytes();
         for (name, value) in &fields {
-            text.extend(format!("{name}:{before}{value}{behind}\r\n").bytes());
+            text.extend(format!("{name}:{before}{value}{after}\r\n").bytes());
         }
         text.extend(b"\r\n");
         text.extend(&body);
@@ -54,8 +53,8 @@ proptest! {
     }
 
     #[test]
-    fn a_response_is_parsed_to_what_it_was_made_of(
-        status in (200u16..=999).prop_filter("these have no body", |s| !matches!(s, 204 | 304)),
+    fn response_round_trips(
+        status in (200u16..=999).prop_filter("without a body", |s| !matches!(s, 204 | 304)),
         fields in fields(),
         body in prop::collection::vec(any::<u8>(), 0..50),
     ) {
@@ -64,10 +63,10 @@ proptest! {
         for (name, value) in &fields {
             response = response.with_header(name.parse().unwrap(), value);
         }
-        let came = answer(response);
-        let mut room = [httparse::EMPTY_HEADER; 40];
-        let mut parsed = httparse::Response::new(&mut room);
-        let length = parsed.parse(&came).unwrap().unwrap();
+        let received = serialize(response);
+        let mut header_buffer = [httparse::EMPTY_HEADER; 40];
+        let mut parsed = httparse::Response::new(&mut header_buffer);
+        let length = parsed.parse(&received).unwrap().unwrap();
         prop_assert_eq!(parsed.code, Some(status));
         let own: Vec<_> = parsed
             .headers
@@ -78,28 +77,28 @@ proptest! {
         let fields: Vec<_> =
             fields.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
         prop_assert_eq!(own, fields);
-        prop_assert_eq!(&came[length..], &body[..]);
+        prop_assert_eq!(&received[length..], &body[..]);
     }
 }
 
-/// What a client gets to read when an application answers so.
-fn answer(response: Response) -> Vec<u8> {
+/// Returns the bytes that a client receives for `response`.
+fn serialize(response: Response) -> Vec<u8> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let response = std::sync::Arc::new(std::sync::Mutex::new(Some(response)));
     let app = move |_| std::future::ready(response.lock().unwrap().take().expect("one request"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, server) = tokio::io::duplex(64 << 10);
-        let mut came = Vec::new();
-        let ask = async {
+        let mut received = Vec::new();
+        let exchange = async {
             client
                 .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                 .await
                 .unwrap();
-            client.read_to_end(&mut came).await.unwrap();
+            client.read_to_end(&mut received).await.unwrap();
         };
         let engine = Server::new(app);
-        tokio::join!(engine.serve_connection(server), ask).0.unwrap();
-        came
+        tokio::join!(engine.serve_connection(server), exchange).0.unwrap();
+        received
     })
 }

@@ -1,4 +1,5 @@
-//! What a directory's files are served with: variants, fields, pages, links; over real sockets.
+//! Settings of `Directory`: variants, header fields, pages and symbolic links, tested over real
+//! sockets.
 
 mod common;
 
@@ -16,18 +17,18 @@ use common::{Client, Response, stop, until};
 use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
 use weft::{Directory, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links, StatusCode};
 
-/// Nothing is compressed but what lies there compressed.
+/// Settings without dynamic compression. Precompressed files are still served.
 fn no_compression() -> DirectorySettings {
     DirectorySettings { compress: false, ..DirectorySettings::default() }
 }
 
-/// So short a trust that changes are seen at once.
-fn watchful(settings: DirectorySettings) -> DirectorySettings {
+/// Settings that revalidate cached files after 10 ms.
+fn fast_revalidation(settings: DirectorySettings) -> DirectorySettings {
     DirectorySettings { trust: Duration::from_millis(10), ..settings }
 }
 
-/// The field line that accepts this; none if there is nothing.
-fn accepts(name: &str, value: Option<&str>) -> String {
+/// A field line, empty without a value.
+fn field_line(name: &str, value: Option<&str>) -> String {
     value.map_or(String::new(), |value| format!("{name}: {value}"))
 }
 
@@ -40,13 +41,13 @@ fn varies_by(response: &Response) -> BTreeSet<&str> {
     fields.flat_map(|(_, value)| value.split(',')).map(str::trim).collect()
 }
 
-/// A text of this length that becomes much smaller.
+/// Compressible text of `length` bytes.
 fn text(length: usize) -> String {
     let words = (0_u32..).flat_map(|n| format!("{} words, ", n.wrapping_mul(n)).into_bytes());
     String::from_utf8(words.take(length).collect()).unwrap()
 }
 
-/// Bytes that do not become smaller.
+/// Incompressible bytes.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -56,7 +57,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// The body without its coding.
+/// The body, decoded from its content coding.
 fn decoded(response: &Response) -> Vec<u8> {
     let (mut out, body) = (Vec::new(), &response.body[..]);
     match response.header("content-encoding") {
@@ -64,17 +65,17 @@ fn decoded(response: &Response) -> Vec<u8> {
         Some("br") => drop(brotli::Decompressor::new(body, 4_096).read_to_end(&mut out).unwrap()),
         Some("zstd") => drop(zstd::Decoder::new(body).unwrap().read_to_end(&mut out).unwrap()),
         Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_end(&mut out).unwrap()),
-        Some(other) => panic!("{other} was not accepted"),
+        Some(other) => panic!("unexpected content coding {other}"),
     }
     out
 }
 
-// -- compressed neighbours
+// -- precompressed files
 
 #[test]
-fn the_neighbour_is_chosen_by_weights() {
+fn selects_the_precompressed_file_by_weight() {
     let tree = Tree::with(&[
-        ("style.css", "of no coding"),
+        ("style.css", "plain"),
         ("style.css.br", "brotli"),
         ("style.css.zst", "zstandard"),
         ("style.css.gz", "gzip"),
@@ -106,10 +107,10 @@ fn the_neighbour_is_chosen_by_weights() {
         (Some("gzip;q=0, *"), Some("br")),
         (Some("gzip;q=nonsense"), None),
     ] {
-        let fields = accepts("Accept-Encoding", accepted);
+        let fields = field_line("Accept-Encoding", accepted);
         let get = ask_with(&mut client, "GET", "/style.css", &fields);
         let body = match coding {
-            None => "of no coding",
+            None => "plain",
             Some("br") => "brotli",
             Some("zstd") => "zstandard",
             Some(_) => "gzip",
@@ -140,14 +141,14 @@ fn the_neighbour_is_chosen_by_weights() {
         assert_eq!(part.header("content-range"), Some(&*expected), "{accepted:?}");
         assert_eq!(part.header("etag"), Some(&*etag), "{accepted:?}");
     }
-    assert_eq!(etags.len(), 4, "each has its own: {etags:?}");
-    // The validator of one is none of another.
+    assert_eq!(etags.len(), 4, "each variant has its own ETag: {etags:?}");
+    // The ETag of one variant does not match another variant.
     for (etag, of) in &etags {
         for coding in ["identity", "br", "zstd", "gzip"] {
             let fields = format!("Accept-Encoding: {coding}\r\nIf-None-Match: {etag}");
             let response = ask_with(&mut client, "GET", "/style.css", &fields);
             let is_own = match coding {
-                "identity" => *of == "of no coding",
+                "identity" => *of == "plain",
                 coding => of.starts_with(coding) || (coding, *of) == ("zstd", "zstandard"),
             };
             assert_eq!(response.status == 304, is_own, "{etag} of {of} for {coding}");
@@ -157,7 +158,7 @@ fn the_neighbour_is_chosen_by_weights() {
 }
 
 #[test]
-fn of_the_neighbours_that_are_there_the_best_is_served() {
+fn serves_the_best_precompressed_file_that_exists() {
     let tree = Tree::with(&[
         ("only-gz.html", "plain"),
         ("only-gz.html.gz", "gzip"),
@@ -173,7 +174,7 @@ fn of_the_neighbours_that_are_there_the_best_is_served() {
         ("folder/index.html.br", "br"),
         ("alone.css.br", "br"),
     ]);
-    // A name so long that no neighbour can have one.
+    // A name of 255 bytes, the maximum, so that no precompressed file can exist.
     let long = format!("/{}.html", "n".repeat(250));
     tree.write(&long[1..], "plain");
     let all = "Accept-Encoding: gzip, zstd, br";
@@ -194,12 +195,12 @@ fn of_the_neighbours_that_are_there_the_best_is_served() {
             assert_eq!((response.status, response.text()), (200, body), "{target}");
             assert_eq!(response.header("content-encoding"), coding, "{target}");
             assert_eq!(response.header("vary").is_some(), varies, "{target}");
-            // Who accepts nothing of that gets it as it is, and hears that it varies.
+            // Without Accept-Encoding, the plain file is served with the same Vary.
             let plain = ask(&mut client, "GET", target);
             assert_eq!((plain.status, plain.text()), (200, "plain"), "{target}");
             assert_eq!(plain.header("vary"), response.header("vary"), "{target}");
         }
-        // A neighbour is a file in its own right, and nothing without its own.
+        // A precompressed file can be requested itself, and does not replace a missing plain file.
         let file = ask_with(&mut client, "GET", "/only-gz.html.gz", all);
         assert_eq!((file.text(), file.header("content-encoding")), ("gzip", None));
         assert_eq!(file.header("content-type"), Some("application/gzip"));
@@ -214,9 +215,9 @@ fn of_the_neighbours_that_are_there_the_best_is_served() {
 }
 
 #[test]
-fn a_neighbour_that_is_older_than_the_file_is_passed_over() {
+fn ignores_precompressed_files_older_than_the_plain_file() {
     let tree = Tree::new();
-    // How many seconds ago the file, brotli and gzip were modified.
+    // Ages in seconds of the plain, the brotli and the gzip file, and the coding that is served.
     let cases = [
         ("older.css", 100, 101, 200, None),
         ("same.css", 100, 100, 200, Some("br")),
@@ -244,48 +245,48 @@ fn a_neighbour_that_is_older_than_the_file_is_passed_over() {
 }
 
 #[test]
-fn a_neighbour_that_comes_goes_or_changes_is_noticed() {
+fn detects_added_removed_and_changed_precompressed_files() {
     let tree = Tree::with(&[("a.css", "plain"), ("b.css", "plain")]);
     tree.age("a.css", 100);
     tree.age("b.css", 100);
-    // Of one the contents are in memory, of the other they are too young for that.
+    // `a.css` is old enough to be cached in memory, `b.css` is not.
     tree.settle();
     tree.write("b.css", "plain");
-    let server = tree.serve_with(watchful(no_compression()));
+    let server = tree.serve_with(fast_revalidation(no_compression()));
     let mut client = Client::connect(&server);
     let mut seen = |target: &str| {
         let response = ask_with(&mut client, "GET", target, "Accept-Encoding: br, gzip");
         assert_eq!(response.header("content-encoding").is_some(), response.text() != "plain");
         (response.text().to_owned(), response.header("vary").is_some())
     };
-    let mut become_so = |what: &str, target: &str, body: &str| {
+    let mut wait_for = |description: &str, target: &str, body: &str| {
         let expected = (body.to_owned(), body != "plain");
-        until(what, || seen(target) == expected);
+        until(description, || seen(target) == expected);
     };
     for name in ["a.css", "b.css"] {
         let target = format!("/{name}");
         let (gz, br) = (format!("{name}.gz"), format!("{name}.br"));
-        become_so("nothing is there yet", &target, "plain");
+        wait_for("the plain file is served at first", &target, "plain");
         tree.write(&gz, "gzip");
-        become_so("one has come", &target, "gzip");
+        wait_for("the gzip file is served", &target, "gzip");
         tree.write(&br, "brotli");
-        become_so("a better one has come", &target, "brotli");
+        wait_for("the brotli file is preferred", &target, "brotli");
         tree.replace(&br, "another");
-        become_so("it is replaced", &target, "another");
+        wait_for("the replaced file is served", &target, "another");
         tree.write(&br, "a longer text");
-        become_so("it is written over", &target, "a longer text");
+        wait_for("the overwritten file is served", &target, "a longer text");
         fs::remove_file(tree.path(&br)).unwrap();
-        become_so("the better one is gone", &target, "gzip");
+        wait_for("the gzip file is served again", &target, "gzip");
         tree.age(&gz, 1_000);
-        become_so("it is too old", &target, "plain");
+        wait_for("the outdated file is ignored", &target, "plain");
         fs::remove_file(tree.path(&gz)).unwrap();
-        become_so("none is there", &target, "plain");
+        wait_for("the plain file is served at last", &target, "plain");
     }
     stop(server);
 }
 
 #[test]
-fn a_neighbour_that_is_no_file_does_no_harm() {
+fn ignores_precompressed_files_that_are_not_readable_files() {
     let tree = Tree::new();
     let names = ["folder", "pipe", "socket", "dangling", "outside", "loop", "closed"];
     for name in names {
@@ -298,11 +299,11 @@ fn a_neighbour_that_is_no_file_does_no_harm() {
     tree.link("outside.css.br", "../secret.txt");
     tree.link("loop.css.br", "loop.css.br");
     tree.write("closed.css.br", SECRET);
-    // So that they are not passed over for being old.
+    // Written after the plain file, so that it is not ignored as outdated.
     tree.write("closed.css.gz", "gzip");
     tree.close(&["closed.css.br"]);
     as_nobody(|| {
-        assert!(fs::read(tree.path("closed.css.br")).is_err(), "permissions do not bind us");
+        assert!(fs::read(tree.path("closed.css.br")).is_err(), "file permissions are not enforced");
         let server = tree.serve_with(no_compression());
         let mut client = Client::connect(&server);
         for name in names {
@@ -318,10 +319,10 @@ fn a_neighbour_that_is_no_file_does_no_harm() {
     drop(socket);
 }
 
-// -- compressed here
+// -- dynamic compression
 
 #[test]
-fn what_is_compressed_here_comes_back() {
+fn compresses_text_files_dynamically() {
     let tree = Tree::new();
     let types = ["html", "css", "js", "json", "svg", "txt", "xml", "wasm"];
     types.iter().for_each(|end| tree.write(format!("a.{end}"), text(30_000)));
@@ -364,7 +365,7 @@ fn what_is_compressed_here_comes_back() {
                 assert_eq!((same.status, etag(&same)), (304, weak.clone()), "{end} {coding}");
                 assert_eq!(varies_by(&same), BTreeSet::from(["accept-encoding"]));
             }
-            // A part is one of the file as it is: only that can be told from other makes.
+            // Ranges apply to the uncompressed file: only that has a strong ETag.
             let ranges = format!("{fields}\r\nRange: bytes=100-199");
             let part = ask_with(&mut client, "GET", &target, &ranges);
             assert_eq!((part.status, part.header("content-encoding")), (206, None));
@@ -385,7 +386,7 @@ fn what_is_compressed_here_comes_back() {
 }
 
 #[test]
-fn the_first_who_asks_by_head_hears_what_get_gets() {
+fn head_before_the_first_compression_has_the_fields_of_get() {
     let tree = Tree::new();
     tree.write("a.html", text(5_000));
     let server = tree.serve();
@@ -398,15 +399,15 @@ fn the_first_who_asks_by_head_hears_what_get_gets() {
 }
 
 #[test]
-fn what_is_compressed_depends_on_type_and_size() {
+fn compression_depends_on_type_and_size() {
     let tree = Tree::new();
-    let settings = |most| DirectorySettings {
-        max_compressed_bytes: most,
+    let settings = |max_compressed_bytes| DirectorySettings {
+        max_compressed_bytes,
         media_types: vec![("odd".into(), HeaderValue::from_static("text/odd"))],
         ..DirectorySettings::default()
     };
     let large = text(100_001);
-    // Length, whether it is compressed, whether it could have been.
+    // Name, content, and the expected presence of Content-Encoding and of Vary.
     for (name, contents, compressed, varies) in [
         ("1023.txt", &large[..1_023], false, false),
         ("1024.txt", &large[..1_024], true, true),
@@ -431,7 +432,8 @@ fn what_is_compressed_depends_on_type_and_size() {
         }
         stop(server);
     }
-    // What does not become smaller stays as it is, and is not tried in vain for ever.
+    // Files that do not become smaller are served as they are, and the server stores the result
+    // instead of compressing them for each request.
     tree.write("noise.txt", noise(5_000));
     let server = tree.serve_with(settings(100_000));
     let mut client = Client::connect(&server);
@@ -453,14 +455,14 @@ fn what_is_compressed_depends_on_type_and_size() {
 }
 
 #[test]
-fn a_file_that_changes_is_compressed_anew() {
+fn changed_files_are_compressed_again() {
     let tree = Tree::new();
     let (first, second) = (text(20_000), text(20_001).to_uppercase());
     tree.write("kept.txt", &first);
     tree.settle();
-    // Younger than that, it is made anew in any case.
+    // A recently changed file is compressed again in any case.
     tree.write("young.txt", &first);
-    let server = tree.serve_with(watchful(DirectorySettings::default()));
+    let server = tree.serve_with(fast_revalidation(DirectorySettings::default()));
     let mut client = Client::connect(&server);
     for (target, name) in [("/kept.txt", "kept.txt"), ("/young.txt", "young.txt")] {
         let mut get = || ask_with(&mut client, "GET", target, "Accept-Encoding: br");
@@ -472,7 +474,7 @@ fn a_file_that_changes_is_compressed_anew() {
                 true => tree.replace(name, contents),
                 false => tree.write(name, contents),
             }
-            until("the other contents are served", || {
+            until("the new content is served", || {
                 let response = get();
                 assert_eq!(response.header("content-encoding"), Some("br"));
                 let text = decoded(&response);
@@ -486,7 +488,7 @@ fn a_file_that_changes_is_compressed_anew() {
 }
 
 #[test]
-fn many_who_ask_for_what_is_not_compressed_yet_are_all_served() {
+fn serves_concurrent_requests_for_files_not_yet_compressed() {
     let tree = Tree::new();
     (0..8).for_each(|at| tree.write(format!("{at}.html"), text(100_000 + at)));
     let server = tree.serve();
@@ -504,19 +506,19 @@ fn many_who_ask_for_what_is_not_compressed_yet_are_all_served() {
         assert_eq!(is_weak, response.header("content-encoding").is_some(), "{at}");
     }
     let last = ask_with(&mut clients[0], "GET", "/7.html", "Accept-Encoding: br");
-    assert_eq!(last.header("content-encoding"), Some("br"), "in the end everybody gets it");
+    assert_eq!(last.header("content-encoding"), Some("br"), "compressed in the end");
     stop(server);
 }
 
 // -- languages
 
-fn of_languages(languages: &[&str], settings: DirectorySettings) -> DirectorySettings {
+fn with_languages(languages: &[&str], settings: DirectorySettings) -> DirectorySettings {
     let languages = languages.iter().map(|&tag| tag.to_owned()).collect();
     DirectorySettings { languages, ..settings }
 }
 
 #[test]
-fn the_language_is_chosen_by_weights() {
+fn selects_the_language_by_weight() {
     let tree = Tree::with(&[
         ("about.html", "about"),
         ("about.html.ja", "ja: about"),
@@ -528,9 +530,9 @@ fn the_language_is_chosen_by_weights() {
         ("only.html.de", "de: only"),
         ("style.css", "style"),
         ("style.css.de", "de: style"),
-        ("about.html.fr", "fr: not spoken"),
+        ("about.html.fr", "fr: not configured"),
     ]);
-    let server = tree.serve_with(of_languages(&["ja", "de"], no_compression()));
+    let server = tree.serve_with(with_languages(&["ja", "de"], no_compression()));
     let mut client = Client::connect(&server);
     for (target, accepted, language, body) in [
         ("/about.html", None, None, "about"),
@@ -550,7 +552,7 @@ fn the_language_is_chosen_by_weights() {
         ("/folder/", Some("ja, de"), Some("ja"), "ja: folder"),
         ("/folder/", Some("de, ja;q=0.5"), Some("ja"), "ja: folder"),
     ] {
-        let fields = accepts("Accept-Language", accepted);
+        let fields = field_line("Accept-Language", accepted);
         let get = ask_with(&mut client, "GET", target, &fields);
         assert_eq!((get.status, get.text()), (200, body), "{target} {accepted:?}");
         assert_eq!(get.header("content-language"), language, "{target} {accepted:?}");
@@ -566,7 +568,7 @@ fn the_language_is_chosen_by_weights() {
         let part = ask_with(&mut client, "GET", target, range.trim_start());
         assert_eq!((part.status, part.text()), (206, &body[body.len() - 1..]), "{target}");
     }
-    // Only pages speak, and the one for everybody else has to be there.
+    // Only HTML pages have languages, and the page without a language must exist.
     let style = ask_with(&mut client, "GET", "/style.css", "Accept-Language: de");
     assert_eq!((style.text(), style.header("vary")), ("style", None));
     assert_eq!(ask_with(&mut client, "GET", "/only.html", "Accept-Language: de").status, 404);
@@ -574,7 +576,7 @@ fn the_language_is_chosen_by_weights() {
 }
 
 #[test]
-fn languages_and_codings_go_together() {
+fn combines_languages_and_codings() {
     let tree = Tree::with(&[
         ("a.html.ja", "ja, plain"),
         ("a.html.ja.br", "ja, br"),
@@ -585,7 +587,7 @@ fn languages_and_codings_go_together() {
     tree.write("a.html", &page);
     tree.write("a.html.gz", "gzip");
     tree.write("a.html.de", &german);
-    let server = tree.serve_with(of_languages(&["de", "ja"], DirectorySettings::default()));
+    let server = tree.serve_with(with_languages(&["de", "ja"], DirectorySettings::default()));
     let mut client = Client::connect(&server);
     let mut etags = BTreeSet::new();
     for (languages, codings, language, coding, body) in [
@@ -601,8 +603,8 @@ fn languages_and_codings_go_together() {
     ] {
         let fields = format!("Accept-Language: {languages}\r\nAccept-Encoding: {codings}");
         let response = ask_with(&mut client, "GET", "/a.html", &fields);
-        let is_made_here = language == Some("de");
-        let found = if is_made_here { decoded(&response) } else { response.body.clone() };
+        let is_dynamic = language == Some("de");
+        let found = if is_dynamic { decoded(&response) } else { response.body.clone() };
         assert!(found == body.as_bytes(), "{fields}");
         assert_eq!(response.header("content-language"), language, "{fields}");
         assert_eq!(response.header("content-encoding"), coding, "{fields}");
@@ -611,23 +613,24 @@ fn languages_and_codings_go_together() {
         assert_eq!(varies_by(&response), vary, "{fields}");
         etags.insert(etag(&response));
     }
-    // Those of one file that are made here share a weak one.
+    // Dynamically compressed variants of one file share a weak ETag.
     assert_eq!(etags.len(), 7, "{etags:?}");
     stop(server);
 }
 
 #[test]
-fn what_a_rule_says_is_said_once() {
+fn header_rules_do_not_duplicate_fields() {
     let tree = Tree::with(&[("a.txt", "a")]);
     let headers = vec![rule("*", ACCEPT_RANGES, "none"), rule("*", ETAG, "\"mine\"")];
-    let server = tree.serve_with(watchful(DirectorySettings { headers, ..no_compression() }));
+    let server =
+        tree.serve_with(fast_revalidation(DirectorySettings { headers, ..no_compression() }));
     let mut client = Client::connect(&server);
-    // Of a file that has just changed, and of one that is kept.
+    // First a file that has just changed, then the same file from the cache.
     for _ in 0..2 {
         let response = ask(&mut client, "GET", "/a.txt");
         for (name, expected) in [("accept-ranges", "none"), ("etag", "\"mine\"")] {
-            let said = response.headers.iter().filter(|(other, _)| other == name);
-            let values: Vec<_> = said.map(|(_, value)| value.as_str()).collect();
+            let fields = response.headers.iter().filter(|(other, _)| other == name);
+            let values: Vec<_> = fields.map(|(_, value)| value.as_str()).collect();
             assert_eq!(values, [expected], "{name}");
         }
         tree.settle();
@@ -637,10 +640,10 @@ fn what_a_rule_says_is_said_once() {
 }
 
 #[test]
-fn a_language_with_the_name_of_a_coding_is_one() {
+fn language_can_have_the_name_of_a_coding() {
     let tree = Tree::with(&[("a.html", "a"), ("a.html.br", "br: a"), ("a.css", "c")]);
     tree.write("a.css.br", "br, c");
-    let server = tree.serve_with(of_languages(&["br"], no_compression()));
+    let server = tree.serve_with(with_languages(&["br"], no_compression()));
     let mut client = Client::connect(&server);
     for (target, languages, language, coding, body) in [
         ("/a.html", "en", None, None, "a"),
@@ -657,11 +660,12 @@ fn a_language_with_the_name_of_a_coding_is_one() {
 }
 
 #[test]
-fn a_variant_that_only_changes_its_name_is_noticed() {
+fn detects_a_renamed_variant() {
     let tree = Tree::with(&[("a.html", "a"), ("a.html.en", "en: a")]);
     tree.link("a.html.fr", "a.html.en");
     tree.settle();
-    let server = tree.serve_with(watchful(of_languages(&["en", "fr", "it"], no_compression())));
+    let server =
+        tree.serve_with(fast_revalidation(with_languages(&["en", "fr", "it"], no_compression())));
     let mut client = Client::connect(&server);
     let mut languages = || {
         ["fr", "it"].map(|tag| {
@@ -673,18 +677,18 @@ fn a_variant_that_only_changes_its_name_is_noticed() {
     assert_eq!(languages(), [Some("fr".to_owned()), None]);
     fs::remove_file(tree.path("a.html.fr")).unwrap();
     tree.link("a.html.it", "a.html.en");
-    until("the other name is noticed", || languages() == [None, Some("it".to_owned())]);
+    until("the new name is served", || languages() == [None, Some("it".to_owned())]);
     stop(server);
 }
 
 #[test]
-fn a_language_that_comes_goes_or_may_not_be_read() {
+fn detects_added_removed_and_unreadable_languages() {
     let tree = Tree::with(&[("a.html", "a"), ("b.html", "b"), ("b.html.de", SECRET)]);
     tree.close(&["b.html.de"]);
     as_nobody(|| {
-        let server = tree.serve_with(watchful(of_languages(&["de"], no_compression())));
+        let server = tree.serve_with(fast_revalidation(with_languages(&["de"], no_compression())));
         let mut client = Client::connect(&server);
-        // Who speaks another language has nothing to do with it.
+        // An unreadable variant is ignored, whatever language is accepted.
         for languages in ["en", "de"] {
             let fields = format!("Accept-Language: {languages}");
             let response = ask_with(&mut client, "GET", "/b.html", &fields);
@@ -692,7 +696,7 @@ fn a_language_that_comes_goes_or_may_not_be_read() {
         }
         stop(server);
     });
-    let server = tree.serve_with(watchful(of_languages(&["de"], no_compression())));
+    let server = tree.serve_with(fast_revalidation(with_languages(&["de"], no_compression())));
     let mut client = Client::connect(&server);
     let mut text = || {
         let response = ask_with(&mut client, "GET", "/a.html", "Accept-Language: de");
@@ -701,23 +705,23 @@ fn a_language_that_comes_goes_or_may_not_be_read() {
     };
     assert_eq!(text(), "a");
     tree.write("a.html.de", "de");
-    until("it has come", || text() == "de");
+    until("the added file is served", || text() == "de");
     tree.replace("a.html.de", "de, new");
-    until("it is replaced", || text() == "de, new");
+    until("the replaced file is served", || text() == "de, new");
     tree.write("a.html.de.br", "br");
     fs::remove_file(tree.path("a.html.de")).unwrap();
-    until("it is gone", || text() == "a");
+    until("the removed file is not served", || text() == "a");
     stop(server);
 }
 
-// -- fields by pattern
+// -- header rules
 
 fn rule(pattern: &str, name: HeaderName, value: &'static str) -> HeaderRule {
     HeaderRule::new(pattern, name, HeaderValue::from_static(value))
 }
 
 #[test]
-fn fields_by_pattern_of_which_the_last_counts() {
+fn last_matching_header_rule_applies() {
     let tree = Tree::with(&[
         ("index.html", "index"),
         ("a.css", "a"),
@@ -767,7 +771,7 @@ fn fields_by_pattern_of_which_the_last_counts() {
             assert!([200, 206, 304].contains(&response.status), "{target} {more}");
             assert_eq!(fields(&response), expected, "{target} {more}");
         }
-        // Refusals are not to be kept.
+        // Error responses get no Cache-Control.
         for (more, status) in [("If-Match: \"x\"", 412), ("Range: bytes=99-", 416)] {
             let refused = ask_with(&mut client, "GET", target, more);
             assert_eq!((refused.status, refused.header("cache-control")), (status, None));
@@ -777,7 +781,7 @@ fn fields_by_pattern_of_which_the_last_counts() {
         ask(&mut client, "GET", "/data.json").header("content-type"),
         Some("application/odd")
     );
-    // What we vary by ourselves stays true.
+    // A rule for Vary does not remove the values set by the server.
     let script = ask(&mut client, "GET", "/assets/deep/b.js");
     assert_eq!(varies_by(&script), BTreeSet::from(["accept-encoding", "cookie"]));
     for (target, status) in [("/nothing.html", 404), ("/assets/nothing", 404), ("/assets", 301)] {
@@ -788,7 +792,7 @@ fn fields_by_pattern_of_which_the_last_counts() {
 }
 
 #[test]
-fn media_types_by_the_end_of_the_name() {
+fn configured_media_types_apply_by_extension() {
     let types = [("md", "text/x-md"), ("weird", "image/weird"), ("html", "application/xhtml+xml")];
     let media_types = types.map(|(end, value)| (end.to_owned(), HeaderValue::from_static(value)));
     let settings = DirectorySettings { media_types: media_types.into(), ..no_compression() };
@@ -812,10 +816,10 @@ fn media_types_by_the_end_of_the_name() {
     stop(server);
 }
 
-// -- pages that stand for others
+// -- index, fallback and error pages
 
 #[test]
-fn the_first_index_that_is_there_is_served() {
+fn serves_the_first_index_that_exists() {
     let tree = Tree::with(&[
         ("both/index.htm", "htm"),
         ("both/index.html", "html"),
@@ -826,7 +830,7 @@ fn the_first_index_that_is_there_is_served() {
         ("none/other.html", "other"),
     ]);
     let index = ["index.htm", "index.html", "default.txt"].map(str::to_owned).into();
-    let settings = DirectorySettings { index, ..watchful(no_compression()) };
+    let settings = DirectorySettings { index, ..fast_revalidation(no_compression()) };
     let server = tree.serve_with(settings);
     assert_bodies(
         &server,
@@ -834,7 +838,7 @@ fn the_first_index_that_is_there_is_served() {
             ("/both/", "htm"),
             ("/second/", "html"),
             ("/third/", "default"),
-            // A folder of that name is none.
+            // A directory with the name of an index is not an index.
             ("/folder/", "default"),
         ],
     );
@@ -843,9 +847,9 @@ fn the_first_index_that_is_there_is_served() {
     let response = ask(&mut client, "GET", "/third/");
     assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
     tree.write("third/index.html", "html");
-    until("a better one has come", || ask(&mut client, "GET", "/third/").text() == "html");
+    until("the preferred index is served", || ask(&mut client, "GET", "/third/").text() == "html");
     fs::remove_file(tree.path("both/index.htm")).unwrap();
-    until("the best is gone", || ask(&mut client, "GET", "/both/").text() == "html");
+    until("the next index is served", || ask(&mut client, "GET", "/both/").text() == "html");
     stop(server);
     let server = tree.serve_with(DirectorySettings { index: Vec::new(), ..no_compression() });
     assert_statuses(&server, &[("/both/", 404), ("/both/index.htm/", 404), ("/second/", 404)]);
@@ -854,7 +858,7 @@ fn the_first_index_that_is_there_is_served() {
 }
 
 #[test]
-fn the_page_of_an_application_stands_for_what_is_not_found() {
+fn serves_the_fallback_page_for_missing_pages() {
     let tree = Tree::with(&[
         ("app.html", "app"),
         ("a.css", "a"),
@@ -885,12 +889,12 @@ fn the_page_of_an_application_stands_for_what_is_not_found() {
             ("/folder/", 200, "app"),
             ("/a.css/", 404, "none"),
             ("/out.html", 200, "app"),
-            // What the application would have to have is missing.
+            // Missing assets are not found.
             ("/b.css", 404, "none"),
             ("/assets/b.js", 404, "none"),
             ("/folder/x.png", 404, "none"),
             ("/favicon.ico", 404, "none"),
-            // What can be no file's path is no page's either.
+            // Paths that cannot name a file are not found.
             ("/.env", 404, "none"),
             ("/..", 404, "none"),
             ("/%2e%2e/secret.txt", 404, "none"),
@@ -912,7 +916,7 @@ fn the_page_of_an_application_stands_for_what_is_not_found() {
         assert_eq!(ask(&mut client, "POST", "/users/17").status, 405);
         stop(server);
     }
-    // One that is not there stands for nothing.
+    // A fallback that is not a file is ignored.
     for fallback in ["nothing.html", "folder", "../secret.txt", ""] {
         let fallback = Some(fallback.to_owned());
         let server = tree.serve_with(DirectorySettings { fallback, ..no_compression() });
@@ -922,7 +926,7 @@ fn the_page_of_an_application_stands_for_what_is_not_found() {
 }
 
 #[test]
-fn refusals_have_pages_of_their_own() {
+fn serves_configured_error_pages() {
     let tree = Tree::with(&[
         ("errors/403.html", "closed!"),
         ("errors/404.txt", "none!"),
@@ -953,7 +957,7 @@ fn refusals_have_pages_of_their_own() {
             ("POST", "/a.txt", 405, "not so!", html),
             ("DELETE", "/nothing", 405, "not so!", html),
         ] {
-            // Whoever asks for a part or knows something gets the whole page all the same.
+            // Ranges, preconditions and codings do not apply to error pages.
             for fields in ["", "Range: bytes=0-0", "If-None-Match: *", "Accept-Encoding: gzip"] {
                 let response = ask_with(&mut client, method, target, fields);
                 assert_eq!((response.status, response.text()), (status, body), "{target} {fields}");
@@ -971,13 +975,13 @@ fn refusals_have_pages_of_their_own() {
                 assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target}");
             }
         }
-        // As themselves they are files as any others.
+        // Requested by their own paths, error pages are ordinary files.
         let page = ask(&mut client, "GET", "/errors/403.html");
         assert_eq!((page.status, page.text()), (200, "closed!"));
         assert_eq!(page.header("cache-control"), Some("max-age=3600"));
         stop(server);
 
-        // Pages that are not there, may not be read or are none.
+        // Error pages that do not exist, are unreadable or are not files.
         for path in ["nothing.html", "errors", "closed.txt", "../secret.txt", ""] {
             let server = tree.serve_with(pages(&[(403, path), (404, path), (405, path)]));
             let mut client = Client::connect(&server);
@@ -1000,10 +1004,10 @@ fn refusals_have_pages_of_their_own() {
     });
 }
 
-// -- links and names that begin with a dot
+// -- symbolic links and dot files
 
 #[test]
-fn links_are_followed_as_far_as_is_said() {
+fn follows_symlinks_according_to_the_policy() {
     let tree = Tree::with(&[
         ("a.txt", "a"),
         ("folder/b.txt", "b"),
@@ -1041,7 +1045,7 @@ fn links_are_followed_as_far_as_is_said() {
         ("magic-file", Path::new("/proc/self/exe")),
     ];
     links.iter().for_each(|(name, target)| tree.link(name, target));
-    // What Never, Inside and Anywhere answer; what is found has the last as its body.
+    // Statuses for Never, Inside and Anywhere, and the body of a 200.
     let cases = [
         ("/a.txt", [200, 200, 200], "a"),
         ("/folder/", [200, 200, 200], "index"),
@@ -1067,7 +1071,7 @@ fn links_are_followed_as_far_as_is_said() {
         ("/dangling", [404, 404, 404], ""),
         ("/magic/etc/passwd", [404, 404, 404], ""),
         ("/magic-file", [404, 404, 404], ""),
-        // Through a link out and back again it is still no path.
+        // Dot segments after a link out of the root are not found either.
         ("/out/../secret.txt", [404, 404, 404], ""),
         ("/out/%2e%2e/secret.txt", [404, 404, 404], ""),
     ];
@@ -1082,7 +1086,7 @@ fn links_are_followed_as_far_as_is_said() {
                 assert_eq!(response.text(), body, "{links:?} {target}");
             }
         }
-        // A neighbour is a file as any other.
+        // The policy applies to precompressed files as well.
         let page = ask_with(&mut client, "GET", "/page.html", "Accept-Encoding: br");
         let expected = if links == Links::Anywhere { "shared br" } else { "page" };
         assert_eq!((page.status, page.text()), (200, expected), "{links:?}");
@@ -1091,7 +1095,7 @@ fn links_are_followed_as_far_as_is_said() {
 }
 
 #[test]
-fn no_dots_lead_out_of_the_root_under_any_policy() {
+fn dot_segments_cannot_escape_the_root_with_any_symlink_policy() {
     let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
     fs::create_dir(tree.outer.path().join("shared")).unwrap();
     tree.link("out", "../shared");
@@ -1123,7 +1127,7 @@ fn no_dots_lead_out_of_the_root_under_any_policy() {
 }
 
 #[test]
-fn names_that_begin_with_a_dot_exist_if_that_is_said() {
+fn serves_dot_files_if_enabled() {
     let tree = Tree::with(&[
         (".env", "env"),
         (".git/config", "config"),
@@ -1187,10 +1191,10 @@ fn embedded(settings: DirectorySettings) -> Directory {
 }
 
 #[test]
-fn embedded_files_are_served_as_others() {
+fn serves_embedded_files() {
     let headers = vec![HeaderRule::cache("*.css=1h").unwrap()];
     let settings = DirectorySettings { headers, ..DirectorySettings::default() };
-    let server = serve(embedded(of_languages(&["de"], settings)));
+    let server = serve(embedded(with_languages(&["de"], settings)));
     let large = std::str::from_utf8(&LARGE).unwrap();
     assert_bodies(
         &server,
@@ -1236,7 +1240,7 @@ fn embedded_files_are_served_as_others() {
     let style = ask(&mut client, "GET", "/css/style.css");
     assert_eq!(style.header("content-type"), Some("text/css; charset=utf-8"));
     assert_eq!(style.header("cache-control"), Some("max-age=3600"));
-    assert_eq!(style.header("last-modified"), None, "nobody knows when");
+    assert_eq!(style.header("last-modified"), None, "embedded files have no modification time");
     assert_eq!(style.header("accept-ranges"), Some("bytes"));
     let head = ask(&mut client, "HEAD", "/css/style.css");
     assert_eq!(fields_but_date(&head), fields_but_date(&style));
@@ -1292,7 +1296,7 @@ fn embedded_files_are_served_as_others() {
 }
 
 #[test]
-fn embedded_files_fall_back_too() {
+fn embedded_files_support_fallback_and_index() {
     let settings = DirectorySettings {
         fallback: Some("/page.html".to_owned()),
         dot_files: true,

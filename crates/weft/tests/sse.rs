@@ -1,4 +1,4 @@
-//! Server-sent events over real sockets.
+//! Server-sent events, tested over real sockets.
 
 mod common;
 
@@ -16,45 +16,45 @@ fn start(app: impl Application + Clone + Send + 'static) -> Running {
     Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
-/// The senders of the responses so far.
+/// Event senders of the responses so far.
 type Senders = Arc<Mutex<Vec<Sender>>>;
 
-/// Answers everything with events, which the test sends.
+/// An application that responds with events sent by the test.
 fn channels(settings: sse::Settings) -> (impl Application + Clone + Send + 'static, Senders) {
     let senders = Senders::default();
-    let noted = senders.clone();
+    let recorded = senders.clone();
     let app = move |request: Request| {
         let (sender, response) = settings.clone().channel(&request);
-        noted.lock().unwrap().push(sender);
+        recorded.lock().unwrap().push(sender);
         async { response }
     };
     (app, senders)
 }
 
-/// Waits for the response to begin, and takes its sender.
+/// Waits until a response begins, and takes its sender.
 #[track_caller]
 fn sender(senders: &Senders) -> Sender {
     until("a response begins", || !senders.lock().unwrap().is_empty());
     senders.lock().unwrap().remove(0)
 }
 
-/// Sends in this thread; false if the response has ended.
+/// Sends an event from this thread. Returns false if the response has ended.
 fn send(sender: &Sender, event: Event) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(sender.send(event)).is_ok()
 }
 
-/// What has come, without the chunks around it.
+/// The body received so far, without the chunked framing.
 fn text(client: &Client) -> String {
-    let came = String::from_utf8(client.came().to_vec()).unwrap();
-    let body = came.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let received = String::from_utf8(client.came().to_vec()).unwrap();
+    let body = received.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let lines = body.split("\r\n").skip(1).step_by(2);
     lines.collect()
 }
 
 #[track_caller]
-fn assert_comes(client: &mut Client, expected: &str) {
-    until("it comes", || {
+fn assert_receives(client: &mut Client, expected: &str) {
+    until("the text arrives", || {
         client.read();
         text(client).len() >= expected.len()
     });
@@ -62,19 +62,19 @@ fn assert_comes(client: &mut Client, expected: &str) {
 }
 
 #[test]
-fn each_event_arrives_before_the_next_is_sent() {
+fn sends_each_event_immediately() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
     let sender = sender(&senders);
-    // The head comes before any event: the browser knows that it is connected.
-    until("the head comes", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    // The head is sent before any event, so that browsers report the connection as open.
+    until("the head arrives", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
     let mut expected = String::new();
     for number in 1..=3 {
         assert!(send(&sender, Event::data(format!("a\n{number}")).id(number.to_string())));
         expected += &format!("id: {number}\ndata: a\ndata: {number}\n\n");
-        assert_comes(&mut client, &expected);
+        assert_receives(&mut client, &expected);
     }
     drop(sender);
     let response = client.response();
@@ -85,11 +85,11 @@ fn each_event_arrives_before_the_next_is_sent() {
 }
 
 #[test]
-fn compressed_events_arrive_at_once_too() {
+fn sends_compressed_events_immediately() {
     for coding in ["br", "zstd", "gzip"] {
         let (app, senders) = channels(sse::Settings::default());
         let server = start(app.with(Compress::new()));
-        // A client of HTTP/1.0 gets the bytes without chunks around them.
+        // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
         let mut client = Client::with(&server, request);
         let sender = sender(&senders);
@@ -106,13 +106,13 @@ fn compressed_events_arrive_at_once_too() {
     }
 }
 
-/// What can be decoded of a response of which not all has come.
-fn decoded_so_far(coding: &str, came: &[u8]) -> String {
-    let Some(response) = common::Response::parse(came, false) else { return String::new() };
+/// Decodes the part of a response that has been received.
+fn decoded_so_far(coding: &str, received: &[u8]) -> String {
+    let Some(response) = common::Response::parse(received, false) else { return String::new() };
     assert_eq!(response.header("content-encoding"), Some(coding));
     let body = &response.body[..];
     let mut text = Vec::new();
-    // An error says that more is to come.
+    // An error means that the body is not complete yet.
     let _ = match coding {
         "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut text),
         "zstd" => zstd::Decoder::new(body).unwrap().read_to_end(&mut text),
@@ -122,7 +122,7 @@ fn decoded_so_far(coding: &str, came: &[u8]) -> String {
 }
 
 #[test]
-fn comments_are_sent_while_there_is_nothing_else() {
+fn sends_comments_while_idle() {
     let keep_alive = Duration::from_millis(50);
     let (app, senders) = channels(sse::Settings { keep_alive, ..Default::default() });
     let server = start(app);
@@ -130,10 +130,10 @@ fn comments_are_sent_while_there_is_nothing_else() {
     let mut client = Client::connect(&server);
     client.get("/");
     let sender = sender(&senders);
-    assert_comes(&mut client, ":\n\n:\n\n:\n\n");
-    assert!(begin.elapsed() >= 3 * keep_alive, "they came too soon");
+    assert_receives(&mut client, ":\n\n:\n\n:\n\n");
+    assert!(begin.elapsed() >= 3 * keep_alive, "comments were sent too early");
     assert!(send(&sender, Event::data("a")));
-    until("the event comes, and a comment after it", || {
+    until("the event arrives, and a comment after it", || {
         client.read();
         text(&client).ends_with("data: a\n\n:\n\n")
     });
@@ -141,27 +141,27 @@ fn comments_are_sent_while_there_is_nothing_else() {
 }
 
 #[test]
-fn a_sender_is_told_that_its_client_has_left() {
+fn sender_detects_a_client_disconnect() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
     let sender = sender(&senders);
     assert!(send(&sender, Event::data("a")));
-    assert_comes(&mut client, "data: a\n\n");
+    assert_receives(&mut client, "data: a\n\n");
     drop(client);
-    // Who has nothing to send is told as well.
+    // `closed` detects it without an event to send.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let told = async { tokio::time::timeout(common::PATIENCE, sender.closed()).await };
-    runtime.block_on(told).expect("the sender is told");
+    let closed = async { tokio::time::timeout(common::PATIENCE, sender.closed()).await };
+    runtime.block_on(closed).expect("the sender is closed");
     assert!(!send(&sender, Event::data("b")));
     stop(server);
 }
 
 #[test]
-fn a_stream_is_dropped_when_its_client_has_left() {
-    /// A stream that never has anything, and counts itself.
-    struct Never(#[allow(dead_code, reason = "it is counted")] Arc<()>);
+fn drops_the_stream_when_the_client_disconnects() {
+    /// A stream that is always pending. Its reference count shows when it is dropped.
+    struct Never(#[allow(dead_code, reason = "counted by `Arc::strong_count`")] Arc<()>);
     impl futures_core::Stream for Never {
         type Item = Event;
 
@@ -182,31 +182,31 @@ fn a_stream_is_dropped_when_its_client_has_left() {
     let idle = Arc::strong_count(&counted);
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream is there", || Arc::strong_count(&counted) > idle);
+    until("the stream is created", || Arc::strong_count(&counted) > idle);
     drop(client);
-    until("the stream is gone", || Arc::strong_count(&counted) == idle);
+    until("the stream is dropped", || Arc::strong_count(&counted) == idle);
     stop(server);
 }
 
 #[test]
-fn a_shutdown_ends_the_response_and_does_not_wait_for_it() {
+fn shutdown_ends_the_response_without_waiting() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
     let sender = sender(&senders);
     assert!(send(&sender, Event::data("a")));
-    assert_comes(&mut client, "data: a\n\n");
+    assert_receives(&mut client, "data: a\n\n");
     let begin = Instant::now();
     server.shutdown(Duration::from_secs(60));
-    assert!(begin.elapsed() < Duration::from_secs(20), "the shutdown has waited");
-    // It is whole, not cut.
+    assert!(begin.elapsed() < Duration::from_secs(20), "the shutdown waited for the response");
+    // The response is complete.
     assert_eq!(client.response().text(), "data: a\n\n");
     assert!(!send(&sender, Event::data("b")));
 }
 
 #[test]
-fn a_slow_client_slows_its_sender_down() {
+fn slow_client_applies_backpressure_to_the_sender() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
@@ -221,14 +221,14 @@ fn a_slow_client_slows_its_sender_down() {
             count.fetch_add(1, SeqCst);
         }
     });
-    // The kernel's buffers take some, then nothing goes any more.
+    // The socket buffers of the kernel fill up, then no more events are accepted.
     let mut before = usize::MAX;
-    until("the sender is held back", || {
+    until("the sender is blocked", || {
         std::thread::sleep(Duration::from_millis(200));
         std::mem::replace(&mut before, sent.load(SeqCst)) == sent.load(SeqCst)
     });
-    assert!(before < EVENTS, "all was taken, though nobody read it");
-    until("all is taken", || client.read() > 0 && sent.load(SeqCst) == EVENTS);
+    assert!(before < EVENTS, "all events were accepted without a reader");
+    until("all events are accepted", || client.read() > 0 && sent.load(SeqCst) == EVENTS);
     let response = client.response();
     assert_eq!(response.body.len(), EVENTS * ((16 << 10) + "data: \n\n".len()));
     sending.join().unwrap();
@@ -236,18 +236,18 @@ fn a_slow_client_slows_its_sender_down() {
 }
 
 #[test]
-fn a_head_alone_ends_the_events() {
+fn head_request_closes_the_sender() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
     let mut client = Client::with(&server, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().header("content-type"), Some("text/event-stream"));
     let sender = sender(&senders);
-    until("the sender is told", || !send(&sender, Event::data("a")));
+    until("the sender is closed", || !send(&sender, Event::data("a")));
     stop(server);
 }
 
 #[test]
-fn the_last_event_is_known() {
+fn parses_last_event_id() {
     async fn last(request: Request) -> Response {
         Response::text(sse::last_event_id(&request).unwrap_or("none").to_owned())
     }

@@ -1,4 +1,5 @@
-//! TLS over real sockets: who is let in, what goes over the wire, and what changes at run time.
+//! TLS over real sockets: negotiation, client authentication, session resumption, reloading,
+//! records, and the end of connections.
 #![cfg(feature = "tls")]
 
 mod common;
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Response as Seen, SHORT, stop, tool, until};
+use common::{PATIENCE, Response as Seen, SHORT, has_tool, stop, until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -29,15 +30,15 @@ use weft::{
     Running, Server, Settings, Upgraded,
 };
 
-// -- the authority, and what it signs
+// -- certificate authority and certificates
 
-/// An authority of the tests' own.
+/// A certificate authority for tests.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate and its key, in PEM.
+/// A certificate and its private key, in PEM.
 #[derive(Clone)]
 struct Signed {
     certificate: String,
@@ -91,25 +92,25 @@ fn in_folder(folder: &TempDir) -> Identity {
 
 // -- servers
 
-/// Tells the test of errors.
-struct Ears(Mutex<Sender<(ErrorKind, String)>>);
+/// Hooks that send errors to the test.
+struct ErrorHooks(Mutex<Sender<(ErrorKind, String)>>);
 
-impl Hooks for Ears {
+impl Hooks for ErrorHooks {
     fn error(&self, _: &Peer, error: &Error) {
         let _ = self.0.lock().unwrap().send((error.kind(), error.to_string()));
     }
 }
 
-type Heard = Receiver<(ErrorKind, String)>;
+type Errors = Receiver<(ErrorKind, String)>;
 
-fn serve_with(tls: &Tls, settings: Settings) -> (Running, Heard) {
-    let (ears, heard) = channel();
+fn serve_with(tls: &Tls, settings: Settings) -> (Running, Errors) {
+    let (sender, errors) = channel();
     let server = Server::new(app).settings(settings).workers(1);
-    let server = server.hooks(move || Ears(Mutex::new(ears.clone())));
-    (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), heard)
+    let server = server.hooks(move || ErrorHooks(Mutex::new(sender.clone())));
+    (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), errors)
 }
 
-fn serve(settings: TlsSettings) -> (Running, Heard) {
+fn serve(settings: TlsSettings) -> (Running, Errors) {
     serve_with(&Tls::new(settings).unwrap(), Settings::default())
 }
 
@@ -117,11 +118,10 @@ fn with_identity(identity: Identity) -> TlsSettings {
     TlsSettings { identities: vec![identity], ..TlsSettings::default() }
 }
 
-/// The application of all tests: it says what it knows of the connection, takes and gives
-/// bodies.
+/// The application of all tests: describes the TLS session, receives and sends bodies.
 async fn app(mut request: Request) -> weft::Result<Response> {
-    let session = request.peer().tls().expect("all connections here are encrypted");
-    let answer = format!(
+    let session = request.peer().tls().expect("all connections use TLS");
+    let description = format!(
         "{} {} {} {} {}",
         session.version(),
         session.cipher_suite(),
@@ -141,9 +141,9 @@ async fn app(mut request: Request) -> weft::Result<Response> {
             }
         }
         (&Method::POST, _) => Response::body(request.into_body()),
-        (_, "/file") => {
-            Response::file(File::open(fs::File::open(FILE.get().expect("made")).unwrap())?)
-        }
+        (_, "/file") => Response::file(File::open(
+            fs::File::open(FILE.get().expect("set by the test")).unwrap(),
+        )?),
         (_, "/shout") => Response::upgrade("shout", async |mut connection: Upgraded| {
             let mut byte = [0];
             while let Ok(1) = connection.read(&mut byte).await {
@@ -158,7 +158,7 @@ async fn app(mut request: Request) -> weft::Result<Response> {
         }
         (_, path) => match path[1..].parse() {
             Ok(length) => Response::body(Body::from(vec![b'x'; length])),
-            Err(_) => Response::text(answer),
+            Err(_) => Response::text(description),
         },
     })
 }
@@ -168,10 +168,10 @@ static FILE: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new(
 // -- clients
 
 fn client_config(authority: &Authority) -> ClientConfig {
-    client_of(authority, aws_lc_rs::default_provider(), &[&TLS13, &TLS12], None)
+    client_config_with(authority, aws_lc_rs::default_provider(), &[&TLS13, &TLS12], None)
 }
 
-fn client_of(
+fn client_config_with(
     authority: &Authority,
     provider: CryptoProvider,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -189,12 +189,12 @@ fn client_of(
     }
 }
 
-/// A client that speaks TLS, and remembers the lengths of the records that came.
+/// A TLS client that stores the received records, to measure their lengths.
 struct Client {
     tls: ClientConnection,
     socket: TcpStream,
     wire: Vec<u8>,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Client {
@@ -202,7 +202,7 @@ impl Client {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let tls = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
         let socket = connect(server);
-        let mut client = Client { tls, socket, wire: Vec::new(), came: Vec::new() };
+        let mut client = Client { tls, socket, wire: Vec::new(), received: Vec::new() };
         while client.tls.is_handshaking() {
             client.flush()?;
             if client.tls.is_handshaking() {
@@ -229,13 +229,13 @@ impl Client {
         loop {
             self.tls.read_tls(&mut bytes)?;
             let processed = self.tls.process_new_packets();
-            // What went wrong is told to the server.
+            // Sends the alert if processing failed.
             self.flush()?;
             processed.map_err(|error| std::io::Error::new(IoKind::InvalidData, error))?;
             let mut reader = self.tls.reader();
             let mut plain = vec![0; 64 << 10];
             match reader.read(&mut plain) {
-                Ok(n) => self.came.extend_from_slice(&plain[..n]),
+                Ok(n) => self.received.extend_from_slice(&plain[..n]),
                 Err(error) if error.kind() == IoKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -255,16 +255,16 @@ impl Client {
 
     fn get(&mut self, path: &str) -> Seen {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        self.response().expect("an answer")
+        self.response().expect("a response")
     }
 
     fn response(&mut self) -> std::io::Result<Seen> {
         loop {
-            let whole = Seen::parse(&self.came, false);
-            if let Some(response) = whole.filter(|r| {
+            let parsed = Seen::parse(&self.received, false);
+            if let Some(response) = parsed.filter(|r| {
                 r.header("content-length").is_some() || r.header("transfer-encoding").is_some()
             }) {
-                self.came.drain(..response.length);
+                self.received.drain(..response.length);
                 return Ok(response);
             }
             if !self.receive()? {
@@ -273,8 +273,7 @@ impl Client {
         }
     }
 
-    /// The lengths of the records of data that came since this was last asked, without those
-    /// that are not whole.
+    /// Returns and clears the lengths of the application data records received since the last call.
     fn records(&mut self) -> Vec<usize> {
         let wire = std::mem::take(&mut self.wire);
         let (mut rest, mut lengths) = (&wire[..], Vec::new());
@@ -295,21 +294,21 @@ fn connect(server: &Running) -> TcpStream {
     socket
 }
 
-/// All that comes on a socket.
-fn rest(mut socket: &TcpStream) -> Vec<u8> {
-    let mut rest = Vec::new();
-    match socket.read_to_end(&mut rest) {
+/// Reads a socket to the end of the stream or a reset.
+fn read_to_end(mut socket: &TcpStream) -> Vec<u8> {
+    let mut received = Vec::new();
+    match socket.read_to_end(&mut received) {
         Ok(_) => {}
         Err(error) if error.kind() == IoKind::ConnectionReset => {}
         Err(error) => panic!("{error}"),
     }
-    rest
+    received
 }
 
-// -- what is agreed on
+// -- negotiation
 
 #[test]
-fn versions_and_suites() {
+fn negotiates_versions_and_cipher_suites() {
     let authority = Authority::new("root");
     let identity = authority.sign(&["a.test"]).identity();
     let (both, _) = serve(with_identity(identity.clone()));
@@ -321,10 +320,10 @@ fn versions_and_suites() {
         let provider =
             CryptoProvider { cipher_suites: vec![*suite], ..aws_lc_rs::default_provider() };
         let version = if is_13 { &TLS13 } else { &TLS12 };
-        let config = client_of(&authority, provider, &[version], None);
-        // The certificate is one of ECDSA.
-        let fits = !name.contains("_RSA_");
-        for (server, expected) in [(&both, fits), (&newest, is_13)] {
+        let config = client_config_with(&authority, provider, &[version], None);
+        // The certificate has an ECDSA key.
+        let is_supported = !name.contains("_RSA_");
+        for (server, expected) in [(&both, is_supported), (&newest, is_13)] {
             let connected = Client::connect(server, &config, "a.test");
             assert_eq!(connected.is_ok(), expected, "{name}");
             if let Ok(mut client) = connected {
@@ -345,14 +344,14 @@ fn openssl(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn of_all_suites_that_openssl_knows_only_these_are_accepted() {
-    if !tool("openssl") {
+fn accepts_only_these_of_all_openssl_cipher_suites() {
+    if !has_tool("openssl") {
         return;
     }
     let authority = Authority::new("root");
     let folder = tempfile::tempdir().unwrap();
     let [key, crt] = ["rsa.key", "rsa.crt"].map(|name| folder.path().join(name));
-    let (made, _) = openssl(&[
+    let (succeeded, _) = openssl(&[
         "req",
         "-x509",
         "-newkey",
@@ -369,7 +368,7 @@ fn of_all_suites_that_openssl_knows_only_these_are_accepted() {
         "-out",
         crt.to_str().unwrap(),
     ]);
-    assert!(made);
+    assert!(succeeded);
     let identities = vec![authority.sign(&["a.test"]).identity(), Identity::files(crt, key)];
     let (server, _) = serve(TlsSettings { identities, ..TlsSettings::default() });
     let address = server.addresses()[0].address().unwrap().to_string();
@@ -380,7 +379,7 @@ fn of_all_suites_that_openssl_knows_only_these_are_accepted() {
     });
     let old: Vec<_> = old.filter(|(_, version)| version != "TLSv1.3").collect();
     assert!(old.len() > 50, "{list}");
-    // Several at a time: each is a process.
+    // In parallel, because each attempt is a process.
     let accepted: Vec<String> = std::thread::scope(|scope| {
         let parts = old.chunks(old.len().div_ceil(4));
         let tasks = parts.map(|part| {
@@ -431,7 +430,7 @@ fn of_all_suites_that_openssl_knows_only_these_are_accepted() {
 }
 
 #[test]
-fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
+fn selects_certificate_by_server_name() {
     let authority = Authority::new("root");
     let [first, second, third] = [&["a.test"][..], &["b2.test", "*.b.test"], &["x.b.test"]]
         .map(|names| authority.sign(names));
@@ -443,7 +442,7 @@ fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
         ("b2.test", Some(&second)),
         ("y.b.test", Some(&second)),
         ("x.b.test", Some(&third)),
-        // The first, which the client does not believe.
+        // The first certificate is sent, and the client rejects it.
         ("z.y.b.test", None),
         ("b.test", None),
         ("c.test", None),
@@ -452,8 +451,8 @@ fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
         let client = Client::connect(&server, &client_config(&authority), name);
         match (client, expected) {
             (Ok(client), Some(expected)) => {
-                let shown = &client.tls.peer_certificates().unwrap()[0];
-                assert_eq!(*shown, expected.der(), "{name}");
+                let received = &client.tls.peer_certificates().unwrap()[0];
+                assert_eq!(*received, expected.der(), "{name}");
             }
             (Err(error), None) => {
                 assert!(error.to_string().contains("not valid for name"), "{error}")
@@ -465,26 +464,28 @@ fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
 }
 
 #[test]
-fn clients_with_and_without_a_certificate() {
+fn client_authentication_modes() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let server_identity = ours.sign(&["a.test"]).identity();
-    let (known, unknown) = (ours.sign(&["client"]), theirs.sign(&["client"]));
+    let (trusted, untrusted) = (ours.sign(&["client"]), theirs.sign(&["client"]));
     let roots = || Roots::pem(ours.pem.as_str());
-    for (auth, without, with_known, with_unknown) in [
+    for (auth, without, with_trusted, with_untrusted) in [
         (ClientAuth::None, Some("0"), Some("0"), Some("0")),
         (ClientAuth::Optional(roots()), Some("0"), Some("1"), None),
         (ClientAuth::Required(roots()), None, Some("1"), None),
     ] {
         let case = format!("{auth:?}");
         let settings = TlsSettings { client_auth: auth, ..with_identity(server_identity.clone()) };
-        let (server, heard) = serve(settings);
+        let (server, errors) = serve(settings);
         for version in [&TLS12, &TLS13] {
-            for (identity, expected) in
-                [(None, without), (Some(&known), with_known), (Some(&unknown), with_unknown)]
-            {
+            for (identity, expected) in [
+                (None, without),
+                (Some(&trusted), with_trusted),
+                (Some(&untrusted), with_untrusted),
+            ] {
                 let provider = aws_lc_rs::default_provider();
-                let config = client_of(&ours, provider, &[version], identity);
-                // In TLS 1.3 a client hears only later that it is not let in.
+                let config = client_config_with(&ours, provider, &[version], identity);
+                // In TLS 1.3 the client receives the alert only after its handshake is complete.
                 let seen = Client::connect(&server, &config, "a.test").and_then(|mut client| {
                     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
                     client.response()
@@ -492,7 +493,7 @@ fn clients_with_and_without_a_certificate() {
                 let seen = seen.ok().map(|seen| seen.text().split(' ').nth(3).unwrap().to_owned());
                 assert_eq!(seen.as_deref(), expected, "{case} {version:?}");
                 if expected.is_none() {
-                    let (kind, _) = heard.recv_timeout(PATIENCE).unwrap();
+                    let (kind, _) = errors.recv_timeout(PATIENCE).unwrap();
                     assert_eq!((kind, kind.fault()), (ErrorKind::TlsFailed, Fault::Peer));
                 }
             }
@@ -501,10 +502,10 @@ fn clients_with_and_without_a_certificate() {
     }
 }
 
-// -- sessions that go on
+// -- session resumption
 
 #[test]
-fn tickets_are_good_where_the_keys_and_the_rule_for_clients_are_the_same() {
+fn resumes_sessions_with_the_same_ticket_keys_and_client_auth() {
     let authority = Authority::new("root");
     let identity = authority.sign(&["a.test"]).identity();
     let folder = tempfile::tempdir().unwrap();
@@ -522,15 +523,15 @@ fn tickets_are_good_where_the_keys_and_the_rule_for_clients_are_the_same() {
     let (first, _) = serve(settings(Some(&keys), ClientAuth::None));
     for (case, second, resumed) in [
         ("the same keys", settings(Some(&keys), ClientAuth::None), true),
-        ("a newer key in front", settings(Some(&rotated), ClientAuth::None), true),
+        ("a newer key first", settings(Some(&rotated), ClientAuth::None), true),
         ("other keys", settings(Some(&others), ClientAuth::None), false),
-        ("keys of its own", settings(None, ClientAuth::None), false),
-        ("another rule for clients", settings(Some(&keys), optional()), false),
+        ("random keys", settings(None, ClientAuth::None), false),
+        ("another client_auth", settings(Some(&keys), optional()), false),
     ] {
         let (second, _) = serve(second);
         for version in [&TLS12, &TLS13] {
             let provider = aws_lc_rs::default_provider();
-            let mut config = client_of(&authority, provider, &[version], None);
+            let mut config = client_config_with(&authority, provider, &[version], None);
             config.resumption = Resumption::in_memory_sessions(8);
             for (server, expected) in [(&first, false), (&first, true), (&second, resumed)] {
                 let mut client = Client::connect(server, &config, "a.test").unwrap();
@@ -544,10 +545,10 @@ fn tickets_are_good_where_the_keys_and_the_rule_for_clients_are_the_same() {
     stop(first);
 }
 
-// -- files that change
+// -- reloading
 
 #[test]
-fn files_are_read_anew_when_they_change_or_when_it_is_asked_for() {
+fn reloads_changed_files() {
     let authority = Authority::new("root");
     let [first, second, third] = [1, 2, 3].map(|_| authority.sign(&["a.test"]));
     let folder = tempfile::tempdir().unwrap();
@@ -557,27 +558,28 @@ fn files_are_read_anew_when_they_change_or_when_it_is_asked_for() {
         ..with_identity(in_folder(&folder))
     });
     let tls = tls.unwrap();
-    let (server, heard) = serve_with(&tls, Settings::default());
+    let (server, errors) = serve_with(&tls, Settings::default());
     let config = client_config(&authority);
-    let shown = || {
+    let served_certificate = || {
         let client = Client::connect(&server, &config, "a.test").unwrap();
         client.tls.peer_certificates().unwrap()[0].clone().into_owned()
     };
-    assert_eq!(shown(), first.der());
+    assert_eq!(served_certificate(), first.der());
     let mut old = Client::connect(&server, &config, "a.test").unwrap();
 
-    // The certificate first and its key later: what does not fit is told once, and not used.
+    // The certificate is replaced first and its key later: the mismatch is reported once, and the
+    // old identity stays in use.
     fs::write(folder.path().join("crt"), &second.certificate).unwrap();
-    let (kind, reason) = heard.recv_timeout(PATIENCE).unwrap();
+    let (kind, reason) = errors.recv_timeout(PATIENCE).unwrap();
     assert_eq!(kind, ErrorKind::InvalidSetting);
     assert!(reason.contains("does not belong to the certificate in"), "{reason}");
-    assert_eq!(shown(), first.der());
+    assert_eq!(served_certificate(), first.der());
     assert!(tls.reload().is_err());
     fs::write(folder.path().join("key"), &second.key).unwrap();
-    until("the new one is shown", || shown() == second.der());
-    assert_eq!(old.get("/").status, 200, "who is connected stays so");
+    until("the new certificate is served", || served_certificate() == second.der());
+    assert_eq!(old.get("/").status, 200, "open connections are not affected");
 
-    // By a link to another folder, as some swap all at once.
+    // By symbolic links into another directory, as tools do that replace both files atomically.
     let swapped = folder.path().join("swapped");
     fs::create_dir(&swapped).unwrap();
     third.write(&swapped);
@@ -586,12 +588,12 @@ fn files_are_read_anew_when_they_change_or_when_it_is_asked_for() {
         std::os::unix::fs::symlink(swapped.join(name), &link).unwrap();
         fs::rename(link, folder.path().join(name)).unwrap();
     }
-    until("the third is shown", || shown() == third.der());
+    until("the third certificate is served", || served_certificate() == third.der());
     stop(server);
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn errors_name_the_unusable_file() {
     let authority = Authority::new("root");
     let [one, other] = [1, 2].map(|_| authority.sign(&["a.test"]));
     let folder = tempfile::tempdir().unwrap();
@@ -641,13 +643,13 @@ fn what_cannot_be_used_is_named() {
     }
 }
 
-// -- clients that do not do as they should
+// -- misbehaving clients
 
 #[test]
-fn what_is_no_tls_is_answered_in_its_own_words() {
+fn input_that_is_not_tls_gets_400_or_an_alert() {
     let authority = Authority::new("root");
-    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
-    for (sent, answer, reason) in [
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for (sent, expected, reason) in [
         (
             &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
             &b"HTTP/1.1 400 Bad Request\r\n"[..],
@@ -658,42 +660,47 @@ fn what_is_no_tls_is_answered_in_its_own_words() {
         (b"\x00garbage garbage garbage", b"\x15\x03", "handshake failed"),
         (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", b"\x15\x03", "handshake failed"),
         (b"\x17\x03\x03\x00\x05hello", b"\x15\x03", "handshake failed"),
-        // A hello that is cut short.
+        // An incomplete ClientHello.
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"", "closed"),
     ] {
         let mut socket = connect(&server);
         socket.write_all(sent).unwrap();
         socket.shutdown(Shutdown::Write).unwrap();
-        let came = rest(&socket);
-        assert!(came.starts_with(answer), "{}: {}", sent.escape_ascii(), came.escape_ascii());
-        assert_eq!(came.is_empty(), answer.is_empty(), "{}", sent.escape_ascii());
-        let (kind, heard) = heard.recv_timeout(PATIENCE).unwrap();
+        let received = read_to_end(&socket);
+        assert!(
+            received.starts_with(expected),
+            "{}: {}",
+            sent.escape_ascii(),
+            received.escape_ascii()
+        );
+        assert_eq!(received.is_empty(), expected.is_empty(), "{}", sent.escape_ascii());
+        let (kind, message) = errors.recv_timeout(PATIENCE).unwrap();
         assert_eq!(kind.fault(), Fault::Peer);
-        assert!(heard.contains(reason), "{}: {heard}", sent.escape_ascii());
-        if answer.starts_with(b"HTTP") {
-            assert!(Seen::parse(&came, false).unwrap().text().contains("https://"));
+        assert!(message.contains(reason), "{}: {message}", sent.escape_ascii());
+        if expected.starts_with(b"HTTP") {
+            assert!(Seen::parse(&received, false).unwrap().text().contains("https://"));
         }
     }
-    // Who says nothing is not worth a word.
+    // A connection without any input is not reported as an error.
     drop(connect(&server));
     Client::connect(&server, &client_config(&authority), "a.test").unwrap().get("/");
-    assert!(heard.try_recv().is_err());
+    assert!(errors.try_recv().is_err());
     stop(server);
 }
 
 #[test]
-fn a_protocol_that_nobody_speaks_is_refused() {
+fn negotiates_alpn_and_rejects_unknown_protocols() {
     let authority = Authority::new("root");
-    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     for (offered, chosen) in [
         (&["http/1.1"][..], Ok(Some("http/1.1"))),
         (&["x", "http/1.1"], Ok(Some("http/1.1"))),
         (&["http/1.0", "http/1.1"], Ok(Some("http/1.1"))),
-        // So speaks `curl --http1.0`.
+        // Sent by `curl --http1.0`.
         (&["http/1.0"], Ok(Some("http/1.0"))),
         (&[], Ok(None)),
         (&["x"], Err("NoApplicationProtocol")),
-        // Last, for who chooses HTTP/2 and says nothing in it is heard of as well.
+        // Last, because a client that negotiates HTTP/2 and sends no preface is reported, too.
         (&["http/1.1", "h2"], Ok(Some("h2"))),
     ] {
         let mut config = client_config(&authority);
@@ -704,7 +711,7 @@ fn a_protocol_that_nobody_speaks_is_refused() {
             }
             (Err(error), Err(alert)) => {
                 assert!(error.to_string().contains(alert), "{error}");
-                assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TlsFailed);
+                assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TlsFailed);
             }
             (client, _) => panic!("{offered:?}: {:?}", client.map(|_| ())),
         }
@@ -721,16 +728,16 @@ fn a_protocol_that_nobody_speaks_is_refused() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_gets_all() {
+fn slow_reading_client_receives_the_full_response() {
     const LENGTH: usize = 16 << 20;
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
     let stall_timeout = 2 * SHORT;
     let (server, _) = serve_with(&tls, Settings { stall_timeout, ..Settings::default() });
     let config = client_config(&authority);
-    // Far above the minimum rate, but the kernel does not call the socket writable for longer than
-    // the stall timeout. A pause that this machine made does not count.
-    until("a body that flows comes", || {
+    // Far above the minimum rate, but the kernel does not report the socket as writable for longer
+    // than the stall timeout. The attempt is repeated if the machine delayed the client.
+    until("the full response is received", || {
         let mut client = Client::connect(&server, &config, "a.test").unwrap();
         client.send(format!("GET /{LENGTH} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
@@ -743,20 +750,20 @@ fn a_client_that_reads_slowly_gets_all() {
             last = Instant::now();
         }
         while client.receive().unwrap_or(false) {}
-        let whole = client.came.len() > LENGTH;
-        assert!(whole || longest > SHORT, "it was cut after {} bytes", client.came.len());
-        whole
+        let is_complete = client.received.len() > LENGTH;
+        assert!(is_complete || longest > SHORT, "closed after {} bytes", client.received.len());
+        is_complete
     });
     stop(server);
 }
 
 #[test]
-fn a_handshake_has_a_deadline_however_many_bytes_come() {
+fn trickling_handshake_times_out() {
     let authority = Authority::new("root");
     let identity = authority.sign(&["a.test"]).identity();
     let tls = Tls::new(with_identity(identity)).unwrap();
     let settings = Settings { head_timeout: SHORT, ..Settings::default() };
-    let (server, heard) = serve_with(&tls, settings);
+    let (server, errors) = serve_with(&tls, settings);
     let name = ServerName::try_from("a.test").unwrap();
     let mut hello = Vec::new();
     let config = Arc::new(client_config(&authority));
@@ -766,28 +773,28 @@ fn a_handshake_has_a_deadline_however_many_bytes_come() {
     socket.set_nonblocking(true).unwrap();
     let mut bytes = hello[..hello.len() - 1].iter();
     let mut is_closed = false;
-    until("the server has had enough", || {
+    until("the server closes the connection", || {
         if let Some(&byte) = bytes.next() {
             is_closed |= (&socket).write(&[byte]).is_err();
         }
         let mut buffer = [0; 64];
         match (&socket).read(&mut buffer) {
             Ok(0) => is_closed = true,
-            Ok(_) => panic!("there was nothing to answer"),
+            Ok(_) => panic!("received unexpected bytes"),
             Err(error) => is_closed |= error.kind() != IoKind::WouldBlock,
         }
         is_closed
     });
-    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TooSlow);
+    assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TooSlow);
     stop(server);
 }
 
 #[test]
-fn a_body_that_is_cut_does_not_pass_for_a_whole_one() {
+fn truncated_request_body_fails_with_body_incomplete() {
     let authority = Authority::new("root");
-    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     let config = client_config(&authority);
-    for (says_goodbye, framing) in [
+    for (sends_close_notify, framing) in [
         (false, "Content-Length: 100000"),
         (true, "Content-Length: 100000"),
         (false, "Transfer-Encoding: chunked"),
@@ -796,35 +803,36 @@ fn a_body_that_is_cut_does_not_pass_for_a_whole_one() {
         let mut client = Client::connect(&server, &config, "a.test").unwrap();
         client.send(format!("POST /count HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
         client.send("5\r\nhello\r\n");
-        if says_goodbye {
+        if sends_close_notify {
             client.tls.send_close_notify();
             client.flush().unwrap();
         }
         client.socket.shutdown(Shutdown::Write).unwrap();
-        let (kind, _) = heard.recv_timeout(PATIENCE).unwrap();
-        assert_eq!(kind, ErrorKind::BodyIncomplete, "{framing}, {says_goodbye}");
-        // To leave before the answer would be another error.
+        let (kind, _) = errors.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(kind, ErrorKind::BodyIncomplete, "{framing}, {sends_close_notify}");
+        // Closing before the response would be another error.
         while let Ok(true) = client.receive() {}
     }
-    // Between requests it is nobody's error.
+    // Between requests a missing close_notify is not an error.
     let mut client = Client::connect(&server, &config, "a.test").unwrap();
     client.get("/");
     drop(client);
     let mut last = Client::connect(&server, &config, "a.test").unwrap();
     last.get("/");
-    assert!(heard.try_recv().is_err());
+    assert!(errors.try_recv().is_err());
     stop(server);
 }
 
-// -- what goes over the wire
+// -- data and records
 
 #[test]
-fn bodies_both_ways() {
+fn transfers_bodies_in_both_directions() {
     let authority = Authority::new("root");
     let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     let body: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
     for version in [&TLS12, &TLS13] {
-        let config = client_of(&authority, aws_lc_rs::default_provider(), &[version], None);
+        let config =
+            client_config_with(&authority, aws_lc_rs::default_provider(), &[version], None);
         let mut client = Client::connect(&server, &config, "a.test").unwrap();
         client.send(format!(
             "POST /count HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
@@ -832,7 +840,7 @@ fn bodies_both_ways() {
         ));
         client.send(&body);
         assert_eq!(client.response().unwrap().text(), body.len().to_string());
-        // Less than the buffers between us hold, for this client reads only when it has sent.
+        // Less than the socket buffers hold, because this client sends everything before it reads.
         for length in [1, 1_300, 1_301, 16_384, 100_000] {
             client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
             client.send(&body[..length]);
@@ -844,7 +852,7 @@ fn bodies_both_ways() {
 }
 
 #[test]
-fn files_and_parts_of_them() {
+fn serves_files_and_ranges() {
     let authority = Authority::new("root");
     let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     let folder = tempfile::tempdir().unwrap();
@@ -871,13 +879,13 @@ fn files_and_parts_of_them() {
 fn records_are_small_at_first_and_large_later() {
     let authority = Authority::new("root");
     let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
-    let config = client_of(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let config = client_config_with(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
     let mut client = Client::connect(&server, &config, "a.test").unwrap();
     client.get("/");
     client.wire.clear();
     client.get("/1000000");
     let records = client.records();
-    // What TLS 1.3 adds to a record: the type of its contents and 16 bytes of a tag.
+    // TLS 1.3 adds 17 bytes to a record: the content type and a tag of 16 bytes.
     let (small, large) = records.split_at(records.iter().position(|n| *n > 1_317).unwrap());
     let small: usize = small.iter().map(|length| length - 17).sum();
     assert!((60_000..=65_536 + 1_300).contains(&small), "{records:?}");
@@ -886,10 +894,10 @@ fn records_are_small_at_first_and_large_later() {
 }
 
 #[test]
-fn keys_change_when_the_client_wants_that() {
+fn updates_traffic_keys_on_client_request() {
     let authority = Authority::new("root");
     let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
-    let config = client_of(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let config = client_config_with(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
     let mut client = Client::connect(&server, &config, "a.test").unwrap();
     for _ in 0..5 {
         assert_eq!(client.get("/").status, 200);
@@ -900,7 +908,7 @@ fn keys_change_when_the_client_wants_that() {
 }
 
 #[test]
-fn what_comes_by_tls_is_not_sent_to_https() {
+fn canonical_https_redirects_only_plain_connections() {
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
     let app = (async |_: Request| Response::text("ok")).with(Canonical::new().https());
@@ -913,12 +921,12 @@ fn what_comes_by_tls_is_not_sent_to_https() {
     assert_eq!(client.get("/").status, 200);
     let mut socket = TcpStream::connect(plain.address().unwrap()).unwrap();
     socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    assert_eq!(Seen::parse(&rest(&socket), false).unwrap().status, 308);
+    assert_eq!(Seen::parse(&read_to_end(&socket), false).unwrap().status, 308);
     stop(server);
 }
 
 #[test]
-fn the_end_is_announced() {
+fn sends_close_notify_before_closing() {
     let authority = Authority::new("root");
     let settings = Settings { idle_timeout: Duration::from_millis(50), ..Settings::default() };
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
@@ -931,7 +939,7 @@ fn the_end_is_announced() {
         let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
         client.send(request);
         assert_eq!(client.response().unwrap().status, 200);
-        // Without a close_notify this is an error.
+        // Returns an error if there is no close_notify.
         while client.receive().unwrap() {}
         assert_eq!(client.tls.reader().read(&mut [0]).unwrap(), 0, "{request}");
     }
@@ -939,9 +947,9 @@ fn the_end_is_announced() {
 }
 
 #[test]
-fn a_response_that_is_cut_looks_cut() {
+fn truncated_response_ends_without_close_notify() {
     let authority = Authority::new("root");
-    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     for version in ["1.0", "1.1"] {
         let config = client_config(&authority);
         let mut client = Client::connect(&server, &config, "a.test").unwrap();
@@ -952,31 +960,34 @@ fn a_response_that_is_cut_looks_cut() {
                 end => break end,
             }
         };
-        assert!(end.is_err(), "to a client of HTTP/1.0 this is the whole body");
-        assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, ErrorKind::BodyFailed);
+        assert!(end.is_err(), "an HTTP/1.0 client would accept the body as complete");
+        assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::BodyFailed);
     }
     stop(server);
 }
 
 #[test]
-fn connections_are_handed_over_decrypted() {
+fn upgraded_connections_are_decrypted() {
     let authority = Authority::new("root");
     let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
     let upgrade = "Connection: upgrade\r\nUpgrade: shout";
-    // The first words come with the request.
+    // The first bytes are sent together with the request.
     client.send(format!("GET /shout HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n\r\nhel"));
     client.send("lo");
     client.tls.send_close_notify();
     client.flush().unwrap();
     while client.receive().unwrap() {}
-    let came = String::from_utf8(client.came).unwrap();
-    assert!(came.starts_with("HTTP/1.1 101 ") && came.ends_with("\r\n\r\nHELLO"), "{came}");
+    let received = String::from_utf8(client.received).unwrap();
+    assert!(
+        received.starts_with("HTTP/1.1 101 ") && received.ends_with("\r\n\r\nHELLO"),
+        "{received}"
+    );
     stop(server);
 }
 
 #[test]
-fn it_works_over_unix_sockets() {
+fn serves_tls_over_unix_sockets() {
     let authority = Authority::new("root");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -991,14 +1002,14 @@ fn it_works_over_unix_sockets() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);
     stream.write_all(b"GET /200000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let mut came = Vec::new();
-    stream.read_to_end(&mut came).unwrap();
-    assert_eq!(Seen::parse(&came, false).unwrap().body.len(), 200_000);
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert_eq!(Seen::parse(&received, false).unwrap().body.len(), 200_000);
     stop(server);
 }
 
 #[test]
-fn the_preface_of_a_proxy_comes_before_the_handshake() {
+fn reads_proxy_header_before_the_handshake() {
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
     let proxies = vec!["127.0.0.1".parse().unwrap()];
@@ -1006,36 +1017,36 @@ fn the_preface_of_a_proxy_comes_before_the_handshake() {
     let name = ServerName::try_from("a.test").unwrap();
     let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
     let mut socket = connect(&server);
-    // In one packet with the hello.
-    let mut begin = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n".to_vec();
-    tls.write_tls(&mut begin).unwrap();
-    socket.write_all(&begin).unwrap();
+    // In one packet with the ClientHello.
+    let mut first = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n".to_vec();
+    tls.write_tls(&mut first).unwrap();
+    socket.write_all(&first).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);
     stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let mut came = Vec::new();
-    stream.read_to_end(&mut came).unwrap();
-    assert!(Seen::parse(&came, false).unwrap().text().ends_with("https"));
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(Seen::parse(&received, false).unwrap().text().ends_with("https"));
     stop(server);
 }
 
 #[test]
-fn handshakes_of_many_do_not_hold_up_who_is_connected() {
+fn handshakes_do_not_block_established_connections() {
     const CLIENTS: usize = 64;
     let authority = Authority::new("root");
-    let (server, heard) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
     let config = client_config(&authority);
-    let mut connected = Client::connect(&server, &config, "a.test").unwrap();
+    let mut established = Client::connect(&server, &config, "a.test").unwrap();
     std::thread::scope(|scope| {
-        let newcomers: Vec<_> = (0..CLIENTS)
+        let connecting: Vec<_> = (0..CLIENTS)
             .map(|_| scope.spawn(|| Client::connect(&server, &config, "a.test").unwrap().get("/")))
             .collect();
         for _ in 0..100 {
-            assert_eq!(connected.get("/").status, 200);
+            assert_eq!(established.get("/").status, 200);
         }
-        for newcomer in newcomers {
-            assert_eq!(newcomer.join().unwrap().status, 200);
+        for client in connecting {
+            assert_eq!(client.join().unwrap().status, 200);
         }
     });
-    assert!(heard.try_recv().is_err());
+    assert!(errors.try_recv().is_err());
     stop(server);
 }

@@ -1,4 +1,4 @@
-//! Tower's services as applications, its layers as middleware, and applications as services.
+//! tower services as applications, tower layers as middleware, and applications as services.
 
 mod common;
 
@@ -47,11 +47,11 @@ fn ask(client: &mut Client, method: &str, path: &str, fields: &str) -> common::R
 
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// Keeps what the hooks are told.
+/// Records the kinds of the errors reported to the hooks.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<ErrorKind>>>);
+struct ErrorRecorder(Arc<Mutex<Vec<ErrorKind>>>);
 
-impl Hooks for Told {
+impl Hooks for ErrorRecorder {
     fn error(&self, _: &Peer, error: &Error) {
         self.0.lock().unwrap().push(error.kind());
     }
@@ -60,9 +60,9 @@ impl Hooks for Told {
 // -- services
 
 #[test]
-fn a_service_that_is_not_ready_holds_its_requests_back() {
-    /// Is ready once, and once more each time that the gate is opened; only the instance that
-    /// was ready may be called.
+fn requests_wait_until_the_service_is_ready() {
+    /// Becomes ready as often as the gate permits. Only an instance that became ready may be
+    /// called.
     struct Gated {
         gate: Arc<Mutex<(usize, Vec<Waker>)>>,
         ready: bool,
@@ -89,7 +89,7 @@ fn a_service_that_is_not_ready_holds_its_requests_back() {
         }
 
         fn call(&mut self, _: http::Request<Body>) -> Self::Future {
-            assert!(std::mem::take(&mut self.ready), "it was called, and not ready");
+            assert!(std::mem::take(&mut self.ready), "called without being ready");
             ready(Ok(http::Response::new(Full::from("ok"))))
         }
     }
@@ -111,7 +111,7 @@ fn a_service_that_is_not_ready_holds_its_requests_back() {
 }
 
 #[test]
-fn an_error_of_a_service_is_a_500_that_the_hooks_hear_of() {
+fn service_errors_are_500_and_reported_to_the_hooks() {
     let service = service_fn(async |request: http::Request<Body>| match request.uri().path() {
         "/own" => match request.into_body().collect(1).await {
             Ok(_) => Ok(http::Response::new(Body::empty())),
@@ -119,9 +119,9 @@ fn an_error_of_a_service_is_a_500_that_the_hooks_hear_of() {
         },
         _ => Err("it is broken".into()),
     });
-    let told = Told::default();
-    let tell = told.clone();
-    let server = Server::new(weft::tower::app(service)).workers(1).hooks(move || tell.clone());
+    let errors = ErrorRecorder::default();
+    let hooks = errors.clone();
+    let server = Server::new(weft::tower::app(service)).workers(1).hooks(move || hooks.clone());
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     for (path, status, kind) in
         [("/", 500, ErrorKind::ServiceFailed), ("/own", 413, ErrorKind::BodyTooLarge)]
@@ -130,9 +130,9 @@ fn an_error_of_a_service_is_a_500_that_the_hooks_hear_of() {
         client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"));
         let response = client.response();
         assert_eq!((response.status, response.header("connection")), (status, Some("close")));
-        assert!(!response.text().contains("broken"), "it is none of the client's business");
+        assert!(!response.text().contains("broken"), "details must not reach the client");
         client.assert_closed();
-        assert_eq!(told.0.lock().unwrap().pop(), Some(kind));
+        assert_eq!(errors.0.lock().unwrap().pop(), Some(kind));
     }
     stop(server);
 }
@@ -148,7 +148,7 @@ async fn app(request: Request) -> weft::Result<Response> {
         }
         ("POST", _) => Response::body(body),
         (_, "/pending") => std::future::pending().await,
-        (_, "/panic") => panic!("as the test wants"),
+        (_, "/panic") => panic!("intended by the test"),
         (_, "/text") => Response::text("This is a text. ".repeat(1_000)),
         (_, "/target") => {
             let id = head.headers().get("x-request-id").unwrap_or("-");
@@ -161,7 +161,7 @@ async fn app(request: Request) -> weft::Result<Response> {
 }
 
 #[test]
-fn layers_of_tower_http_around_an_application() {
+fn tower_http_layers_around_an_application() {
     let layers = ServiceBuilder::new()
         .layer(TraceLayer::new_for_http())
         .layer(CorsLayer::permissive())
@@ -190,7 +190,7 @@ fn layers_of_tower_http_around_an_application() {
 
     let preflight = "Origin: b\r\nAccess-Control-Request-Method: GET\r\n";
     let response = ask(&mut client, "OPTIONS", "/pending", preflight);
-    assert_eq!((response.status, response.text()), (200, ""), "the layer answers by itself");
+    assert_eq!((response.status, response.text()), (200, ""), "the layer responds itself");
 
     let response = ask(&mut client, "GET", "/text", "Accept-Encoding: gzip\r\n");
     assert_eq!(response.header("content-encoding"), Some("gzip"));
@@ -202,7 +202,7 @@ fn layers_of_tower_http_around_an_application() {
     assert_eq!(response.text(), "/target?q q /target 7 [\"1\", \"2\"]");
 
     assert_eq!(ask(&mut client, "GET", "/pending", "").status, 504);
-    // The layer sees the panic first, so the connection stays.
+    // The layer catches the panic, so the connection stays open.
     assert_eq!(ask(&mut client, "GET", "/panic", "").status, 500);
     client.assert_open("/");
 
@@ -222,7 +222,7 @@ fn layers_of_tower_http_around_an_application() {
 }
 
 #[test]
-fn a_body_that_a_layer_wraps_is_asked_for_by_the_application_alone() {
+fn sends_100_continue_only_if_the_application_reads_a_wrapped_body() {
     let slow = async |request: Request| {
         tokio::time::sleep(Duration::from_millis(5)).await;
         app(request).await
@@ -233,29 +233,33 @@ fn a_body_that_a_layer_wraps_is_asked_for_by_the_application_alone() {
     assert_eq!(ask(&mut client, "POST", "/length", fields).status, 100);
     client.send("ab");
     assert_eq!(client.response().text(), "2 bytes");
-    assert_eq!(ask(&mut client, "GET", "/", fields).status, 200, "nobody asked for that one");
+    assert_eq!(
+        ask(&mut client, "GET", "/", fields).status,
+        200,
+        "no 100 Continue for an unread body"
+    );
     stop(server);
 }
 
 #[test]
-fn a_layer_that_gives_up_ends_what_is_behind_it() {
-    struct Gone(Arc<AtomicUsize>);
-    impl Drop for Gone {
+fn layer_that_drops_the_service_future_drops_the_application() {
+    struct DropCounter(Arc<AtomicUsize>);
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.fetch_add(1, SeqCst);
         }
     }
-    let gone = Arc::new(AtomicUsize::new(0));
-    let count = gone.clone();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let count = drops.clone();
     let app = move |_: Request| {
-        let gone = Gone(count.clone());
+        let counter = DropCounter(count.clone());
         async move {
             std::future::pending::<()>().await;
-            drop(gone);
+            drop(counter);
             Response::text("never")
         }
     };
-    /// Drops the future of the service, and answers later.
+    /// Drops the future of the inner service after 10 ms, and responds later.
     #[derive(Clone)]
     struct Impatient<S>(S, Arc<tokio::sync::Notify>);
     impl<S> Service<http::Request<Body>> for Impatient<S>
@@ -271,11 +275,11 @@ fn a_layer_that_gives_up_ends_what_is_behind_it() {
         }
 
         fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-            let inside = self.0.call(request);
+            let inner = self.0.call(request);
             let later = self.1.clone();
             Box::pin(async move {
-                let patience = Duration::from_millis(10);
-                assert!(tokio::time::timeout(patience, inside).await.is_err());
+                let timeout = Duration::from_millis(10);
+                assert!(tokio::time::timeout(timeout, inner).await.is_err());
                 later.notified().await;
                 Ok(http::Response::new("later".into()))
             })
@@ -283,26 +287,26 @@ fn a_layer_that_gives_up_ends_what_is_behind_it() {
     }
     let later = Arc::new(tokio::sync::Notify::new());
     let notify = later.clone();
-    let layer = tower::layer::layer_fn(move |inside| Impatient(inside, notify.clone()));
+    let layer = tower::layer::layer_fn(move |inner| Impatient(inner, notify.clone()));
     let server = start(app.with(weft::tower::layer(layer)));
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the application's future is dropped", || gone.load(SeqCst) == 1);
+    until("the application's future is dropped", || drops.load(SeqCst) == 1);
     assert!(client.came().is_empty());
     later.notify_one();
     assert_eq!(client.response().text(), "later");
-    // A client that leaves ends both.
+    // A disconnect of the client drops both futures.
     client.get("/");
     drop(client);
-    until("the application's future is dropped", || gone.load(SeqCst) == 2);
+    until("the application's future is dropped", || drops.load(SeqCst) == 2);
     stop(server);
 }
 
 #[test]
-fn a_layer_may_call_twice() {
+fn layer_may_call_the_application_again() {
     #[derive(Clone)]
-    struct Again(usize);
-    impl Policy<http::Request<Body>, http::Response<Body>, Infallible> for Again {
+    struct RetryServerErrors(usize);
+    impl Policy<http::Request<Body>, http::Response<Body>, Infallible> for RetryServerErrors {
         type Future = std::future::Ready<()>;
 
         fn retry(
@@ -322,7 +326,7 @@ fn a_layer_may_call_twice() {
             Some(http::Request::from_parts(parts, Body::empty()))
         }
     }
-    /// Everything but the body, which cannot be had twice.
+    /// Clones everything but the body, which cannot be cloned.
     trait CloneParts {
         fn clone_parts(&self) -> (http::request::Parts, ());
     }
@@ -347,7 +351,7 @@ fn a_layer_may_call_twice() {
             }
         }
     };
-    let server = start(app.with(weft::tower::layer(RetryLayer::new(Again(3)))));
+    let server = start(app.with(weft::tower::layer(RetryLayer::new(RetryServerErrors(3)))));
     let mut client = Client::connect(&server);
     client.get("/");
     assert_eq!((client.response().text(), calls.load(SeqCst)), ("at last", 3));
@@ -355,7 +359,7 @@ fn a_layer_may_call_twice() {
 }
 
 #[test]
-fn a_layer_may_call_from_another_task() {
+fn layer_may_call_the_application_from_another_task() {
     #[derive(Clone)]
     struct Spawns<S>(S);
     impl<S> Service<http::Request<Body>> for Spawns<S>
@@ -373,19 +377,19 @@ fn a_layer_may_call_from_another_task() {
         }
 
         fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-            let inside = self.0.clone();
+            let inner = self.0.clone();
             let (parts, _) = request.into_parts();
             let same = http::Request::from_parts(parts.clone(), Body::empty());
             let other = http::Request::from_parts(parts, Body::empty());
-            // Both are asked, and neither answers before the other was.
-            let after = |inside: S, request, milliseconds| {
+            // Calls the service twice; neither call completes before the other has started.
+            let after = |inner: S, request, milliseconds| {
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-                    inside.oneshot(request).await
+                    inner.oneshot(request).await
                 })
             };
-            let first = after(inside.clone(), same, 1);
-            let second = after(inside, other, 10);
+            let first = after(inner.clone(), same, 1);
+            let second = after(inner, other, 10);
             Box::pin(async move {
                 first.await.unwrap()?;
                 second.await.unwrap()
@@ -394,14 +398,14 @@ fn a_layer_may_call_from_another_task() {
     }
     let layer = tower::layer::layer_fn(Spawns);
     let both = Arc::new(tokio::sync::Barrier::new(2));
-    let meet = move |request: Request| {
+    let wait_for_both = move |request: Request| {
         let both = both.clone();
         async move {
             both.wait().await;
             app(request).await
         }
     };
-    let server = start(meet.with(weft::tower::layer(layer)));
+    let server = start(wait_for_both.with(weft::tower::layer(layer)));
     let mut client = Client::connect(&server);
     for path in ["/a", "/b"] {
         client.get(path);
@@ -411,17 +415,17 @@ fn a_layer_may_call_from_another_task() {
 }
 
 #[test]
-fn what_a_layer_changes_is_seen_behind_it() {
+fn application_receives_changes_made_by_layers() {
     let rewrite = |mut request: http::Request<Body>| {
         *request.method_mut() = Method::PUT;
         request.extensions_mut().insert("a word");
         request
     };
-    let seen = async |request: Request| {
-        let said = request.extensions().get::<&str>().copied().unwrap_or("-");
+    let show = async |request: Request| {
+        let extension = request.extensions().get::<&str>().copied().unwrap_or("-");
         let fields: Vec<_> = request.headers().iter().skip(1).map(|(name, _)| name).collect();
         Response::text(format!(
-            "{} {} {} {said} {fields:?}",
+            "{} {} {} {extension} {fields:?}",
             request.method(),
             request.target(),
             request.path()
@@ -440,7 +444,7 @@ fn what_a_layer_changes_is_seen_behind_it() {
     };
     let add =
         SetRequestHeaderLayer::appending(header::ACCEPT, HeaderValue::from_bytes(b"\xff").unwrap());
-    let app = seen
+    let app = show
         .with(before)
         .with(weft::tower::layer(NormalizePathLayer::trim_trailing_slash()))
         .with(weft::tower::layer(MapRequestLayer::new(rewrite)))
@@ -448,7 +452,7 @@ fn what_a_layer_changes_is_seen_behind_it() {
         .with(behind);
     let server = start(app);
     let mut client = Client::connect(&server);
-    for (target, answer) in [
+    for (target, expected) in [
         ("/a/", "PUT /a/ /a a word [\"accept\"]"),
         ("/a", "PUT /a /a a word [\"accept\"]"),
         ("http://b.example/a/?q", "PUT http://b.example/a/?q /a a word [\"accept\"]"),
@@ -456,7 +460,7 @@ fn what_a_layer_changes_is_seen_behind_it() {
     ] {
         client.get(target);
         assert_eq!(client.response().status, 103);
-        assert_eq!(client.response().text(), answer);
+        assert_eq!(client.response().text(), expected);
     }
     stop(server);
 }
@@ -473,27 +477,29 @@ fn bodies_stream_through_layers_with_their_trailers() {
         for part in ["one", "three"] {
             client.send(format!("{:x}\r\n{part}\r\n", part.len()));
             let end = format!("{part}\r\n");
-            until("it comes back", || client.read() > 0 && client.came().ends_with(end.as_bytes()));
+            until("the part is echoed", || {
+                client.read() > 0 && client.came().ends_with(end.as_bytes())
+            });
         }
         client.send("0\r\nX-Sum: 8\r\n\r\n");
-        until("the trailers come back", || {
+        until("the trailers are echoed", || {
             client.read() > 0 && client.came().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
         });
         assert_eq!(client.response().text(), "onethree");
-        // Lengths stay known.
+        // The length of a body is passed on.
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
         std::thread::sleep(Duration::from_millis(10));
         client.send("abc");
         let response = client.response();
         assert_eq!(response.text(), "abc");
-        // tower-http's body with a timeout keeps to itself how long it is.
+        // The body of tower-http's timeout layer has no exact size hint.
         assert_eq!(response.header("content-length").is_some(), !layered);
         assert_eq!(response.header("via"), Some("t"));
         stop(server);
     }
 }
 
-/// A file whose tag does not change.
+/// A file with a constant entity tag.
 async fn file(request: Request) -> Response {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"0123456789").unwrap();
@@ -509,11 +515,11 @@ async fn file(request: Request) -> Response {
 fn files_keep_their_preconditions_and_ranges_behind_layers() {
     let through = SetResponseHeaderLayer::appending(header::VIA, HeaderValue::from_static("t"));
     let plain = start(file);
-    let handed_through = start(file.with(weft::tower::layer(through)));
+    let passed_through = start(file.with(weft::tower::layer(through)));
     let wrapped = start(file.with(weft::tower::layer(TraceLayer::new_for_http())));
     let router = Router::new().fallback_service(weft::tower::service(file));
     let mounted = start(weft::tower::app(router));
-    for server in [&plain, &handed_through, &wrapped, &mounted] {
+    for server in [&plain, &passed_through, &wrapped, &mounted] {
         let mut client = Client::connect(server);
         for (method, fields, status, range, body) in [
             ("GET", "", 200, None, "0123456789"),
@@ -538,7 +544,7 @@ fn files_keep_their_preconditions_and_ranges_behind_layers() {
         assert_eq!(response.header("content-length"), Some(&*response.body.len().to_string()));
         client.assert_open("/");
     }
-    for server in [plain, handed_through, wrapped, mounted] {
+    for server in [plain, passed_through, wrapped, mounted] {
         stop(server);
     }
 }
@@ -546,12 +552,12 @@ fn files_keep_their_preconditions_and_ranges_behind_layers() {
 // -- applications as services
 
 #[test]
-fn an_application_under_a_router_under_weft() {
+fn serves_an_application_mounted_in_an_axum_router() {
     let app = async |request: Request| {
         assert!(request.peer().address().is_some());
-        let word = request.extensions().get::<&str>().copied().unwrap_or_default();
+        let extension = request.extensions().get::<&str>().copied().unwrap_or_default();
         request.early_hints(["</a>"]);
-        Response::text(format!("{} {} {word}", request.path(), request.authority().unwrap()))
+        Response::text(format!("{} {} {extension}", request.path(), request.authority().unwrap()))
     };
     let router = Router::new()
         .route("/axum", axum::routing::get("axum"))
@@ -568,14 +574,14 @@ fn an_application_under_a_router_under_weft() {
 }
 
 #[test]
-fn a_mounted_application_ends_with_its_client_and_panics_for_itself() {
+fn mounted_application_is_dropped_on_disconnect_and_may_panic() {
     let alive = Arc::new(());
     let held = alive.clone();
     let app = move |request: Request| {
         let held = held.clone();
         async move {
             if request.path() == "/panic" {
-                panic!("as the test wants");
+                panic!("intended by the test");
             }
             std::future::pending::<()>().await;
             drop(held);
@@ -584,13 +590,13 @@ fn a_mounted_application_ends_with_its_client_and_panics_for_itself() {
     };
     let router = Router::new().fallback_service(weft::tower::service(app));
     let server = start(weft::tower::app(router));
-    let at_rest = Arc::strong_count(&alive);
+    let baseline = Arc::strong_count(&alive);
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the application runs", || Arc::strong_count(&alive) > at_rest);
+    until("the application runs", || Arc::strong_count(&alive) > baseline);
     drop(client);
-    // One clone is the thread's.
-    until("it is dropped", || Arc::strong_count(&alive) <= at_rest + 1);
+    // The thread keeps one clone.
+    until("the request is dropped", || Arc::strong_count(&alive) <= baseline + 1);
     let mut client = Client::connect(&server);
     client.get("/panic");
     assert_eq!(client.response().status, 500);
@@ -622,9 +628,9 @@ fn each_thread_has_one_clone_of_a_mounted_application() {
     stop(server);
 }
 
-/// Requests of tower's tools, which no server has made.
+/// Requests built with tower utilities instead of received by a server.
 #[test]
-fn an_application_answers_towers_tools() {
+fn application_works_with_tower_utilities() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -652,25 +658,26 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Size hint, end, and the frames, `t` for trailers.
-async fn story(mut body: Body) -> String {
-    let mut story = String::new();
+/// Lists the frames of a body (`t` for trailers), each after the exact size hint and the value of
+/// `is_end_stream`.
+async fn describe(mut body: Body) -> String {
+    let mut text = String::new();
     loop {
         let hint = body.size_hint();
-        story += &format!("[{:?} {}]", hint.exact(), body.is_end_stream());
+        text += &format!("[{:?} {}]", hint.exact(), body.is_end_stream());
         match body.frame().await {
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => story += std::str::from_utf8(&data).unwrap(),
-                Err(_) => story += "t",
+                Ok(data) => text += std::str::from_utf8(&data).unwrap(),
+                Err(_) => text += "t",
             },
-            Some(Err(error)) => return format!("{story}{error}"),
-            None => return story,
+            Some(Err(error)) => return format!("{text}{error}"),
+            None => return text,
         }
     }
 }
 
 #[test]
-fn bodies_tell_what_is_to_come() {
+fn bodies_report_size_and_end() {
     let file = || {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
@@ -700,6 +707,6 @@ fn bodies_tell_what_is_to_come() {
             "[None false]ab[None false]the application's body failed: no",
         ),
     ] {
-        assert_eq!(run(story(body)), expected);
+        assert_eq!(run(describe(body)), expected);
     }
 }

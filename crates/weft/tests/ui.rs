@@ -1,12 +1,12 @@
-//! What the compiler says of wrong use: each file in `ui` must fail to compile, with a message
-//! that has the texts behind its `//~`. Only those are compared, since the rest is the
-//! compiler's own and differs from version to version.
+//! Compiler errors for incorrect use: each file in `ui` must fail to compile, with errors that
+//! contain the texts after its `//~` markers. Only these texts are compared, because the rest of
+//! the output differs between compiler versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn wrong_use_is_explained() {
+fn incorrect_use_has_helpful_errors() {
     let library = library();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui");
     let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -14,16 +14,16 @@ fn wrong_use_is_explained() {
     assert!(!files.is_empty());
     for file in files {
         let source = std::fs::read_to_string(&file).unwrap();
-        let wanted: Vec<_> = source.lines().filter_map(|line| line.split_once("//~ ")).collect();
-        assert!(!wanted.is_empty(), "{} expects nothing", file.display());
-        let said = errors(&file, &library);
-        for (_, text) in wanted {
-            assert!(said.contains(text), "{}: not said: {text}\n\n{said}", file.display());
+        let expected: Vec<_> = source.lines().filter_map(|line| line.split_once("//~ ")).collect();
+        assert!(!expected.is_empty(), "{} has no expected text", file.display());
+        let output = errors(&file, &library);
+        for (_, text) in expected {
+            assert!(output.contains(text), "{}: missing: {text}\n\n{output}", file.display());
         }
     }
 }
 
-/// What the compiler says of a file that it does not accept.
+/// Compiles `file`, which must fail, and returns the errors.
 fn errors(file: &Path, library: &Path) -> String {
     let out = tempfile::tempdir().unwrap();
     let compiled = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
@@ -38,8 +38,8 @@ fn errors(file: &Path, library: &Path) -> String {
     String::from_utf8(compiled.stderr).unwrap()
 }
 
-/// The library as it was built for this test. There may be others beside it, of which only
-/// Cargo can tell it.
+/// Path of the library built for this test. Other builds of the library may exist in the same
+/// directory, and only Cargo can identify the current one.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };

@@ -1,4 +1,4 @@
-//! Connections that are handed over, over real sockets.
+//! HTTP/1 upgrades and CONNECT tunnels over real sockets.
 
 mod common;
 
@@ -12,7 +12,7 @@ use weft::{
     Upgraded,
 };
 
-/// Says back what it hears, in capitals, until it hears a full stop.
+/// Echoes its input in upper case, until a full stop.
 async fn shout(mut connection: Upgraded) {
     let mut byte = [0];
     while let Ok(1) = connection.read(&mut byte).await {
@@ -63,7 +63,7 @@ fn request(method: &str, target: &str, fields: &str) -> String {
 const SHOUT: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: other, Shout\r\n";
 
 #[test]
-fn bytes_before_and_after_the_switch_are_the_handlers() {
+fn handler_receives_bytes_before_and_after_the_101() {
     let (server, errors) = start(app);
     for early in ["", "ab", &"x".repeat(20_000)] {
         let mut client = Client::with(&server, request("GET", "/shout", SHOUT) + early);
@@ -84,14 +84,14 @@ fn bytes_before_and_after_the_switch_are_the_handlers() {
         assert_eq!(client.came(), expected.as_bytes());
         client.send(".");
         while client.read() > 0 {}
-        assert_eq!(client.came(), expected.as_bytes(), "nothing of HTTP comes any more");
+        assert_eq!(client.came(), expected.as_bytes(), "no HTTP bytes after the upgrade");
     }
     stop(server);
     assert_eq!(*errors.0.lock().unwrap(), []);
 }
 
 #[test]
-fn who_has_not_asked_is_not_handed_over() {
+fn upgrade_without_a_matching_request_returns_500() {
     let (server, errors) = start(app);
     let cases = [
         ("GET", "/shout", ""),
@@ -106,7 +106,7 @@ fn who_has_not_asked_is_not_handed_over() {
         assert_eq!((response.status, response.header("upgrade")), (500, None), "{fields}");
     }
     let mut old = Client::with(&server, format!("GET /shout HTTP/1.0\r\n{SHOUT}\r\n"));
-    assert_eq!(old.response().status, 500, "HTTP/1.0 has no upgrades");
+    assert_eq!(old.response().status, 500, "HTTP/1.0 has no Upgrade");
     stop(server);
     let errors = errors.0.lock().unwrap();
     assert!(errors.iter().all(|kind| *kind == ErrorKind::InvalidResponse), "{errors:?}");
@@ -114,7 +114,7 @@ fn who_has_not_asked_is_not_handed_over() {
 }
 
 #[test]
-fn a_body_that_was_read_is_no_hindrance() {
+fn upgrades_after_the_request_body_was_read() {
     let (server, _) = start(app);
     for fields in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
         let mut client =
@@ -130,9 +130,9 @@ fn a_body_that_was_read_is_no_hindrance() {
     stop(server);
 }
 
-/// RFC 9113 §3.1: `Upgrade: h2c` is of the past, and may always be passed over.
+/// RFC 9113 §3.1: `Upgrade: h2c` is obsolete. A server may always ignore `Upgrade`.
 #[test]
-fn what_nobody_here_speaks_is_answered_as_ever() {
+fn ignores_upgrade_to_h2c() {
     let (server, _) = start(app);
     let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n";
     let mut client = Client::with(&server, request("GET", "/", h2c));
@@ -142,7 +142,7 @@ fn what_nobody_here_speaks_is_answered_as_ever() {
 }
 
 #[test]
-fn a_tunnel_for_whom_the_application_makes_one() {
+fn connect_opens_a_tunnel_if_the_application_accepts() {
     let (server, errors) = start(app);
     let connect =
         |authority: &str| format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
@@ -151,11 +151,11 @@ fn a_tunnel_for_whom_the_application_makes_one() {
     while !client.came().ends_with(b"\r\n\r\nEARLY") {
         assert!(client.read() > 0);
     }
-    let came = String::from_utf8_lossy(client.came()).into_owned();
-    assert!(came.starts_with(head) && !came.contains("content-length"), "{came}");
-    assert!(!came.contains("connection"), "{came}");
+    let received = String::from_utf8_lossy(client.came()).into_owned();
+    assert!(received.starts_with(head) && !received.contains("content-length"), "{received}");
+    assert!(!received.contains("connection"), "{received}");
 
-    // Any other success would be taken for a tunnel.
+    // A client would interpret any other 2xx as a tunnel.
     let mut client = Client::with(&server, connect("b:1"));
     assert_eq!(client.response().status, 501);
     client.assert_closed();
@@ -164,18 +164,18 @@ fn a_tunnel_for_whom_the_application_makes_one() {
 }
 
 #[test]
-fn a_handler_that_panics_ends_its_connection_alone() {
+fn panic_in_upgrade_handler_closes_only_its_connection() {
     let (server, errors) = start(app);
     let mut client = Client::with(&server, request("GET", "/panic", SHOUT));
     assert_eq!(client.response().status, 101);
     client.assert_closed();
     Client::connect(&server).assert_open("/");
-    until("the hooks are told", || *errors.0.lock().unwrap() == [ErrorKind::Panicked]);
+    until("the hooks report the panic", || *errors.0.lock().unwrap() == [ErrorKind::Panicked]);
     stop(server);
 }
 
 #[test]
-fn a_handler_is_told_of_the_shutdown_and_waited_for() {
+fn shutdown_notifies_and_awaits_upgrade_handler() {
     let (server, _) = start(app);
     let mut client = Client::with(&server, request("GET", "/last", SHOUT));
     assert_eq!(client.response().status, 101);
@@ -186,7 +186,7 @@ fn a_handler_is_told_of_the_shutdown_and_waited_for() {
 }
 
 #[test]
-fn a_handler_that_does_not_end_is_cut_when_the_grace_is_over() {
+fn shutdown_aborts_upgrade_handler_after_the_grace_period() {
     let (server, _) = start(app);
     let mut client = Client::with(&server, request("GET", "/shout", SHOUT));
     assert_eq!(client.response().status, 101);
@@ -195,17 +195,20 @@ fn a_handler_that_does_not_end_is_cut_when_the_grace_is_over() {
 }
 
 #[test]
-fn over_any_stream() {
+fn upgrades_over_any_stream() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, stream) = tokio::io::duplex(100);
         let server = Server::new(app);
-        let talk = async move {
+        let exchange = async move {
             client.write_all((request("GET", "/shout", SHOUT) + "ab.").as_bytes()).await.unwrap();
-            let mut came = String::new();
-            client.read_to_string(&mut came).await.unwrap();
-            assert!(came.starts_with("HTTP/1.1 101 ") && came.ends_with("\r\n\r\nAB"), "{came}");
+            let mut received = String::new();
+            client.read_to_string(&mut received).await.unwrap();
+            assert!(
+                received.starts_with("HTTP/1.1 101 ") && received.ends_with("\r\n\r\nAB"),
+                "{received}"
+            );
         };
-        tokio::join!(server.serve_connection(stream), talk).0.unwrap();
+        tokio::join!(server.serve_connection(stream), exchange).0.unwrap();
     });
 }

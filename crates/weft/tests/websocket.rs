@@ -1,5 +1,5 @@
-//! WebSockets, frame by frame over real sockets. Clients mask with zeros, so that what they say
-//! can be read.
+//! WebSockets, tested frame by frame over real sockets. Clients use a masking key of zeros, so that
+//! payloads stay readable.
 #![cfg(feature = "websocket")]
 
 mod common;
@@ -23,8 +23,8 @@ const PONG: u8 = 10;
 fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = unmasked(opcode, payload);
     frame[1] |= 0x80;
-    let behind_length = frame.len() - payload.len();
-    frame.splice(behind_length..behind_length, [0; 4]);
+    let after_length = frame.len() - payload.len();
+    frame.splice(after_length..after_length, [0; 4]);
     frame
 }
 
@@ -46,30 +46,30 @@ fn close(code: u16, reason: &str) -> Vec<u8> {
     [&code.to_be_bytes()[..], reason.as_bytes()].concat()
 }
 
-const OPENING: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+const OPENING_HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// What the handlers' ends were.
-type Ends = Arc<Mutex<Vec<Result<(), ErrorKind>>>>;
+/// The results of the handlers.
+type Results = Arc<Mutex<Vec<Result<(), ErrorKind>>>>;
 
 fn settings() -> websocket::Settings {
     websocket::Settings { max_message_bytes: 1_000, ..Default::default() }
 }
 
-fn start(settings: websocket::Settings) -> (Running, Ends) {
-    let ends = Ends::default();
-    let noted = ends.clone();
+fn start(settings: websocket::Settings) -> (Running, Results) {
+    let results = Results::default();
+    let recorded = results.clone();
     let app = move |request: Request| {
-        let (settings, ends) = (settings.clone(), noted.clone());
+        let (settings, results) = (settings.clone(), recorded.clone());
         async move {
             settings.accept(&request, async move |mut socket| {
-                let end = echo(&mut socket).await.map_err(|error| error.kind());
-                ends.lock().unwrap().push(end);
+                let result = echo(&mut socket).await.map_err(|error| error.kind());
+                results.lock().unwrap().push(result);
             })
         }
     };
-    (serve(app), ends)
+    (serve(app), results)
 }
 
 fn serve(app: impl Application + Clone + Send + 'static) -> Running {
@@ -86,25 +86,25 @@ async fn echo(socket: &mut WebSocket) -> weft::Result<()> {
     Ok(())
 }
 
-/// A client that is through with the opening, and has sent this in the same breath.
+/// A client after the opening handshake, which has sent `early` in the same write as its request.
 fn open(server: &Running, early: &[u8]) -> Client {
-    let mut client = Client::with(server, [OPENING.as_bytes(), early].concat());
+    let mut client = Client::with(server, [OPENING_HANDSHAKE.as_bytes(), early].concat());
     assert_eq!(client.response().status, 101);
     client
 }
 
 #[track_caller]
-fn assert_comes(client: &mut Client, expected: &[u8]) {
+fn assert_receives(client: &mut Client, expected: &[u8]) {
     while client.came().len() < expected.len() {
-        assert!(client.read() > 0, "only {} came", client.came().escape_ascii());
+        assert!(client.read() > 0, "only {} received", client.came().escape_ascii());
     }
     assert_eq!(client.came().escape_ascii().to_string(), expected.escape_ascii().to_string());
     client.forget();
 }
 
 #[test]
-fn frames_in_and_out() {
-    let (server, ends) = start(settings());
+fn replies_to_frames() {
+    let (server, results) = start(settings());
     let long = [b'x'; 1_000];
     let fragmented =
         [&[TEXT, 0x82, 0, 0, 0, 0][..], b"ab", &[0x80, 0x81, 0, 0, 0, 0], b"c"].concat();
@@ -118,60 +118,60 @@ fn frames_in_and_out() {
         (masked(PONG, b""), vec![]),
         (masked(TEXT, b"bye"), unmasked(CLOSE, &close(1000, "as you wish"))),
         (masked(CLOSE, &close(1001, "gone")), unmasked(CLOSE, &close(1001, "gone"))),
-        // What breaks the protocol is told so.
+        // Protocol violations get a close frame with the status code.
         (unmasked(TEXT, b"a"), unmasked(CLOSE, &close(1002, ""))),
         (masked(3, b"a"), unmasked(CLOSE, &close(1002, ""))),
         (masked(TEXT, b"\xff"), unmasked(CLOSE, &close(1007, ""))),
         (masked(BINARY, &[b'x'; 1_001]), unmasked(CLOSE, &close(1009, ""))),
     ] {
-        // Behind the opening, and with it.
+        // In the same write as the opening handshake, and after it.
         let mut client = open(&server, &sent);
-        assert_comes(&mut client, &expected);
+        assert_receives(&mut client, &expected);
         let mut client = open(&server, b"");
         client.send(&sent);
-        assert_comes(&mut client, &expected);
+        assert_receives(&mut client, &expected);
     }
     stop(server);
-    let ends = ends.lock().unwrap();
+    let results = results.lock().unwrap();
     for kind in [ErrorKind::Malformed, ErrorKind::BodyTooLarge, ErrorKind::Disconnected] {
-        assert!(ends.contains(&Err(kind)), "{kind:?}");
+        assert!(results.contains(&Err(kind)), "{kind:?}");
     }
 }
 
 #[test]
-fn a_close_is_answered_and_the_connection_ends() {
-    let (server, ends) = start(settings());
+fn replies_to_close_and_closes_the_connection() {
+    let (server, results) = start(settings());
     let mut client = open(&server, b"");
     client.send(masked(CLOSE, &close(1000, "")));
-    assert_comes(&mut client, &unmasked(CLOSE, &close(1000, "")));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1000, "")));
     client.assert_closed();
     let mut client = open(&server, &masked(TEXT, b"bye"));
-    assert_comes(&mut client, &unmasked(CLOSE, &close(1000, "as you wish")));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1000, "as you wish")));
     client.send(masked(CLOSE, &close(1000, "as you wish")));
     client.assert_closed();
     stop(server);
-    assert_eq!(*ends.lock().unwrap(), [Ok(()), Ok(())]);
+    assert_eq!(*results.lock().unwrap(), [Ok(()), Ok(())]);
 }
 
 #[test]
-fn who_goes_silent_is_pinged_and_then_given_up() {
+fn silent_client_is_pinged_then_disconnected() {
     let ping_after = Duration::from_millis(50);
-    let (server, ends) = start(websocket::Settings { ping_after, ..settings() });
+    let (server, results) = start(websocket::Settings { ping_after, ..settings() });
     let mut client = open(&server, b"");
-    // Whoever answers stays.
+    // A client that replies stays connected.
     for _ in 0..3 {
-        assert_comes(&mut client, &unmasked(PING, b""));
+        assert_receives(&mut client, &unmasked(PING, b""));
         client.send(masked(PONG, b""));
     }
-    assert_comes(&mut client, &unmasked(PING, b""));
+    assert_receives(&mut client, &unmasked(PING, b""));
     client.assert_closed();
     stop(server);
-    assert_eq!(*ends.lock().unwrap(), [Err(ErrorKind::TooSlow)]);
+    assert_eq!(*results.lock().unwrap(), [Err(ErrorKind::TooSlow)]);
 }
 
-/// One that hears nothing for a while itself may not have asked.
+/// A handler that did not receive for a while has not sent a ping in that time.
 #[test]
-fn a_handler_that_was_away_gives_the_client_its_time() {
+fn client_has_time_to_reply_to_a_slow_handler() {
     let ping_after = 2 * SHORT;
     let server = serve(move |request: Request| {
         let settings = websocket::Settings { ping_after, ..settings() };
@@ -185,22 +185,22 @@ fn a_handler_that_was_away_gives_the_client_its_time() {
         }
     });
     let mut client = open(&server, &masked(TEXT, b"a"));
-    // It has heard nothing for so long that it asks.
-    assert_comes(&mut client, &[unmasked(TEXT, b"a"), unmasked(PING, b"")].concat());
+    // Nothing was received for `ping_after`, so the server sends a ping.
+    assert_receives(&mut client, &[unmasked(TEXT, b"a"), unmasked(PING, b"")].concat());
     std::thread::sleep(SHORT / 2);
     client.send([masked(PONG, b""), masked(TEXT, b"b")].concat());
-    assert_comes(&mut client, &[unmasked(TEXT, b"b"), unmasked(PING, b"")].concat());
+    assert_receives(&mut client, &[unmasked(TEXT, b"b"), unmasked(PING, b"")].concat());
     drop(client);
     stop(server);
 }
 
-/// A ping cannot be answered within a frame.
+/// A client cannot reply to a ping in the middle of a frame.
 #[test]
-fn a_message_that_comes_slowly_is_no_silence() {
+fn slow_message_is_not_a_timeout() {
     let ping_after = SHORT;
     let (server, _) = start(websocket::Settings { ping_after, ..settings() });
-    // A pause that this machine made, and not the test, does not count.
-    until("it comes", || {
+    // Attempts with a longer pause than intended, caused by a busy machine, are repeated.
+    until("the message is echoed", || {
         let mut client = open(&server, b"");
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
         for piece in masked(BINARY, &[b'x'; 100]).chunks(10) {
@@ -221,7 +221,7 @@ fn a_message_that_comes_slowly_is_no_silence() {
 }
 
 #[test]
-fn what_may_come_is_no_limit_for_what_is_sent() {
+fn max_message_bytes_does_not_limit_sent_messages() {
     for max_message_bytes in [0, 1, 100, usize::MAX] {
         let server = serve(move |request: Request| {
             let settings = websocket::Settings { max_message_bytes, ..settings() };
@@ -231,66 +231,66 @@ fn what_may_come_is_no_limit_for_what_is_sent() {
                 })
             }
         });
-        assert_comes(&mut open(&server, b""), &unmasked(BINARY, &[b'x'; 20_000]));
+        assert_receives(&mut open(&server, b""), &unmasked(BINARY, &[b'x'; 20_000]));
         stop(server);
     }
 }
 
 #[test]
-fn a_goodbye_that_was_interrupted_goes_on() {
-    let ends = Ends::default();
-    let noted = ends.clone();
+fn interrupted_close_handshake_continues() {
+    let results = Results::default();
+    let recorded = results.clone();
     let server = serve(move |request: Request| {
-        let ends = noted.clone();
+        let results = recorded.clone();
         async move {
             settings().accept(&request, async move |mut socket| {
-                let end = loop {
+                let result = loop {
                     let soon = tokio::time::sleep(SHORT / 10);
                     tokio::select! {
-                        end = socket.receive() => break end,
+                        result = socket.receive() => break result,
                         () = soon => {}
                     }
                 };
                 let sent = socket.send("late").await.map_err(|error| error.kind());
                 assert_eq!(sent, Err(ErrorKind::Disconnected));
-                ends.lock().unwrap().push(end.map(|_| ()).map_err(|error| error.kind()));
+                results.lock().unwrap().push(result.map(|_| ()).map_err(|error| error.kind()));
             })
         }
     });
     let mut client = open(&server, b"");
     let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
-    assert_comes(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
     std::thread::sleep(SHORT);
     client.send(masked(CLOSE, &close(1001, "")));
     client.assert_closed();
     stopping.join().unwrap();
-    assert_eq!(*ends.lock().unwrap(), [Ok(())]);
+    assert_eq!(*results.lock().unwrap(), [Ok(())]);
 }
 
 #[test]
-fn patience_may_have_no_end() {
+fn timeouts_may_be_infinite() {
     let (ping_after, send_timeout) = (Duration::MAX, Duration::MAX);
     let (server, _) = start(websocket::Settings { ping_after, send_timeout, ..settings() });
     let mut client = open(&server, &masked(TEXT, b"there?"));
-    assert_comes(&mut client, &unmasked(TEXT, b"there?"));
+    assert_receives(&mut client, &unmasked(TEXT, b"there?"));
     stop(server);
 }
 
 #[test]
-fn a_shutdown_says_goodbye() {
-    let (server, ends) = start(settings());
+fn shutdown_sends_a_close_frame() {
+    let (server, results) = start(settings());
     let mut client = open(&server, b"");
     let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
-    assert_comes(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
+    assert_receives(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
     client.send(masked(CLOSE, &close(1001, "")));
     client.assert_closed();
     stopping.join().unwrap();
-    assert_eq!(*ends.lock().unwrap(), [Ok(())]);
+    assert_eq!(*results.lock().unwrap(), [Ok(())]);
 }
 
-/// A handler of axum's, and the same behind a layer of tower's.
+/// An axum handler, without and with a tower layer.
 #[test]
-fn from_a_handler_of_axum() {
+fn accepts_from_an_axum_handler() {
     async fn chat(method: Method, version: Version, headers: HeaderMap) -> http::Response<Body> {
         settings().accept_http(&method, version, &headers, async |mut socket| {
             let _ = echo(&mut socket).await;
@@ -308,9 +308,9 @@ fn from_a_handler_of_axum() {
         serve(weft::tower::app(router()).with(weft::tower::layer(layer))),
     ] {
         let mut client = open(&server, &masked(TEXT, b"early"));
-        assert_comes(&mut client, &unmasked(TEXT, b"early"));
+        assert_receives(&mut client, &unmasked(TEXT, b"early"));
         client.send(masked(TEXT, b"later"));
-        assert_comes(&mut client, &unmasked(TEXT, b"later"));
+        assert_receives(&mut client, &unmasked(TEXT, b"later"));
         let mut other = Client::with(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(other.response().status, 426);
         drop(client);
@@ -319,7 +319,7 @@ fn from_a_handler_of_axum() {
 }
 
 #[test]
-fn both_directions_in_one_task() {
+fn sends_and_receives_in_one_task() {
     async fn ticks(request: Request) -> Response {
         websocket::accept(&request, async |mut socket| {
             let mut tick = tokio::time::interval(Duration::from_millis(5));
@@ -338,9 +338,9 @@ fn both_directions_in_one_task() {
     let server = serve(ticks);
     let mut client = open(&server, b"");
     let expected: Vec<u8> = (b'0'..b'3').flat_map(|digit| unmasked(TEXT, &[digit])).collect();
-    assert_comes(&mut client, &expected);
+    assert_receives(&mut client, &expected);
     client.send(masked(TEXT, b"hi"));
-    assert_comes(&mut client, &unmasked(TEXT, b"hi"));
+    assert_receives(&mut client, &unmasked(TEXT, b"hi"));
     drop(client);
     stop(server);
 }

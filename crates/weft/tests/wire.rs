@@ -1,7 +1,7 @@
-//! The table of raw bytes and what comes back: `tests/wire/*.wire`.
+//! The table of raw requests and expected responses: `tests/wire/*.wire`.
 //!
-//! Each case runs three ways: whole over a socket, byte by byte through a pipe that holds
-//! one byte, and whole with a pipelined request behind it.
+//! Each case runs three times: at once over a socket, byte by byte through an in-memory pipe with
+//! a capacity of one byte, and at once with a pipelined request after it.
 
 mod common;
 
@@ -13,23 +13,23 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::{Request, Response, Running, Server, Settings};
 
-/// Says what the engine understood.
+/// Responds with the request as parsed by the engine.
 async fn mirror(request: Request) -> weft::Result<Response> {
     let (head, mut body) = request.into_parts();
-    let mut said = format!("{} {}\n", head.method(), head.target()).into_bytes();
+    let mut text = format!("{} {}\n", head.method(), head.target()).into_bytes();
     while let Some(chunk) = body.chunk().await? {
-        said.extend_from_slice(&chunk);
+        text.extend_from_slice(&chunk);
     }
     if let Some(trailers) = body.trailers().filter(|trailers| !trailers.is_empty()) {
-        said.push(b'\n');
+        text.push(b'\n');
         for (name, value) in trailers.iter() {
-            said.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
+            text.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
         }
     }
-    Ok(Response::body(said))
+    Ok(Response::body(text))
 }
 
-/// Of HTTP/1 alone: with HTTP/2 its preface would begin something else.
+/// HTTP/1 only: with HTTP/2 enabled, its connection preface would switch the protocol.
 fn settings() -> Settings {
     Settings { max_body_bytes: 1 << 20, http2: false, ..Settings::default() }
 }
@@ -47,14 +47,14 @@ enum Expected {
         keep: bool,
         body: Option<Vec<u8>>,
     },
-    /// The client says here that nothing more comes, rather than at the end.
+    /// The client closes its sending direction here instead of after the last response.
     HalfClose,
     Eof,
 }
 
-/// One response as it came, or the end of the connection.
+/// A received response.
 #[derive(Debug, PartialEq)]
-struct Got {
+struct Received {
     status: u16,
     keep: bool,
     body: Vec<u8>,
@@ -128,8 +128,8 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Cuts what came into final responses, as far as they are whole, and what is left.
-fn responses<'a>(mut bytes: &'a [u8], input: &[u8]) -> (Vec<Got>, &'a [u8]) {
+/// Parses the complete final responses; returns them and the remaining bytes.
+fn responses<'a>(mut bytes: &'a [u8], input: &[u8]) -> (Vec<Received>, &'a [u8]) {
     let mut head_only = heads_only(input).into_iter();
     let mut got = Vec::new();
     let mut is_head = head_only.next();
@@ -137,24 +137,24 @@ fn responses<'a>(mut bytes: &'a [u8], input: &[u8]) -> (Vec<Got>, &'a [u8]) {
         bytes = &bytes[response.length..];
         if response.status >= 200 {
             let keep = response.header("connection") != Some("close");
-            got.push(Got { status: response.status, keep, body: response.body });
+            got.push(Received { status: response.status, keep, body: response.body });
             is_head = head_only.next();
         }
     }
     (got, bytes)
 }
 
-/// For each request line of the input, whether its response has no body.
+/// For each request line of the input: true if the method is HEAD.
 fn heads_only(input: &[u8]) -> Vec<bool> {
     let lines = input.split(|&b| b == b'\n');
     let requests = lines.filter(|line| line.windows(8).any(|w| w == b" HTTP/1."));
     requests.map(|line| line.starts_with(b"HEAD ")).collect()
 }
 
-fn check(way: &str, case: &Case, came: &[u8], follower: bool) -> Result<(), String> {
-    let (got, cut) = responses(came, &case.input);
-    if !cut.is_empty() {
-        return Err(format!("{way}, {}: cut: {}", case.name, cut.escape_ascii()));
+fn check(mode: &str, case: &Case, received: &[u8], follower: bool) -> Result<(), String> {
+    let (got, incomplete) = responses(received, &case.input);
+    if !incomplete.is_empty() {
+        return Err(format!("{mode}, {}: incomplete: {}", case.name, incomplete.escape_ascii()));
     }
     let mut rest = got.iter();
     let mut open = true;
@@ -171,41 +171,44 @@ fn check(way: &str, case: &Case, came: &[u8], follower: bool) -> Result<(), Stri
             (expected, got) => {
                 let got =
                     got.map(|got| (got.status, got.keep, got.body.escape_ascii().to_string()));
-                return Err(format!("{way}, {}: {expected:?}, but {got:?}", case.name));
+                return Err(format!(
+                    "{mode}, {}: expected {expected:?}, received {got:?}",
+                    case.name
+                ));
             }
         }
     }
     match (follower && open, rest.next()) {
         (false, None) => Ok(()),
         (true, Some(got)) if got.body == b"GET /follower\n" => Ok(()),
-        (_, more) => Err(format!("{way}, {}: behind it, {more:?}", case.name)),
+        (_, more) => Err(format!("{mode}, {}: after it, {more:?}", case.name)),
     }
 }
 
-/// Sends the input, and reads until the server closes. Once so many answers are there, the
-/// server is told that nothing more comes.
-fn over_socket(server: &Running, input: &[u8], answers: usize) -> Vec<u8> {
+/// Sends the input and reads until the server closes the connection. Closes the sending direction
+/// after `expected` responses.
+fn over_socket(server: &Running, input: &[u8], expected: usize) -> Vec<u8> {
     let mut socket = TcpStream::connect(common::address(server)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = socket.try_clone().unwrap();
     let sender = input.to_vec();
-    // A server that refuses may stop reading before all is sent.
+    // A server that rejects the request may stop reading before all bytes are sent.
     let sending = std::thread::spawn(move || drop(socket.write_all(&sender).map(|()| socket)));
     let mut sending = Some(sending);
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     let mut buffer = [0; 65536];
     loop {
-        if responses(&came, input).0.len() >= answers
+        if responses(&received, input).0.len() >= expected
             && let Some(sending) = sending.take()
         {
             sending.join().unwrap();
-            // Fails if the server was first.
+            // Fails if the server has already closed the connection.
             let _ = reader.shutdown(Shutdown::Write);
         }
         match reader.read(&mut buffer) {
-            Ok(0) => return came,
-            Ok(n) => came.extend_from_slice(&buffer[..n]),
-            Err(error) => panic!("{error} after {:?}", came.escape_ascii().to_string()),
+            Ok(0) => return received,
+            Ok(n) => received.extend_from_slice(&buffer[..n]),
+            Err(error) => panic!("{error} after {:?}", received.escape_ascii().to_string()),
         }
     }
 }
@@ -213,46 +216,46 @@ fn over_socket(server: &Running, input: &[u8], answers: usize) -> Vec<u8> {
 fn through_pipe(input: &[u8]) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let holds = if input.len() < 64 << 10 { 1 } else { 4001 };
-        let (client, server) = tokio::io::duplex(holds);
+        let capacity = if input.len() < 64 << 10 { 1 } else { 4001 };
+        let (client, server) = tokio::io::duplex(capacity);
         let (mut reader, mut writer) = tokio::io::split(client);
         let sending = async {
-            // Fails when the server refuses and stops reading.
+            // Fails if the server rejects the request and stops reading.
             let _ = writer.write_all(input).await;
             let _ = writer.shutdown().await;
         };
-        let mut came = Vec::new();
-        let reading = async { reader.read_to_end(&mut came).await.unwrap() };
+        let mut received = Vec::new();
+        let reading = async { reader.read_to_end(&mut received).await.unwrap() };
         let engine = Server::new(mirror).settings(settings());
         let all = async { tokio::join!(engine.serve_connection(server), sending, reading) };
         let all = tokio::time::timeout(Duration::from_secs(60), all).await;
-        all.expect("it hangs").0.unwrap();
-        came
+        all.expect("the connection ends in time").0.unwrap();
+        received
     })
 }
 
 #[test]
-fn every_case_whole_byte_by_byte_and_with_a_follower() {
+fn every_case_at_once_byte_by_byte_and_with_a_follower() {
     let server = Server::new(mirror).settings(settings()).workers(1);
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let cases = cases();
-    assert!(cases.len() > 400, "only {} cases were found", cases.len());
-    let mut wrong = Vec::new();
+    assert!(cases.len() > 400, "only {} cases found", cases.len());
+    let mut failures = Vec::new();
     for case in &cases {
-        let is_answer = |e: &&Expected| matches!(e, Expected::Response { .. });
-        let cut = case.expected.iter().position(|e| !is_answer(&e));
-        let answers = case.expected[..cut.unwrap_or(case.expected.len())].len();
-        let came = over_socket(&server, &case.input, answers);
-        wrong.extend(check("whole", case, &came, false).err());
-        wrong.extend(check("byte by byte", case, &through_pipe(&case.input), false).err());
-        if cut.is_none() {
+        let is_response = |e: &&Expected| matches!(e, Expected::Response { .. });
+        let end = case.expected.iter().position(|e| !is_response(&e));
+        let responses_before_end = case.expected[..end.unwrap_or(case.expected.len())].len();
+        let received = over_socket(&server, &case.input, responses_before_end);
+        failures.extend(check("at once", case, &received, false).err());
+        failures.extend(check("byte by byte", case, &through_pipe(&case.input), false).err());
+        if end.is_none() {
             let follower = b"GET /follower HTTP/1.1\r\nHost: f\r\n\r\n";
             let input = [&case.input, &follower[..]].concat();
             let open = matches!(case.expected.last(), Some(Expected::Response { keep: true, .. }));
-            let came = over_socket(&server, &input, answers + usize::from(open));
-            wrong.extend(check("with a follower", case, &came, true).err());
+            let received = over_socket(&server, &input, responses_before_end + usize::from(open));
+            failures.extend(check("with a follower", case, &received, true).err());
         }
     }
     server.shutdown(Duration::from_secs(5));
-    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! The `Date` of a response: formatted each time by a library for all formats, by a function
-//! for this one, or once a second and then copied.
+//! The `Date` of a response: formatted for each response by a general library or by a specialized
+//! function, or once per second and then copied.
 //!
 //! `cargo run --release --manifest-path bench/Cargo.toml -p weft-experiments --bin date`
 
@@ -19,14 +19,14 @@ fn main() {
             ("formatted from a pattern", &|| {
                 black_box(Utc::now().format("%a, %d %b %Y %H:%M:%S GMT").to_string());
             }),
-            ("by a function for this format", &|| {
+            ("formatted by a specialized function", &|| {
                 black_box(http_date(SystemTime::now()));
             }),
-            ("formatted once a second, the time asked for each time", &|| {
+            ("formatted once per second, clock read for each response", &|| {
                 cached.refresh();
                 black_box(cached.line());
             }),
-            ("formatted once a second, by a sweeper that asks for the time", &|| {
+            ("formatted once per second, clock read by a sweeper", &|| {
                 black_box(cached.line());
             }),
         ],

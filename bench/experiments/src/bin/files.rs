@@ -1,20 +1,21 @@
-//! What is kept of a file: `files ADDRESS WORKERS VARIANT FOLDER`, on Weft.
+//! Caching of files in Weft: `files ADDRESS WORKERS VARIANT FOLDER`.
 //!
-//! - `contents`: the bytes, for as long as they are believed: Weft's way with small files;
-//! - `descriptor`: the file is open, and its bytes come by `sendfile`;
-//! - `nothing`: it is looked up, opened, sent and closed for each request.
+//! - `contents`: the contents are cached until they are revalidated, Weft's default for small
+//!   files;
+//! - `descriptor`: the open file is cached, and its contents are sent with `sendfile`;
+//! - `nothing`: the file is opened, sent and closed for each request.
 
 use weft::{Directory, DirectorySettings, Server};
 
 fn main() -> weft::Result<()> {
     let (address, workers) = peer::arguments();
-    let folder = std::env::args().nth(4).expect("a folder");
-    let usual = DirectorySettings::default();
+    let folder = std::env::args().nth(4).expect("usage: files ADDRESS WORKERS VARIANT FOLDER");
+    let default = DirectorySettings::default();
     let settings = match weft_experiments::variant().as_str() {
-        "contents" => usual,
-        "descriptor" => DirectorySettings { max_kept_file_bytes: 0, ..usual },
-        "nothing" => DirectorySettings { max_kept_entries: 0, ..usual },
-        other => panic!("there is no variant {other:?}"),
+        "contents" => default,
+        "descriptor" => DirectorySettings { max_kept_file_bytes: 0, ..default },
+        "nothing" => DirectorySettings { max_kept_entries: 0, ..default },
+        other => panic!("unknown variant {other:?}"),
     };
     let files = Directory::with_settings(folder, settings)?;
     Server::new(files).workers(workers).listen(address)?.run()

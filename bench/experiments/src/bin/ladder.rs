@@ -1,5 +1,6 @@
-//! The ladder of simple servers: `ladder ADDRESS 1 VARIANT`. Each rung answers a request and
-//! closes; with `-keep` behind its name it goes on. The last rung is Weft, the peer.
+//! A series of simple servers of increasing sophistication: `ladder ADDRESS 1 VARIANT`. Each
+//! variant closes the connection after a response; with the suffix `-keep` connections persist. The
+//! last step of the series is the peer `weft-lib`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,15 +17,15 @@ use rustix::net::{SocketFlags, accept_with};
 fn main() {
     let (address, _) = peer::arguments();
     let variant = weft_experiments::variant();
-    let (rung, keep) = match variant.strip_suffix("-keep") {
-        Some(rung) => (rung, true),
+    let (server, keep) = match variant.strip_suffix("-keep") {
+        Some(server) => (server, true),
         None => (variant.as_str(), false),
     };
-    match rung {
+    match server {
         "strings" => thread_per_connection(address, move |socket| strings(socket, keep)),
         "bytes" => thread_per_connection(address, move |socket| bytes(socket, keep)),
         "callbacks" => callbacks(address, keep),
-        other => panic!("there is no rung {other:?}"),
+        other => panic!("unknown variant {other:?}"),
     }
 }
 
@@ -32,13 +33,14 @@ fn thread_per_connection(
     address: SocketAddr,
     serve: impl Fn(TcpStream) -> std::io::Result<()> + Copy + Send + 'static,
 ) {
-    for socket in TcpListener::bind(address).expect("the address is free").incoming().flatten() {
-        // An error is a client that has gone.
+    for socket in TcpListener::bind(address).expect("cannot bind the address").incoming().flatten()
+    {
+        // Errors are disconnected clients.
         thread::spawn(move || drop(serve(socket)));
     }
 }
 
-/// A buffered handle, lines of text, and an answer that is formatted each time.
+/// Reads lines through a buffered handle, and formats the response for each request.
 fn strings(socket: TcpStream, keep: bool) -> std::io::Result<()> {
     let mut input = BufReader::new(socket.try_clone()?);
     let mut output = socket;
@@ -56,18 +58,18 @@ fn strings(socket: TcpStream, keep: bool) -> std::io::Result<()> {
             "text/html",
             PAGE.len()
         );
-        let answer: String = head.chars().chain(PAGE.chars()).collect();
-        output.write_all(answer.as_bytes())?;
+        let response: String = head.chars().chain(PAGE.chars()).collect();
+        output.write_all(response.as_bytes())?;
         if !keep {
             return Ok(());
         }
     }
 }
 
-/// No buffer but one on the stack, and bytes that were made when this was compiled.
+/// Uses a buffer on the stack, and sends a response that is a compile-time constant.
 fn bytes(mut socket: TcpStream, keep: bool) -> std::io::Result<()> {
     let mut input = [0; 4096];
-    // What wrk sends comes in one piece.
+    // Each request of wrk arrives in one read.
     while socket.read(&mut input)? > 0 {
         socket.write_all(canned(keep))?;
         if !keep {
@@ -77,7 +79,7 @@ fn bytes(mut socket: TcpStream, keep: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// One thread, and a callback for each event: to accept, or to answer.
+/// Runs one thread with a callback per event, which accepts or responds.
 fn callbacks(address: SocketAddr, keep: bool) {
     const LISTENER: u64 = u64::MAX;
     let listener = peer::listener(address);
@@ -94,7 +96,7 @@ fn callbacks(address: SocketAddr, keep: bool) {
         for event in events.drain(..) {
             match event.data.u64() {
                 LISTENER => accept(&listener, &poll, &mut connections),
-                key => answer(key as RawFd, keep, &mut connections),
+                key => respond(key as RawFd, keep, &mut connections),
             }
         }
     }
@@ -108,14 +110,14 @@ fn accept(listener: &TcpListener, poll: &OwnedFd, connections: &mut HashMap<RawF
     }
 }
 
-fn answer(key: RawFd, keep: bool, connections: &mut HashMap<RawFd, TcpStream>) {
+fn respond(key: RawFd, keep: bool, connections: &mut HashMap<RawFd, TcpStream>) {
     let Some(socket) = connections.get_mut(&key) else { return };
-    let goes_on = match socket.read(&mut [0; 4096]) {
+    let is_open = match socket.read(&mut [0; 4096]) {
         Ok(1..) => socket.write_all(canned(keep)).is_ok() && keep,
         Ok(0) => false,
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
     };
-    if !goes_on {
+    if !is_open {
         connections.remove(&key);
     }
 }

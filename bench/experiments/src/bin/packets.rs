@@ -1,8 +1,8 @@
-//! Head and body in one packet, or in two: `packets ADDRESS WORKERS VARIANT`.
+//! Head and body in one packet or two: `packets ADDRESS WORKERS VARIANT`.
 //!
-//! - `one`: both in one call;
-//! - `two`: one after the other. Nagle's algorithm holds the body until the client has
-//!   acknowledged the head, and the client takes its time for that;
+//! - `one`: both in one system call;
+//! - `two`: in two system calls. Nagle's algorithm delays the body until the client has
+//!   acknowledged the head, and the client delays its acknowledgment;
 //! - `two-nodelay`: the same without Nagle's algorithm.
 
 use peer::{CANNED, PAGE};
@@ -20,16 +20,16 @@ async fn serve(listener: TcpListener) {
         "one" => (CANNED.len(), false),
         "two" => (head, false),
         "two-nodelay" => (head, true),
-        other => panic!("there is no variant {other:?}"),
+        other => panic!("unknown variant {other:?}"),
     };
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
         socket.set_nodelay(nodelay).expect("TCP_NODELAY");
-        tokio::spawn(answer(socket, first));
+        tokio::spawn(respond(socket, first));
     }
 }
 
-async fn answer(mut socket: TcpStream, first: usize) {
+async fn respond(mut socket: TcpStream, first: usize) {
     let (first, second) = CANNED.as_bytes().split_at(first);
     let mut input = [0; 4096];
     while let Ok(1..) = socket.read(&mut input).await {

@@ -1,5 +1,5 @@
-//! Weft's parser beside httparse. Weft's finds less freedom in the grammar and stores where
-//! things are; httparse stores slices, and leaves more for others to check.
+//! Weft's parser compared with httparse. Weft's is stricter and stores positions; httparse stores
+//! slices, and leaves more checks to its callers.
 //!
 //! `cargo run --release --manifest-path bench/Cargo.toml -p weft-experiments --bin parser`
 
@@ -10,7 +10,7 @@ use weft_experiments::compare;
 
 const MINIMAL: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";
 
-/// As Chromium sends it.
+/// The request head of Chromium.
 const BROWSER: &[u8] = b"GET / HTTP/1.1\r\n\
     Host: localhost:8080\r\n\
     Connection: keep-alive\r\n\

@@ -1,8 +1,8 @@
-//! What comes behind the send: `schedule ADDRESS WORKERS VARIANT`.
+//! Scheduling of the next read after the send: `schedule ADDRESS WORKERS VARIANT`.
 //!
-//! - `read`: the next read at once, which mostly finds nothing, and then a wait;
-//! - `yield`: first a turn for the other connections, as the seeds propose, then the read;
-//! - `wait`: no read before the kernel has said that there is something.
+//! - `read`: reads immediately, which usually fails, and then waits;
+//! - `yield`: yields to the other connections, as Warp does, and then reads;
+//! - `wait`: reads only after the kernel has reported readiness.
 
 use peer::CANNED;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,7 @@ async fn serve(listener: TcpListener) {
             "read" => tokio::spawn(read(socket)),
             "yield" => tokio::spawn(yielding(socket)),
             "wait" => tokio::spawn(wait(socket)),
-            other => panic!("there is no variant {other:?}"),
+            other => panic!("unknown variant {other:?}"),
         };
     }
 }
@@ -35,7 +35,7 @@ async fn yielding(mut socket: TcpStream) {
     }
 }
 
-/// tokio's own read notes that a short one has emptied the socket.
+/// tokio's own `read` clears the readiness after a short read, which has drained the socket.
 async fn wait(mut socket: TcpStream) {
     let mut input = [0; 4096];
     while let Ok(1..) = socket.read(&mut input).await
@@ -43,7 +43,7 @@ async fn wait(mut socket: TcpStream) {
     {}
 }
 
-/// Reads, and waits only if there was nothing; 0 is the end.
+/// Reads, and waits for readiness only if no input is available. Returns 0 at the end.
 async fn next(socket: &TcpStream) -> usize {
     let mut input = [0; 4096];
     loop {

@@ -1,9 +1,9 @@
-//! A timeout for each request: `timers ADDRESS WORKERS VARIANT`.
+//! Implementations of request timeouts: `timers ADDRESS WORKERS VARIANT`.
 //!
 //! - `none`: no timeout;
-//! - `timer`: a timer of tokio's around each read and each write;
-//! - `sweeper`: a store to a cell of the connection's, and one task that looks at all cells
-//!   once in a while, as the seeds do it and Weft does.
+//! - `timer`: a tokio timer around each read and each write;
+//! - `sweeper`: a store to a cell of the connection, and one task that checks all cells
+//!   periodically, as in Warp and Weft.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ async fn serve(listener: TcpListener) {
             "none" => spawn_local(without(socket)),
             "timer" => spawn_local(with_timers(socket)),
             "sweeper" => spawn_local(swept(socket, sweeper.deadline())),
-            other => panic!("there is no variant {other:?}"),
+            other => panic!("unknown variant {other:?}"),
         };
     }
 }
@@ -69,7 +69,7 @@ async fn swept(mut socket: TcpStream, deadline: Rc<Deadline>) {
     }
 }
 
-/// All deadlines of a worker, and its clock.
+/// The deadlines of a worker, and its coarse clock.
 struct Sweeper {
     clock: Rc<Cell<Instant>>,
     deadlines: RefCell<Vec<Rc<Deadline>>>,
@@ -123,7 +123,7 @@ impl Deadline {
             return Poll::Ready(());
         }
         let mut waiting = self.waiting.borrow_mut();
-        if !waiting.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        if !waiting.as_ref().is_some_and(|registered| registered.will_wake(waker)) {
             *waiting = Some(waker.clone());
         }
         Poll::Pending

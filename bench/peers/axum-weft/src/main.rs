@@ -1,4 +1,4 @@
-//! The router of the peer axum, on Weft.
+//! The router of the peer `axum`, served by Weft.
 
 use axum::Router;
 use axum::response::Html;

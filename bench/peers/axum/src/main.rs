@@ -13,7 +13,7 @@ async fn slow() -> Html<&'static str> {
 async fn serve(listener: TcpListener) {
     let router =
         Router::new().route("/memory", get(async || Html(peer::PAGE))).route("/slow", get(slow));
-    axum::serve(listener, router).await.expect("it serves");
+    axum::serve(listener, router).await.expect("axum::serve failed");
 }
 
 fn main() {

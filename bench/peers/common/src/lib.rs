@@ -1,5 +1,5 @@
-//! What the peers have in common: their arguments, their answer, and one event loop for each
-//! worker. Each is started as `peer-NAME ADDRESS WORKERS`.
+//! Common parts of the peers: their arguments, their response, and an event loop per worker. Each
+//! peer is started as `peer-NAME ADDRESS WORKERS`.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
-/// What is answered at all paths but `/slow`.
+/// The response body for all paths.
 pub const PAGE: &str = include_str!("../../../site/index.html");
 
-/// And after which time at `/slow`.
+/// The delay of the response for `/slow`.
 pub const SLOW: Duration = Duration::from_millis(10);
 
-/// All that a canned answer says; what the other peers send has the same fields.
+/// A constant response. The responses of the other peers have the same fields.
 pub const CANNED: &str = concat!(
     "HTTP/1.1 200 OK\r\n",
     "content-type: text/html\r\n",
@@ -27,7 +27,7 @@ pub const CANNED: &str = concat!(
     include_str!("../../../site/index.html"),
 );
 
-/// Where to listen, and with how many workers.
+/// Returns the listening address and the number of workers.
 pub fn arguments() -> (SocketAddr, usize) {
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().expect("usage: peer ADDRESS WORKERS");
@@ -35,19 +35,19 @@ pub fn arguments() -> (SocketAddr, usize) {
     (address, next().parse().expect("a number of workers"))
 }
 
-/// A listening socket of one worker.
+/// Creates the listening socket of one worker.
 pub fn listener(address: SocketAddr) -> std::net::TcpListener {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
     socket.set_reuse_address(true).expect("SO_REUSEADDR");
     socket.set_reuse_port(true).expect("SO_REUSEPORT");
     socket.set_nonblocking(true).expect("O_NONBLOCK");
-    socket.bind(&address.into()).expect("the address is free");
-    socket.listen(4096).expect("it listens");
+    socket.bind(&address.into()).expect("cannot bind the address");
+    socket.listen(4096).expect("cannot listen");
     socket.into()
 }
 
-/// Runs a server on as many threads as there are workers, each with an event loop and a
-/// listening socket of its own: what tokio is fastest with.
+/// Runs a server on one thread per worker, each with its own event loop and listening socket: the
+/// fastest setup of tokio.
 pub fn on_each_worker<F: Future<Output = ()>>(serve: impl Fn(TcpListener) -> F + Copy + Send) {
     let (address, workers) = arguments();
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The floor: an epoll loop that looks for the ends of heads and sends the same answer for
-//! each. It parses nothing, limits nothing and knows no time.
+//! The lower bound: an epoll loop that finds the ends of heads and sends a constant response for
+//! each. It has no parser, no limits and no timeouts.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 
 const LISTENER: u64 = u64::MAX;
 
-/// A connection, and the last three bytes that came of it: an end of a head may be cut.
+/// A connection, and the last three bytes received: the end of a head may be split between reads.
 struct Connection {
     socket: OwnedFd,
     tail: [u8; 3],
@@ -27,7 +27,7 @@ fn main() {
         .map(|listener| thread::spawn(move || serve(listener)))
         .collect();
     for worker in workers {
-        worker.join().expect("a worker ends never");
+        worker.join().expect("a worker panicked");
     }
 }
 
@@ -37,7 +37,7 @@ fn serve(listener: TcpListener) {
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut free = Vec::new();
     let mut buffer = [0; 16 << 10];
-    let answers = CANNED.repeat(64);
+    let responses = CANNED.repeat(64);
     let mut events = Vec::with_capacity(1024);
     loop {
         events.clear();
@@ -56,23 +56,23 @@ fn serve(listener: TcpListener) {
                         .expect("added");
                     let connection = Connection { socket, tail: [0; 3] };
                     match connections.get_mut(key) {
-                        Some(place) => *place = Some(connection),
+                        Some(slot) => *slot = Some(connection),
                         None => connections.push(Some(connection)),
                     }
                 }
                 continue;
             }
-            let place = &mut connections[key as usize];
-            if place.as_mut().is_some_and(|conn| !answer(conn, &mut buffer, answers.as_bytes())) {
-                *place = None;
+            let slot = &mut connections[key as usize];
+            if slot.as_mut().is_some_and(|conn| !respond(conn, &mut buffer, responses.as_bytes())) {
+                *slot = None;
                 free.push(key as usize);
             }
         }
     }
 }
 
-/// Answers what has come; false if the connection is over.
-fn answer(connection: &mut Connection, buffer: &mut [u8], answers: &[u8]) -> bool {
+/// Responds to the received requests. Returns false if the connection has ended.
+fn respond(connection: &mut Connection, buffer: &mut [u8], responses: &[u8]) -> bool {
     buffer[..3].copy_from_slice(&connection.tail);
     let length = match recv(&connection.socket, &mut buffer[3..], RecvFlags::empty()) {
         Ok((0, _)) => return false,
@@ -83,13 +83,13 @@ fn answer(connection: &mut Connection, buffer: &mut [u8], answers: &[u8]) -> boo
     connection.tail.copy_from_slice(&buffer[length - 3..length]);
     let mut heads = memmem::find_iter(&buffer[..length], b"\r\n\r\n").count();
     while heads > 0 {
-        let now = heads.min(64);
-        let bytes = &answers[..now * CANNED.len()];
-        // Whoever does not take so little has gone, or is not who this is written for.
+        let batch = heads.min(64);
+        let bytes = &responses[..batch * CANNED.len()];
+        // A partial send means that the client has gone or reads too slowly; it is disconnected.
         if send(&connection.socket, bytes, SendFlags::NOSIGNAL) != Ok(bytes.len()) {
             return false;
         }
-        heads -= now;
+        heads -= batch;
     }
     true
 }

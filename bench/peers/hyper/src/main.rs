@@ -1,4 +1,4 @@
-//! hyper. It has no timer here, which makes it faster, and leaves it without timeouts.
+//! hyper, without a timer, which makes it faster but disables its timeouts.
 
 use std::convert::Infallible;
 
@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.uri().path() == "/slow" {
         tokio::time::sleep(peer::SLOW).await;
     }
@@ -29,8 +29,8 @@ async fn serve(listener: TcpListener) {
         tokio::spawn(async {
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().pipeline_flush(true);
-            // An error is a client that has gone.
-            let _ = builder.serve_connection(TokioIo::new(socket), service_fn(answer)).await;
+            // Errors are disconnected clients.
+            let _ = builder.serve_connection(TokioIo::new(socket), service_fn(respond)).await;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! may_minihttp: coroutines, and little of HTTP.
+//! may_minihttp: coroutines, and a minimal HTTP implementation.
 
 use std::io;
 
@@ -20,5 +20,5 @@ impl HttpService for Page {
 fn main() {
     let (address, workers) = peer::arguments();
     may::config().set_workers(workers);
-    HttpServer(Page).start(address).expect("it listens").join().expect("it serves");
+    HttpServer(Page).start(address).expect("cannot listen").join().expect("the server panicked");
 }

@@ -1,4 +1,4 @@
-//! The other floor: what the loop with epoll does, on tokio.
+//! The second lower bound: the same as the peer `epoll`, on tokio.
 
 use memchr::memmem;
 use peer::{CANNED, on_each_worker};
@@ -12,15 +12,15 @@ fn main() {
 async fn serve(listener: TcpListener) {
     loop {
         if let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(answer(socket));
+            tokio::spawn(respond(socket));
         }
     }
 }
 
-async fn answer(mut socket: TcpStream) {
+async fn respond(mut socket: TcpStream) {
     let mut buffer = [0; 16 << 10];
     let mut tail = [0; 3];
-    let answers = CANNED.repeat(64);
+    let responses = CANNED.repeat(64);
     loop {
         buffer[..3].copy_from_slice(&tail);
         let length = match socket.read(&mut buffer[3..]).await {
@@ -30,12 +30,12 @@ async fn answer(mut socket: TcpStream) {
         tail.copy_from_slice(&buffer[length - 3..length]);
         let mut heads = memmem::find_iter(&buffer[..length], b"\r\n\r\n").count();
         while heads > 0 {
-            let now = heads.min(64);
-            let bytes = &answers.as_bytes()[..now * CANNED.len()];
+            let batch = heads.min(64);
+            let bytes = &responses.as_bytes()[..batch * CANNED.len()];
             if socket.write_all(bytes).await.is_err() {
                 return;
             }
-            heads -= now;
+            heads -= batch;
         }
     }
 }

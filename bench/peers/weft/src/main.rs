@@ -1,8 +1,8 @@
-//! Weft, the library, with all its limits and clocks as they are by default.
+//! Weft, the library, with default limits and timeouts.
 
 use weft::{Request, Response, Server};
 
-async fn answer(request: Request) -> Response {
+async fn respond(request: Request) -> Response {
     if request.path() == "/slow" {
         tokio::time::sleep(peer::SLOW).await;
     }
@@ -11,5 +11,5 @@ async fn answer(request: Request) -> Response {
 
 fn main() -> weft::Result<()> {
     let (address, workers) = peer::arguments();
-    Server::new(answer).workers(workers).listen(address)?.run()
+    Server::new(respond).workers(workers).listen(address)?.run()
 }

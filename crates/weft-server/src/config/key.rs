@@ -1,49 +1,52 @@
-//! A key of the file, which is an option of the command line too: what it takes, and what
-//! becomes of that. Both front ends are here, so that neither knows more than the other.
+//! A configuration key: its type of value, and the function that stores the value.
+//!
+//! A key of a section is also a command-line option. Both front ends are in this module, so that
+//! they accept the same values.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::place::{At, Checked, Place, Problem};
+use super::place::{ConfigLocation, ConfigResult, Located, Problem};
 use super::units::{parse_size, parse_time};
 use super::value::Value;
 
-/// A key of a section, whose values are kept in a `T`.
+/// A key of a section. The values of the section are stored in a `T`.
 pub(crate) struct Key<T: 'static> {
     pub(crate) name: &'static str,
-    /// The option without its dashes.
+    /// Name of the option, without its dashes.
     pub(crate) flag: &'static str,
-    /// What the option's argument is called in the help; a switch has none.
+    /// Placeholder of the option's argument in the help text. Empty for a switch.
     pub(crate) argument: &'static str,
     pub(crate) help: &'static str,
-    pub(crate) takes: Takes<T>,
-    /// The value as it stands in a file; empty if there is none.
+    pub(crate) kind: ValueKind<T>,
+    /// Formats the value as in a file. Empty if there is no value.
     pub(crate) show: fn(&T) -> String,
 }
 
-/// What a key takes, and what sets it.
-pub(crate) enum Takes<T> {
-    Switch(fn(&mut T, bool)),
+/// Type of a key's value, with the function that stores it.
+pub(crate) enum ValueKind<T> {
+    Bool(fn(&mut T, bool)),
     Count(RangeInclusive<u64>, fn(&mut T, u64)),
     Size(RangeInclusive<u64>, fn(&mut T, u64)),
     Time(fn(&mut T, Duration)),
-    Text(fn(&mut T, At<String>) -> Checked),
-    Texts(fn(&mut T, Vec<At<String>>) -> Checked),
-    Path(fn(&mut T, At<PathBuf>)),
-    /// One of some words, or a path.
-    WordOrPath(&'static [&'static str], fn(&mut T, At<WordOrPath>)),
+    Text(fn(&mut T, Located<String>) -> ConfigResult),
+    Texts(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
+    Path(fn(&mut T, Located<PathBuf>)),
+    /// One of the listed words, or a path.
+    WordOrPath(&'static [&'static str], fn(&mut T, Located<WordOrPath>)),
     Choice(&'static [&'static str], fn(&mut T, &'static str)),
-    /// `PATTERN=VALUE`; in a file also a table of such.
-    Rules(fn(&mut T, Vec<At<String>>) -> Checked),
-    /// `PATTERN=NAME: VALUE`; in a file also a table of such.
-    Fields(fn(&mut T, Vec<At<String>>) -> Checked),
-    /// Certificates and their keys.
-    Pairs(fn(&mut T, Vec<At<Pair>>)),
+    /// `PATTERN=VALUE`; in a file also a table of these.
+    Rules(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
+    /// `PATTERN=NAME: VALUE`; in a file also a table of these.
+    Fields(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
+    /// Certificates and their private keys.
+    CertificatePairs(fn(&mut T, Vec<Located<CertificatePair>>)),
 }
 
-/// A word that means something, or the path of a file, which `./` keeps from being a word.
+/// A keyword, or the path of a file. A file with the name of a keyword is written with a leading
+/// `./`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WordOrPath {
     Word(&'static str),
@@ -51,124 +54,132 @@ pub(crate) enum WordOrPath {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct CertificatePair {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
 impl<T> Key<T> {
     pub(crate) fn is_switch(&self) -> bool {
-        matches!(self.takes, Takes::Switch(_))
+        matches!(self.kind, ValueKind::Bool(_))
     }
 
     pub(crate) fn is_list(&self) -> bool {
-        use Takes::{Fields, Pairs, Rules, Texts};
-        matches!(self.takes, Texts(_) | Rules(_) | Fields(_) | Pairs(_))
+        use ValueKind::{CertificatePairs, Fields, Rules, Texts};
+        matches!(self.kind, Texts(_) | Rules(_) | Fields(_) | CertificatePairs(_))
     }
 
-    /// Sets what a file says.
-    pub(crate) fn set_value(&self, into: &mut T, value: &Value<'_>) -> Checked {
-        match &self.takes {
-            Takes::Switch(set) => set(into, value.switch()?),
-            Takes::Count(range, set) => set(into, value.number("a number", range)?),
-            Takes::Size(range, set) => set(into, value.size(range)?),
-            Takes::Time(set) => set(into, value.time()?),
-            Takes::Text(set) => set(into, value.text()?)?,
-            Takes::Texts(set) => set(into, value.texts()?)?,
-            Takes::Path(set) => set(into, value.path()?),
-            Takes::WordOrPath(words, set) => {
-                let word = word(words, value.text()?.value.as_ref());
+    /// Sets the value from a file.
+    pub(crate) fn set_value(&self, into: &mut T, value: &Value<'_>) -> ConfigResult {
+        match &self.kind {
+            ValueKind::Bool(set) => set(into, value.switch()?),
+            ValueKind::Count(range, set) => set(into, value.number("a number", range)?),
+            ValueKind::Size(range, set) => set(into, value.size(range)?),
+            ValueKind::Time(set) => set(into, value.time()?),
+            ValueKind::Text(set) => set(into, value.text()?)?,
+            ValueKind::Texts(set) => set(into, value.texts()?)?,
+            ValueKind::Path(set) => set(into, value.path()?),
+            ValueKind::WordOrPath(words, set) => {
+                let word = find_word(words, value.text()?.value.as_ref());
                 let word = word.map(|word| value.at(WordOrPath::Word(word)));
                 let path = || value.path().map(|path| path.map(WordOrPath::Path));
                 set(into, word.map_or_else(path, Ok)?);
             }
-            Takes::Choice(known, set) => {
+            ValueKind::Choice(known, set) => {
                 let text = value.text()?;
-                set(into, chosen(known, &text.value).map_err(|wrong| text.problem(wrong))?);
+                set(into, choose(known, &text.value).map_err(|invalid| text.problem(invalid))?);
             }
-            Takes::Rules(set) => set(into, value.rules()?)?,
-            Takes::Fields(set) => set(into, value.fields()?)?,
-            Takes::Pairs(set) => set(into, value.pairs()?),
+            ValueKind::Rules(set) => set(into, value.rules()?)?,
+            ValueKind::Fields(set) => set(into, value.fields()?)?,
+            ValueKind::CertificatePairs(set) => set(into, value.certificate_pairs()?),
         }
         Ok(())
     }
 
-    /// Sets what the command line says: the arguments of this option, one for each time that
-    /// it stands there. Of those that make no list the last counts.
-    pub(crate) fn set_words(&self, into: &mut T, option: &str, words: &[OsString]) -> Checked {
-        let problem = |message| Problem { place: place(option), message };
-        let last = || words.last().cloned().unwrap_or_default();
-        let last_text = || text(&last()).map_err(problem);
-        match &self.takes {
-            Takes::Switch(set) => set(into, last() != "no"),
-            Takes::Count(range, set) => {
+    /// Sets the value from the command line. `arguments` has one item for each occurrence of the
+    /// option. If the value is not a list, the last occurrence takes effect.
+    pub(crate) fn set_arguments(
+        &self,
+        into: &mut T,
+        option: &str,
+        arguments: &[OsString],
+    ) -> ConfigResult {
+        let problem = |message| Problem { location: location(option), message };
+        let last = || arguments.last().cloned().unwrap_or_default();
+        let last_text = || to_text(&last()).map_err(problem);
+        match &self.kind {
+            ValueKind::Bool(set) => set(into, last() != "no"),
+            ValueKind::Count(range, set) => {
                 let text = last_text()?;
                 let number = text.parse().ok().filter(|number| range.contains(number));
                 set(into, number.ok_or_else(|| problem(expected_count(range, &text)))?);
             }
-            Takes::Size(range, set) => {
+            ValueKind::Size(range, set) => {
                 let size = parse_size(&last_text()?).and_then(|size| size_in(range, size));
                 set(into, size.map_err(problem)?);
             }
-            Takes::Time(set) => set(into, parse_time(&last_text()?).map_err(problem)?),
-            Takes::Text(set) => set(into, at(option, last_text()?))?,
-            Takes::Texts(set) | Takes::Rules(set) | Takes::Fields(set) => {
-                let texts = words.iter().map(|word| text(word).map(|text| at(option, text)));
+            ValueKind::Time(set) => set(into, parse_time(&last_text()?).map_err(problem)?),
+            ValueKind::Text(set) => set(into, at(option, last_text()?))?,
+            ValueKind::Texts(set) | ValueKind::Rules(set) | ValueKind::Fields(set) => {
+                let texts = arguments.iter().map(|word| to_text(word).map(|text| at(option, text)));
                 set(into, texts.collect::<Result<_, _>>().map_err(problem)?)?;
             }
-            Takes::Path(set) => set(into, at(option, last().into())),
-            Takes::WordOrPath(words, set) => {
+            ValueKind::Path(set) => set(into, at(option, last().into())),
+            ValueKind::WordOrPath(words, set) => {
                 let path = || WordOrPath::Path(last().into());
-                set(into, at(option, word(words, &last()).map_or_else(path, WordOrPath::Word)));
+                set(
+                    into,
+                    at(option, find_word(words, &last()).map_or_else(path, WordOrPath::Word)),
+                );
             }
-            Takes::Choice(known, set) => {
-                set(into, chosen(known, &last_text()?).map_err(problem)?);
+            ValueKind::Choice(known, set) => {
+                set(into, choose(known, &last_text()?).map_err(problem)?);
             }
-            Takes::Pairs(set) => {
-                let pair = |pair: &[OsString]| Pair {
+            ValueKind::CertificatePairs(set) => {
+                let pair = |pair: &[OsString]| CertificatePair {
                     certificate: pair[0].clone().into(),
                     key: pair[1].clone().into(),
                 };
-                set(into, words.chunks_exact(2).map(|words| at(option, pair(words))).collect());
+                set(into, arguments.chunks_exact(2).map(|both| at(option, pair(both))).collect());
             }
         }
         Ok(())
     }
 }
 
-fn place(option: &str) -> Place {
-    Place::Option(option.to_owned())
+fn location(option: &str) -> ConfigLocation {
+    ConfigLocation::Option(option.to_owned())
 }
 
-fn at<V>(option: &str, value: V) -> At<V> {
-    At { place: place(option), value }
+fn at<V>(option: &str, value: V) -> Located<V> {
+    Located { location: location(option), value }
 }
 
-fn text(word: &OsStr) -> Result<String, String> {
-    word.to_str().map(str::to_owned).ok_or_else(|| format!("{word:?} is invalid unicode"))
+fn to_text(word: &OsStr) -> Result<String, String> {
+    word.to_str().map(str::to_owned).ok_or_else(|| format!("{word:?} is not valid UTF-8"))
 }
 
-fn word(words: &[&'static str], text: &OsStr) -> Option<&'static str> {
+fn find_word(words: &[&'static str], text: &OsStr) -> Option<&'static str> {
     words.iter().copied().find(|word| *word == text)
 }
 
-fn chosen(known: &[&'static str], text: &str) -> Result<&'static str, String> {
+fn choose(known: &[&'static str], text: &str) -> Result<&'static str, String> {
     let found = known.iter().find(|choice| **choice == text);
     found.copied().ok_or_else(|| format!("expected {}, found {text:?}", known.join(" or ")))
 }
 
 pub(super) fn expected_count(range: &RangeInclusive<u64>, found: &str) -> String {
-    let (least, most) = (range.start(), range.end());
-    match *most >= u64::from(u32::MAX) {
-        true => format!("expected a number of at least {least}, found {found:?}"),
-        false => format!("expected a number from {least} to {most}, found {found:?}"),
+    let (min, max) = (range.start(), range.end());
+    match *max >= u64::from(u32::MAX) {
+        true => format!("expected a number of at least {min}, found {found:?}"),
+        false => format!("expected a number from {min} to {max}, found {found:?}"),
     }
 }
 
 pub(super) fn size_in(range: &RangeInclusive<u64>, size: u64) -> Result<u64, String> {
-    let (least, most) = (range.start(), range.end());
+    let (min, max) = (range.start(), range.end());
     match range.contains(&size) {
         true => Ok(size),
-        false => Err(format!("expected a size from {least} to {most} bytes, found {size}")),
+        false => Err(format!("expected a size from {min} to {max} bytes, found {size}")),
     }
 }

@@ -1,32 +1,32 @@
-//! The keys of the top, of `[tls]` and of `[files]`. What a file can say of files in general it
-//! can also say of those of one route.
+//! The keys before the first section, of `[tls]` and of `[files]`. The keys of `[files]` are also
+//! valid in the table of a route with `files`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links};
 
-use super::key::{Key, Pair, Takes};
-use super::place::{At, Checked};
+use super::key::{CertificatePair, Key, ValueKind};
+use super::place::{ConfigResult, Located};
 use super::units::show_time;
 
-/// What stands before the first section.
+/// Values of the keys before the first section.
 #[derive(Debug)]
-pub(crate) struct Top {
-    pub(crate) listen: Vec<At<String>>,
-    /// None: one per CPU.
+pub(crate) struct TopConfig {
+    pub(crate) listen: Vec<Located<String>>,
+    /// `None`: one per CPU.
     pub(crate) workers: Option<usize>,
     pub(crate) drain_timeout: Duration,
     pub(crate) retire_timeout: Duration,
     pub(crate) user: Option<String>,
     pub(crate) group: Option<String>,
-    pub(crate) umask: Option<At<String>>,
-    pub(crate) pid_file: Option<At<PathBuf>>,
+    pub(crate) umask: Option<Located<String>>,
+    pub(crate) pid_file: Option<Located<PathBuf>>,
 }
 
-impl Default for Top {
-    fn default() -> Top {
-        Top {
+impl Default for TopConfig {
+    fn default() -> TopConfig {
+        TopConfig {
             listen: Vec::new(),
             workers: None,
             drain_timeout: Duration::from_secs(10),
@@ -39,22 +39,22 @@ impl Default for Top {
     }
 }
 
-pub(crate) static TOP: [Key<Top>; 8] = [
+pub(crate) static TOP: [Key<TopConfig>; 8] = [
     Key {
         name: "listen",
         flag: "listen",
         argument: "ADDR",
         help: "where to listen: host:port, :port, [v6]:port or unix:PATH \
                (127.0.0.1:8080, or none with TLS)",
-        takes: Takes::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
-        show: |top| addresses_shown(&top.listen),
+        kind: ValueKind::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
+        show: |top| quoted_addresses(&top.listen),
     },
     Key {
         name: "workers",
         flag: "workers",
         argument: "N",
         help: "event loops, each a thread (one per CPU)",
-        takes: Takes::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
+        kind: ValueKind::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
         show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
     },
     Key {
@@ -62,23 +62,23 @@ pub(crate) static TOP: [Key<Top>; 8] = [
         flag: "drain-timeout",
         argument: "TIME",
         help: "how long a stop (SIGTERM, SIGINT) waits for what is under way",
-        takes: Takes::Time(|top, time| top.drain_timeout = time),
-        show: |top| time_shown(top.drain_timeout),
+        kind: ValueKind::Time(|top, time| top.drain_timeout = time),
+        show: |top| quoted_time(top.drain_timeout),
     },
     Key {
         name: "retire_timeout",
         flag: "retire-timeout",
         argument: "TIME",
         help: "the same where another process has taken over (SIGUSR2)",
-        takes: Takes::Time(|top, time| top.retire_timeout = time),
-        show: |top| time_shown(top.retire_timeout),
+        kind: ValueKind::Time(|top, time| top.retire_timeout = time),
+        show: |top| quoted_time(top.retire_timeout),
     },
     Key {
         name: "user",
         flag: "user",
         argument: "NAME",
         help: "the user to become once the sockets are there, with that one's groups",
-        takes: Takes::Text(|top, name| {
+        kind: ValueKind::Text(|top, name| {
             top.user = Some(name.value);
             Ok(())
         }),
@@ -89,7 +89,7 @@ pub(crate) static TOP: [Key<Top>; 8] = [
         flag: "group",
         argument: "NAME",
         help: "its group (that of the user)",
-        takes: Takes::Text(|top, name| {
+        kind: ValueKind::Text(|top, name| {
             top.group = Some(name.value);
             Ok(())
         }),
@@ -100,7 +100,7 @@ pub(crate) static TOP: [Key<Top>; 8] = [
         flag: "umask",
         argument: "MASK",
         help: "which permissions the files that are made do not get, in octal, such as 027",
-        takes: Takes::Text(|top, mask| {
+        kind: ValueKind::Text(|top, mask| {
             top.umask = Some(mask);
             Ok(())
         }),
@@ -111,20 +111,20 @@ pub(crate) static TOP: [Key<Top>; 8] = [
         flag: "pid-file",
         argument: "FILE",
         help: "where the number of the process is written",
-        takes: Takes::Path(|top, path| top.pid_file = Some(path)),
-        show: |top| path_shown(top.pid_file.as_ref()),
+        kind: ValueKind::Path(|top, path| top.pid_file = Some(path)),
+        show: |top| quoted_path(top.pid_file.as_ref()),
     },
 ];
 
-/// How TLS is spoken, and where.
+/// Values of `[tls]`.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfig {
-    pub(crate) listen: Vec<At<String>>,
-    pub(crate) certificates: Vec<At<Pair>>,
+    pub(crate) listen: Vec<Located<String>>,
+    pub(crate) certificates: Vec<Located<CertificatePair>>,
     pub(crate) self_signed: bool,
-    pub(crate) tickets: Option<At<PathBuf>>,
-    pub(crate) client_ca: Option<At<PathBuf>>,
-    /// Whether versions before 1.3 are refused.
+    pub(crate) tickets: Option<Located<PathBuf>>,
+    pub(crate) client_ca: Option<Located<PathBuf>>,
+    /// Rejects TLS versions before 1.3.
     pub(crate) only_1_3: bool,
 }
 
@@ -134,8 +134,8 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         flag: "tls-listen",
         argument: "ADDR",
         help: "where to speak TLS (127.0.0.1:8443, if there is a certificate)",
-        takes: Takes::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
-        show: |tls| addresses_shown(&tls.listen),
+        kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
+        show: |tls| quoted_addresses(&tls.listen),
     },
     Key {
         name: "certificates",
@@ -144,9 +144,11 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         help: "the certificate and those up to its root, in PEM, with --tls-key FILE, its private \
                key, in the same order: clients get the certificate for the name that they ask \
                for, or the first",
-        takes: Takes::Pairs(|tls, pairs| tls.certificates = pairs),
+        kind: ValueKind::CertificatePairs(|tls, pairs| tls.certificates = pairs),
         show: |tls| {
-            let pair = |At { value: Pair { certificate, key }, .. }: &At<Pair>| {
+            let pair = |Located { value: CertificatePair { certificate, key }, .. }: &Located<
+                CertificatePair,
+            >| {
                 let [certificate, key] =
                     [certificate, key].map(|path| quoted(&path.to_string_lossy()));
                 format!("{{ cert = {certificate}, key = {key} }}")
@@ -159,7 +161,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         flag: "tls-self-signed",
         argument: "",
         help: "make a certificate for this machine, which no client trusts",
-        takes: Takes::Switch(|tls, switch| tls.self_signed = switch),
+        kind: ValueKind::Bool(|tls, switch| tls.self_signed = switch),
         show: |tls| tls.self_signed.to_string(),
     },
     Key {
@@ -167,28 +169,28 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         flag: "tls-tickets",
         argument: "FILE",
         help: "keys of session tickets, 48 bytes each: the first encrypts, all decrypt",
-        takes: Takes::Path(|tls, path| tls.tickets = Some(path)),
-        show: |tls| path_shown(tls.tickets.as_ref()),
+        kind: ValueKind::Path(|tls, path| tls.tickets = Some(path)),
+        show: |tls| quoted_path(tls.tickets.as_ref()),
     },
     Key {
         name: "client_ca",
         flag: "tls-client-ca",
         argument: "FILE",
         help: "clients must have a certificate that one of these has signed",
-        takes: Takes::Path(|tls, path| tls.client_ca = Some(path)),
-        show: |tls| path_shown(tls.client_ca.as_ref()),
+        kind: ValueKind::Path(|tls, path| tls.client_ca = Some(path)),
+        show: |tls| quoted_path(tls.client_ca.as_ref()),
     },
     Key {
         name: "min_version",
         flag: "tls-min-version",
         argument: "VERSION",
         help: "the oldest version that is spoken: 1.2 or 1.3",
-        takes: Takes::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
+        kind: ValueKind::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
         show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
     },
 ];
 
-/// How files are served, as far as that was said.
+/// Values of `[files]` or of a route with `files`. `None`: not set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilesConfig {
     pub(crate) index: Option<Vec<String>>,
@@ -201,7 +203,7 @@ pub(crate) struct FilesConfig {
     pub(crate) headers: Option<Vec<Rule>>,
 }
 
-/// A rule, and how it was written.
+/// A header rule, with its text in the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) text: String,
@@ -214,18 +216,20 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         flag: "index",
         argument: "NAME",
         help: "the file that stands for its folder; of several the first that is there",
-        takes: Takes::Texts(|files, names| {
+        kind: ValueKind::Texts(|files, names| {
             files.index = Some(values(names));
             Ok(())
         }),
-        show: |files| files.index.as_ref().map_or_else(String::new, |names| texts(names.iter())),
+        show: |files| {
+            files.index.as_ref().map_or_else(String::new, |names| quoted_list(names.iter()))
+        },
     },
     Key {
         name: "list",
         flag: "list",
         argument: "",
         help: "list folders that have no such file",
-        takes: Takes::Switch(|files, switch| files.list = Some(switch)),
+        kind: ValueKind::Bool(|files, switch| files.list = Some(switch)),
         show: |files| files.list.map_or_else(String::new, |list| list.to_string()),
     },
     Key {
@@ -234,7 +238,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         argument: "FILE",
         help: "serve this file of the folder for what is not found: the page of an application \
                that routes in the browser",
-        takes: Takes::Text(|files, path| {
+        kind: ValueKind::Text(|files, path| {
             files.fallback = Some(path.value);
             Ok(())
         }),
@@ -247,24 +251,26 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         help: "what Cache-Control says: a time (90s, 5m, 1h, 7d), immutable, no-cache or any other \
                value; for some files: '*.css=1h', '/assets/**=immutable'; of several the last that \
                fits counts",
-        takes: Takes::Rules(|files, texts| {
+        kind: ValueKind::Rules(|files, texts| {
             files.cache = Some(rules(texts, |text| {
                 HeaderRule::cache(text).map_err(|error| error.reason().to_owned())
             })?);
             Ok(())
         }),
-        show: |files| rules_shown(files.cache.as_ref()),
+        show: |files| quoted_rules(files.cache.as_ref()),
     },
     Key {
         name: "languages",
         flag: "language",
         argument: "TAG",
         help: "pages in this language are in files such as about.html.TAG",
-        takes: Takes::Texts(|files, tags| {
+        kind: ValueKind::Texts(|files, tags| {
             files.languages = Some(values(tags));
             Ok(())
         }),
-        show: |files| files.languages.as_ref().map_or_else(String::new, |tags| texts(tags.iter())),
+        show: |files| {
+            files.languages.as_ref().map_or_else(String::new, |tags| quoted_list(tags.iter()))
+        },
     },
     Key {
         name: "compress",
@@ -272,7 +278,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         argument: "",
         help: "compress texts for clients that accept it; without it, compressed files beside them \
                (.br .zst .gz) still serve",
-        takes: Takes::Switch(|files, switch| files.compress = Some(switch)),
+        kind: ValueKind::Bool(|files, switch| files.compress = Some(switch)),
         show: |files| files.compress.map_or_else(String::new, |compress| compress.to_string()),
     },
     Key {
@@ -281,7 +287,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         argument: "WHERE",
         help: "which symbolic links are followed: those that stay inside the folder, those that \
                lead anywhere, or never any",
-        takes: Takes::Choice(&["inside", "anywhere", "never"], |files, choice| {
+        kind: ValueKind::Choice(&["inside", "anywhere", "never"], |files, choice| {
             files.links = Some(match choice {
                 "anywhere" => Links::Anywhere,
                 "never" => Links::Never,
@@ -300,16 +306,16 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         flag: "header",
         argument: "FIELD",
         help: "a field of the responses: 'NAME: VALUE'; for some files: '*.html=NAME: VALUE'",
-        takes: Takes::Fields(|files, texts| {
+        kind: ValueKind::Fields(|files, texts| {
             files.headers = Some(rules(texts, field)?);
             Ok(())
         }),
-        show: |files| rules_shown(files.headers.as_ref()),
+        show: |files| quoted_rules(files.headers.as_ref()),
     },
 ];
 
 impl FilesConfig {
-    /// What is so if nothing is said.
+    /// The defaults of [`DirectorySettings`].
     pub(crate) fn defaults() -> FilesConfig {
         let DirectorySettings { index, listing, fallback, languages, compress, links, .. } =
             DirectorySettings::default();
@@ -325,24 +331,24 @@ impl FilesConfig {
         }
     }
 
-    /// This, and what it does not say as others say it.
-    pub(crate) fn or(self, others: &FilesConfig) -> FilesConfig {
-        let others = others.clone();
+    /// Takes values that are not set from `defaults`.
+    pub(crate) fn or(self, defaults: &FilesConfig) -> FilesConfig {
+        let defaults = defaults.clone();
         FilesConfig {
-            index: self.index.or(others.index),
-            list: self.list.or(others.list),
-            fallback: self.fallback.or(others.fallback),
-            cache: self.cache.or(others.cache),
-            languages: self.languages.or(others.languages),
-            compress: self.compress.or(others.compress),
-            links: self.links.or(others.links),
-            headers: self.headers.or(others.headers),
+            index: self.index.or(defaults.index),
+            list: self.list.or(defaults.list),
+            fallback: self.fallback.or(defaults.fallback),
+            cache: self.cache.or(defaults.cache),
+            languages: self.languages.or(defaults.languages),
+            compress: self.compress.or(defaults.compress),
+            links: self.links.or(defaults.links),
+            headers: self.headers.or(defaults.headers),
         }
     }
 }
 
-/// The engine sees to these itself.
-const NOT_OURS: [HeaderName; 5] = [
+/// Fields that the engine sets itself.
+const ENGINE_FIELDS: [HeaderName; 5] = [
     weft::header::CONNECTION,
     weft::header::CONTENT_LENGTH,
     weft::header::DATE,
@@ -352,11 +358,11 @@ const NOT_OURS: [HeaderName; 5] = [
 
 /// `NAME: VALUE` or `PATTERN=NAME: VALUE`.
 fn field(text: &str) -> Result<HeaderRule, String> {
-    let wrong = || format!("expected NAME: VALUE or PATTERN=NAME: VALUE, found {text:?}");
-    let (name, value) = text.split_once(':').ok_or_else(wrong)?;
+    let invalid = || format!("expected NAME: VALUE or PATTERN=NAME: VALUE, found {text:?}");
+    let (name, value) = text.split_once(':').ok_or_else(invalid)?;
     let (pattern, name) = name.rsplit_once('=').unwrap_or(("*", name));
-    let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
-    if NOT_OURS.contains(&name) {
+    let name: HeaderName = name.trim().parse().map_err(|_| invalid())?;
+    if ENGINE_FIELDS.contains(&name) {
         return Err(format!("the server sets {name} itself"));
     }
     let value = HeaderValue::from_str(value.trim());
@@ -366,17 +372,17 @@ fn field(text: &str) -> Result<HeaderRule, String> {
 }
 
 fn rules(
-    texts: Vec<At<String>>,
+    texts: Vec<Located<String>>,
     parse: impl Fn(&str) -> Result<HeaderRule, String>,
-) -> Checked<Vec<Rule>> {
-    let rule = |text: At<String>| match parse(&text.value) {
+) -> ConfigResult<Vec<Rule>> {
+    let rule = |text: Located<String>| match parse(&text.value) {
         Ok(rule) => Ok(Rule { text: text.value, rule }),
         Err(message) => Err(text.problem(message)),
     };
     texts.into_iter().map(rule).collect()
 }
 
-pub(super) fn addresses(given: Vec<At<String>>) -> Checked<Vec<At<String>>> {
+pub(super) fn addresses(given: Vec<Located<String>>) -> ConfigResult<Vec<Located<String>>> {
     for address in &given {
         let parsed = address.value.parse::<Address>();
         parsed.map_err(|error| address.problem(error.reason().to_owned()))?;
@@ -384,13 +390,13 @@ pub(super) fn addresses(given: Vec<At<String>>) -> Checked<Vec<At<String>>> {
     Ok(given)
 }
 
-fn values(texts: Vec<At<String>>) -> Vec<String> {
+fn values(texts: Vec<Located<String>>) -> Vec<String> {
     texts.into_iter().map(|text| text.value).collect()
 }
 
-// -- values as they stand in a file
+// -- formatting of values as in a file
 
-/// A text in quotes.
+/// A string in quotes, escaped.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -404,8 +410,8 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A list of texts.
-pub(crate) fn texts<S: AsRef<str>>(items: impl Iterator<Item = S>) -> String {
+/// A list of quoted strings.
+pub(crate) fn quoted_list<S: AsRef<str>>(items: impl Iterator<Item = S>) -> String {
     list(items.map(|item| quoted(item.as_ref())))
 }
 
@@ -413,18 +419,18 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn addresses_shown(addresses: &[At<String>]) -> String {
-    texts(addresses.iter().map(|address| &address.value))
+pub(super) fn quoted_addresses(addresses: &[Located<String>]) -> String {
+    quoted_list(addresses.iter().map(|address| &address.value))
 }
 
-fn time_shown(time: Duration) -> String {
+fn quoted_time(time: Duration) -> String {
     quoted(&show_time(time))
 }
 
-fn path_shown(path: Option<&At<PathBuf>>) -> String {
+fn quoted_path(path: Option<&Located<PathBuf>>) -> String {
     path.map_or_else(String::new, |path| quoted(&path.value.to_string_lossy()))
 }
 
-fn rules_shown(rules: Option<&Vec<Rule>>) -> String {
-    rules.map_or_else(String::new, |rules| texts(rules.iter().map(|rule| &rule.text)))
+fn quoted_rules(rules: Option<&Vec<Rule>>) -> String {
+    rules.map_or_else(String::new, |rules| quoted_list(rules.iter().map(|rule| &rule.text)))
 }

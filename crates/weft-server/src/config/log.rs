@@ -3,24 +3,24 @@
 use log::LevelFilter;
 use weft::LogFormat;
 
-use super::key::{Key, Takes, WordOrPath};
+use super::key::{Key, ValueKind, WordOrPath};
 use super::keys::quoted;
-use super::place::{At, Checked, Place};
+use super::place::{ConfigLocation, ConfigResult, Located};
 use super::units::show_size;
 
-/// What is logged, where and how.
+/// Values of `[log]`.
 #[derive(Debug)]
 pub(crate) struct LogConfig {
-    pub(crate) access: At<WordOrPath>,
+    pub(crate) access: Located<WordOrPath>,
     pub(crate) format: Format,
-    pub(crate) error: At<WordOrPath>,
+    pub(crate) error: Located<WordOrPath>,
     pub(crate) level: LevelFilter,
-    /// 0: files are never rotated.
+    /// 0 disables rotation.
     pub(crate) max_bytes: u64,
     pub(crate) max_files: u32,
 }
 
-/// A format, and how it was written.
+/// A log format, with its text in the configuration.
 #[derive(Debug)]
 pub(crate) struct Format {
     text: String,
@@ -29,7 +29,8 @@ pub(crate) struct Format {
 
 impl Default for LogConfig {
     fn default() -> LogConfig {
-        let word = |word| At { place: Place::Unknown, value: WordOrPath::Word(word) };
+        let word =
+            |word| Located { location: ConfigLocation::Unknown, value: WordOrPath::Word(word) };
         LogConfig {
             access: word("stdout"),
             format: Format { text: "combined".to_owned(), format: LogFormat::combined() },
@@ -47,15 +48,17 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         flag: "log",
         argument: "WHERE",
         help: "where the access log goes: stdout, stderr, none or a file",
-        takes: Takes::WordOrPath(&["stdout", "stderr", "none"], |log, at| log.access = at),
-        show: |log| place_shown(&log.access),
+        kind: ValueKind::WordOrPath(&["stdout", "stderr", "none"], |log, destination| {
+            log.access = destination
+        }),
+        show: |log| quoted_destination(&log.access),
     },
     Key {
         name: "format",
         flag: "log-format",
         argument: "FORMAT",
         help: "what its lines look like: combined, json or a pattern such as '%h %t \"%r\" %s %B'",
-        takes: Takes::Text(|log, text| {
+        kind: ValueKind::Text(|log, text| {
             log.format = format(text)?;
             Ok(())
         }),
@@ -66,8 +69,8 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         flag: "error-log",
         argument: "WHERE",
         help: "where errors and notices go: stderr or a file",
-        takes: Takes::WordOrPath(&["stderr"], |log, at| log.error = at),
-        show: |log| place_shown(&log.error),
+        kind: ValueKind::WordOrPath(&["stderr"], |log, destination| log.error = destination),
+        show: |log| quoted_destination(&log.error),
     },
     Key {
         name: "level",
@@ -75,8 +78,8 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         argument: "LEVEL",
         help: "how much of them is told: error, warn, info or debug, which tells of clients' \
                faults too",
-        takes: Takes::Choice(&["error", "warn", "info", "debug"], |log, level| {
-            log.level = level.parse().expect("a level");
+        kind: ValueKind::Choice(&["error", "warn", "info", "debug"], |log, level| {
+            log.level = level.parse().expect("the choices are log levels");
         }),
         show: |log| quoted(&log.level.as_str().to_ascii_lowercase()),
     },
@@ -86,7 +89,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         argument: "SIZE",
         help: "a log file of this size becomes FILE.1, that one FILE.2 and so on, and a new one \
                is begun; 0: never",
-        takes: Takes::Size(0..=u64::MAX, |log, bytes| log.max_bytes = bytes),
+        kind: ValueKind::Size(0..=u64::MAX, |log, bytes| log.max_bytes = bytes),
         show: |log| quoted(&show_size(log.max_bytes)),
     },
     Key {
@@ -94,19 +97,19 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         flag: "log-max-files",
         argument: "N",
         help: "how many such files are kept beside it",
-        takes: Takes::Count(1..=1_000, |log, count| log.max_files = count as u32),
+        kind: ValueKind::Count(1..=1_000, |log, count| log.max_files = count as u32),
         show: |log| log.max_files.to_string(),
     },
 ];
 
-fn place_shown(place: &At<WordOrPath>) -> String {
-    match &place.value {
+fn quoted_destination(destination: &Located<WordOrPath>) -> String {
+    match &destination.value {
         WordOrPath::Word(word) => quoted(word),
         WordOrPath::Path(path) => quoted(&path.to_string_lossy()),
     }
 }
 
-fn format(text: At<String>) -> Checked<Format> {
+fn format(text: Located<String>) -> ConfigResult<Format> {
     let format = match &*text.value {
         "combined" => LogFormat::combined(),
         "json" => LogFormat::json(),

@@ -1,17 +1,17 @@
-//! Text → [`Config`]: syntax only. A file and the command line can say the same.
+//! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
 
-mod place; // where something was said
+mod place; // locations of values, for error messages
 mod units; // sizes and times
-mod value; // a value of the file
-mod key; // what a key takes, from a file or from the command line
-mod keys; // the keys of the top, of [tls] and of [files]
+mod value; // a TOML value and its conversions
+mod key; // type and setter of a key, for the file and the command line
+mod keys; // the keys before the first section, of [tls] and of [files]
 mod log; // the keys of [log]
 mod limits; // the keys of [limits]
-mod cgi; // the keys of a route to scripts
-mod proxy; // the keys of a route to upstreams
+mod cgi; // the keys of a CGI route
+mod proxy; // the keys of a proxy route
 mod status; // the keys of [status]
-mod nearest; // the word that somebody may have meant
-mod route; // operators and their targets
+mod nearest; // "did you mean" suggestions
+mod route; // routes: operators, targets and tables
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,23 +21,23 @@ use weft::Settings;
 
 pub(crate) use cgi::CGI;
 #[cfg(test)]
-pub(crate) use key::Takes;
-pub(crate) use key::{Key, Pair, WordOrPath};
-pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, Top, quoted, texts};
+pub(crate) use key::ValueKind;
+pub(crate) use key::{CertificatePair, Key, WordOrPath};
+pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list};
 pub(crate) use limits::LIMITS;
 pub(crate) use log::{LOG, LogConfig};
-pub(crate) use nearest::nearest;
-pub(crate) use place::{At, Checked, Place, Problem, Text};
+pub(crate) use nearest::suggest;
+pub(crate) use place::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 pub(crate) use proxy::PROXY;
 pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use status::{STATUS, StatusConfig};
 
 use value::{Name, Value, entries};
 
-/// All that can be said, as far as it was.
+/// The whole configuration. Keys that are not set have their defaults.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    pub(crate) top: Top,
+    pub(crate) top: TopConfig,
     pub(crate) log: LogConfig,
     pub(crate) tls: TlsConfig,
     pub(crate) status: StatusConfig,
@@ -46,19 +46,19 @@ pub(crate) struct Config {
     pub(crate) hosts: Vec<HostConfig>,
 }
 
-/// Some hosts by their names, between which are spaces, and their routes.
+/// A section of `[hosts]`: host names separated by spaces, and their routes.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
-    pub(crate) names: At<String>,
+    pub(crate) names: Located<String>,
     pub(crate) routes: Vec<RouteConfig>,
 }
 
-/// The sections, by their names in the file.
+/// Names of the sections.
 const SECTIONS: [&str; 6] = ["log", "tls", "status", "limits", "files", "hosts"];
 
 impl Config {
-    /// What a file says. Paths in it begin in the folder `base`.
-    pub(crate) fn parse(text: &Text, base: &Path) -> Result<Config, Vec<Problem>> {
+    /// Parses a file. Relative paths in it are resolved against the directory `base`.
+    pub(crate) fn parse(text: &ConfigText, base: &Path) -> Result<Config, Vec<Problem>> {
         let (table, errors) = DeTable::parse_recoverable(text.as_str());
         if !errors.is_empty() {
             let problem = |error: &toml::de::Error| {
@@ -67,7 +67,7 @@ impl Config {
                     ("duplicate key", Some(key)) => format!("the key {key} is given twice"),
                     (message, _) => message.to_owned(),
                 };
-                Problem { place: text.place(span), message }
+                Problem { location: text.location(span), message }
             };
             return Err(errors.iter().map(problem).collect());
         }
@@ -84,40 +84,44 @@ impl Config {
                 "hosts" => config.hosts = read_hosts(&value, &mut problems),
                 _ => match TOP.iter().find(|key| key.name == name.value) {
                     Some(key) => problems.extend(key.set_value(&mut config.top, &value).err()),
-                    None => problems.push(unknown_at_top(&name)),
+                    None => problems.push(unknown_top_key(&name)),
                 },
             }
         }
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Sets what an option says, with an argument for each time that it was given. `None` if
+    /// Sets the value of an option. `arguments` has one item for each occurrence. Returns `None` if
     /// there is no such option.
-    pub(crate) fn set_option(&mut self, flag: &str, words: &[OsString]) -> Option<Checked> {
+    pub(crate) fn set_option(
+        &mut self,
+        flag: &str,
+        arguments: &[OsString],
+    ) -> Option<ConfigResult> {
         fn set<T>(
             keys: &[Key<T>],
             into: &mut T,
             flag: &str,
-            words: &[OsString],
-        ) -> Option<Checked> {
+            arguments: &[OsString],
+        ) -> Option<ConfigResult> {
             let key = keys.iter().find(|key| key.flag == flag)?;
-            Some(key.set_words(into, &format!("--{flag}"), words))
+            Some(key.set_arguments(into, &format!("--{flag}"), arguments))
         }
-        set(&TOP, &mut self.top, flag, words)
-            .or_else(|| set(&LOG, &mut self.log, flag, words))
-            .or_else(|| set(&TLS, &mut self.tls, flag, words))
-            .or_else(|| set(&STATUS, &mut self.status, flag, words))
-            .or_else(|| set(&LIMITS, &mut self.limits, flag, words))
-            .or_else(|| set(&FILES, &mut self.files, flag, words))
+        set(&TOP, &mut self.top, flag, arguments)
+            .or_else(|| set(&LOG, &mut self.log, flag, arguments))
+            .or_else(|| set(&TLS, &mut self.tls, flag, arguments))
+            .or_else(|| set(&STATUS, &mut self.status, flag, arguments))
+            .or_else(|| set(&LIMITS, &mut self.limits, flag, arguments))
+            .or_else(|| set(&FILES, &mut self.files, flag, arguments))
     }
 
-    /// Adds a route, in place of one that is there for the same hosts and prefix.
-    pub(crate) fn add_route(&mut self, names: At<String>, route: RouteConfig) {
+    /// Adds a route, which replaces a route of the file with the same hosts and prefix.
+    pub(crate) fn add_route(&mut self, names: Located<String>, route: RouteConfig) {
         let prefix = |route: &RouteConfig| route.prefix.value.trim_end_matches('/').to_owned();
         match self.hosts.iter_mut().find(|host| host.names.value == names.value) {
             Some(host) => {
                 host.routes.retain(|known| {
-                    prefix(known) != prefix(&route) || !known.prefix.place.is_in_file()
+                    prefix(known) != prefix(&route) || !known.prefix.location.is_in_file()
                 });
                 host.routes.push(route);
             }
@@ -126,19 +130,19 @@ impl Config {
     }
 }
 
-/// An option as it stands in all sections.
+/// A command-line option, independent of its section.
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
     pub(crate) is_switch: bool,
 }
 
-/// All options that are keys too.
+/// All options that correspond to configuration keys.
 pub(crate) fn flags() -> impl Iterator<Item = Flag> {
-    fn of<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
+    fn section<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
         keys.iter().map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
     }
-    let first = of(&TOP).chain(of(&LOG)).chain(of(&TLS));
-    first.chain(of(&STATUS)).chain(of(&LIMITS)).chain(of(&FILES))
+    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS));
+    first.chain(section(&STATUS)).chain(section(&LIMITS)).chain(section(&FILES))
 }
 
 fn read_section<T>(
@@ -162,12 +166,12 @@ fn read_section<T>(
                     name.value, section.value
                 )));
             }
-            None => problems.push(route::unknown(&name, keys.iter().map(|key| key.name))),
+            None => problems.push(route::unknown_key(&name, keys.iter().map(|key| key.name))),
         }
     }
 }
 
-fn unknown_at_top(name: &Name) -> Problem {
+fn unknown_top_key(name: &Name) -> Problem {
     let in_section = |(section, mut names): (&str, Vec<&str>)| {
         names.retain(|known| *known == name.value);
         names.pop().map(|_| section.to_owned())
@@ -182,14 +186,14 @@ fn unknown_at_top(name: &Name) -> Problem {
         Some(section) => {
             name.problem(format!("unknown key `{}`; it belongs into [{section}]", name.value))
         }
-        None => route::unknown(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
+        None => route::unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
     }
 }
 
 fn read_hosts(value: &Value<'_>, problems: &mut Vec<Problem>) -> Vec<HostConfig> {
-    let tables = entries_of(value, problems).into_iter();
+    let tables = entries_or_report(value, problems).into_iter();
     let tables: Vec<_> =
-        tables.map(|(names, value)| (names, entries_of(&value, problems))).collect();
+        tables.map(|(names, value)| (names, entries_or_report(&value, problems))).collect();
     let mut hosts = Vec::new();
     for (names, entries) in tables {
         let mut routes = Vec::new();
@@ -211,6 +215,6 @@ fn read_hosts(value: &Value<'_>, problems: &mut Vec<Problem>) -> Vec<HostConfig>
     hosts
 }
 
-fn entries_of<'a>(value: &Value<'a>, problems: &mut Vec<Problem>) -> Vec<(Name, Value<'a>)> {
+fn entries_or_report<'a>(value: &Value<'a>, problems: &mut Vec<Problem>) -> Vec<(Name, Value<'a>)> {
     value.entries().map_err(|problem| problems.push(problem)).unwrap_or_default()
 }

@@ -1,14 +1,15 @@
-//! The word that somebody may have meant. Pure.
+//! "Did you mean" suggestions for misspelled words. Pure.
 
-/// The known word that is nearest to this one, if one is near.
-pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the known word with the smallest edit distance to `word`. The maximum distance is a
+/// third of the length of `word`, but at least 1.
+pub(crate) fn suggest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     let with_distance = known.map(|known| (distance(word, known), known));
     let (distance, known) = with_distance.min_by_key(|(distance, _)| *distance)?;
     (distance <= allowed).then_some(known)
 }
 
-/// How many letters have to be put in, taken out, changed or swapped with their neighbour.
+/// Edit distance: insertions, deletions, substitutions and swaps of adjacent letters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -19,11 +20,11 @@ fn distance(a: &str, b: &str) -> usize {
     for i in 1..=a.len() {
         for j in 1..=b.len() {
             let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            let mut min = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
+                min = min.min(rows[i - 2][j - 2] + 1);
             }
-            rows[i][j] = least;
+            rows[i][j] = min;
         }
     }
     rows[a.len()][b.len()]
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_meant() {
+    fn suggests_a_word_within_a_third_of_its_length() {
         let known = ["listen", "list", "links", "max_body_bytes"];
         for (word, expected) in [
             ("lisen", Some("listen")),
@@ -45,7 +46,7 @@ mod tests {
             ("port", None),
             ("", None),
         ] {
-            assert_eq!(nearest(word, known.into_iter()), expected, "{word}");
+            assert_eq!(suggest(word, known.into_iter()), expected, "{word}");
         }
     }
 }

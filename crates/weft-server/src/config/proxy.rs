@@ -1,24 +1,25 @@
-//! The keys of a route to upstreams, beside `proxy` itself.
+//! Keys of a proxy route, besides `proxy` itself.
 
 use std::time::Duration;
 
-use super::key::{Key, Takes};
-use super::keys::{quoted, texts};
+use super::key::{Key, ValueKind};
+use super::keys::{quoted, quoted_list};
 use super::limits::{limit, networks};
-use super::place::{At, Checked};
+use super::place::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{Balance, Check, Host, Settings};
 
-const MOST: u64 = 65_535;
+const MAX_COUNT: u64 = 65_535;
 
-/// They stand in a route's table only, and are no options: the command line has `--route`.
+/// Valid only in the table of a route. They have no command-line options, because `--route` takes
+/// only the short form.
 pub(crate) static PROXY: [Key<Settings>; 23] = [
     Key {
         name: "balance",
         flag: "",
         argument: "",
         help: "which of several gets a request: round-robin or least-connections",
-        takes: Takes::Choice(&["round-robin", "least-connections"], |settings, choice| {
+        kind: ValueKind::Choice(&["round-robin", "least-connections"], |settings, choice| {
             settings.balance = match choice {
                 "round-robin" => Balance::RoundRobin,
                 _ => Balance::LeastConnections,
@@ -34,7 +35,7 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         flag: "",
         argument: "",
         help: "what upstreams see in `Host`: that of the client or of the upstream",
-        takes: Takes::Choice(&["client", "upstream"], |settings, choice| {
+        kind: ValueKind::Choice(&["client", "upstream"], |settings, choice| {
             settings.host = if choice == "client" { Host::Client } else { Host::Upstream };
         }),
         show: |settings| match settings.host {
@@ -48,15 +49,15 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         argument: "",
         help: "the proxies in front whose `Forwarded` and `X-Forwarded-*` are believed and added \
                to; of all others they are replaced",
-        takes: Takes::Texts(set_trusted),
-        show: |settings| texts(settings.trusted.iter().map(ToString::to_string)),
+        kind: ValueKind::Texts(set_trusted),
+        show: |settings| quoted_list(settings.trusted.iter().map(ToString::to_string)),
     },
     Key {
         name: "via",
         flag: "",
         argument: "",
         help: "our name in `Via`; empty: no such field",
-        takes: Takes::Text(set_via),
+        kind: ValueKind::Text(set_via),
         show: |settings| quoted(&settings.via),
     },
     limit!(
@@ -83,12 +84,12 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         time,
         "how long a WebSocket or another tunnel may be silent both ways, and a stream of events"
     ),
-    limit!(max_connections, "", count 1..=MOST,
+    limit!(max_connections, "", count 1..=MAX_COUNT,
         "the most connections of one worker to one upstream"),
-    limit!(max_queued, "", count 0..=MOST,
+    limit!(max_queued, "", count 0..=MAX_COUNT,
         "the most requests of one worker that wait for one of them; more: 503"),
     limit!(queue_timeout, "", time, "how long they wait; then 503"),
-    limit!(max_idle_connections, "", count 0..=MOST,
+    limit!(max_idle_connections, "", count 0..=MAX_COUNT,
         "the most connections that one worker keeps to one upstream while they are not used"),
     limit!(keep_alive_timeout, "", time, "how long they are kept"),
     limit!(max_body_bytes, "", size 0..=u64::MAX, "the largest body of a request; larger: 413"),
@@ -106,7 +107,7 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         argument: "",
         help: "a path that upstreams are asked for from time to time: without a success they get \
                no requests",
-        takes: Takes::Text(|settings, path| {
+        kind: ValueKind::Text(|settings, path| {
             check(settings).path = path.value;
             Ok(())
         }),
@@ -117,23 +118,23 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
         flag: "",
         argument: "",
         help: "how long from one such request to the next",
-        takes: Takes::Time(|settings, time: Duration| check(settings).interval = time),
-        show: |settings| shown(settings, |check| quoted(&show_time(check.interval))),
+        kind: ValueKind::Time(|settings, time: Duration| check(settings).interval = time),
+        show: |settings| show_check(settings, |check| quoted(&show_time(check.interval))),
     },
     Key {
         name: "check_timeout",
         flag: "",
         argument: "",
         help: "how long it may take",
-        takes: Takes::Time(|settings, time: Duration| check(settings).timeout = time),
-        show: |settings| shown(settings, |check| quoted(&show_time(check.timeout))),
+        kind: ValueKind::Time(|settings, time: Duration| check(settings).timeout = time),
+        show: |settings| show_check(settings, |check| quoted(&show_time(check.timeout))),
     },
     Key {
         name: "ca",
         flag: "",
         argument: "",
         help: "the authorities, in PEM, whose certificates are believed, in place of the system's",
-        takes: Takes::Path(|settings, path| settings.ca = Some(path.value)),
+        kind: ValueKind::Path(|settings, path| settings.ca = Some(path.value)),
         show: |settings| {
             let path = settings.ca.as_ref();
             path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
@@ -141,24 +142,24 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
     },
 ];
 
-/// What upstreams are asked; from now on they are.
+/// Returns the health check settings. Enables health checks if they are not enabled yet.
 fn check(settings: &mut Settings) -> &mut Check {
     settings.check.get_or_insert_default()
 }
 
-fn shown(settings: &Settings, show: impl Fn(&Check) -> String) -> String {
+fn show_check(settings: &Settings, show: impl Fn(&Check) -> String) -> String {
     settings.check.as_ref().map_or(String::new(), show)
 }
 
-fn set_trusted(settings: &mut Settings, proxies: Vec<At<String>>) -> Checked {
+fn set_trusted(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
     settings.trusted = networks(proxies)?;
     Ok(())
 }
 
-fn set_via(settings: &mut Settings, name: At<String>) -> Checked {
+fn set_via(settings: &mut Settings, name: Located<String>) -> ConfigResult {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&b);
     if !name.value.bytes().all(is_token) {
-        return Err(name.problem(format!("{:?} can be no name in `Via`", name.value)));
+        return Err(name.problem(format!("{:?} is not a valid name in `Via`", name.value)));
     }
     settings.via = name.value;
     Ok(())

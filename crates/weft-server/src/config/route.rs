@@ -1,21 +1,21 @@
-//! A route as it is written: an operator and a target, or a table.
+//! Syntax of routes: an operator and a target, or a table.
 
 use std::path::{Path, PathBuf};
 
 use super::cgi::CGI;
 use super::key::Key;
 use super::keys::{FILES, FilesConfig};
-use super::nearest::nearest;
-use super::place::{At, Checked, Problem};
+use super::nearest::suggest;
+use super::place::{ConfigResult, Located, Problem};
 use super::proxy::PROXY;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
 
-/// What answers for the paths under a prefix.
+/// A route: the action for all paths under a prefix.
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
-    pub(crate) prefix: At<String>,
-    pub(crate) action: At<Action>,
+    pub(crate) prefix: Located<String>,
+    pub(crate) action: Located<Action>,
 }
 
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub(crate) enum Action {
     Respond { text: String, status: u16 },
 }
 
-/// What stands in front of a target: the operators of mighty.
+/// Operators in front of a target. They are those of the Haskell web server mighty.
 const OPERATORS: [&str; 4] = ["->", "<<", "=>", ">>"];
 
-/// What the redirect `<<` says: the place has changed for good.
+/// Default status of redirects (RFC 9110 §15.4.2).
 const MOVED_PERMANENTLY: u16 = 301;
 
-/// `-> /srv/www`: an operator, then its target.
+/// Parses an operator and its target, such as `-> /srv/www`.
 pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     let operator = OPERATORS.into_iter().find(|operator| text.trim_start().starts_with(operator));
     let Some(operator) = operator else {
@@ -57,39 +57,42 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     }
 }
 
-/// `HOST/PREFIX OP TARGET`, as it stands on the command line. Without a host it is for all
-/// of them.
+/// Parses `HOST/PREFIX OP TARGET` from the command line. Without a host the route is for all
+/// hosts.
 pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String> {
-    let wrong = || {
+    let invalid = || {
         format!(
             "expected `HOST/PREFIX -> FOLDER`, or `>> URL`, `<< URL` or `=> FOLDER` there, found \
              {text:?}"
         )
     };
     let spaced = OPERATORS.iter().filter_map(|operator| text.find(&format!(" {operator} ")));
-    let (place, action) = text.split_at(spaced.min().ok_or_else(wrong)?);
-    let (host, prefix) = place.trim().split_at(place.trim().find('/').ok_or_else(wrong)?);
+    let (pattern, action) = text.split_at(spaced.min().ok_or_else(invalid)?);
+    let (host, prefix) = pattern.trim().split_at(pattern.trim().find('/').ok_or_else(invalid)?);
     let host = if host.is_empty() { "*" } else { host.trim_end() };
     Ok((host.to_owned(), prefix.to_owned(), parse_action(action, Path::new(""))?))
 }
 
-/// The value of a route in a file.
-pub(super) fn read_action(value: &Value<'_>, problems: &mut Vec<Problem>) -> Option<At<Action>> {
-    let place = value.place();
+/// Reads the value of a route in a file. Appends errors to `problems`.
+pub(super) fn read_action(
+    value: &Value<'_>,
+    problems: &mut Vec<Problem>,
+) -> Option<Located<Action>> {
+    let location = value.location();
     let action = match value.as_text() {
         Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
         None => match value.entries() {
-            Ok(entries) => return read_long(value, &entries, problems),
+            Ok(entries) => return read_table(value, &entries, problems),
             Err(_) => Err(value.problem(
                 "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
             )),
         },
     };
     let found = action.map_err(|problem| problems.push(problem)).ok();
-    found.map(|value| At { place, value })
+    found.map(|value| Located { location, value })
 }
 
-/// The forms of a table, by the key that tells them apart, with the others that each has.
+/// Forms of a route table: the key that selects the form, and its other keys.
 const FORMS: [(&str, &[&str]); 5] = [
     ("files", &[]),
     ("redirect", &["status"]),
@@ -98,13 +101,13 @@ const FORMS: [(&str, &[&str]); 5] = [
     ("proxy", &[]),
 ];
 
-fn read_long(
+fn read_table(
     table: &Value<'_>,
     entries: &[(Name, Value<'_>)],
     problems: &mut Vec<Problem>,
-) -> Option<At<Action>> {
-    let names_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
-    let mut named = entries.iter().filter(|(name, _)| names_form(&name.value).is_some());
+) -> Option<Located<Action>> {
+    let find_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
+    let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
         let hint = "a route has one of the keys `files`, `proxy`, `redirect`, `respond` and `cgi`";
         problems.push(table.problem(hint));
@@ -119,13 +122,13 @@ fn read_long(
     let action = match &*form.value {
         "files" => {
             let mut files = FilesConfig::default();
-            read_others(&FILES, &mut files, others, problems);
+            read_other_keys(&FILES, &mut files, others, problems);
             let root = target.path().map(|path| path.value);
             root.map(|root| Action::Files { root, files: Box::new(files) })
         }
         "proxy" => {
             let mut settings = proxy::Settings::default();
-            read_others(&PROXY, &mut settings, others, problems);
+            read_other_keys(&PROXY, &mut settings, others, problems);
             read_upstreams(target).map(|upstreams| {
                 settings.upstreams = upstreams;
                 Action::Proxy(Box::new(settings))
@@ -133,13 +136,13 @@ fn read_long(
         }
         "cgi" => {
             let mut settings = cgi::Settings::default();
-            read_others(&CGI, &mut settings, others, problems);
+            read_other_keys(&CGI, &mut settings, others, problems);
             target.path().map(|path| {
                 settings.root = path.value;
                 Action::Cgi(Box::new(settings))
             })
         }
-        // Redirects and texts.
+        // `redirect` and `respond`.
         form => {
             let mut status = None;
             for (name, value) in others {
@@ -148,10 +151,10 @@ fn read_long(
                         Ok(number) => status = Some(number as u16),
                         Err(problem) => problems.push(problem),
                     },
-                    _ => problems.push(unknown(name, ["status"].into_iter())),
+                    _ => problems.push(unknown_key(name, ["status"].into_iter())),
                 }
             }
-            target.text().map(|At { value: text, .. }| match form {
+            target.text().map(|Located { value: text, .. }| match form {
                 "redirect" => {
                     Action::Redirect { to: text, status: status.unwrap_or(MOVED_PERMANENTLY) }
                 }
@@ -159,13 +162,13 @@ fn read_long(
             })
         }
     };
-    let found: Checked<Action> = action;
+    let found: ConfigResult<Action> = action;
     let found = found.map_err(|problem| problems.push(problem)).ok();
-    found.map(|value| At { place: table.place(), value })
+    found.map(|value| Located { location: table.location(), value })
 }
 
-/// The keys of a table beside the one that tells its form.
-fn read_others<'a, T>(
+/// Reads the keys of a table, except for the key that selects its form.
+fn read_other_keys<'a, T>(
     keys: &'static [Key<T>],
     into: &mut T,
     others: impl Iterator<Item = &'a (Name, Value<'a>)>,
@@ -174,18 +177,18 @@ fn read_others<'a, T>(
     for (name, value) in others {
         let done = match keys.iter().find(|key| key.name == name.value) {
             Some(key) => key.set_value(into, value),
-            None => Err(unknown(name, keys.iter().map(|key| key.name))),
+            None => Err(unknown_key(name, keys.iter().map(|key| key.name))),
         };
         problems.extend(done.err());
     }
 }
 
-/// A text with URLs, or a list of such.
-fn read_upstreams(target: &Value<'_>) -> Checked<Vec<proxy::UpstreamUrl>> {
+/// Reads the URLs of upstreams: one string with spaces between the URLs, or a list of such strings.
+fn read_upstreams(target: &Value<'_>) -> ConfigResult<Vec<proxy::UpstreamUrl>> {
     let mut upstreams = Vec::new();
     for text in target.texts()? {
         let urls = proxy::Settings::parse_upstreams(&text.value);
-        upstreams.extend(urls.map_err(|wrong| text.problem(wrong))?);
+        upstreams.extend(urls.map_err(|invalid| text.problem(invalid))?);
     }
     match upstreams.is_empty() {
         true => Err(target.problem("a proxy needs the URL of an upstream")),
@@ -193,10 +196,13 @@ fn read_upstreams(target: &Value<'_>) -> Checked<Vec<proxy::UpstreamUrl>> {
     }
 }
 
-/// What is said of a key that nobody knows.
-pub(super) fn unknown<'a>(name: &Name, known: impl Iterator<Item = &'a str> + Clone) -> Problem {
-    let hint = match nearest(&name.value, known.clone()) {
-        Some(near) => format!("did you mean `{near}`?"),
+/// Builds the error for an unknown key, with a suggestion or with the list of known keys.
+pub(super) fn unknown_key<'a>(
+    name: &Name,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Problem {
+    let hint = match suggest(&name.value, known.clone()) {
+        Some(suggestion) => format!("did you mean `{suggestion}`?"),
         None => {
             let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();
             format!("known here: {}", known.join(", "))
@@ -210,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_of_the_command_line() {
+    fn parses_routes_of_the_command_line() {
         for (text, expected) in [
             ("/ -> site", "* / Files site"),
             ("example.org/api/ -> /srv/api", "example.org /api/ Files /srv/api"),
@@ -227,7 +233,7 @@ mod tests {
                 Action::Files { root, .. } => format!("Files {}", root.display()),
                 Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
-                Action::Respond { .. } => unreachable!("there is no operator for it"),
+                Action::Respond { .. } => unreachable!("no operator produces `Respond`"),
             };
             assert_eq!(format!("{host} {prefix} {action}"), expected, "{text}");
         }

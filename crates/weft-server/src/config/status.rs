@@ -1,13 +1,14 @@
 //! The keys of `[status]`.
 
-use super::key::{Key, Takes};
-use super::keys::{addresses, addresses_shown};
-use super::place::At;
+use super::key::{Key, ValueKind};
+use super::keys::{addresses, quoted_addresses};
+use super::place::Located;
 
-/// Where the status endpoint is. Nowhere: nothing is counted.
+/// Values of `[status]`: addresses of the status endpoint. Without an endpoint no metrics are
+/// collected.
 #[derive(Debug, Default)]
 pub(crate) struct StatusConfig {
-    pub(crate) listen: Vec<At<String>>,
+    pub(crate) listen: Vec<Located<String>>,
 }
 
 pub(crate) static STATUS: [Key<StatusConfig>; 1] = [Key {
@@ -15,6 +16,6 @@ pub(crate) static STATUS: [Key<StatusConfig>; 1] = [Key {
     flag: "status-listen",
     argument: "ADDR",
     help: "where to say how the server is: a page, and numbers for Prometheus",
-    takes: Takes::Texts(|status, given| addresses(given).map(|listen| status.listen = listen)),
-    show: |status| addresses_shown(&status.listen),
+    kind: ValueKind::Texts(|status, given| addresses(given).map(|listen| status.listen = listen)),
+    show: |status| quoted_addresses(&status.listen),
 }];

@@ -1,4 +1,4 @@
-//! Sizes and times as people write them. Pure.
+//! Sizes and durations with units. Pure.
 
 use std::time::Duration;
 
@@ -16,45 +16,45 @@ const SIZES: [(&str, u64); 8] = [
 const TIMES: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// `16MiB`, `500 kB` or a number of bytes.
+/// Parses a size such as `16MiB` or `500 kB`, or a number of bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("expected a size such as 16MiB or 500kB, found {text:?}");
-    let (number, unit) = split(text).ok_or_else(wrong)?;
+    let invalid = || format!("expected a size such as 16MiB or 500kB, found {text:?}");
+    let (number, unit) = split(text).ok_or_else(invalid)?;
     let factor = match unit {
         "" => 1,
-        unit => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1,
+        unit => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?.1,
     };
-    number.checked_mul(factor).ok_or_else(wrong)
+    number.checked_mul(factor).ok_or_else(invalid)
 }
 
-/// `20s`, `500ms`, `5m`, `1h`, `7d`, or `never` for one that does not end.
+/// Parses a duration such as `20s`, `500ms`, `5m`, `1h` or `7d`. `never` is [`Duration::MAX`].
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     if text == "never" {
         return Ok(Duration::MAX);
     }
-    let wrong = |hint: &str| {
+    let invalid = |hint: &str| {
         format!("expected a time such as 20s, 500ms, 5m or never, found {text:?}{hint}")
     };
-    let (number, unit) = split(text).ok_or_else(|| wrong(""))?;
+    let (number, unit) = split(text).ok_or_else(|| invalid(""))?;
     if unit.is_empty() {
-        return Err(wrong("; the unit is missing"));
+        return Err(invalid("; the unit is missing"));
     }
-    let factor = TIMES.iter().find(|(name, _)| *name == unit).ok_or_else(|| wrong(""))?.1;
+    let factor = TIMES.iter().find(|(name, _)| *name == unit).ok_or_else(|| invalid(""))?.1;
     match number.checked_mul(factor) {
-        Some(0) => Err(wrong("; for no limit write never")),
+        Some(0) => Err(invalid("; for no limit write never")),
         Some(millis) => Ok(Duration::from_millis(millis)),
-        None => Err(wrong("")),
+        None => Err(invalid("")),
     }
 }
 
-/// A number and its unit, between which there may be a space.
+/// Splits a number from its unit. There may be one space between them.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     Some((number.parse().ok()?, unit.strip_prefix(' ').unwrap_or(unit)))
 }
 
-/// A size in the largest unit in which it is whole.
+/// Formats a size in the largest binary unit that gives a whole number.
 pub(crate) fn show_size(bytes: u64) -> String {
     let binary = SIZES.iter().filter(|(name, _)| name.ends_with("iB"));
     match binary.into_iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor)) {
@@ -63,14 +63,15 @@ pub(crate) fn show_size(bytes: u64) -> String {
     }
 }
 
-/// A time in the largest unit in which it is whole; days only from two on.
+/// Formats a duration in the largest unit that gives a whole number. Minutes, hours and days are
+/// used from two on: `60s`, `60m`, `24h`.
 pub(crate) fn show_time(time: Duration) -> String {
     if time == Duration::MAX {
         return "never".to_owned();
     }
     let millis = time.as_millis();
     let whole = |factor: u64| millis.is_multiple_of(factor.into());
-    // A minute alone is told in seconds, as settings are.
+    // `60s` rather than `1m`, as in the documentation of the settings.
     let fits = |&&(name, factor): &&(&str, u64)| {
         whole(factor) && (matches!(name, "s" | "ms") || millis >= 2 * u128::from(factor))
     };
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn parses_and_shows_sizes() {
         for (text, bytes, shown) in [
             ("0", 0, "0B"),
             ("500", 500, "500B"),
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn parses_and_shows_times() {
         for (text, millis, shown) in [
             ("500ms", 500, "500ms"),
             ("20s", 20_000, "20s"),

@@ -1,4 +1,4 @@
-//! A value of the file, and what can be expected of it.
+//! A TOML value, and its conversion to the type that a key expects.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -7,32 +7,32 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::key::{Pair, expected_count, size_in};
-use super::place::{At, Checked, Place, Problem, Text};
+use super::key::{CertificatePair, expected_count, size_in};
+use super::place::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use super::units::{parse_size, parse_time};
 
-/// A value, the text that it stands in, and the folder in which its paths begin.
+/// A value, the text of its file, and the directory against which its relative paths are resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct Value<'a> {
     pub(crate) value: &'a Spanned<DeValue<'a>>,
-    pub(crate) text: &'a Text,
+    pub(crate) text: &'a ConfigText,
     pub(crate) base: &'a Path,
 }
 
-/// The name of a value in its table.
-pub(crate) type Name = At<String>;
+/// Name of a value in its table.
+pub(crate) type Name = Located<String>;
 
 impl<'a> Value<'a> {
-    pub(crate) fn place(&self) -> Place {
-        self.text.place(self.value.span())
+    pub(crate) fn location(&self) -> ConfigLocation {
+        self.text.location(self.value.span())
     }
 
     pub(crate) fn problem(&self, message: impl Into<String>) -> Problem {
-        Problem { place: self.place(), message: message.into() }
+        Problem { location: self.location(), message: message.into() }
     }
 
-    pub(super) fn at<T>(&self, value: T) -> At<T> {
-        At { place: self.place(), value }
+    pub(super) fn at<T>(&self, value: T) -> Located<T> {
+        Located { location: self.location(), value }
     }
 
     fn expected(&self, what: &str) -> Problem {
@@ -48,7 +48,7 @@ impl<'a> Value<'a> {
         self.problem(format!("expected {what}, found {found}"))
     }
 
-    /// The text, if it is one.
+    /// Returns the string, if the value is one.
     pub(crate) fn as_text(&self) -> Option<&'a str> {
         match self.value.get_ref() {
             DeValue::String(text) => Some(text),
@@ -56,12 +56,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(crate) fn text(&self) -> Checked<At<String>> {
+    pub(crate) fn text(&self) -> ConfigResult<Located<String>> {
         let text = self.as_text().ok_or_else(|| self.expected("a text in quotes"))?;
         Ok(self.at(text.to_owned()))
     }
 
-    pub(crate) fn switch(&self) -> Checked<bool> {
+    pub(crate) fn switch(&self) -> ConfigResult<bool> {
         match self.value.get_ref() {
             DeValue::Boolean(switch) => Ok(*switch),
             _ => Err(self.expected("true or false")),
@@ -75,16 +75,16 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(crate) fn number(&self, what: &str, range: &RangeInclusive<u64>) -> Checked<u64> {
+    pub(crate) fn number(&self, what: &str, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
         let DeValue::Integer(written) = self.value.get_ref() else {
             return Err(self.expected(what));
         };
         let number = self.integer().filter(|number| range.contains(number));
-        let wrong = || self.problem(expected_count(range, &written.to_string()).replace('"', ""));
-        number.ok_or_else(wrong)
+        let invalid = || self.problem(expected_count(range, &written.to_string()).replace('"', ""));
+        number.ok_or_else(invalid)
     }
 
-    pub(crate) fn size(&self, range: &RangeInclusive<u64>) -> Checked<u64> {
+    pub(crate) fn size(&self, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
         let size = match (self.integer(), self.as_text()) {
             (Some(bytes), _) => Ok(bytes),
             (None, Some(text)) => parse_size(text),
@@ -93,19 +93,19 @@ impl<'a> Value<'a> {
         size.and_then(|size| size_in(range, size)).map_err(|message| self.problem(message))
     }
 
-    pub(crate) fn time(&self) -> Checked<Duration> {
+    pub(crate) fn time(&self) -> ConfigResult<Duration> {
         let example = "a time such as \"20s\", with its unit and in quotes";
         let text = self.as_text().ok_or_else(|| self.expected(example))?;
         parse_time(text).map_err(|message| self.problem(message))
     }
 
-    /// A path; one that is relative begins in the folder of the file.
-    pub(crate) fn path(&self) -> Checked<At<PathBuf>> {
+    /// Returns the value as a path. A relative path is resolved against the directory of the file.
+    pub(crate) fn path(&self) -> ConfigResult<Located<PathBuf>> {
         Ok(self.text()?.map(|path| self.base.join(path)))
     }
 
-    /// A list of texts; one text is a list of one.
-    pub(crate) fn texts(&self) -> Checked<Vec<At<String>>> {
+    /// Returns the value as a list of strings. A single string is a list of one.
+    pub(crate) fn texts(&self) -> ConfigResult<Vec<Located<String>>> {
         match self.value.get_ref() {
             DeValue::String(_) => Ok(vec![self.text()?]),
             DeValue::Array(_) => self.items()?.map(|item| item.text()).collect(),
@@ -113,7 +113,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn items(&self) -> Checked<impl Iterator<Item = Value<'a>> + use<'a>> {
+    fn items(&self) -> ConfigResult<impl Iterator<Item = Value<'a>> + use<'a>> {
         let Value { text, base, .. } = *self;
         match self.value.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |value| Value { value, text, base })),
@@ -121,27 +121,28 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What is in a table, in the order in which it was written.
-    pub(crate) fn entries(&self) -> Checked<Vec<(Name, Value<'a>)>> {
+    /// Returns the entries of a table in the order of the file.
+    pub(crate) fn entries(&self) -> ConfigResult<Vec<(Name, Value<'a>)>> {
         match self.value.get_ref() {
             DeValue::Table(table) => Ok(entries(table, self.text, self.base)),
             _ => Err(self.expected("a table")),
         }
     }
 
-    /// Rules: texts, or a table of values by pattern.
-    pub(crate) fn rules(&self) -> Checked<Vec<At<String>>> {
+    /// Returns rules: a list of strings, or a table of values by pattern.
+    pub(crate) fn rules(&self) -> ConfigResult<Vec<Located<String>>> {
         if !matches!(self.value.get_ref(), DeValue::Table(_)) {
             return self.texts();
         }
         let rule = |(pattern, value): (Name, Value<'_>)| {
-            Ok(value.text()?.map(|text| format!("{}={text}", as_pattern(&pattern.value))))
+            Ok(value.text()?.map(|text| format!("{}={text}", to_pattern(&pattern.value))))
         };
         self.entries()?.into_iter().map(rule).collect()
     }
 
-    /// Fields: texts, or a table of values by name, each of which may be one by pattern.
-    pub(crate) fn fields(&self) -> Checked<Vec<At<String>>> {
+    /// Returns header fields: a list of strings, or a table of values by name. Each value may be a
+    /// table of values by pattern.
+    pub(crate) fn fields(&self) -> ConfigResult<Vec<Located<String>>> {
         if !matches!(self.value.get_ref(), DeValue::Table(_)) {
             return self.texts();
         }
@@ -151,7 +152,7 @@ impl<'a> Value<'a> {
             match value.value.get_ref() {
                 DeValue::Table(_) => {
                     for (pattern, value) in value.entries()? {
-                        let pattern = as_pattern(&pattern.value);
+                        let pattern = to_pattern(&pattern.value);
                         fields.push(value.text()?.map(|text| format!("{pattern}={name}: {text}")));
                     }
                 }
@@ -161,13 +162,13 @@ impl<'a> Value<'a> {
         Ok(fields)
     }
 
-    pub(crate) fn pairs(&self) -> Checked<Vec<At<Pair>>> {
+    pub(crate) fn certificate_pairs(&self) -> ConfigResult<Vec<Located<CertificatePair>>> {
         let expected = "a list of certificates such as [{ cert = \"a.pem\", key = \"b.pem\" }]";
         let items = self.items().map_err(|_| self.expected(expected))?;
-        items.map(|item| item.pair().map(|pair| item.at(pair))).collect()
+        items.map(|item| item.certificate_pair().map(|pair| item.at(pair))).collect()
     }
 
-    fn pair(&self) -> Checked<Pair> {
+    fn certificate_pair(&self) -> ConfigResult<CertificatePair> {
         let expected = "{ cert = \"FILE\", key = \"FILE\" }";
         let (mut cert, mut key) = (None, None);
         for (name, value) in self.entries().map_err(|_| self.expected(expected))? {
@@ -180,30 +181,31 @@ impl<'a> Value<'a> {
             }
         }
         match (cert, key) {
-            (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
+            (Some(certificate), Some(key)) => Ok(CertificatePair { certificate, key }),
             (None, _) => Err(self.problem(format!("`cert` is missing; expected {expected}"))),
             (_, None) => Err(self.problem(format!("`key` is missing; expected {expected}"))),
         }
     }
 }
 
-/// What is in a table, in the order in which it was written.
+/// Returns the entries of a table in the order of the file.
 pub(super) fn entries<'a>(
     table: &'a DeTable<'a>,
-    text: &'a Text,
+    text: &'a ConfigText,
     base: &'a Path,
 ) -> Vec<(Name, Value<'a>)> {
     let mut entries: Vec<(&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
-    let named = |name: &Spanned<DeString<'_>>| At {
-        place: text.place(name.span()),
+    let named = |name: &Spanned<DeString<'_>>| Located {
+        location: text.location(name.span()),
         value: name.get_ref().clone().into_owned(),
     };
     entries.into_iter().map(|(name, value)| (named(name), Value { value, text, base })).collect()
 }
 
-/// A pattern that is known as one where it stands before an equals sign.
-fn as_pattern(pattern: &str) -> String {
+/// Marks the text as a pattern, so that it is recognized before an equals sign. A text without
+/// pattern characters is enclosed in braces.
+fn to_pattern(pattern: &str) -> String {
     match pattern.contains(['*', '/', '.', '?', '[', '{']) {
         true => pattern.to_owned(),
         false => format!("{{{pattern}}}"),

@@ -1,12 +1,12 @@
-//! All timeouts: one sweeper per worker over a list of small shared cells.
+//! All timeouts: one sweeper per worker checks a list of small shared cells.
 //!
-//! To set, move or clear a deadline is one store to memory. No timer exists per
-//! connection or per request; whoever waits looks at its cell when it is woken, and the
-//! sweeper wakes those whose time has come.
+//! Setting, moving or clearing a deadline is one store to memory. There is no timer per connection
+//! or per request: a task checks its own cell when it is polled, and the sweeper wakes the tasks of
+//! expired cells.
 //!
-//! The clock is coarse: it moves when the sweeper runs. A deadline is set one tick
-//! further, so that it never comes early. While the worker stands still, because an application
-//! blocks it or the machine was paused, the clock does, too: nobody could be heard then.
+//! The clock is coarse: it advances when the sweeper runs. A deadline is set one tick later,
+//! so that it never expires early. While the worker is blocked, because an application blocks it or
+//! the machine is suspended, the clock stops, too: no input can be read in that time.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,25 +20,26 @@ use crate::settings::Settings;
 pub(crate) struct Deadlines {
     clock: Arc<Clock>,
     start: Instant,
-    /// Milliseconds since the start, as of the last sweep.
-    seen: std::cell::Cell<u64>,
+    /// Milliseconds since `start`, as of the last sweep.
+    last_elapsed: std::cell::Cell<u64>,
     cells: RefCell<Vec<Arc<Cell>>>,
 }
 
 struct Clock {
-    /// Milliseconds since the start, as of the last sweep, without those of standing still.
+    /// Milliseconds since the start as of the last sweep, without the time in which the worker was
+    /// blocked.
     now: AtomicU64,
     tick: Duration,
 }
 
-/// One deadline, of a connection or of a body that is being read.
+/// One deadline, of a connection or of a request body.
 pub(crate) struct Deadline(Arc<Cell>);
 
 struct Cell {
-    /// When, on the worker's clock.
+    /// Expiry time on the worker's clock.
     due: AtomicU64,
-    /// Who waits. It may be a task of another thread that reads a body.
-    waiting: Mutex<Option<Waker>>,
+    /// Task that waits; it may run on another thread, if it reads a body.
+    waker: Mutex<Option<Waker>>,
     clock: Arc<Clock>,
 }
 
@@ -46,48 +47,48 @@ const NEVER: u64 = u64::MAX;
 
 impl Deadlines {
     pub(crate) fn new(settings: &Settings) -> Deadlines {
-        let shortest = [
+        let timeouts = [
             settings.head_timeout,
             settings.idle_timeout,
             settings.stall_timeout,
             settings.linger_timeout,
         ];
-        let tick = shortest.into_iter().min().expect("four timeouts") / 4;
+        let tick = timeouts.into_iter().min().expect("four timeouts") / 4;
         let tick = tick.clamp(Duration::from_millis(10), Duration::from_millis(500));
         let clock = Arc::new(Clock { now: AtomicU64::new(0), tick });
         Deadlines {
             clock,
             start: Instant::now(),
-            seen: Default::default(),
+            last_elapsed: Default::default(),
             cells: RefCell::default(),
         }
     }
 
-    /// How often [`sweep`](Deadlines::sweep) wants to be called.
+    /// Interval at which [`sweep`](Deadlines::sweep) must be called.
     pub(crate) fn tick(&self) -> Duration {
         self.clock.tick
     }
 
-    /// A new deadline, not set.
+    /// Creates a deadline that is not set.
     pub(crate) fn deadline(&self) -> Deadline {
         let cell = Arc::new(Cell {
             due: AtomicU64::new(NEVER),
-            waiting: Mutex::new(None),
+            waker: Mutex::new(None),
             clock: self.clock.clone(),
         });
         self.cells.borrow_mut().push(cell.clone());
         Deadline(cell)
     }
 
-    /// Moves the clock on, by two ticks at most.
+    /// Advances the clock, by two ticks at most.
     pub(crate) fn refresh(&self) {
         let millis = self.start.elapsed().as_millis() as u64;
-        let passed = millis - self.seen.replace(millis);
-        let most = 2 * self.clock.tick.as_millis() as u64;
-        self.clock.now.store(self.clock.now() + passed.min(most), Relaxed);
+        let passed = millis - self.last_elapsed.replace(millis);
+        let max = 2 * self.clock.tick.as_millis() as u64;
+        self.clock.now.store(self.clock.now() + passed.min(max), Relaxed);
     }
 
-    /// Moves the clock on, wakes those whose time has come, forgets those who left.
+    /// Advances the clock, wakes the tasks of expired deadlines, and removes dropped deadlines.
     pub(crate) fn sweep(&self) {
         self.refresh();
         let now = self.clock.now();
@@ -100,12 +101,12 @@ impl Deadlines {
         });
     }
 
-    /// Wakes everybody, to look at something else than the time.
+    /// Wakes all waiting tasks, so that they check another condition, such as a shutdown.
     pub(crate) fn wake_all(&self) {
         self.cells.borrow().iter().for_each(|cell| cell.wake());
     }
 
-    /// Whether nobody has a deadline, as of the last sweep.
+    /// Returns `true` if there was no deadline as of the last sweep.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells.borrow().is_empty()
     }
@@ -119,7 +120,7 @@ impl Clock {
 
 impl Cell {
     fn wake(&self) {
-        let waker = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -127,14 +128,14 @@ impl Cell {
 }
 
 impl Deadline {
-    /// Sets the deadline to so much time from now, in place of any before.
+    /// Sets the deadline to `after` from now, replacing the previous one.
     pub(crate) fn set(&self, after: Duration) {
         let Clock { tick, .. } = *self.0.clock;
         let after = u64::try_from(after.saturating_add(tick).as_millis()).unwrap_or(NEVER);
         self.0.due.store(self.0.clock.now().saturating_add(after), Relaxed);
     }
 
-    /// There is no deadline any more.
+    /// Clears the deadline.
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
     }
@@ -143,65 +144,67 @@ impl Deadline {
         self.0.due.load(Relaxed) != NEVER
     }
 
-    /// Ready once the time has come. To be called last, when all else is pending.
+    /// Ready once the deadline has expired. Call it last, when everything else is pending.
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
         if self.0.due.load(Relaxed) <= self.0.clock.now() {
             return Poll::Ready(());
         }
-        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waiting = Some(cx.waker().clone());
+        let mut waker = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }
 }
 
-/// The cell stays until the next sweep. A waker in it would keep the memory of the whole task
-/// until then.
+/// The cell stays until the next sweep. A waker in it would keep the whole task in memory until
+/// then.
 impl Drop for Deadline {
     fn drop(&mut self) {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-/// The minimum rate at which bytes must move: Warp's rule against slow clients, as
-/// a credit of time that waiting uses up and moved bytes earn back.
+/// Enforces the minimum rate at which bytes must be transferred: Warp's rule against slow clients,
+/// as a time credit that waiting consumes and transferred bytes restore.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// In microseconds. It may fall a little below zero, for a wait is measured in ticks.
+    /// Remaining credit in microseconds. It may fall slightly below zero, because a wait is
+    /// measured in ticks.
     credit: i64,
-    most: i64,
+    max_credit: i64,
     bytes_per_second: u32,
-    /// Since when we wait, on the worker's clock in milliseconds.
+    /// Start of the current wait, in milliseconds on the worker's clock.
     waiting_since: Option<u64>,
 }
 
 impl Pace {
     pub(crate) fn new(settings: &Settings) -> Pace {
-        let most = micros(settings.stall_timeout);
+        let max_credit = micros(settings.stall_timeout);
         Pace {
-            credit: most,
-            most,
+            credit: max_credit,
+            max_credit,
             bytes_per_second: settings.min_bytes_per_second.max(1),
             waiting_since: None,
         }
     }
 
-    /// The peer is waited for; ready when it has used up its credit.
+    /// Starts or continues a wait for the peer. Ready when the credit is used up.
     pub(crate) fn poll_over(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
         if self.waiting_since.is_none() || !deadline.is_set() {
-            // It is not set any more if a head has come meanwhile, whose end cleared it.
+            // The deadline may have been cleared by the end of a request head since.
             self.waiting_since.get_or_insert(deadline.0.clock.now());
             deadline.set(Duration::from_micros(self.credit.max(0) as u64));
         }
-        // A deadline that is set anew with each byte would never come: not in debt.
+        // Without this check, a deadline that is set again after each byte would never expire: no
+        // wait starts with negative credit.
         if self.credit < -micros(deadline.0.clock.tick) {
             return Poll::Ready(());
         }
         deadline.poll_over(cx)
     }
 
-    /// So many bytes have moved.
+    /// Records that `bytes` were transferred; this ends the wait.
     pub(crate) fn moved(&mut self, bytes: usize, deadline: &Deadline) {
         let Some(since) = self.waiting_since.take() else { return };
         deadline.clear();
@@ -212,7 +215,7 @@ impl Pace {
     fn credit_after(&self, waited: Duration, bytes: usize) -> i64 {
         let earned = bytes as u64 * 1_000_000 / u64::from(self.bytes_per_second);
         let earned = i64::try_from(earned).unwrap_or(i64::MAX);
-        self.credit.saturating_sub(micros(waited)).saturating_add(earned).min(self.most)
+        self.credit.saturating_sub(micros(waited)).saturating_add(earned).min(self.max_credit)
     }
 }
 
@@ -220,7 +223,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Measures how long an exchange takes, or how old something is.
+/// Measures the duration of an exchange, or an age.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -233,7 +236,7 @@ impl Stopwatch {
         self.0.elapsed()
     }
 
-    /// How long before this one another was started.
+    /// Time from the start of `earlier` to the start of this one.
     pub(crate) fn since(self, earlier: Stopwatch) -> Duration {
         self.0.saturating_duration_since(earlier.0)
     }
@@ -244,14 +247,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_minimum_rate_is_a_credit_of_time() {
+    fn minimum_rate_uses_a_time_credit() {
         let settings = Settings {
             stall_timeout: Duration::from_secs(20),
             min_bytes_per_second: 500,
             ..Settings::default()
         };
         let pace = Pace::new(&settings);
-        for (waited, bytes, left) in [
+        for (waited, bytes, remaining) in [
             (0, 0, 20_000),
             (5_000, 0, 15_000),
             (5_000, 500, 16_000),
@@ -259,12 +262,12 @@ mod tests {
             (30_000, 1, -9_998),
         ] {
             let credit = pace.credit_after(Duration::from_millis(waited), bytes);
-            assert_eq!(credit, left * 1_000, "{waited} ms, {bytes} bytes");
+            assert_eq!(credit, remaining * 1_000, "{waited} ms, {bytes} bytes");
         }
     }
 
     #[test]
-    fn while_the_worker_stands_still_no_time_passes() {
+    fn clock_stops_while_the_worker_is_blocked() {
         let short = Duration::from_millis(40);
         let settings = Settings { linger_timeout: short, ..Settings::default() };
         let deadlines = Deadlines::new(&settings);
@@ -274,16 +277,16 @@ mod tests {
         deadline.set(short);
         deadlines.sweep();
         assert!(deadline.poll_over(&cx).is_pending());
-        let set = Instant::now();
+        let start = Instant::now();
         while deadline.poll_over(&cx).is_pending() {
             std::thread::sleep(deadlines.tick() / 4);
             deadlines.sweep();
-            assert!(set.elapsed() < Duration::from_secs(30), "it never comes");
+            assert!(start.elapsed() < Duration::from_secs(30), "the deadline never expires");
         }
     }
 
     #[test]
-    fn a_deadline_that_is_gone_keeps_nobody_in_memory() {
+    fn dropped_deadline_releases_its_waker() {
         struct Task;
         impl std::task::Wake for Task {
             fn wake(self: Arc<Task>) {}

@@ -1,7 +1,8 @@
-//! Reads of files that do not hold up the event loop.
+//! File reads that do not block the event loop.
 //!
-//! What the kernel has in its page cache is taken at once (`preadv2(2)` with `RWF_NOWAIT`).
-//! For the rest a thread of the runtime's pool waits, and the other connections go on.
+//! Data in the page cache is read at once (`preadv2(2)` with `RWF_NOWAIT`). For other data a
+//! thread of the runtime's blocking pool waits for the disk, while the event loop serves other
+//! connections.
 
 mod file;
 
@@ -22,19 +23,23 @@ pub use self::file::File;
 pub(crate) use self::file::{FileVersion, Source};
 use crate::error::{Error, Result};
 
-/// How much of a file is read at a time.
+/// Maximum size of one read from a file.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
-/// How much is brought from the disk at a time before it is sent.
-const WINDOW_BYTES: u64 = 512 << 10;
+/// Maximum number of bytes that [`fetch`] brings into the page cache before they are sent.
+const FETCH_BYTES: u64 = 512 << 10;
 
-/// The kernel reads ahead in such steps or larger ones, in order, so the last byte of each
-/// tells of the others.
+/// Distance of the bytes that [`resident_prefix`] probes. The kernel reads ahead in steps of at
+/// least this size, in order, so if the last byte of a step is resident, so are the others.
 const STRIDE_BYTES: u64 = 128 << 10;
 
-/// Reads what is in memory; `None` if that would wait for the disk. File systems that
-/// cannot tell are taken to wait.
-pub(crate) fn read_now(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+/// Reads bytes that are in the page cache. Returns `None` if the read would wait for the disk, or
+/// if the file system does not support `RWF_NOWAIT`.
+pub(crate) fn read_nowait(
+    file: &fs::File,
+    buffer: &mut [u8],
+    at: u64,
+) -> io::Result<Option<usize>> {
     loop {
         return match preadv2(file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT) {
             Ok(read) => Ok(Some(read)),
@@ -45,12 +50,16 @@ pub(crate) fn read_now(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Resul
     }
 }
 
-/// Reads a range if all of it is in memory.
-pub(crate) fn read_whole_now(file: &fs::File, at: u64, length: usize) -> io::Result<Option<Bytes>> {
+/// Reads a range if all of it is in the page cache.
+pub(crate) fn read_exact_nowait(
+    file: &fs::File,
+    at: u64,
+    length: usize,
+) -> io::Result<Option<Bytes>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
     while filled < length {
-        match read_now(file, &mut bytes[filled..], at + filled as u64)? {
+        match read_nowait(file, &mut bytes[filled..], at + filled as u64)? {
             Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some(read) => filled += read,
             None => return Ok(None),
@@ -59,70 +68,72 @@ pub(crate) fn read_whole_now(file: &fs::File, at: u64, length: usize) -> io::Res
     Ok(Some(bytes.into()))
 }
 
-/// How many of a file's bytes, of `most` at its start, seem to be in memory. Between two probes
-/// something may be missing: then the loop waits for one read of the disk.
+/// Returns the number of bytes at the start of a file, at most `max`, that seem to be in the page
+/// cache. Only some bytes are probed; if a page between two probes is missing, the event loop waits
+/// for one disk read.
 ///
-/// Of a small file that is kept, it is noted that all of it is there.
-pub(crate) fn at_hand(file: &File, open: &fs::File, most: u64) -> u64 {
-    let length = file.length.min(most);
-    let note = file.at_hand.as_deref().filter(|_| length <= STRIDE_BYTES);
-    if note.is_some_and(|note| note.load(Relaxed)) {
+/// Once all of a small cached file is resident, a flag of the file is set, and later calls do not
+/// probe.
+pub(crate) fn at_hand(file: &File, open: &fs::File, max: u64) -> u64 {
+    let length = file.length.min(max);
+    let is_resident = file.at_hand.as_deref().filter(|_| length <= STRIDE_BYTES);
+    if is_resident.is_some_and(|flag| flag.load(Relaxed)) {
         return length;
     }
-    let hand = probe(open, file.start, length);
-    if let Some(note) = note
-        && hand == length
+    let resident = resident_prefix(open, file.start, length);
+    if let Some(flag) = is_resident
+        && resident == length
         && file.is_whole()
     {
-        note.store(true, Relaxed);
+        flag.store(true, Relaxed);
     }
-    hand
+    resident
 }
 
-fn probe(open: &fs::File, at: u64, length: u64) -> u64 {
-    let is_there = |at| !matches!(read_now(open, &mut [0], at), Ok(None));
-    if !is_there(at) {
+fn resident_prefix(open: &fs::File, at: u64, length: u64) -> u64 {
+    let is_resident = |at| !matches!(read_nowait(open, &mut [0], at), Ok(None));
+    if !is_resident(at) {
         return 0;
     }
-    let mut hand = 0;
-    // The first byte of a step may have arrived when the rest is still on its way.
-    while hand < length {
-        let next = (hand + STRIDE_BYTES - (at + hand) % STRIDE_BYTES).min(length);
-        if !is_there(at + next - 1) {
+    let mut resident = 0;
+    // The last byte of each step is probed: the first may be resident before the rest is read.
+    while resident < length {
+        let next = (resident + STRIDE_BYTES - (at + resident) % STRIDE_BYTES).min(length);
+        if !is_resident(at + next - 1) {
             break;
         }
-        hand = next;
+        resident = next;
     }
-    hand
+    resident
 }
 
-/// Brings what stands at this place into memory, and says how many bytes that are: a good
-/// piece, or less at the end of the file.
+/// Reads a range into the page cache on the blocking pool. Returns the number of bytes read: at
+/// most [`FETCH_BYTES`], fewer at the end of the range or of the file.
 pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Result<u64> {
     blocking(move || {
         let mut buffer = vec![0; PIECE_BYTES];
-        let (mut here, end) = (at, at + length.min(WINDOW_BYTES));
-        while here < end {
-            let ask = PIECE_BYTES.min((end - here) as usize);
-            match file.read_at(&mut buffer[..ask], here)? {
+        let (mut position, end) = (at, at + length.min(FETCH_BYTES));
+        while position < end {
+            let wanted = PIECE_BYTES.min((end - position) as usize);
+            match file.read_at(&mut buffer[..wanted], position)? {
                 0 => break,
-                read => here += read as u64,
+                read => position += read as u64,
             }
         }
-        // While this is sent, the disk may already bring what follows. Only a hint.
-        let next = std::num::NonZeroU64::new((length - (end - at)).min(WINDOW_BYTES));
+        // A hint: the disk may read the following bytes while these are sent.
+        let next = std::num::NonZeroU64::new((length - (end - at)).min(FETCH_BYTES));
         if next.is_some() {
             let _ = rustix::fs::fadvise(&*file, end, next, Advice::WillNeed);
         }
-        Ok(here - at)
+        Ok(position - at)
     })
     .await
 }
 
-/// Reads a piece of this range; nothing at the end of the file.
+/// Reads at most [`PIECE_BYTES`] of a range; empty at the end of the file.
 pub(crate) async fn read(file: &Arc<fs::File>, at: u64, length: u64) -> io::Result<Bytes> {
     let mut piece = vec![0; length.min(PIECE_BYTES as u64) as usize];
-    if let Some(read) = read_now(file, &mut piece, at)? {
+    if let Some(read) = read_nowait(file, &mut piece, at)? {
         piece.truncate(read);
         return Ok(piece.into());
     }
@@ -136,14 +147,14 @@ fn read_piece(file: &fs::File, mut piece: Vec<u8>, at: u64) -> io::Result<Bytes>
     Ok(piece.into())
 }
 
-/// Runs in the pool what may wait for the disk.
+/// Runs a function that may wait for the disk on the runtime's blocking pool.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// A file as a body: it is read as it is asked for, in pieces of 64 KiB.
+/// A file as a body. It is read on demand, in pieces of 64 KiB.
 pub(crate) struct Reader {
     file: File,
     reading: Option<Reading>,
@@ -156,7 +167,7 @@ impl Reader {
         Reader { file, reading: None }
     }
 
-    /// What is left of the file, unless a piece of it is being read.
+    /// Returns the unread rest of the file, unless a read is in progress.
     pub(crate) fn into_file(self: Box<Self>) -> Result<File, Box<Self>> {
         if self.reading.is_none() { Ok(self.file) } else { Err(self) }
     }
@@ -208,8 +219,8 @@ mod tests {
 
     const LENGTH: u64 = 1 << 20;
 
-    /// A file of which nothing is in memory, if the file system lets go of it.
-    fn cold() -> fs::File {
+    /// Makes a file that is not in the page cache, if the file system supports the eviction.
+    fn cold_file() -> fs::File {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&[b'x'; LENGTH as usize]).unwrap();
         file.sync_all().unwrap();
@@ -222,61 +233,61 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_is_at_hand() {
-        let file = Arc::new(cold());
-        if probe(&file, 0, LENGTH) == LENGTH {
+    fn fetched_bytes_are_resident() {
+        let file = Arc::new(cold_file());
+        if resident_prefix(&file, 0, LENGTH) == LENGTH {
             return println!("SKIPPED: this file system keeps everything in memory");
         }
-        assert!(read_whole_now(&file, 0, LENGTH as usize).unwrap().is_none());
+        assert!(read_exact_nowait(&file, 0, LENGTH as usize).unwrap().is_none());
         run(fetch(file.clone(), 0, LENGTH)).unwrap();
-        assert!(probe(&file, 0, LENGTH) >= WINDOW_BYTES);
-        run(fetch(file.clone(), WINDOW_BYTES, LENGTH - WINDOW_BYTES)).unwrap();
-        assert_eq!(probe(&file, 7, LENGTH - 7), LENGTH - 7);
+        assert!(resident_prefix(&file, 0, LENGTH) >= FETCH_BYTES);
+        run(fetch(file.clone(), FETCH_BYTES, LENGTH - FETCH_BYTES)).unwrap();
+        assert_eq!(resident_prefix(&file, 7, LENGTH - 7), LENGTH - 7);
         assert_eq!(
-            read_whole_now(&file, 0, LENGTH as usize).unwrap().unwrap().len() as u64,
+            read_exact_nowait(&file, 0, LENGTH as usize).unwrap().unwrap().len() as u64,
             LENGTH
         );
     }
 
     #[test]
-    fn what_is_in_memory_in_part_is_at_hand_up_to_there() {
-        if probe(&cold(), 0, LENGTH) == LENGTH {
+    fn resident_prefix_ends_at_the_first_missing_byte() {
+        if resident_prefix(&cold_file(), 0, LENGTH) == LENGTH {
             return println!("SKIPPED: this file system keeps everything in memory");
         }
         const FIRST_END: u64 = STRIDE_BYTES - 1;
         const SECOND_END: u64 = 2 * STRIDE_BYTES - 1;
-        for (brought, start, at_hand) in [
+        for (resident, start, expected) in [
             (&[][..], 0, 0),
-            // The beginning of a step says nothing of its end.
+            // The first byte of a step does not prove that its last byte is resident.
             (&[0], 0, 0),
             (&[0, FIRST_END], 0, STRIDE_BYTES),
             (&[0, FIRST_END, STRIDE_BYTES], 0, STRIDE_BYTES),
             (&[0, FIRST_END, SECOND_END], 0, 2 * STRIDE_BYTES),
             (&[0, FIRST_END, SECOND_END], 7, 2 * STRIDE_BYTES - 7),
-            // Nor does its end of what is asked for.
+            // Nor does the last byte of the step prove that the first requested byte is.
             (&[FIRST_END], 0, 0),
         ] {
-            let found = || {
-                // Another file each time: looking for what is missing begins to bring it.
-                let file = cold();
-                // What is read comes, and nothing ahead of it.
+            let probe = || {
+                // A new file each time: a probe of a missing byte starts a read from the disk.
+                let file = cold_file();
+                // Disables readahead.
                 rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
-                for &at in brought {
+                for &at in resident {
                     file.read_exact_at(&mut [0], at).unwrap();
                 }
-                probe(&file, start, LENGTH - start)
+                resident_prefix(&file, start, LENGTH - start)
             };
-            // The kernel does not always let go of all of a file: then more is there.
-            let mut founds = (0..50).map(|_| found());
-            let found = founds.find(|&found| found == at_hand).unwrap_or_else(found);
-            assert_eq!(found, at_hand, "from {start} on, when {brought:?} were brought");
+            // The kernel does not always evict all of a file, so more may be resident.
+            let mut results = (0..50).map(|_| probe());
+            let found = results.find(|&found| found == expected).unwrap_or_else(probe);
+            assert_eq!(found, expected, "from {start} on, with {resident:?} resident");
         }
     }
 
     #[test]
-    fn a_file_is_a_body_of_its_length() {
+    fn file_body_has_the_length_of_its_range() {
         for (start, length) in [(0, LENGTH), (100, 0), (LENGTH - 1, 1), (5, 3 * 65_536 + 1)] {
-            let body = crate::Body::from(File::new(cold(), start, length));
+            let body = crate::Body::from(File::new(cold_file(), start, length));
             assert_eq!(body.length(), Some(length));
             let bytes = run(body.collect(LENGTH as usize)).unwrap();
             assert_eq!(bytes.len() as u64, length);
@@ -284,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_become_shorter_is_no_whole_body() {
-        let body = crate::Body::from(File::new(cold(), 1, LENGTH));
+    fn body_of_a_truncated_file_fails() {
+        let body = crate::Body::from(File::new(cold_file(), 1, LENGTH));
         assert!(run(body.collect(usize::MAX)).is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! What a worker knows of its files: descriptors, small contents, prepared fields.
+//! The file cache of a worker: descriptors, small contents, prepared header fields.
 //!
-//! An entry is believed for a while (a second by default); then the file is looked up again,
-//! and if it is the same version all that was made of it stays. A bare `stat` would not do for
-//! that: it follows a path out of the root, and cannot be told not to wait. What nobody asks
-//! for is let go of after another while (ten seconds), and what is full is emptied of that
-//! first. So `open`, `stat` and `read` do not occur per request, and nothing is held for long.
+//! An entry is fresh for a while (1 s by default). Then the file is looked up again, and if its
+//! version is unchanged, everything derived from it is kept. A bare `stat` is not sufficient for
+//! this: it follows a path out of the root and has no non-blocking form. Entries that are not
+//! requested are evicted after another while (10 s by default), and a full cache evicts these
+//! first. So `open`, `stat` and `read` do not occur per request, and no file is held for long.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,27 +13,29 @@ use std::time::Duration;
 use crate::clock::deadline::Stopwatch;
 use crate::files::resource::Resource;
 use crate::files::settings::DirectorySettings;
-use crate::files::site::Found;
+use crate::files::site::Target;
 
-/// The entries, by the keys of their places. Only one worker uses them, so that nobody ever
-/// waits for the lock; a task that outlives nothing prunes them.
+/// Shared handle of a [`FileCache`]. Only one worker uses it, so the lock is never contended
+/// on the path of a request; the task that prunes the cache holds a weak reference.
 #[derive(Debug)]
-pub(super) struct Files(Arc<Mutex<Shelf>>);
+pub(super) struct CacheHandle(Arc<Mutex<FileCache>>);
 
 #[derive(Debug)]
-struct Shelf {
-    /// Hashed quickly, once for each request. Who finds paths that collide gains little: no more
-    /// are kept than the limits say.
+struct FileCache {
+    /// Entries by the cache keys of their paths. The hash function is fast because it runs once for
+    /// each request. Colliding paths gain an attacker little: the limits bound the number of
+    /// entries.
     entries: HashMap<Box<[u8]>, Entry, foldhash::quality::RandomState>,
     limits: Limits,
-    /// What the entries hold in all.
+    /// Bytes of memory that all entries hold.
     bytes: usize,
+    /// Descriptors that all entries hold.
     descriptors: usize,
-    /// Entries that hold nothing: most tell that there is nothing.
-    empty: usize,
-    pruned: Stopwatch,
-    /// Whether the task that prunes is there.
-    tended: bool,
+    /// Number of entries without a file; most are negative entries (not found).
+    empty_entries: usize,
+    last_pruned: Stopwatch,
+    /// Set while the task that prunes the cache is running.
+    has_prune_task: bool,
 }
 
 #[derive(Debug)]
@@ -41,160 +43,173 @@ struct Limits {
     bytes: usize,
     descriptors: usize,
     entries: usize,
-    trust: Duration,
-    unused: Duration,
+    revalidate_after: Duration,
+    evict_after: Duration,
 }
 
 #[derive(Debug)]
 struct Entry {
-    found: Found,
+    target: Target,
     bytes: usize,
     descriptors: usize,
-    checked: Stopwatch,
-    used: Stopwatch,
+    validated: Stopwatch,
+    last_used: Stopwatch,
 }
 
-/// The longest path that is kept for having nothing: anybody can ask for such.
+/// The longest key of an entry without a file: any client can request paths that do not exist.
 const MAX_EMPTY_KEY_BYTES: usize = 256;
 
-impl Files {
-    pub(super) fn new(settings: &DirectorySettings) -> Files {
+impl CacheHandle {
+    pub(super) fn new(settings: &DirectorySettings) -> CacheHandle {
         let limits = Limits {
             bytes: settings.max_kept_bytes,
             descriptors: settings.max_kept_descriptors,
             entries: settings.max_kept_entries,
-            trust: settings.trust,
-            unused: settings.unused,
+            revalidate_after: settings.trust,
+            evict_after: settings.unused,
         };
-        Files(Arc::new(Mutex::new(Shelf {
+        CacheHandle(Arc::new(Mutex::new(FileCache {
             entries: HashMap::default(),
             limits,
             bytes: 0,
             descriptors: 0,
-            empty: 0,
-            pruned: Stopwatch::start(),
-            tended: false,
+            empty_entries: 0,
+            last_pruned: Stopwatch::start(),
+            has_prune_task: false,
         })))
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn lock(&self) -> MutexGuard<'_, FileCache> {
         lock(&self.0)
     }
 
-    /// What is known of a place, and whether it may be believed without another look.
-    pub(super) fn get(&self, key: &[u8]) -> Option<(Found, bool)> {
-        self.with(key, |found, is_fresh| (found.clone(), is_fresh))
+    /// Returns a clone of the entry for `key`, and true if it is fresh: it may be used without
+    /// another lookup.
+    pub(super) fn get(&self, key: &[u8]) -> Option<(Target, bool)> {
+        self.with(key, |target, is_fresh| (target.clone(), is_fresh))
     }
 
-    /// The same, for who only looks at it.
-    pub(super) fn with<T>(&self, key: &[u8], look: impl FnOnce(&Found, bool) -> T) -> Option<T> {
-        let mut shelf = self.shelf();
-        let trust = shelf.limits.trust;
-        let entry = shelf.entries.get_mut(key)?;
-        entry.used = Stopwatch::start();
-        Some(look(&entry.found, entry.used.since(entry.checked) < trust))
+    /// Calls `inspect` with the entry for `key`, and true if it is fresh. As [`get`](Self::get),
+    /// without a clone.
+    pub(super) fn with<T>(
+        &self,
+        key: &[u8],
+        inspect: impl FnOnce(&Target, bool) -> T,
+    ) -> Option<T> {
+        let mut cache = self.lock();
+        let revalidate_after = cache.limits.revalidate_after;
+        let entry = cache.entries.get_mut(key)?;
+        entry.last_used = Stopwatch::start();
+        let is_fresh = entry.last_used.since(entry.validated) < revalidate_after;
+        Some(inspect(&entry.target, is_fresh))
     }
 
-    /// Keeps what was found at a place just now, if there is room.
-    pub(super) fn keep(&self, key: &[u8], found: Found) {
-        let mut shelf = self.shelf();
-        shelf.keep(key, found);
-        // Without an event loop nobody can come later, and nothing is held for long.
-        if !shelf.tended && !shelf.entries.is_empty() {
-            shelf.tended = tokio::runtime::Handle::try_current()
-                .map(|runtime| runtime.spawn(tend(Arc::downgrade(&self.0), shelf.limits.period())))
+    /// Inserts the result of a lookup that was just made, if there is room.
+    pub(super) fn insert(&self, key: &[u8], target: Target) {
+        let mut cache = self.lock();
+        cache.insert(key, target);
+        // The prune task ensures that no file is held for long. It needs a runtime.
+        if !cache.has_prune_task && !cache.entries.is_empty() {
+            let interval = cache.limits.prune_interval();
+            cache.has_prune_task = tokio::runtime::Handle::try_current()
+                .map(|runtime| runtime.spawn(prune_periodically(Arc::downgrade(&self.0), interval)))
                 .is_ok();
         }
     }
 
-    /// Whether there are descriptors to spare.
-    pub(super) fn has_descriptors(&self) -> bool {
-        let shelf = self.shelf();
-        shelf.descriptors < shelf.limits.descriptors / 2
+    /// Returns true if less than half of the allowed descriptors are in use.
+    pub(super) fn has_spare_descriptors(&self) -> bool {
+        let cache = self.lock();
+        cache.descriptors < cache.limits.descriptors / 2
     }
 
-    /// Forgets what was known of a place.
-    pub(super) fn forget(&self, key: &[u8]) {
-        self.shelf().remove(key);
+    /// Removes the entry for `key`.
+    pub(super) fn remove(&self, key: &[u8]) {
+        self.lock().remove(key);
     }
 
-    /// Closes all that can be opened again: the process has no descriptors left.
-    pub(super) fn close(&self) {
-        self.shelf().retain(|entry| entry.descriptors == 0);
+    /// Removes all entries with an open descriptor: the process has no descriptors left, and the
+    /// files can be opened again later.
+    pub(super) fn close_descriptors(&self) {
+        self.lock().retain(|entry| entry.descriptors == 0);
     }
 
-    /// Makes room for more bytes of a resource; false if there is none, or if it is not kept.
-    pub(super) fn grow(&self, key: &[u8], resource: &Arc<Resource>, bytes: usize) -> bool {
-        let mut shelf = self.shelf();
-        if shelf.bytes + bytes > shelf.limits.bytes {
+    /// Reserves memory for `bytes` more bytes of a resource. Returns false if there is no room or
+    /// the resource is not in the cache.
+    pub(super) fn reserve_bytes(&self, key: &[u8], resource: &Arc<Resource>, bytes: usize) -> bool {
+        let mut cache = self.lock();
+        if cache.bytes + bytes > cache.limits.bytes {
             return false;
         }
-        let Some(entry) = shelf.entries.get_mut(key) else { return false };
-        if !matches!(&entry.found, Found::File(kept) if Arc::ptr_eq(kept, resource)) {
+        let Some(entry) = cache.entries.get_mut(key) else { return false };
+        if !matches!(&entry.target, Target::File(cached) if Arc::ptr_eq(cached, resource)) {
             return false;
         }
         entry.bytes += bytes;
-        shelf.bytes += bytes;
+        cache.bytes += bytes;
         true
     }
 }
 
-/// Lets go of what nobody asks for, until nothing is left.
-async fn tend(shelf: Weak<Mutex<Shelf>>, period: Duration) {
+/// Evicts unused entries at each interval, until the cache is empty.
+async fn prune_periodically(cache: Weak<Mutex<FileCache>>, interval: Duration) {
     loop {
-        tokio::time::sleep(period).await;
-        let Some(shelf) = shelf.upgrade() else { return };
-        let mut shelf = lock(&shelf);
-        let unused = shelf.limits.unused;
-        shelf.prune(unused, |_| true);
-        if shelf.entries.is_empty() {
-            shelf.tended = false;
+        tokio::time::sleep(interval).await;
+        let Some(cache) = cache.upgrade() else { return };
+        let mut cache = lock(&cache);
+        let evict_after = cache.limits.evict_after;
+        cache.prune(evict_after, |_| true);
+        if cache.entries.is_empty() {
+            cache.has_prune_task = false;
             return;
         }
     }
 }
 
-fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
-    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(cache: &Mutex<FileCache>) -> MutexGuard<'_, FileCache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Limits {
-    /// How often it is worth while to look for what is unused.
-    fn period(&self) -> Duration {
-        (self.unused / 8).max(Duration::from_millis(10))
+    /// Time between two runs of the prune task.
+    fn prune_interval(&self) -> Duration {
+        (self.evict_after / 8).max(Duration::from_millis(10))
     }
 }
 
-impl Shelf {
-    fn keep(&mut self, key: &[u8], found: Found) {
+impl FileCache {
+    fn insert(&mut self, key: &[u8], target: Target) {
         let now = Stopwatch::start();
-        // What was compressed of a resource that stays is still counted.
-        let grown = match (self.entries.get(key), &found) {
-            (Some(Entry { found: Found::File(kept), bytes, .. }), Found::File(found))
-                if Arc::ptr_eq(kept, found) =>
+        // If the resource stays the same, the bytes of its compressed forms are still counted.
+        let reserved = match (self.entries.get(key), &target) {
+            (Some(Entry { target: Target::File(cached), bytes, .. }), Target::File(found))
+                if Arc::ptr_eq(cached, found) =>
             {
                 *bytes
             }
             _ => 0,
         };
         self.remove(key);
-        let (bytes, descriptors) = match &found {
-            Found::File(resource) => (resource.bytes().max(grown), resource.descriptors()),
+        let (bytes, descriptors) = match &target {
+            Target::File(resource) => {
+                (resource.bytes_in_memory().max(reserved), resource.open_descriptors())
+            }
             _ => (0, 0),
         };
-        let entry = Entry { found, bytes, descriptors, checked: now, used: now };
+        let entry = Entry { target, bytes, descriptors, validated: now, last_used: now };
         if entry.is_empty() && key.len() > MAX_EMPTY_KEY_BYTES {
             return;
         }
-        if !self.has_room_for(&entry) && now.since(self.pruned) >= self.limits.trust {
-            // What is not there makes no room for itself among what is.
-            let (trust, empty) = (self.limits.trust, entry.is_empty());
-            self.prune(trust, |other| other.is_empty() || !empty);
+        let revalidate_after = self.limits.revalidate_after;
+        if !self.has_room_for(&entry) && now.since(self.last_pruned) >= revalidate_after {
+            // An entry without a file never evicts an entry with one.
+            let empty = entry.is_empty();
+            self.prune(revalidate_after, |other| other.is_empty() || !empty);
         }
         if self.has_room_for(&entry) {
             self.bytes += entry.bytes;
             self.descriptors += entry.descriptors;
-            self.empty += usize::from(entry.is_empty());
+            self.empty_entries += usize::from(entry.is_empty());
             self.entries.insert(key.into(), entry);
         }
     }
@@ -202,9 +217,9 @@ impl Shelf {
     fn has_room_for(&self, entry: &Entry) -> bool {
         let limits = &self.limits;
         match entry.is_empty() {
-            true => self.empty < limits.entries / 4,
+            true => self.empty_entries < limits.entries / 4,
             false => {
-                self.entries.len() - self.empty < limits.entries
+                self.entries.len() - self.empty_entries < limits.entries
                     && self.bytes + entry.bytes <= limits.bytes
                     && self.descriptors + entry.descriptors <= limits.descriptors
             }
@@ -215,23 +230,24 @@ impl Shelf {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= entry.bytes;
             self.descriptors -= entry.descriptors;
-            self.empty -= usize::from(entry.is_empty());
+            self.empty_entries -= usize::from(entry.is_empty());
         }
     }
 
-    /// Lets go of what was not asked for in this time, if it may go.
-    fn prune(&mut self, unused: Duration, may_go: impl Fn(&Entry) -> bool) {
-        self.pruned = Stopwatch::start();
-        let now = self.pruned;
-        self.retain(|entry| now.since(entry.used) < unused || !may_go(entry));
+    /// Evicts the entries for which `may_evict` returns true and that were not used for
+    /// `max_idle`.
+    fn prune(&mut self, max_idle: Duration, may_evict: impl Fn(&Entry) -> bool) {
+        self.last_pruned = Stopwatch::start();
+        let now = self.last_pruned;
+        self.retain(|entry| now.since(entry.last_used) < max_idle || !may_evict(entry));
     }
 
-    fn retain(&mut self, stays: impl Fn(&Entry) -> bool) {
-        self.entries.retain(|_, entry| stays(entry));
+    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+        self.entries.retain(|_, entry| keep(entry));
         let entries = self.entries.values();
         self.bytes = entries.clone().map(|entry| entry.bytes).sum();
         self.descriptors = entries.clone().map(|entry| entry.descriptors).sum();
-        self.empty = entries.filter(|entry| entry.is_empty()).count();
+        self.empty_entries = entries.filter(|entry| entry.is_empty()).count();
         if self.entries.is_empty() {
             self.entries.shrink_to_fit();
         }
@@ -239,7 +255,8 @@ impl Shelf {
 }
 
 impl Entry {
+    /// Returns true if the entry has no file, and so neither contents nor a descriptor.
     fn is_empty(&self) -> bool {
-        !matches!(self.found, Found::File(_))
+        !matches!(self.target, Target::File(_))
     }
 }

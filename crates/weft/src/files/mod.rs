@@ -1,12 +1,12 @@
-//! The application that serves a directory's files.
+//! The application that serves the files of a directory.
 
-mod settings; // what they are served with
-mod place; // the path of a request → a place beneath the root
-mod root; // the directory, beneath which everything is opened
-mod site; // what lies at a place
-mod resource; // a file as it is served: languages, content codings
-mod listing; // what is in a folder, as a page and as JSON
-mod cache; // what a worker knows of its files
+mod settings; // `DirectorySettings`, and header rules by pattern
+mod place; // request path → path beneath the root
+mod root; // the root directory; all files are opened beneath it
+mod site; // the lookup of a path
+mod resource; // a file's representations: languages, content codings
+mod listing; // folder listings as HTML and JSON
+mod cache; // the file cache of a worker
 
 use std::io;
 use std::path::Path;
@@ -21,12 +21,12 @@ use http::{Method, StatusCode};
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::cache::Files;
-use self::listing::{Order, POLICY};
-use self::place::Place;
+use self::cache::CacheHandle;
+use self::listing::{Order, PAGE_CSP};
+use self::place::PathInRoot;
 use self::resource::{Choice, Resource};
-use self::root::{Root, Wait};
-use self::site::{Found, Site, Terms, is_nothing};
+use self::root::{MayBlock, Root};
+use self::site::{LookupOptions, Site, Target, is_not_found};
 use crate::app::Application;
 use crate::disk;
 use crate::disk::File;
@@ -36,20 +36,21 @@ use crate::proto::semantics::mime;
 
 pub use self::settings::{DirectorySettings, HeaderRule, Links};
 
-/// How many files are compressed and folders listed at a time; one takes up to 33 MiB.
-const MAX_WORKING: usize = 4;
+/// Limit of concurrent compressions of files and reads of folders; one takes up to 33 MiB.
+const MAX_CONCURRENT_JOBS: usize = 4;
 
-/// How much of lists may wait to be sent, in shares; what is shorter than one is not counted.
-const MAX_LIST_SHARES: usize = 1_024;
-const LIST_SHARE_BYTES: usize = 64 << 10;
+/// Limit of the memory for listings that wait to be sent, in permits of
+/// [`LISTING_PERMIT_BYTES`]. Listings shorter than one permit are not counted.
+const MAX_LISTING_PERMITS: usize = 1_024;
+const LISTING_PERMIT_BYTES: usize = 64 << 10;
 
-/// The text of a list, and its share of the memory that there is for lists.
-struct Held {
+/// The text of a listing, with its permits from the memory limit for listings.
+struct ListingText {
     text: String,
-    _share: OwnedSemaphorePermit,
+    _permits: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ListingText {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
@@ -57,15 +58,15 @@ impl AsRef<[u8]> for Held {
 
 /// Serves the files of a directory to `GET` and `HEAD`.
 ///
-/// A path is percent-decoded before it is looked at. Nothing outside the directory is
+/// A path is percent-decoded before it is checked. Nothing outside the directory is
 /// reached: the kernel itself resolves each path beneath it (`openat2(2)` with
-/// `RESOLVE_BENEATH`), symbolic links included. Preconditions and ranges are heeded by the
-/// engine; see [`File::open`](crate::File::open). What else there is to choose, and what is
-/// done by default, is told at [`DirectorySettings`].
+/// `RESOLVE_BENEATH`), symbolic links included. The engine evaluates preconditions and ranges;
+/// see [`File::open`](crate::File::open). [`DirectorySettings`] lists all options and their
+/// defaults.
 ///
-/// Each clone, and so each worker, keeps for itself what it knows of the files. Looking one up
-/// does not hold up the event loop: what the kernel does not have at hand is left to a thread
-/// of the runtime's pool.
+/// Each clone, and so each worker, has a file cache of its own. A lookup does not block the
+/// event loop: if the kernel does not have all that it needs in memory, the lookup continues
+/// on a thread of the runtime's blocking pool.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -79,25 +80,25 @@ impl AsRef<[u8]> for Held {
 #[derive(Debug)]
 pub struct Directory {
     site: Arc<Site>,
-    files: Files,
+    cache: CacheHandle,
 }
 
 impl Clone for Directory {
     fn clone(&self) -> Directory {
-        Directory { site: self.site.clone(), files: Files::new(&self.site.settings) }
+        Directory { site: self.site.clone(), cache: CacheHandle::new(&self.site.settings) }
     }
 }
 
 impl Directory {
-    /// The directory at this path, which from now on may be renamed.
+    /// Opens the directory at this path. It may be renamed afterwards.
     ///
     /// # Errors
-    /// Those of the system, for a path that is no directory or may not be read.
+    /// An error of the system if the path is not a directory or cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         Directory::with_settings(path, DirectorySettings::default())
     }
 
-    /// The same, with other settings.
+    /// Opens the directory at this path with settings other than the defaults.
     ///
     /// # Errors
     /// As [`open`](Directory::open).
@@ -105,10 +106,10 @@ impl Directory {
         path: impl AsRef<Path>,
         settings: DirectorySettings,
     ) -> io::Result<Directory> {
-        Ok(Directory::of(Root::open(path.as_ref(), settings.links)?, settings))
+        Ok(Directory::from_root(Root::open(path.as_ref(), settings.links)?, settings))
     }
 
-    /// Files that are compiled into the program, by their paths.
+    /// Serves files that are compiled into the program, given as pairs of path and contents.
     ///
     /// ```
     /// use weft::{Directory, DirectorySettings};
@@ -121,7 +122,7 @@ impl Directory {
     /// weft::testing::get(app, "/").assert_text("<h1>Hello</h1>");
     /// ```
     ///
-    /// A whole folder is embedded by the crate `include_dir`:
+    /// The crate `include_dir` embeds a whole folder:
     ///
     /// ```
     /// use include_dir::{Dir, include_dir};
@@ -138,21 +139,21 @@ impl Directory {
         files: impl IntoIterator<Item = (P, &'static [u8])>,
         settings: DirectorySettings,
     ) -> Directory {
-        let place = |path: P| path.into().trim_matches('/').as_bytes().to_vec();
-        let files = files.into_iter().map(|(path, bytes)| (place(path), File::of_bytes(bytes)));
-        Directory::of(Root::Embedded(files.collect()), settings)
+        let trimmed = |path: P| path.into().trim_matches('/').as_bytes().to_vec();
+        let files = files.into_iter().map(|(path, bytes)| (trimmed(path), File::of_bytes(bytes)));
+        Directory::from_root(Root::Embedded(files.collect()), settings)
     }
 
-    fn of(root: Root, settings: DirectorySettings) -> Directory {
-        let files = Files::new(&settings);
-        let workshop = Arc::new(Semaphore::new(MAX_WORKING));
-        let lists = Arc::new(Semaphore::new(MAX_LIST_SHARES));
-        Directory { site: Arc::new(Site { root, settings, workshop, lists }), files }
+    fn from_root(root: Root, settings: DirectorySettings) -> Directory {
+        let cache = CacheHandle::new(&settings);
+        let job_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_JOBS));
+        let listing_permits = Arc::new(Semaphore::new(MAX_LISTING_PERMITS));
+        Directory { site: Arc::new(Site { root, settings, job_permits, listing_permits }), cache }
     }
 
-    /// The answer, if it is at hand: what [`call`](Application::call) gives without a look at
-    /// the file system, and without a wait. Most requests for a file that is asked for often
-    /// are answered so, without a future.
+    /// Returns the response if it can be made without an access to the file system and without
+    /// waiting, and `None` if [`call`](Application::call) is required. Most requests for a
+    /// popular file are answered this way, without a future.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -169,180 +170,203 @@ impl Directory {
     /// # }
     /// ```
     pub fn at_hand(&self, head: &Head) -> Option<Response> {
-        if !is_read(head) {
+        if !is_get_or_head(head) {
             return None;
         }
-        let place = Place::of(head.path(), self.site.settings.dot_files)?;
-        let look = |found: &Found, is_fresh| match found {
-            Found::File(resource) if is_fresh => match resource.choose(head.headers()) {
-                Choice::Ready(it) if resource.is_current() => Some(it.respond()),
+        let path = PathInRoot::from_request(head.path(), self.site.settings.dot_files)?;
+        let respond = |target: &Target, is_fresh| match target {
+            Target::File(resource) if is_fresh => match resource.choose(head.headers()) {
+                Choice::Ready(it) if resource.is_current() => Some(it.to_response()),
                 _ => None,
             },
             _ => None,
         };
-        self.files.with(place.key(), look)?
+        self.cache.with(path.cache_key(), respond)?
     }
 
-    /// Answers what needs a look at the file system, or time.
-    async fn answer(&self, request: Request) -> Response {
+    /// Responds to a request that needs an access to the file system or other waiting.
+    async fn respond(&self, request: Request) -> Response {
         let head = request.head();
-        if !is_read(head) {
-            let refused = self.refuse(StatusCode::METHOD_NOT_ALLOWED).await;
-            return refused.with_header(ALLOW, "GET, HEAD");
+        if !is_get_or_head(head) {
+            let response = self.error_response(StatusCode::METHOD_NOT_ALLOWED).await;
+            return response.with_header(ALLOW, "GET, HEAD");
         }
-        let answer = match Place::of(head.path(), self.site.settings.dot_files) {
-            Some(place) => self.answer_with(head, place).await,
+        let result = match PathInRoot::from_request(head.path(), self.site.settings.dot_files) {
+            Some(path) => self.respond_at(head, path).await,
             None => Err(StatusCode::NOT_FOUND),
         };
-        match answer {
+        match result {
             Ok(response) => response,
-            Err(status) => self.refuse(status).await,
+            Err(status) => self.error_response(status).await,
         }
     }
 
-    /// Answers with what lies at a place.
-    async fn answer_with(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
-        match self.find(&place).await? {
-            Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
-            Found::Folder => {
+    /// Responds with the target of a path.
+    async fn respond_at(&self, head: &Head, path: PathInRoot<'_>) -> Result<Response, StatusCode> {
+        match self.lookup(&path).await? {
+            Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
+            Target::FolderWithoutSlash => {
                 let mut location = head.mount().to_owned();
-                location.push_str(&place.folder_reference());
+                location.push_str(&path.folder_reference());
                 if let Some(query) = head.query() {
                     location.push('?');
                     location.push_str(query);
                 }
-                Ok(page(Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)))
+                Ok(status_page(Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)))
             }
-            Found::List => self.list(head, place).await,
-            Found::Nothing => self.fall_back(head, &place).await,
+            Target::Listing => self.serve_listing(head, path).await,
+            Target::NotFound => self.serve_fallback(head, &path).await,
         }
     }
 
-    /// What lies at a place, as it is known or looked up.
-    async fn find(&self, place: &Place<'_>) -> Result<Found, StatusCode> {
-        let known = match self.files.get(place.key()) {
-            Some((found, true)) if found.is_current() => return Ok(found),
-            Some((found, _)) => Some(found),
+    /// Returns the target of a path from the cache or the file system.
+    async fn lookup(&self, path: &PathInRoot<'_>) -> Result<Target, StatusCode> {
+        let cached = match self.cache.get(path.cache_key()) {
+            Some((target, true)) if target.is_current() => return Ok(target),
+            Some((target, _)) => Some(target),
             None => None,
         };
-        let mut found = self.look(place, known.clone()).await;
-        if let Err(Errno::MFILE | Errno::NFILE) = found.as_ref().map_err(errno) {
-            // What is known may be old, but it is at hand.
-            if let Some(found) = known {
-                return Ok(found);
+        let mut target = self.lookup_uncached(path, cached.clone()).await;
+        if let Err(Errno::MFILE | Errno::NFILE) = target.as_ref().map_err(errno) {
+            // No descriptors are left: a stale entry is better than an error.
+            if let Some(target) = cached {
+                return Ok(target);
             }
-            self.files.close();
-            found = self.look(place, None).await;
+            self.cache.close_descriptors();
+            target = self.lookup_uncached(path, None).await;
         }
-        match found {
-            Ok(found) => {
-                self.files.keep(place.key(), found.clone());
-                Ok(found)
+        match target {
+            Ok(target) => {
+                self.cache.insert(path.cache_key(), target.clone());
+                Ok(target)
             }
             Err(error) => {
-                self.files.forget(place.key());
+                self.cache.remove(path.cache_key());
                 Err(status_of(&error))
             }
         }
     }
 
-    /// Looks a place up: here if the kernel has all that is needed at hand, otherwise in the
-    /// pool.
-    async fn look(&self, place: &Place<'_>, known: Option<Found>) -> io::Result<Found> {
-        let may_hold = self.files.has_descriptors();
-        match self.site.find(place, Terms { known: known.as_ref(), wait: Wait::Never, may_hold }) {
+    /// Looks a path up in the file system: on the event loop if the kernel has all that is
+    /// needed in memory, otherwise on a thread of the blocking pool.
+    async fn lookup_uncached(
+        &self,
+        path: &PathInRoot<'_>,
+        cached: Option<Target>,
+    ) -> io::Result<Target> {
+        let may_keep_open = self.cache.has_spare_descriptors();
+        let options =
+            LookupOptions { cached: cached.as_ref(), may_block: MayBlock::No, may_keep_open };
+        match self.site.lookup(path, options) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let (site, place) = (self.site.clone(), place.clone().into_owned());
+                let (site, path) = (self.site.clone(), path.clone().into_owned());
                 disk::blocking(move || {
-                    let known = known.as_ref();
-                    site.find(&place, Terms { known, wait: Wait::Gladly, may_hold })
+                    let (cached, may_block) = (cached.as_ref(), MayBlock::Yes);
+                    site.lookup(&path, LookupOptions { cached, may_block, may_keep_open })
                 })
                 .await
             }
-            found => found,
+            target => target,
         }
     }
 
-    async fn serve(&self, head: &Head, place: &Place<'_>, resource: &Arc<Resource>) -> Response {
+    async fn serve_file(
+        &self,
+        head: &Head,
+        path: &PathInRoot<'_>,
+        resource: &Arc<Resource>,
+    ) -> Response {
         match resource.choose(head.headers()) {
-            Choice::Ready(representation) => representation.respond(),
-            Choice::ToMake(work) => {
-                // A compressor takes time and tens of megabytes. Nobody waits for a place, and
-                // it is taken until the work is done, though the client may have left.
-                let Ok(place_to_work) = self.site.workshop.clone().try_acquire_owned() else {
-                    return work.plain().respond();
+            Choice::Ready(representation) => representation.to_response(),
+            Choice::NeedsCompression(job) => {
+                // A compressor takes time and tens of megabytes. A request does not wait for a
+                // permit, and the permit is held until the job is done, even if the client has
+                // disconnected.
+                let Ok(permit) = self.site.job_permits.clone().try_acquire_owned() else {
+                    return job.uncompressed().to_response();
                 };
-                let job = work.job();
-                let job = move || (job(), place_to_work).0;
-                let compressed = tokio::task::spawn_blocking(job).await.unwrap_or(None);
-                let has_room = |bytes| self.files.grow(place.key(), resource, bytes);
-                work.done(compressed, has_room).respond()
+                let task = job.task();
+                let task = move || (task(), permit).0;
+                let compressed = tokio::task::spawn_blocking(task).await.unwrap_or(None);
+                let has_room = |bytes| self.cache.reserve_bytes(path.cache_key(), resource, bytes);
+                job.finish(compressed, has_room).to_response()
             }
         }
     }
 
-    /// Answers with what is in a folder. A list may be long, so that only some are read at a
-    /// time, and only so much of them waits to be sent.
-    async fn list(&self, head: &Head, place: Place<'_>) -> Result<Response, StatusCode> {
-        let busy = StatusCode::SERVICE_UNAVAILABLE;
-        let place_to_work = self.site.workshop.clone().acquire_owned().await.map_err(|_| busy)?;
-        let (site, place) = (self.site.clone(), place.into_owned());
-        let (order, as_json) = (Order::of(head.query()), listing::prefers_json(head.headers()));
+    /// Responds with a listing of a folder. A listing may be long, so the number of concurrent
+    /// reads and the memory of listings that wait to be sent are limited.
+    async fn serve_listing(
+        &self,
+        head: &Head,
+        path: PathInRoot<'_>,
+    ) -> Result<Response, StatusCode> {
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        let permit =
+            self.site.job_permits.clone().acquire_owned().await.map_err(|_| unavailable)?;
+        let (site, path) = (self.site.clone(), path.into_owned());
+        let order = Order::from_query(head.query());
+        let as_json = listing::prefers_json(head.headers());
         let work = move || {
-            let listing = site.list(&place)?;
-            drop(place_to_work);
+            let listing = site.list(&path)?;
+            drop(permit);
             Ok(if as_json { listing.json(order) } else { listing.html(order) })
         };
         let text = disk::blocking(work).await.map_err(|error| status_of(&error))?;
-        let shares = u32::try_from(text.len() / LIST_SHARE_BYTES).map_err(|_| busy)?;
-        let share = self.site.lists.clone().try_acquire_many_owned(shares).map_err(|_| busy)?;
-        let text = Bytes::from_owner(Held { text, _share: share });
+        let count = u32::try_from(text.len() / LISTING_PERMIT_BYTES).map_err(|_| unavailable)?;
+        let permits = self.site.listing_permits.clone().try_acquire_many_owned(count);
+        let permits = permits.map_err(|_| unavailable)?;
+        let text = Bytes::from_owner(ListingText { text, _permits: permits });
         Ok(match as_json {
             true => Response::body(text).with_header(CONTENT_TYPE, "application/json"),
-            false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, POLICY),
+            false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),
         }
         .with_header(X_CONTENT_TYPE_OPTIONS, "nosniff")
         .with_header(CACHE_CONTROL, "no-cache")
         .with_header(VARY, "accept"))
     }
 
-    /// Answers for what is not there.
-    async fn fall_back(&self, head: &Head, place: &Place<'_>) -> Result<Response, StatusCode> {
+    /// Responds with the fallback page to a request for a path that does not exist.
+    async fn serve_fallback(
+        &self,
+        head: &Head,
+        path: &PathInRoot<'_>,
+    ) -> Result<Response, StatusCode> {
         let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
-        let media_type = self.site.media_type(place.path());
+        let media_type = self.site.media_type(path.path());
         if !mime::is_page_or_unknown(media_type.as_bytes()) {
             return Err(StatusCode::NOT_FOUND);
         }
-        let place = Place::at(page);
-        match self.find(&place).await? {
-            Found::File(resource) => Ok(self.serve(head, &place, &resource).await),
+        let path = PathInRoot::from_setting(page);
+        match self.lookup(&path).await? {
+            Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
             _ => Err(StatusCode::NOT_FOUND),
         }
     }
 
-    async fn refuse(&self, status: StatusCode) -> Response {
+    async fn error_response(&self, status: StatusCode) -> Response {
         let mut pages = self.site.settings.error_pages.iter();
         if let Some((_, path)) = pages.find(|(of, _)| *of == status)
-            && let Ok(Found::File(resource)) = self.find(&Place::at(path)).await
+            && let Ok(Target::File(resource)) = self.lookup(&PathInRoot::from_setting(path)).await
         {
             return resource.error_page(status);
         }
-        page(Response::new(status))
+        status_page(Response::new(status))
     }
 }
 
 impl Application for Directory {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        // Boxed, for what has to wait is large and rare.
+        // Boxed because the future of the slow path is large and rarely needed.
         match self.at_hand(&request) {
             Some(response) => Either::Left(ready(response)),
-            None => Either::Right(Box::pin(self.answer(request))),
+            None => Either::Right(Box::pin(self.respond(request))),
         }
     }
 }
 
-/// Whether a request's method is one that files are served to.
-fn is_read(head: &Head) -> bool {
+/// Returns true for the methods that files are served to.
+fn is_get_or_head(head: &Head) -> bool {
     matches!(*head.method(), Method::GET | Method::HEAD)
 }
 
@@ -354,14 +378,14 @@ fn status_of(error: &io::Error) -> StatusCode {
     match errno(error) {
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
-        // It was there a moment ago.
-        _ if is_nothing(error) => StatusCode::NOT_FOUND,
+        // The file was removed during the lookup.
+        _ if is_not_found(error) => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-/// A response with a small page that names its status.
-fn page(mut response: Response) -> Response {
+/// Adds a small HTML page with the status of a response.
+fn status_page(mut response: Response) -> Response {
     let status = response.status();
     let html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\

@@ -1,53 +1,53 @@
-//! The path of a request → a place beneath the root. Pure.
+//! Request path → path beneath the root. Pure.
 
 use std::borrow::Cow;
 
 use crate::proto::semantics::path::{decode, encode};
 
-/// A place beneath the root.
+/// A path beneath the root, percent-decoded, without a leading slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place<'a>(Cow<'a, [u8]>);
+pub(super) struct PathInRoot<'a>(Cow<'a, [u8]>);
 
-impl<'a> Place<'a> {
-    /// The place that the path of a request means, decoded. Different paths of one place
-    /// become the same. `None` for what cannot be a file's path, or shall not be one.
-    pub(super) fn of(path: &'a str, dot_files: bool) -> Option<Place<'a>> {
+impl<'a> PathInRoot<'a> {
+    /// Decodes and normalizes the path of a request, so that equivalent paths become equal.
+    /// Returns `None` if no file can have the path, or if the path is not served (dot files).
+    pub(super) fn from_request(path: &'a str, dot_files: bool) -> Option<PathInRoot<'a>> {
         let path = path.strip_prefix('/')?;
-        if is_plain(path.as_bytes()) {
-            return Some(Place(Cow::Borrowed(path.as_bytes())));
+        if is_normalized(path.as_bytes()) {
+            return Some(PathInRoot(Cow::Borrowed(path.as_bytes())));
         }
-        let mut place = Vec::with_capacity(path.len());
+        let mut decoded = Vec::with_capacity(path.len());
         let mut segments = path.split('/').peekable();
         while let Some(segment) = segments.next() {
             let segment = decode(segment.as_bytes());
-            let first = place.is_empty();
-            let exists = match &*segment {
+            let first = decoded.is_empty();
+            let is_allowed = match &*segment {
                 b"." | b".." => false,
                 [b'.', ..] => dot_files || (first && &*segment == b".well-known"),
                 _ => true,
             };
-            if !exists || segment.iter().any(|b| matches!(b, b'/' | 0)) {
+            if !is_allowed || segment.iter().any(|b| matches!(b, b'/' | 0)) {
                 return None;
             }
-            place.extend_from_slice(&segment);
+            decoded.extend_from_slice(&segment);
             if !segment.is_empty() && segments.peek().is_some() {
-                place.push(b'/');
+                decoded.push(b'/');
             }
         }
-        Some(Place(Cow::Owned(place)))
+        Some(PathInRoot(Cow::Owned(decoded)))
     }
 
-    /// The place with this path beneath the root, as a setting says it.
-    pub(super) fn at(path: &str) -> Place<'_> {
-        Place(Cow::Borrowed(path.trim_start_matches('/').as_bytes()))
+    /// Makes the path from a setting, which is not percent-encoded.
+    pub(super) fn from_setting(path: &str) -> PathInRoot<'_> {
+        PathInRoot(Cow::Borrowed(path.trim_start_matches('/').as_bytes()))
     }
 
-    /// What stands for the place in a cache: the path, which for a folder ends in a slash.
-    pub(super) fn key(&self) -> &[u8] {
+    /// The key in the file cache: the path, with a slash at its end for a folder.
+    pub(super) fn cache_key(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it is asked for as a folder.
+    /// Returns true for the root and for paths that end in a slash.
     pub(super) fn is_folder(&self) -> bool {
         self.0.is_empty() || self.0.ends_with(b"/")
     }
@@ -57,13 +57,13 @@ impl<'a> Place<'a> {
         self.0.strip_suffix(b"/").unwrap_or(&self.0)
     }
 
-    /// The path of something in this folder.
+    /// The path of an entry of this folder.
     pub(super) fn join(&self, name: &str) -> Vec<u8> {
         [&self.0, name.as_bytes()].concat()
     }
 
-    /// The reference that leads to this place as to a folder. It begins with exactly one
-    /// slash: two would begin the name of another host.
+    /// The path-absolute reference (RFC 3986 §4.2) to this path as a folder. It begins with
+    /// exactly one slash: after two, the first segment would be the authority of another host.
     pub(super) fn folder_reference(&self) -> String {
         let mut reference = String::from("/");
         encode(&mut reference, self.path());
@@ -71,13 +71,14 @@ impl<'a> Place<'a> {
         reference
     }
 
-    pub(super) fn into_owned(self) -> Place<'static> {
-        Place(Cow::Owned(self.0.into_owned()))
+    pub(super) fn into_owned(self) -> PathInRoot<'static> {
+        PathInRoot(Cow::Owned(self.0.into_owned()))
     }
 }
 
-/// Whether a path, without its first slash, stands for itself: most do.
-fn is_plain(path: &[u8]) -> bool {
+/// Returns true if a path, without its leading slash, needs no decoding and no normalization.
+/// Most paths are of this form.
+fn is_normalized(path: &[u8]) -> bool {
     let mut before = b'/';
     for &b in path {
         match b {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
+    fn decodes_and_normalizes_request_paths() {
         for (path, expected) in [
             ("/", Some("")),
             ("//", Some("")),
@@ -118,14 +119,14 @@ mod tests {
             ("*", None),
             ("", None),
         ] {
-            let place = Place::of(path, false);
-            let expected = expected.map(|path| Place(Cow::Borrowed(path.as_bytes())));
-            assert_eq!(place, expected, "{path}");
+            let found = PathInRoot::from_request(path, false);
+            let expected = expected.map(|path| PathInRoot(Cow::Borrowed(path.as_bytes())));
+            assert_eq!(found, expected, "{path}");
         }
     }
 
     #[test]
-    fn names_with_a_dot_if_they_are_allowed() {
+    fn accepts_dot_files_if_they_are_allowed() {
         for (path, expected) in [
             ("/.hidden", Some(".hidden")),
             ("/a/%2egit/x", Some("a/.git/x")),
@@ -133,17 +134,21 @@ mod tests {
             ("/./x", None),
             ("/%2e%2E", None),
         ] {
-            let place = Place::of(path, true);
-            assert_eq!(place.as_ref().map(Place::key), expected.map(str::as_bytes), "{path}");
+            let found = PathInRoot::from_request(path, true);
+            assert_eq!(
+                found.as_ref().map(PathInRoot::cache_key),
+                expected.map(str::as_bytes),
+                "{path}"
+            );
         }
     }
 
     #[test]
-    fn a_redirect_stays_on_its_host() {
+    fn folder_reference_stays_on_its_host() {
         for (path, location) in
             [("/a", "/a/"), ("//evil.example", "/evil.example/"), ("/d í", "/d%20%C3%AD/")]
         {
-            assert_eq!(Place::of(path, false).unwrap().folder_reference(), location);
+            assert_eq!(PathInRoot::from_request(path, false).unwrap().folder_reference(), location);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A file as it is served: its variants by language, and the content codings of each.
+//! The representations of a file: its variants by language, and the content codings of each.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,11 +14,11 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use crate::clock::wall::is_past;
+use crate::clock::wall::is_older_than;
 use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::{File, FileVersion, Source};
-use crate::files::root::{Opened, Wait};
+use crate::files::root::{MayBlock, Opened};
 use crate::files::site::Site;
 use crate::message::fields::{Field, Fields};
 use crate::message::response::{Payload, Response, field_value};
@@ -26,160 +26,174 @@ use crate::proto::headers::Headers;
 use crate::proto::semantics::accept;
 use crate::proto::semantics::date::http_date;
 
-/// What is served for one path.
+/// The resource (RFC 9110 §3.1) at one path.
 #[derive(Debug)]
 pub(super) struct Resource {
-    /// The first is for whom none of the languages suits.
+    /// The first is the default, served if none of the languages is acceptable.
     variants: Vec<Variant>,
-    /// The languages of the others.
+    /// The languages of the other variants.
     languages: Vec<String>,
-    /// What it was made of, to be compared with what is there later.
-    parts: Vec<Part>,
+    /// Files that the resource was built from. A later lookup compares them with the files that
+    /// exist then.
+    components: Vec<Component>,
 }
 
-/// A file that a resource is made of: its path, or that of which it is a compressed neighbour. Two
-/// names may stand for the same version.
-type Part = (Vec<u8>, Option<Coding>, FileVersion);
+/// A file that a resource is built from: its path (for a precompressed file the path of the
+/// original), its content coding and its version. Two names may have the same version.
+type Component = (Vec<u8>, Option<Coding>, FileVersion);
 
 #[derive(Debug)]
 struct Variant {
-    plain: Representation,
-    /// Compressed files that lie beside it.
-    neighbours: Vec<(Coding, Representation)>,
-    /// What was compressed here, by coding; none if it did not get smaller.
-    made: [OnceLock<Option<Representation>>; Coding::ALL.len()],
-    /// Whether somebody compresses it at this moment.
-    busy: AtomicBool,
-    /// Whether it is of a type and size to be compressed.
-    can_be_made: bool,
+    /// The representation without a content coding.
+    identity: Representation,
+    /// Representations from precompressed files beside the original.
+    precompressed: Vec<(Coding, Representation)>,
+    /// Representations compressed by the server, by coding; `None` if compression did not make the
+    /// file smaller.
+    compressed: [OnceLock<Option<Representation>>; Coding::ALL.len()],
+    /// Set while a request compresses this variant.
+    is_compressing: AtomicBool,
+    /// True if the media type and the size permit compression.
+    is_compressible: bool,
 }
 
-/// The bytes and the fields of a response.
+/// The content and the header fields of a response.
 #[derive(Clone, Debug)]
 pub(super) struct Representation {
     file: Arc<File>,
     fields: Fields,
-    /// Whether it changed only just now.
-    is_young: bool,
+    /// True if the file had changed within [`SETTLE_TIME`] when it was opened.
+    recently_changed: bool,
 }
 
-/// What a request gets of a resource.
+/// The representation selected for a request.
 pub(super) enum Choice<'a> {
     Ready(&'a Representation),
-    /// What has to be compressed first.
-    ToMake(Work<'a>),
+    /// The selected representation has to be compressed first.
+    NeedsCompression(CompressionJob<'a>),
 }
 
-/// A variant that somebody compresses.
-pub(super) struct Work<'a> {
+/// A variant that is being compressed for a request.
+pub(super) struct CompressionJob<'a> {
     variant: &'a Variant,
     coding: Coding,
 }
 
-/// The files that a variant is made of.
-struct Files {
+/// The files that a variant is built from.
+struct VariantFiles {
     path: Vec<u8>,
     language: Option<String>,
-    plain: Opened,
-    neighbours: Vec<(Coding, Opened)>,
+    original: Opened,
+    precompressed: Vec<(Coding, Opened)>,
 }
 
-/// From this size on a file is sent from the page cache (`sendfile(2)`) rather than from our
-/// memory, while there are descriptors for that. Measured, what comes from our memory costs about
-/// what the further system calls do at 16 KiB, and more at 32.
-const LARGE_FILE_BYTES: u64 = 24 << 10;
+/// The smallest file that is sent from the page cache (`sendfile(2)`) rather than from process
+/// memory, while descriptors are available for that. Measured: sending from process memory costs
+/// about as much as the additional system calls of `sendfile` at 16 KiB, and more at 32 KiB.
+const MIN_SENDFILE_BYTES: u64 = 24 << 10;
 
-/// How long a file must have been as it is for its contents to be kept: far longer than the
-/// kernel's clock takes from one time of change to the next.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Time that a file must have been unchanged before its contents are cached. It is far longer than
+/// the resolution of the kernel's clock for file times.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// A look at a path, by somebody who waits for the disk or does not.
+/// A path that is looked up, and the conditions of the lookup.
 #[derive(Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct LookupContext<'a> {
     pub(super) site: &'a Site,
     pub(super) path: &'a [u8],
-    pub(super) wait: Wait,
-    /// Whether descriptors may be kept where contents would do.
-    pub(super) may_hold: bool,
+    pub(super) may_block: MayBlock,
+    /// True if a descriptor may be kept open in place of contents in memory.
+    pub(super) may_keep_open: bool,
 }
 
 impl Resource {
-    /// What is made of an opened file, and of those beside it. `None` if that is what is known.
+    /// Builds the resource of an opened file and the files beside it. Returns `None` if `cached` is
+    /// still current.
     ///
     /// # Errors
     /// [`WouldBlock`](ErrorKind::WouldBlock) if it would wait and must not.
-    pub(super) fn make(
-        look: Look<'_>,
+    pub(super) fn build(
+        context: LookupContext<'_>,
         opened: Opened,
-        known: Option<&Resource>,
+        cached: Option<&Resource>,
     ) -> io::Result<Option<Resource>> {
-        let files = Files::of_all_languages(look, opened)?;
-        let parts = files.iter().flat_map(Files::parts).collect();
-        if known.is_some_and(|known| !known.is_provisional() && known.parts == parts) {
-            known.into_iter().for_each(Resource::doubt);
+        let files = VariantFiles::open_all(context, opened)?;
+        let components = files.iter().flat_map(VariantFiles::components).collect();
+        let is_current =
+            |cached: &Resource| !cached.has_recent_changes() && cached.components == components;
+        if cached.is_some_and(is_current) {
+            cached.into_iter().for_each(Resource::clear_residency);
             return Ok(None);
         }
         let languages: Vec<_> = files.iter().filter_map(|files| files.language.clone()).collect();
-        let variant = |files| Variant::make(look, files, !languages.is_empty());
+        let variant = |files| Variant::build(context, files, !languages.is_empty());
         let variants = files.into_iter().map(variant).collect::<io::Result<_>>()?;
-        Ok(Some(Resource { variants, languages, parts }))
+        Ok(Some(Resource { variants, languages, components }))
     }
 
-    /// What a request with these fields gets.
+    /// Selects the representation for a request with these header fields (RFC 9110 §12.1).
     pub(super) fn choose(&self, headers: &Headers) -> Choice<'_> {
         let language = match self.languages.is_empty() {
             true => None,
             false => accept::language(headers, &self.languages),
         };
         let variant = &self.variants[language.map_or(0, |index| index + 1)];
-        // A part of what is compressed here could not be told from a part of another make.
-        let can_be_made = variant.can_be_made && headers.get_bytes("range").is_none();
-        if variant.neighbours.is_empty() && !can_be_made {
-            return Choice::Ready(&variant.plain);
+        // A range of a representation that is compressed here could not be combined with a range of
+        // another compression: the encoder may produce other bytes.
+        let may_compress = variant.is_compressible && headers.get_bytes("range").is_none();
+        if variant.precompressed.is_empty() && !may_compress {
+            return Choice::Ready(&variant.identity);
         }
         let mut offered = Coding::ALL.to_vec();
-        offered.retain(|coding| can_be_made || variant.neighbour(*coding).is_some());
+        offered.retain(|coding| may_compress || variant.precompressed(*coding).is_some());
         let Some(coding) = accept::coding(headers, &offered) else {
-            return Choice::Ready(&variant.plain);
+            return Choice::Ready(&variant.identity);
         };
-        match (variant.neighbour(coding), variant.made[coding as usize].get()) {
-            (Some(neighbour), _) => Choice::Ready(neighbour),
-            (None, Some(made)) => Choice::Ready(made.as_ref().unwrap_or(&variant.plain)),
-            // One is enough at a time; whoever comes meanwhile gets it as it is.
-            (None, None) if variant.busy.swap(true, Relaxed) => Choice::Ready(&variant.plain),
-            (None, None) => Choice::ToMake(Work { variant, coding }),
+        match (variant.precompressed(coding), variant.compressed[coding as usize].get()) {
+            (Some(precompressed), _) => Choice::Ready(precompressed),
+            (None, Some(compressed)) => {
+                Choice::Ready(compressed.as_ref().unwrap_or(&variant.identity))
+            }
+            // Only one request compresses a variant at a time; the others get identity.
+            (None, None) if variant.is_compressing.swap(true, Relaxed) => {
+                Choice::Ready(&variant.identity)
+            }
+            (None, None) => Choice::NeedsCompression(CompressionJob { variant, coding }),
         }
     }
 
-    /// A response with this as the page of an error.
+    /// Returns a response with this resource as the page of an error.
     pub(super) fn error_page(&self, status: StatusCode) -> Response {
-        let mut response = self.variants[0].plain.respond().with_status(status);
+        let mut response = self.variants[0].identity.to_response().with_status(status);
         for name in [ETAG, LAST_MODIFIED, ACCEPT_RANGES, CACHE_CONTROL] {
             response.remove_header(name);
         }
         response
     }
 
-    /// What was in memory may have left it.
-    fn doubt(&self) {
+    /// Clears the residency flags: the page cache may have evicted the contents.
+    fn clear_residency(&self) {
         let files = self.representations().filter_map(|it| it.file.at_hand.as_ref());
-        files.for_each(|at_hand| at_hand.store(false, Relaxed));
+        files.for_each(|is_resident| is_resident.store(false, Relaxed));
     }
 
-    /// Whether something changed only just now: then it is made anew in any case.
-    fn is_provisional(&self) -> bool {
-        self.representations().any(|representation| representation.is_young)
+    /// Returns true if a file had changed shortly before it was opened; the resource is then always
+    /// rebuilt.
+    fn has_recent_changes(&self) -> bool {
+        self.representations().any(|representation| representation.recently_changed)
     }
 
     fn representations(&self) -> impl Iterator<Item = &Representation> {
         self.variants.iter().flat_map(|variant| {
-            let neighbours = variant.neighbours.iter().map(|(_, representation)| representation);
-            neighbours.chain([&variant.plain])
+            let precompressed =
+                variant.precompressed.iter().map(|(_, representation)| representation);
+            precompressed.chain([&variant.identity])
         })
     }
 
-    /// Whether the open files are still what they were: who writes to one in place does so
-    /// now, and neither its length nor its validators may be those of before.
+    /// Returns true if the open files are still of the version that was opened. A file that was
+    /// written to in place has other contents under the same descriptor, and neither the length nor
+    /// the validators may be those from before.
     pub(super) fn is_current(&self) -> bool {
         self.representations().all(|Representation { file, .. }| match &file.source {
             Source::Memory(_) => true,
@@ -187,113 +201,128 @@ impl Resource {
         })
     }
 
-    /// How many bytes it keeps in memory, without what is compressed here.
-    pub(super) fn bytes(&self) -> usize {
-        let kept = self.representations().filter_map(|it| it.file.in_memory());
-        kept.map(|bytes| bytes.len()).sum()
+    /// Bytes of contents in memory, not counting those compressed by the server.
+    pub(super) fn bytes_in_memory(&self) -> usize {
+        let contents = self.representations().filter_map(|it| it.file.in_memory());
+        contents.map(|bytes| bytes.len()).sum()
     }
 
-    /// How many descriptors it keeps open.
-    pub(super) fn descriptors(&self) -> usize {
+    /// Number of descriptors that the resource keeps open.
+    pub(super) fn open_descriptors(&self) -> usize {
         self.representations().filter(|it| matches!(it.file.source, Source::Open(_))).count()
     }
 }
 
-impl Files {
-    fn of_all_languages(look: Look<'_>, plain: Opened) -> io::Result<Vec<Files>> {
-        let Look { site, path, wait, .. } = look;
+impl VariantFiles {
+    /// Opens the files of all variants: the default and one for each language.
+    fn open_all(context: LookupContext<'_>, original: Opened) -> io::Result<Vec<VariantFiles>> {
+        let LookupContext { site, path, may_block, .. } = context;
         let compressible = compression::is_compressible(site.media_type(path).as_bytes());
-        let neighbours = |path: &[u8], plain: &Opened| match site.settings.precompressed {
-            true if compressible => neighbours(Look { path, ..look }, plain),
+        let open_precompressed = |path: &[u8], original: &Opened| match site.settings.precompressed
+        {
+            true if compressible => open_precompressed(LookupContext { path, ..context }, original),
             _ => Ok(Vec::new()),
         };
-        let (path_of_all, beside) = (path.to_vec(), neighbours(path, &plain)?);
-        let mut all = vec![Files { path: path_of_all, language: None, neighbours: beside, plain }];
+        let (default_path, precompressed) = (path.to_vec(), open_precompressed(path, &original)?);
+        let mut all =
+            vec![VariantFiles { path: default_path, language: None, precompressed, original }];
         let is_page = path.ends_with(b".html");
         for language in site.settings.languages.iter().filter(|_| is_page) {
             let path = [path, b".", language.as_bytes()].concat();
-            if let Some(plain) = site.look_beside(&path, wait)? {
-                let neighbours = neighbours(&path, &plain)?;
-                all.push(Files { path, language: Some(language.clone()), neighbours, plain });
+            if let Some(original) = site.open_alternative(&path, may_block)? {
+                let precompressed = open_precompressed(&path, &original)?;
+                let language = Some(language.clone());
+                all.push(VariantFiles { path, language, precompressed, original });
             }
         }
         Ok(all)
     }
 
-    fn parts(&self) -> impl Iterator<Item = Part> {
-        let neighbours = self.neighbours.iter().map(|(coding, file)| (Some(*coding), file));
-        let all = neighbours.chain([(None, &self.plain)]);
+    fn components(&self) -> impl Iterator<Item = Component> {
+        let precompressed = self.precompressed.iter().map(|(coding, file)| (Some(*coding), file));
+        let all = precompressed.chain([(None, &self.original)]);
         all.map(|(coding, file)| (self.path.clone(), coding, file.version()))
     }
 }
 
-/// The compressed files beside a file.
-fn neighbours(look: Look<'_>, plain: &Opened) -> io::Result<Vec<(Coding, Opened)>> {
-    let Look { site, path, wait, .. } = look;
-    let mut neighbours = Vec::new();
-    // `index.html.br` may be one in Breton.
+/// Opens the precompressed files beside a file. Files older than the original are ignored.
+fn open_precompressed(
+    context: LookupContext<'_>,
+    original: &Opened,
+) -> io::Result<Vec<(Coding, Opened)>> {
+    let LookupContext { site, path, may_block, .. } = context;
+    let mut precompressed = Vec::new();
+    // `index.html.br` may be a page in Breton.
     let is_language = |coding: &Coding| {
         path.ends_with(b".html")
             && site.settings.languages.iter().any(|it| it == coding.extension())
     };
     for coding in Coding::ALL.into_iter().filter(|coding| !is_language(coding)) {
         let path = [path, b".", coding.extension().as_bytes()].concat();
-        if let Some(file) = site.look_beside(&path, wait)?
-            && !file.version().is_older_than(&plain.version())
+        if let Some(file) = site.open_alternative(&path, may_block)?
+            && !file.version().is_older_than(&original.version())
         {
-            neighbours.push((coding, file));
+            precompressed.push((coding, file));
         }
     }
-    Ok(neighbours)
+    Ok(precompressed)
 }
 
 impl Variant {
-    /// `speaks`: whether there are variants in languages.
-    fn make(look: Look<'_>, files: Files, speaks: bool) -> io::Result<Variant> {
-        let Look { site, path, wait, .. } = look;
+    /// Builds a variant. `has_languages` is true if the resource has variants by language, so that
+    /// the response varies by `Accept-Language`.
+    fn build(
+        context: LookupContext<'_>,
+        files: VariantFiles,
+        has_languages: bool,
+    ) -> io::Result<Variant> {
+        let LookupContext { site, path, may_block, .. } = context;
         let (settings, content_type) = (&site.settings, site.media_type(path));
         let sizes = settings.min_compressed_bytes..=settings.max_compressed_bytes;
-        let can_be_made = settings.compress
+        let is_compressible = settings.compress
             && compression::is_compressible(content_type.as_bytes())
-            && sizes.contains(&files.plain.file.length);
-        let varies = match (can_be_made || !files.neighbours.is_empty(), speaks) {
+            && sizes.contains(&files.original.file.length);
+        let has_codings = is_compressible || !files.precompressed.is_empty();
+        let vary = match (has_codings, has_languages) {
             (true, false) => Some("accept-encoding"),
             (true, true) => Some("accept-encoding, accept-language"),
             (false, true) => Some("accept-language"),
             (false, false) => None,
         };
         let mut fields = vec![(CONTENT_TYPE, content_type)];
-        fields.extend(varies.map(|names| (VARY, HeaderValue::from_static(names))));
+        fields.extend(vary.map(|names| (VARY, HeaderValue::from_static(names))));
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
-        site.add_rules(path, &mut fields);
-        let most = settings.max_kept_file_bytes.min(settings.max_kept_bytes as u64);
-        let most = if look.may_hold { most.min(LARGE_FILE_BYTES) } else { most };
-        let mut neighbours = Vec::new();
-        for (coding, opened) in files.neighbours {
+        site.apply_header_rules(path, &mut fields);
+        let max_bytes = settings.max_kept_file_bytes.min(settings.max_kept_bytes as u64);
+        let max_bytes =
+            if context.may_keep_open { max_bytes.min(MIN_SENDFILE_BYTES) } else { max_bytes };
+        let mut precompressed = Vec::new();
+        for (coding, opened) in files.precompressed {
             let encoding = (CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
             let fields = fields.iter().cloned().chain([encoding]).collect();
-            neighbours.push((coding, opened.represent(fields, most, wait)?));
+            let representation = opened.into_representation(fields, max_bytes, may_block)?;
+            precompressed.push((coding, representation));
         }
-        let plain = files.plain.represent(fields, most, wait)?;
-        let (made, busy) = (Default::default(), AtomicBool::new(false));
-        Ok(Variant { plain, neighbours, made, busy, can_be_made })
+        let identity = files.original.into_representation(fields, max_bytes, may_block)?;
+        let (compressed, is_compressing) = (Default::default(), AtomicBool::new(false));
+        Ok(Variant { identity, precompressed, compressed, is_compressing, is_compressible })
     }
 
-    fn neighbour(&self, coding: Coding) -> Option<&Representation> {
-        let found = self.neighbours.iter().find(|(other, _)| *other == coding);
+    fn precompressed(&self, coding: Coding) -> Option<&Representation> {
+        let found = self.precompressed.iter().find(|(other, _)| *other == coding);
         found.map(|(_, representation)| representation)
     }
 }
 
-impl<'a> Work<'a> {
-    /// What is served if it is not done.
-    pub(super) fn plain(&self) -> &'a Representation {
-        &self.variant.plain
+impl<'a> CompressionJob<'a> {
+    /// The representation to serve if the job does not run.
+    pub(super) fn uncompressed(&self) -> &'a Representation {
+        &self.variant.identity
     }
 
-    /// What has to be done, by a thread that may wait.
-    pub(super) fn job(&self) -> impl FnOnce() -> Option<Bytes> + Send + 'static {
-        let (coding, file) = (self.coding, self.variant.plain.file.clone());
+    /// Returns the work to be done, for a thread that may block.
+    pub(super) fn task(&self) -> impl FnOnce() -> Option<Bytes> + Send + 'static {
+        let (coding, file) = (self.coding, self.variant.identity.file.clone());
         move || {
             let bytes = file.read().ok()?;
             let compressed = compression::compress(coding, &bytes).ok()?;
@@ -301,36 +330,37 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Takes the result of that, and keeps it if there is room.
-    pub(super) fn done(
+    /// Takes the result of the task, stores it if `has_room` returns true, and returns the
+    /// representation to serve.
+    pub(super) fn finish(
         self,
         compressed: Option<Bytes>,
         has_room: impl FnOnce(usize) -> bool,
     ) -> Representation {
-        let plain = &self.variant.plain;
-        let made = compressed.map(|bytes| plain.coded(self.coding, bytes));
-        if has_room(made.as_ref().map_or(0, |made| made.file.length as usize)) {
-            let _ = self.variant.made[self.coding as usize].set(made.clone());
+        let identity = &self.variant.identity;
+        let compressed = compressed.map(|bytes| identity.with_coding(self.coding, bytes));
+        if has_room(compressed.as_ref().map_or(0, |it| it.file.length as usize)) {
+            let _ = self.variant.compressed[self.coding as usize].set(compressed.clone());
         }
-        made.unwrap_or_else(|| plain.clone())
+        compressed.unwrap_or_else(|| identity.clone())
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for CompressionJob<'_> {
     fn drop(&mut self) {
-        self.variant.busy.store(false, Relaxed);
+        self.variant.is_compressing.store(false, Relaxed);
     }
 }
 
 impl Representation {
-    pub(super) fn respond(&self) -> Response {
+    pub(super) fn to_response(&self) -> Response {
         Response::success(self.fields.clone(), Payload::File(self.file.clone()))
     }
 
-    /// The same in a content coding, made here. The validator is weak, for another version
-    /// of the encoder may make other bytes (RFC 9110 §8.8.1).
-    fn coded(&self, coding: Coding, bytes: Bytes) -> Representation {
-        let mut response = self.respond();
+    /// Returns this representation in a content coding, with the compressed `bytes`. The validator
+    /// is weak because another version of the encoder may produce other bytes (RFC 9110 §8.8.1).
+    fn with_coding(&self, coding: Coding, bytes: Bytes) -> Representation {
+        let mut response = self.to_response();
         if let Some(version) = &self.file.version {
             response.set_header(ETAG, format!("W/{}", version.etag()));
         }
@@ -338,12 +368,12 @@ impl Representation {
         let length = bytes.len() as u64;
         let source = Source::Memory(bytes);
         let file = Arc::new(File { source, start: 0, length, ..File::clone(&self.file) });
-        // The rest is added to those of a file that is too young to be kept with each response.
+        // The fields of a recently changed file are not complete: each response adds its own.
         let fields = match &self.fields {
             Fields::Kept(_) => response.headers.keep(),
             Fields::Own(_) | Fields::Common(_) | Fields::Passed(_) => response.headers,
         };
-        Representation { file, fields, is_young: self.is_young }
+        Representation { file, fields, recently_changed: self.recently_changed }
     }
 }
 
@@ -352,41 +382,42 @@ impl Opened {
         self.file.version.expect("whole files have versions")
     }
 
-    /// What is served of this file: its contents, if they are few and did not change just
-    /// now, otherwise the open file.
-    fn represent(
+    /// Makes a representation of this file: its contents in memory if it has at most `max_bytes`
+    /// and did not change recently, otherwise the open file.
+    fn into_representation(
         self,
         mut fields: Vec<Field>,
-        most: u64,
-        wait: Wait,
+        max_bytes: u64,
+        may_block: MayBlock,
     ) -> io::Result<Representation> {
         let version = self.version();
         let modified = version.modified();
-        let unsettled = |file, fields, is_young| {
+        let uncached = |file, fields, recently_changed| {
             let (file, fields) = (Arc::new(file), Fields::Own(fields));
-            Ok(Representation { file, fields, is_young })
+            Ok(Representation { file, fields, recently_changed })
         };
         let file = match &self.file.source {
             Source::Memory(_) => self.file,
-            // What changed just now may change again without a change of its version.
-            Source::Open(_) if !is_past(version.changed(), SETTLED) => {
-                return unsettled(self.file, fields, true);
+            // A file that changed recently may change again without a change of its version.
+            Source::Open(_) if !is_older_than(version.changed(), SETTLE_TIME) => {
+                return uncached(self.file, fields, true);
             }
-            // A date to come is not to be told, but kept fields do not age.
+            // A Last-Modified in the future must not be sent (RFC 9110 §8.8.2.1), and prepared
+            // fields do not follow the clock.
             Source::Open(_)
-                if modified.is_some_and(|modified| !is_past(modified, Duration::ZERO)) =>
+                if modified.is_some_and(|modified| !is_older_than(modified, Duration::ZERO)) =>
             {
-                return unsettled(self.file, fields, false);
+                return uncached(self.file, fields, false);
             }
-            Source::Open(_) if self.file.length > most => {
+            Source::Open(_) if self.file.length > max_bytes => {
                 File { at_hand: Some(Arc::default()), ..self.file }
             }
-            Source::Open(open) => match contents(open, self.file.length, wait)? {
+            Source::Open(open) => match read_contents(open, self.file.length, may_block)? {
                 Some(bytes) if FileVersion::new(&open.metadata()?) == version => {
                     self.file.clone().with_bytes(bytes)
                 }
-                // It changes while we look.
-                _ => return unsettled(self.file, fields, true),
+                // The file changed while it was read.
+                _ => return uncached(self.file, fields, true),
             },
         };
         let etag = (ETAG, field_value(version.etag().as_bytes()));
@@ -394,26 +425,26 @@ impl Opened {
             modified.map(|time| (LAST_MODIFIED, field_value(http_date(time).as_bytes())));
         let ranges = (ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         for (name, value) in [Some(etag), modified, Some(ranges)].into_iter().flatten() {
-            // A rule may have said something else.
+            // A header rule takes precedence.
             if !fields.iter().any(|(other, _)| *other == name) {
                 fields.push((name, value));
             }
         }
         let fields = Fields::Own(fields).keep();
-        Ok(Representation { file: Arc::new(file), fields, is_young: false })
+        Ok(Representation { file: Arc::new(file), fields, recently_changed: false })
     }
 }
 
-/// The contents of a file; `None` if it is shorter than it was said to be.
+/// Reads the contents of a file. Returns `None` if the file is shorter than `length`.
 ///
 /// # Errors
-/// [`WouldBlock`](ErrorKind::WouldBlock) if that would wait and must not.
-fn contents(file: &fs::File, length: u64, wait: Wait) -> io::Result<Option<Bytes>> {
+/// [`WouldBlock`](ErrorKind::WouldBlock) if the read would wait and must not.
+fn read_contents(file: &fs::File, length: u64, may_block: MayBlock) -> io::Result<Option<Bytes>> {
     let length = length as usize;
-    let read = match wait {
-        Wait::Never => disk::read_whole_now(file, 0, length)
+    let read = match may_block {
+        MayBlock::No => disk::read_exact_nowait(file, 0, length)
             .and_then(|bytes| bytes.ok_or_else(|| ErrorKind::WouldBlock.into())),
-        Wait::Gladly => {
+        MayBlock::Yes => {
             let mut bytes = vec![0; length];
             file.read_exact_at(&mut bytes, 0).map(|()| bytes.into())
         }

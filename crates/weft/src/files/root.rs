@@ -1,4 +1,4 @@
-//! The directory, beneath which everything is opened.
+//! The root directory. All files are opened beneath it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,32 +16,32 @@ use crate::files::settings::Links;
 
 #[derive(Debug)]
 pub(super) enum Root {
-    /// In a file system.
+    /// A directory of the file system.
     Folder { fd: OwnedFd, resolve: ResolveFlags },
-    /// In the program itself: contents by path.
+    /// Files that are compiled into the program, by path.
     Embedded(BTreeMap<Vec<u8>, File>),
 }
 
-/// Whether to wait for the disk.
+/// Permission to wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// On the event loop: what would have to wait fails.
-    Never,
-    /// On a thread of the pool.
-    Gladly,
+pub(super) enum MayBlock {
+    /// On the event loop: an operation that would wait fails with `WouldBlock`.
+    No,
+    /// On a thread of the blocking pool.
+    Yes,
 }
 
-/// What was opened.
+/// An open file or folder beneath the root.
 pub(super) struct Opened {
-    pub(super) kind: Kind,
+    pub(super) kind: FileKind,
     pub(super) file: File,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     File,
     Folder,
-    /// A device, a pipe, a socket.
+    /// A device, a pipe or a socket.
     Other,
 }
 
@@ -52,24 +52,24 @@ impl Root {
         let resolve = match links {
             Links::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
             Links::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-            // There is no `..` in the paths that come here.
+            // The paths of requests contain no `..`.
             Links::Anywhere => ResolveFlags::NO_MAGICLINKS,
         };
         Ok(Root::Folder { fd, resolve })
     }
 
-    /// Opens a path beneath the root, the root itself if it is empty.
-    pub(super) fn look(&self, path: &[u8], wait: Wait) -> io::Result<Opened> {
+    /// Opens a path beneath the root; an empty path is the root itself.
+    pub(super) fn open_path(&self, path: &[u8], may_block: MayBlock) -> io::Result<Opened> {
         let (fd, resolve) = match self {
             Root::Folder { fd, resolve } => (fd, *resolve),
-            Root::Embedded(files) => return Ok(look_among(files, path)?),
+            Root::Embedded(files) => return Ok(open_embedded(files, path)?),
         };
-        let file = open_beneath(fd, path, resolve, wait)?;
+        let file = open_beneath(fd, path, resolve, may_block)?;
         let metadata = file.metadata()?;
         let kind = match metadata.file_type() {
-            kind if kind.is_file() => Kind::File,
-            kind if kind.is_dir() => Kind::Folder,
-            _ => Kind::Other,
+            kind if kind.is_file() => FileKind::File,
+            kind if kind.is_dir() => FileKind::Folder,
+            _ => FileKind::Other,
         };
         Ok(Opened { kind, file: File::with_metadata(file, &metadata) })
     }
@@ -79,36 +79,37 @@ fn open_beneath(
     root: &OwnedFd,
     path: &[u8],
     resolve: ResolveFlags,
-    wait: Wait,
+    may_block: MayBlock,
 ) -> rustix::io::Result<fs::File> {
     let path = OsStr::from_bytes(if path.is_empty() { b"." } else { path });
-    // Without NONBLOCK, to open a pipe would wait for its writer.
+    // Without NONBLOCK, opening a pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = match wait {
-        Wait::Never => resolve | ResolveFlags::CACHED,
-        Wait::Gladly => resolve,
+    let resolve = match may_block {
+        MayBlock::No => resolve | ResolveFlags::CACHED,
+        MayBlock::Yes => resolve,
     };
     let mut tries = 0;
     loop {
         match openat2(root, path, flags, Mode::empty(), resolve) {
             Err(Errno::INTR) => {}
-            // A kernel before 5.12 does not know CACHED.
-            Err(Errno::INVAL) if wait == Wait::Never => return Err(Errno::AGAIN),
-            // Something was renamed on the way: whether it lies beneath must be seen anew.
-            Err(Errno::AGAIN) if wait == Wait::Gladly && tries < 8 => tries += 1,
+            // Kernels before 5.12 do not support CACHED.
+            Err(Errno::INVAL) if may_block == MayBlock::No => return Err(Errno::AGAIN),
+            // A rename during the resolution: the kernel could not verify that the path stays
+            // beneath the root.
+            Err(Errno::AGAIN) if may_block == MayBlock::Yes && tries < 8 => tries += 1,
             opened => return opened.map(fs::File::from),
         }
     }
 }
 
-fn look_among(files: &BTreeMap<Vec<u8>, File>, path: &[u8]) -> rustix::io::Result<Opened> {
+fn open_embedded(files: &BTreeMap<Vec<u8>, File>, path: &[u8]) -> rustix::io::Result<Opened> {
     if let Some(file) = files.get(path) {
-        return Ok(Opened { kind: Kind::File, file: file.clone() });
+        return Ok(Opened { kind: FileKind::File, file: file.clone() });
     }
-    let within = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
-    match files.range(within.clone()..).next() {
-        Some((path, _)) if path.starts_with(&within) => {
-            Ok(Opened { kind: Kind::Folder, file: File::of_bytes(b"") })
+    let prefix = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
+    match files.range(prefix.clone()..).next() {
+        Some((path, _)) if path.starts_with(&prefix) => {
+            Ok(Opened { kind: FileKind::Folder, file: File::of_bytes(b"") })
         }
         _ => Err(Errno::NOENT),
     }

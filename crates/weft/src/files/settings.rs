@@ -1,4 +1,4 @@
-//! What a directory's files are served with.
+//! The settings of a directory.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What [`Directory`](crate::Directory) serves, and with what.
+/// The settings of a [`Directory`](crate::Directory): the files it serves, their header fields,
+/// and the limits of its cache.
 ///
 /// ```
 /// use weft::{Directory, DirectorySettings, HeaderRule};
@@ -25,114 +26,118 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Debug)]
 pub struct DirectorySettings {
-    /// The names of the file that stands for its folder, the first that is there.
+    /// The names of index files: the first that exists is served for its folder.
     ///
     /// Default `index.html`.
     pub index: Vec<String>,
 
-    /// Whether a folder that has no index is answered with a list of what is in it: HTML, or
-    /// JSON to whom prefers that. Otherwise it is not found.
+    /// Serves a listing for a folder without an index file: HTML, or JSON if the client prefers
+    /// `application/json`. If false, the response is 404.
     ///
-    /// Default false: what lies there is nobody's business unless said otherwise.
+    /// Default false: names of files are not disclosed unless this is enabled.
     pub listing: bool,
 
-    /// The most entries in a list; of more, the list says that it is cut.
+    /// The maximum number of entries in a listing. A longer listing is marked as truncated.
     ///
-    /// Default 20,000: a page of some 4 MB.
+    /// Default 20,000: a page of about 4 MB.
     pub max_listed: usize,
 
-    /// The file, by its path in the directory, that is served in place of what is not found:
-    /// the page of an application that routes in the browser. What has the name of a file
-    /// with a known type other than HTML is not found all the same.
+    /// The file, by its path in the directory, that is served if no file is found: the page of
+    /// a single-page application. A path with the extension of a known type other than HTML still
+    /// gets 404.
     ///
     /// Default none.
     pub fallback: Option<String>,
 
     /// The files, by their paths in the directory, that are the pages for a status of 400
-    /// and above. One that is not there is replaced by a small page.
+    /// and above. If the file does not exist, a small built-in page is served.
     ///
     /// Default `404.html` for 404.
     pub error_pages: Vec<(StatusCode, String)>,
 
-    /// Fields for files by pattern. Of several rules for one field and one file the last counts.
+    /// Header fields for files by pattern. If several rules set one field of a file, the last
+    /// one applies.
     ///
     /// Default none.
     pub headers: Vec<HeaderRule>,
 
-    /// The media type by the end of the name behind its last dot, before the table that is
-    /// built in.
+    /// Media types by file name extension, without the dot. They take precedence over the
+    /// built-in table.
     ///
     /// Default none.
     pub media_types: Vec<(String, HeaderValue)>,
 
-    /// The languages (tags as in RFC 5646) that there are variants in: a page `about.html` in
-    /// `ja` is the file `about.html.ja`. Which one is served is decided by `Accept-Language`;
-    /// `about.html` itself is for everybody else, and has to be there.
+    /// The languages (tags as in RFC 5646) of the variants: a page `about.html` in `ja` is the
+    /// file `about.html.ja`. `Accept-Language` selects the variant; `about.html` itself is the
+    /// default and has to exist.
     ///
     /// Default none.
     pub languages: Vec<String>,
 
-    /// How far symbolic links are followed.
+    /// The policy for symbolic links.
     ///
     /// Default [`Links::Inside`].
     pub links: Links,
 
-    /// Whether names that begin with a dot exist. `/.well-known` does in any case (RFC 8615).
+    /// Serves files and folders with names that begin with a dot. If false, they are treated as
+    /// nonexistent, except for `/.well-known` (RFC 8615).
     ///
-    /// Default false: they are mostly left behind by mistake.
+    /// Default false: such files are mostly left in the directory by mistake.
     pub dot_files: bool,
 
-    /// Whether a file of a compressible type is served by its compressed neighbour to a
-    /// client that accepts that: `style.css.br`, `.zst` or `.gz` beside `style.css`. A
-    /// neighbour that was modified before the file itself is passed over.
+    /// Serves the precompressed file beside a file of a compressible type to a client that
+    /// accepts its coding: `style.css.br`, `.zst` or `.gz` beside `style.css`. A precompressed
+    /// file that was modified before the original is ignored.
     ///
     /// Default true.
     pub precompressed: bool,
 
-    /// Whether a file of a compressible type that has no such neighbour is compressed when
-    /// it is asked for. The result is kept in memory with the file.
+    /// Compresses a file of a compressible type on request, if there is no precompressed file.
+    /// The result is cached in memory with the file.
     ///
     /// Default true.
     pub compress: bool,
 
     /// The smallest and the largest file that is compressed, in bytes.
     ///
-    /// Default 1,024, below which everything fits a packet, to 4 MiB, which takes about a
-    /// second of a thread of the pool's.
+    /// Default 1,024 (anything smaller fits a packet) to 4 MiB (which takes a thread of the
+    /// blocking pool about one second).
     pub min_compressed_bytes: u64,
     /// See [`min_compressed_bytes`](DirectorySettings::min_compressed_bytes).
     pub max_compressed_bytes: u64,
 
-    /// The largest file whose contents each worker keeps in memory, in bytes. Of larger ones it
-    /// keeps the descriptor; from 24 KiB on also of these, as long as less than half of the
-    /// descriptors are in use, because to send them from the page cache is cheaper.
+    /// The largest file that each worker caches in memory, in bytes. For larger files it keeps
+    /// the descriptor open; also for files from 24 KiB on, as long as less than half of the
+    /// descriptors are in use, because sending them from the page cache is cheaper.
     ///
     /// Default 64 KiB.
     pub max_kept_file_bytes: u64,
 
-    /// The most contents that each worker keeps in memory, in bytes.
+    /// The maximum size of all file contents that each worker caches in memory, in bytes.
     ///
     /// Default 32 MiB.
     pub max_kept_bytes: usize,
 
-    /// The most paths that each worker knows the files of. A quarter more may be known
-    /// to have none.
+    /// The maximum number of paths with a file in the cache of each worker. In addition, a
+    /// quarter of this number of paths without a file may be cached.
     ///
     /// Default 4,096.
     pub max_kept_entries: usize,
 
-    /// The most descriptors of files that each worker keeps open.
+    /// The maximum number of file descriptors that the cache of each worker keeps open.
     ///
     /// Default 256: with 16,384 connections and some workers, still below the usual limit of
     /// 20,000.
     pub max_kept_descriptors: usize,
 
-    /// How long what is kept is believed without a look at the file.
+    /// Time after which a cached file is revalidated by a lookup (nginx:
+    /// `open_file_cache_valid`).
     ///
     /// Default 1 s.
     pub trust: Duration,
 
-    /// How long what nobody asks for is kept.
+    /// Time after which a cached file that is not requested is evicted (nginx: `inactive` of
+    /// `open_file_cache`).
     ///
     /// Default 10 s.
     pub unused: Duration,
@@ -165,19 +170,19 @@ impl Default for DirectorySettings {
     }
 }
 
-/// How far symbolic links are followed.
+/// The policy for symbolic links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
-    /// Not at all.
+    /// Symbolic links are not followed.
     Never,
-    /// If they are relative and lead nowhere outside of the directory.
+    /// Relative links are followed if their targets are within the directory.
     #[default]
     Inside,
-    /// Wherever they lead.
+    /// All symbolic links are followed.
     Anywhere,
 }
 
-/// A field for the files that a pattern matches.
+/// A header field for the files that a pattern matches.
 #[derive(Clone, Debug)]
 pub struct HeaderRule {
     pattern: String,
@@ -186,10 +191,10 @@ pub struct HeaderRule {
 }
 
 impl HeaderRule {
-    /// A rule of this pattern: `*` stands for any part of a name, `**` for any part of a path,
-    /// `?` for one byte, `[a-z]` for one of several, `{css,js}` for one of several texts.
-    /// Without a slash it is about the file's name, otherwise about its path beneath the
-    /// directory.
+    /// Makes a rule from a glob pattern: `*` matches any part of a name, `**` any part of a path,
+    /// `?` one byte, `[a-z]` one byte of a set, `{css,js}` one of several alternatives.
+    /// A pattern without a slash is matched against the file's name, any other against its path
+    /// in the directory.
     ///
     /// ```
     /// use weft::{HeaderRule, HeaderValue, header};
@@ -201,9 +206,9 @@ impl HeaderRule {
         HeaderRule { pattern: pattern.into(), name, value }
     }
 
-    /// A rule for `Cache-Control` (RFC 9111 §5.2), in short: `PATTERN=VALUE`, or a value for all
-    /// files. The value is a time (`90s`, `5m`, `1h`, `7d`), `immutable` for a year that no
-    /// reload shortens, or what the field shall say.
+    /// Parses a rule for `Cache-Control` (RFC 9111 §5.2) in short form: `PATTERN=VALUE`, or a
+    /// value for all files. The value is a time (`90s`, `5m`, `1h`, `7d`), `immutable` (one year,
+    /// without revalidation on reload), or the value of the field.
     ///
     /// ```
     /// use weft::HeaderRule;
@@ -216,15 +221,15 @@ impl HeaderRule {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the value is none that a field can have.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the value is not a valid `Cache-Control`.
     pub fn cache(rule: &str) -> Result<HeaderRule> {
-        // A directive is a token, a pattern hardly one without any of these.
+        // A directive is a token; a pattern usually contains one of these characters.
         let is_pattern = |text: &str| text.contains(['*', '/', '.', '?', '[', '{']);
         let (pattern, value) = match rule.split_once('=') {
             Some((pattern, value)) if is_pattern(pattern) => (pattern, value.trim()),
             _ => ("*", rule.trim()),
         };
-        let text = match (value, seconds(value)) {
+        let text = match (value, parse_seconds(value)) {
             ("immutable", _) => "max-age=31536000, immutable".to_owned(),
             (_, Some(seconds)) => format!("max-age={seconds}"),
             _ => value.to_owned(),
@@ -240,7 +245,7 @@ impl HeaderRule {
         }
     }
 
-    /// Whether the rule is for the file at this path beneath the directory.
+    /// Returns true if the pattern matches the file at this path in the directory.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         if self.pattern.contains('/') {
             let pattern = self.pattern.strip_prefix('/').unwrap_or(&self.pattern);
@@ -251,15 +256,15 @@ impl HeaderRule {
     }
 }
 
-/// Whether this may be a directive of Cache-Control.
+/// Returns true if `text` has the form of a `Cache-Control` directive.
 fn is_directive(text: &str) -> bool {
     let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// `90s`, `5m`, `1h` or `7d` in seconds.
-fn seconds(text: &str) -> Option<u64> {
+/// Parses `90s`, `5m`, `1h` or `7d` to seconds.
+fn parse_seconds(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = match unit {
         "s" => 1,
@@ -276,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cache_rules() {
+    fn parses_short_cache_rules() {
         for (rule, pattern, value) in [
             ("90s", "*", "max-age=90"),
             ("5m", "*", "max-age=300"),
@@ -296,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn matches_patterns() {
         for (pattern, path, expected) in [
             ("*", "a", true),
             ("*", "a/b/c.css", true),

@@ -1,4 +1,4 @@
-//! What lies at a place of the directory, looked up in the file system.
+//! Lookup of a path in the file system.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,114 +11,130 @@ use tokio::sync::Semaphore;
 
 use crate::disk::Source;
 use crate::files::listing::{self, Folder, Listing};
-use crate::files::place::Place;
-use crate::files::resource::{Look, Resource};
-use crate::files::root::{Kind, Opened, Root, Wait};
+use crate::files::place::PathInRoot;
+use crate::files::resource::{LookupContext, Resource};
+use crate::files::root::{FileKind, MayBlock, Opened, Root};
 use crate::files::settings::DirectorySettings;
 use crate::proto::semantics::mime;
 
-/// The directory and what it is served with, shared by all workers.
+/// The root directory and its settings, shared by all workers.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) root: Root,
     pub(super) settings: DirectorySettings,
-    /// Places for those who compress files and list folders.
-    pub(super) workshop: Arc<Semaphore>,
-    /// Shares of the memory for lists.
-    pub(super) lists: Arc<Semaphore>,
+    /// Permits to compress a file or to read a folder.
+    pub(super) job_permits: Arc<Semaphore>,
+    /// Permits for the memory of listings that wait to be sent.
+    pub(super) listing_permits: Arc<Semaphore>,
 }
 
-/// What lies at a place.
+/// Target of a path.
 #[derive(Clone, Debug)]
-pub(super) enum Found {
+pub(super) enum Target {
     File(Arc<Resource>),
-    /// A folder that is asked for without its closing slash.
-    Folder,
-    /// A folder without an index, whose list may be shown.
-    List,
-    Nothing,
+    /// A folder, requested without a trailing slash.
+    FolderWithoutSlash,
+    /// A folder without an index file, with listings enabled.
+    Listing,
+    NotFound,
 }
 
-/// On what terms a place is looked up.
+/// Options of a lookup.
 #[derive(Clone, Copy)]
-pub(super) struct Terms<'a> {
-    /// What it was when it was looked up before.
-    pub(super) known: Option<&'a Found>,
-    pub(super) wait: Wait,
-    /// Whether descriptors may be kept where contents would do.
-    pub(super) may_hold: bool,
+pub(super) struct LookupOptions<'a> {
+    /// The result of the previous lookup.
+    pub(super) cached: Option<&'a Target>,
+    pub(super) may_block: MayBlock,
+    /// True if a descriptor may be kept open in place of contents in memory.
+    pub(super) may_keep_open: bool,
 }
 
-impl Found {
-    /// Whether it is still so, as far as that shows without another look.
+impl Target {
+    /// Returns true if the target is unchanged, as far as can be seen without another lookup.
     pub(super) fn is_current(&self) -> bool {
         match self {
-            Found::File(resource) => resource.is_current(),
-            Found::Folder | Found::List | Found::Nothing => true,
+            Target::File(resource) => resource.is_current(),
+            Target::FolderWithoutSlash | Target::Listing | Target::NotFound => true,
         }
     }
 }
 
 impl Site {
-    /// What lies at a place.
+    /// Looks up the target of a path.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if that would wait and must not, and those
-    /// of the system but for what says that there is nothing.
-    pub(super) fn find(&self, place: &Place<'_>, terms: Terms<'_>) -> io::Result<Found> {
-        let Some(opened) = self.look(place.path(), terms.wait)? else { return Ok(Found::Nothing) };
-        match (opened.kind == Kind::Folder, place.is_folder()) {
-            (true, true) => self.index(place, terms),
-            (true, false) => Ok(Found::Folder),
-            (false, true) => Ok(Found::Nothing),
-            (false, false) => self.file(place.path(), opened, terms),
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the lookup would wait and must not, and
+    /// errors of the system, except for those that mean [`Target::NotFound`].
+    pub(super) fn lookup(
+        &self,
+        path: &PathInRoot<'_>,
+        options: LookupOptions<'_>,
+    ) -> io::Result<Target> {
+        let Some(opened) = self.open_path(path.path(), options.may_block)? else {
+            return Ok(Target::NotFound);
+        };
+        match (opened.kind == FileKind::Folder, path.is_folder()) {
+            (true, true) => self.lookup_index(path, options),
+            (true, false) => Ok(Target::FolderWithoutSlash),
+            (false, true) => Ok(Target::NotFound),
+            (false, false) => self.file_target(path.path(), opened, options),
         }
     }
 
-    fn index(&self, folder: &Place<'_>, terms: Terms<'_>) -> io::Result<Found> {
+    fn lookup_index(
+        &self,
+        folder: &PathInRoot<'_>,
+        options: LookupOptions<'_>,
+    ) -> io::Result<Target> {
         for name in &self.settings.index {
             let path = folder.join(name);
-            if let Some(opened) = self.look_for(&path, terms.wait)? {
-                return self.file(&path, opened, terms);
+            if let Some(opened) = self.open_file(&path, options.may_block)? {
+                return self.file_target(&path, opened, options);
             }
         }
-        Ok(if self.settings.listing { Found::List } else { Found::Nothing })
+        Ok(if self.settings.listing { Target::Listing } else { Target::NotFound })
     }
 
-    fn file(&self, path: &[u8], opened: Opened, terms: Terms<'_>) -> io::Result<Found> {
+    fn file_target(
+        &self,
+        path: &[u8],
+        opened: Opened,
+        options: LookupOptions<'_>,
+    ) -> io::Result<Target> {
         // A device or a pipe has no length, and may have no end.
-        if opened.kind != Kind::File {
-            return Ok(Found::Nothing);
+        if opened.kind != FileKind::File {
+            return Ok(Target::NotFound);
         }
-        let known = match terms.known {
-            Some(Found::File(resource)) => Some(resource),
+        let cached = match options.cached {
+            Some(Target::File(resource)) => Some(resource),
             _ => None,
         };
-        let look = Look { site: self, path, wait: terms.wait, may_hold: terms.may_hold };
-        let made = Resource::make(look, opened, known.map(|known| &**known))?;
-        Ok(match (made, known) {
-            (None, Some(known)) => Found::File(known.clone()),
-            (made, _) => made.map_or(Found::Nothing, |made| Found::File(Arc::new(made))),
+        let LookupOptions { may_block, may_keep_open, .. } = options;
+        let context = LookupContext { site: self, path, may_block, may_keep_open };
+        let built = Resource::build(context, opened, cached.map(|cached| &**cached))?;
+        Ok(match (built, cached) {
+            (None, Some(cached)) => Target::File(cached.clone()),
+            (built, _) => built.map_or(Target::NotFound, |built| Target::File(Arc::new(built))),
         })
     }
 
-    /// Opens the file at this path, if there is one.
-    fn look_for(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
-        Ok(self.look(path, wait)?.filter(|opened| opened.kind == Kind::File))
+    /// Opens the regular file at this path, if there is one.
+    fn open_file(&self, path: &[u8], may_block: MayBlock) -> io::Result<Option<Opened>> {
+        Ok(self.open_path(path, may_block)?.filter(|opened| opened.kind == FileKind::File))
     }
 
-    /// What is in a folder. This waits for the disk.
+    /// Reads the entries of a folder. Blocks on the disk.
     ///
     /// # Errors
-    /// Those of the system.
-    pub(super) fn list(&self, place: &Place<'_>) -> io::Result<Listing> {
+    /// Errors of the system.
+    pub(super) fn list(&self, path: &PathInRoot<'_>) -> io::Result<Listing> {
         let is_shown = |name: &[u8]| self.settings.dot_files || !name.starts_with(b".");
-        let path = place.path().to_vec();
+        let path = path.path().to_vec();
         let limit = self.settings.max_listed;
         match &self.root {
-            Root::Embedded(files) => Ok(listing::among(files, path, limit, is_shown)),
+            Root::Embedded(files) => Ok(listing::list_embedded(files, path, limit, is_shown)),
             Root::Folder { fd, resolve } => {
-                let opened = self.root.look(&path, Wait::Gladly)?;
+                let opened = self.root.open_path(&path, MayBlock::Yes)?;
                 let Source::Open(open) = opened.file.source else {
                     return Err(Errno::NOTDIR.into());
                 };
@@ -128,38 +144,47 @@ impl Site {
         }
     }
 
-    /// Opens a file that may be served in place of another, if that can be done.
-    pub(super) fn look_beside(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
-        match self.look_for(path, wait) {
+    /// Opens a file that may be served in place of another one: a translation or a precompressed
+    /// file. Returns `None` if there is none or it may not be read.
+    pub(super) fn open_alternative(
+        &self,
+        path: &[u8],
+        may_block: MayBlock,
+    ) -> io::Result<Option<Opened>> {
+        match self.open_file(path, may_block) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-            found => found,
+            opened => opened,
         }
     }
 
-    /// Opens what lies at this path, if it is anything.
-    fn look(&self, path: &[u8], wait: Wait) -> io::Result<Option<Opened>> {
-        match self.root.look(path, wait) {
+    /// Opens the file or folder at this path, if it exists.
+    fn open_path(&self, path: &[u8], may_block: MayBlock) -> io::Result<Option<Opened>> {
+        match self.root.open_path(path, may_block) {
             Ok(opened) => Ok(Some(opened)),
-            Err(error) if is_nothing(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The media type of a file by its name.
+    /// The media type of a file, by its name.
     pub(super) fn media_type(&self, path: &[u8]) -> HeaderValue {
         let mut types = self.settings.media_types.iter();
-        let special = types.find(|(extension, _)| mime::has_extension(path, extension.as_bytes()));
-        match special {
+        let custom = types.find(|(extension, _)| mime::has_extension(path, extension.as_bytes()));
+        match custom {
             Some((_, media_type)) => media_type.clone(),
-            None => HeaderValue::from_static(mime::of(path)),
+            None => HeaderValue::from_static(mime::from_file_name(path)),
         }
     }
 
-    /// Adds what the rules say of a file.
-    pub(super) fn add_rules(&self, path: &[u8], fields: &mut Vec<(HeaderName, HeaderValue)>) {
+    /// Adds the fields of the header rules that match the path of a file.
+    pub(super) fn apply_header_rules(
+        &self,
+        path: &[u8],
+        fields: &mut Vec<(HeaderName, HeaderValue)>,
+    ) {
         for rule in self.settings.headers.iter().filter(|rule| rule.matches(path)) {
             match fields.iter_mut().find(|(name, _)| *name == rule.name) {
-                // What we vary by stays true.
+                // A rule extends Vary: the response still depends on the negotiated fields.
                 Some((name, value)) if *name == VARY => {
                     let both = [value.as_bytes(), b", ", rule.value.as_bytes()].concat();
                     *value = both.try_into().unwrap_or_else(|_| value.clone());
@@ -171,8 +196,9 @@ impl Site {
     }
 }
 
-/// Whether nothing is there, it may not be reached, or it is no file that can be read.
-pub(super) fn is_nothing(error: &io::Error) -> bool {
+/// Returns true for errors that mean 404: the file does not exist, may not be reached from the
+/// root, or is of a kind that cannot be read.
+pub(super) fn is_not_found(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| {
         [

@@ -1,5 +1,4 @@
-//! What the `Content-Disposition` of a part says (RFC 7578 §4.2), and file names that are safe.
-//! Pure.
+//! The `Content-Disposition` of a part (RFC 7578 §4.2), and safe file names. Pure.
 
 use std::borrow::Cow;
 
@@ -14,16 +13,16 @@ pub(super) struct Disposition {
 }
 
 impl Disposition {
-    /// Reads a field value. Bytes that are no UTF-8 are shown as U+FFFD.
+    /// Parses a field value. Invalid UTF-8 is replaced by U+FFFD.
     pub(super) fn parse(value: &[u8]) -> Result<Disposition> {
         let end = value.iter().position(|&b| b == b';').unwrap_or(value.len());
         let (kind, mut rest) = value.split_at(end);
         if !kind.trim_ascii().eq_ignore_ascii_case(b"form-data") {
-            return Err(Error::malformed("the part of a form is no form-data"));
+            return Err(Error::malformed("the Content-Disposition of a part is not form-data"));
         }
         let (mut name, mut file_name, mut extended) = (None, None, None);
-        while let Some((parameter, behind)) = next_parameter(rest)? {
-            rest = behind;
+        while let Some((parameter, remaining)) = next_parameter(rest)? {
+            rest = remaining;
             let slot = match parameter.name {
                 b if b.eq_ignore_ascii_case(b"name") => &mut name,
                 b if b.eq_ignore_ascii_case(b"filename") => &mut file_name,
@@ -31,7 +30,7 @@ impl Disposition {
                 _ => continue,
             };
             if slot.replace(parameter.value).is_some() {
-                return Err(Error::malformed("a part of the form has a name twice"));
+                return Err(Error::malformed("a part of the form has a duplicate name"));
             }
         }
         let name = name.ok_or_else(|| Error::malformed("a part of the form has no name"))?;
@@ -47,8 +46,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `UTF-8'language'percent-encoded` (RFC 8187 §3.2). RFC 7578 forbids it in forms; where it is
-/// all there is, it still says that the part is a file.
+/// Decodes `UTF-8'language'percent-encoded` (RFC 8187 §3.2). RFC 7578 forbids it in forms,
+/// but where it is the only file name it still marks the part as a file.
 fn decode_extended(value: &[u8]) -> Result<String> {
     let mut parts = value.splitn(3, |&b| b == b'\'');
     match (parts.next(), parts.next(), parts.next()) {
@@ -59,32 +58,33 @@ fn decode_extended(value: &[u8]) -> Result<String> {
     }
 }
 
-/// `name=value` or `name="value"`.
+/// A parameter: `name=value` or `name="value"`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parameter<'a> {
     pub(super) name: &'a [u8],
     pub(super) value: Cow<'a, [u8]>,
 }
 
-/// The first of the parameters that follow a value, each behind a semicolon, and the rest.
+/// Parses the first of the parameters after a value, each preceded by a semicolon. Returns it and
+/// the rest.
 pub(super) fn next_parameter(text: &[u8]) -> Result<Option<(Parameter<'_>, &[u8])>> {
-    let wrong = || Error::malformed("the parameters of a form make no sense");
+    let invalid = || Error::malformed("a form has malformed header parameters");
     let mut text = text.trim_ascii_start();
-    while let Some(behind) = text.strip_prefix(b";") {
-        text = behind.trim_ascii_start();
+    while let Some(rest) = text.strip_prefix(b";") {
+        text = rest.trim_ascii_start();
     }
     if text.is_empty() {
         return Ok(None);
     }
-    let equals = text.iter().position(|&b| b == b'=').ok_or_else(wrong)?;
+    let equals = text.iter().position(|&b| b == b'=').ok_or_else(invalid)?;
     let name = text[..equals].trim_ascii_end();
     let is_token = |b: &u8| b.is_ascii_graphic() && !b"\";,/()<>@:[]?{}\\".contains(b);
     if name.is_empty() || !name.iter().all(is_token) {
-        return Err(wrong());
+        return Err(invalid());
     }
     let value = text[equals + 1..].trim_ascii_start();
     let (value, rest) = match value.strip_prefix(b"\"") {
-        Some(quoted) => unquote(quoted).ok_or_else(wrong)?,
+        Some(quoted) => unquote(quoted).ok_or_else(invalid)?,
         None => {
             let end = value.iter().position(|&b| b == b';').unwrap_or(value.len());
             (Cow::Borrowed(value[..end].trim_ascii_end()), &value[end..])
@@ -92,49 +92,49 @@ pub(super) fn next_parameter(text: &[u8]) -> Result<Option<(Parameter<'_>, &[u8]
     };
     match rest.trim_ascii_start() {
         rest @ ([] | [b';', ..]) => Ok(Some((Parameter { name, value }, rest))),
-        _ => Err(wrong()),
+        _ => Err(invalid()),
     }
 }
 
-/// A quoted string up to its closing quote, and what follows that. A backslash makes nothing
-/// but a quote or another backslash literal: some clients send paths of Windows as they are.
+/// Parses a quoted string up to its closing quote. Returns it and the rest. A backslash escapes
+/// only a quote or another backslash, because some clients send Windows paths unescaped.
 fn unquote(quoted: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let mut value = Vec::new();
     let mut rest = quoted;
     loop {
         match rest {
-            [b'\\', b @ (b'"' | b'\\'), behind @ ..] => {
+            [b'\\', b @ (b'"' | b'\\'), tail @ ..] => {
                 value.push(*b);
-                rest = behind;
+                rest = tail;
             }
-            [b'"', behind @ ..] => return Some((value.into(), behind)),
-            [b, behind @ ..] => {
+            [b'"', tail @ ..] => return Some((value.into(), tail)),
+            [b, tail @ ..] => {
                 value.push(*b);
-                rest = behind;
+                rest = tail;
             }
             [] => return None,
         }
     }
 }
 
-/// The longest name that Linux's file systems take, in bytes.
+/// Maximum length of a file name on Linux file systems, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The last part of a path, of whichever system, as the name of a file: without control
-/// characters and what Windows forbids, without dots and spaces at either end. `None` if
-/// nothing is left.
-pub(super) fn base_name(path: &str) -> Option<String> {
+/// Returns the last component of a path, with `/` or `\` as separator, as a safe file name: without
+/// control characters and characters forbidden on Windows, without dots and spaces at either end.
+/// `None` if nothing is left.
+pub(super) fn sanitize_file_name(path: &str) -> Option<String> {
     let base = path.rsplit(['/', '\\']).next().unwrap_or_default();
-    let is_odd = |c: char| c.is_control() || "\u{fffd}:*?\"<>|".contains(c) || is_invisible(c);
-    let clean: String = base.chars().filter(|&c| !is_odd(c)).collect();
+    let is_forbidden =
+        |c: char| c.is_control() || "\u{fffd}:*?\"<>|".contains(c) || is_invisible(c);
+    let clean: String = base.chars().filter(|&c| !is_forbidden(c)).collect();
     let is_edge = |c: char| c == '.' || c.is_whitespace();
     let clean = clean.trim_matches(is_edge);
     let clean = &clean[..clean.floor_char_boundary(MAX_NAME_BYTES)];
     Some(clean.trim_end_matches(is_edge).to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Marks that change how a name is read and are not seen, such as the one that turns
-/// `exe.txt` around.
+/// Invisible characters that change the display of a name, such as the one that reverses `exe.txt`.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dispositions() {
+    fn parses_content_dispositions() {
         for (value, expected) in [
             (r#"form-data; name="a""#, Some(("a", None))),
             (r#"Form-Data ;NAME = a ; x=y"#, Some(("a", None))),
@@ -152,12 +152,12 @@ mod tests {
             (r#"form-data; filename="b"; name="a";"#, Some(("a", Some("b")))),
             (r#"form-data; name=""; filename="""#, Some(("", Some("")))),
             (r#"form-data; name="días"; filename="日本.txt""#, Some(("días", Some("日本.txt")))),
-            // Quotes as curl, browsers and Windows write them.
+            // Quoting by curl, browsers and Windows clients.
             (r#"form-data; name="a"; filename="x\"y""#, Some(("a", Some(r#"x"y"#)))),
             (r#"form-data; name="a"; filename="x%22y""#, Some(("a", Some("x%22y")))),
             (r#"form-data; name="a"; filename="C:\dir\f.txt""#, Some(("a", Some(r"C:\dir\f.txt")))),
             (r#"form-data; name="a"; filename="C:\\f""#, Some(("a", Some(r"C:\f")))),
-            // What stands in a name is no parameter.
+            // A parameter inside a quoted name is not a parameter.
             (r#"form-data; filename="; name=x"; name="a""#, Some(("a", Some("; name=x")))),
             (r#"form-data; name="a"; filename*=UTF-8''d%C3%ADas"#, Some(("a", Some("días")))),
             (r#"form-data; filename*=utf-8'es'x; filename=y; name=a"#, Some(("a", Some("y")))),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn base_names() {
+    fn sanitizes_file_names() {
         for (path, expected) in [
             ("a.txt", Some("a.txt")),
             ("días y más.txt", Some("días y más.txt")),
@@ -205,9 +205,9 @@ mod tests {
             ("x\u{202e}txt.exe", Some("xtxt.exe")),
             ("%2e%2e%2fx", Some("%2e%2e%2fx")),
         ] {
-            assert_eq!(base_name(path).as_deref(), expected, "{path:?}");
+            assert_eq!(sanitize_file_name(path).as_deref(), expected, "{path:?}");
         }
-        assert_eq!(base_name(&"x".repeat(300)).unwrap().len(), 255);
-        assert_eq!(base_name(&"í".repeat(300)).unwrap(), "í".repeat(127));
+        assert_eq!(sanitize_file_name(&"x".repeat(300)).unwrap().len(), 255);
+        assert_eq!(sanitize_file_name(&"í".repeat(300)).unwrap(), "í".repeat(127));
     }
 }

@@ -1,7 +1,8 @@
-//! What browsers send with POST: `application/x-www-form-urlencoded` (WHATWG URL §5) and
+//! HTML forms sent with POST: `application/x-www-form-urlencoded` (WHATWG URL §5) and
 //! `multipart/form-data` (RFC 7578).
 //!
-//! A form without files is read as a whole, as fields or as a value that serde can make:
+//! A form without files is read as a whole, as a list of fields or as a value deserialized with
+//! serde:
 //!
 //! ```
 //! use weft::{Request, Response, form};
@@ -22,20 +23,19 @@
 //! weft::testing::call(greet, weft::testing::request(request)).assert_text("Hello, días 2!\n");
 //! ```
 //!
-//! A form with files is read part by part, as it comes; see [`Multipart`]. Everything has a
-//! limit by default, see [`Settings`]. A form that is not as it should be is answered by what
-//! its error becomes: 400 if it cannot be understood, 413 if it is too large, 415 if it is
-//! something else.
+//! A form with files is read part by part, as a stream; see [`Multipart`]. Everything has a limit
+//! by default, see [`Settings`]. The error of an invalid form converts to a response: 400 if the
+//! form is malformed, 413 if it is too large, 415 if it has another media type.
 //!
-//! These functions take a [`Request`](crate::Request), or a head and a body by their own: in a
+//! These functions take a [`Request`](crate::Request), or a head and a body separately: in a
 //! `match` on the head's segments, `(head.clone(), body)`.
 
-mod disposition; // what a part's Content-Disposition says (pure)
-mod multipart; // Multipart and its parts, as they are read, within limits
-mod query;
+mod disposition; // Content-Disposition of a part (pure)
+mod multipart; // Multipart and its parts, read within limits
+mod query; // queries of targets, decoded
 mod parts; // bytes → parts (pure)
 mod temp_file; // TempFile
-mod urlencoded; // Fields, and forms by serde
+mod urlencoded; // Fields, and forms deserialized with serde
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
 use crate::message::request::Head;
 
-/// The limits of a form. What is over one of them becomes 413; `MAX` turns one off.
+/// Limits of a form. Exceeding one of them becomes a 413 response; `MAX` disables a limit.
 ///
 /// ```
 /// use weft::{Request, Response, form};
@@ -70,48 +70,48 @@ use crate::message::request::Head;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The largest form in all, in bytes as it is sent.
+    /// Maximum size of the whole form, in bytes as sent.
     ///
-    /// Default `None`: what the server lets in, [`max_body_bytes`](crate::Settings), 16 MiB.
-    /// Otherwise this takes the place of that.
+    /// Default `None`: the limit of the server applies, [`max_body_bytes`](crate::Settings), 16
+    /// MiB. `Some` replaces that limit.
     pub max_bytes: Option<u64>,
 
-    /// The most fields that are no files.
+    /// Maximum number of fields that are not files.
     ///
     /// Default 1,000.
     pub max_fields: usize,
 
-    /// The largest field that is no file, in bytes; of an urlencoded form as it is sent, with
-    /// its name.
+    /// Maximum size of a field that is not a file, in bytes. In a urlencoded form, the size as
+    /// sent, including the name.
     ///
     /// Default 256 KiB: a hundred pages of text.
     pub max_field_bytes: usize,
 
-    /// What all fields that are no files may have together, in bytes; an urlencoded form as a
-    /// whole. They are what is likely to be kept in memory.
+    /// Maximum total size of all fields that are not files, in bytes; in a urlencoded form, the
+    /// size of the whole form. These fields are likely to be kept in memory.
     ///
     /// Default 1 MiB.
     pub max_all_fields_bytes: usize,
 
-    /// The most files.
+    /// Maximum number of files.
     ///
     /// Default 100.
     pub max_files: usize,
 
-    /// The largest file, in bytes.
+    /// Maximum size of a file, in bytes.
     ///
     /// Default 16 MiB.
     pub max_file_bytes: u64,
 
-    /// The largest head of one part, in bytes.
+    /// Maximum size of the head of one part, in bytes.
     ///
-    /// Default 4,096: some lines, and a long name. At most 65,000.
+    /// Default 4,096: enough for several fields and a long name. At most 65,000.
     pub max_part_head_bytes: usize,
 
-    /// Where [temporary files](Part::into_file) are made.
+    /// Directory for [temporary files](Part::into_file).
     ///
-    /// Default `None`: where the system puts them (`TMPDIR`, otherwise `/tmp`), which on some
-    /// is memory.
+    /// Default `None`: the directory of the system (`TMPDIR`, otherwise `/tmp`), which is in memory
+    /// on some systems.
     pub folder: Option<PathBuf>,
 }
 
@@ -130,31 +130,31 @@ impl Default for Settings {
     }
 }
 
-/// [`Settings::fields`] with the defaults.
+/// Calls [`Settings::fields`] with the default settings.
 ///
 /// # Errors
-/// The same.
+/// The errors of [`Settings::fields`].
 pub async fn fields(request: impl Into<(Head, Body)>) -> Result<Fields> {
     Settings::default().fields(request).await
 }
 
-/// [`Settings::read`] with the defaults.
+/// Calls [`Settings::read`] with the default settings.
 ///
 /// # Errors
-/// The same.
+/// The errors of [`Settings::read`].
 pub async fn read<T: DeserializeOwned>(request: impl Into<(Head, Body)>) -> Result<T> {
     Settings::default().read(request).await
 }
 
-/// [`Settings::multipart`] with the defaults.
+/// Calls [`Settings::multipart`] with the default settings.
 ///
 /// # Errors
-/// The same.
+/// The errors of [`Settings::multipart`].
 pub fn multipart(request: impl Into<(Head, Body)>) -> Result<Multipart> {
     Settings::default().multipart(request)
 }
 
-/// The parameters of a request's media type, which must be this one.
+/// Checks that the request has the media type `expected`, and returns its parameters.
 fn expect_type<'a>(head: &'a Head, expected: &str) -> Result<&'a [u8]> {
     let found = head.headers().get_bytes("content-type").unwrap_or_default();
     let end = found.iter().position(|&b| b == b';').unwrap_or(found.len());

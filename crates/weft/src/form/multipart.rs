@@ -1,4 +1,4 @@
-//! A form with files, part by part, as it comes (RFC 7578).
+//! Multipart forms, read part by part as a stream (RFC 7578).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,31 +8,31 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
 use crate::error::{Error, Result};
-use crate::form::disposition::{Disposition, base_name, next_parameter};
-use crate::form::parts::{Parts, Step};
+use crate::form::disposition::{Disposition, next_parameter, sanitize_file_name};
+use crate::form::parts::{Parser, Step};
 use crate::form::temp_file::{self, TempFile};
 use crate::form::{Settings, expect_type, too_large};
 use crate::message::body::{self, Body};
 use crate::message::request::Head;
 use crate::proto::headers::Headers;
 
-/// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: nothing is
-/// read that was not asked for, and nothing is kept that was not taken.
+/// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: data is read
+/// only on demand, and consumed data is not kept.
 ///
 /// ```
 /// use weft::{Request, Response, form};
 ///
 /// async fn upload(request: Request) -> weft::Result<Response> {
 ///     let mut form = form::multipart(request)?;
-///     let mut said = String::new();
+///     let mut summary = String::new();
 ///     while let Some(part) = form.next().await? {
 ///         let name = part.name().to_owned();
-///         said += &match part.safe_file_name() {
+///         summary += &match part.safe_file_name() {
 ///             Some(file) => format!("{file}: {} bytes\n", part.into_file().await?.length()),
 ///             None => format!("{name} = {}\n", part.text().await?),
 ///         };
 ///     }
-///     Ok(Response::text(said))
+///     Ok(Response::text(summary))
 /// }
 ///
 /// let body = "--x\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nA letter\r\n\
@@ -40,35 +40,35 @@ use crate::proto::headers::Headers;
 ///     Content-Type: text/plain\r\n\r\nDear all\r\n--x--\r\n";
 /// let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=x";
 /// let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-/// let reply = weft::testing::call(upload, weft::testing::request(request));
-/// reply.assert_text("title = A letter\nletter.txt: 8 bytes\n");
+/// let response = weft::testing::call(upload, weft::testing::request(request));
+/// response.assert_text("title = A letter\nletter.txt: 8 bytes\n");
 /// ```
 #[derive(Debug)]
 pub struct Multipart {
     settings: Settings,
     body: Body,
-    parts: Parts,
+    parser: Parser,
     state: State,
-    /// How much came in all.
+    /// Bytes received in total.
     bytes: u64,
     fields: usize,
     files: usize,
-    /// What the fields that are no files may still have together.
-    left_for_fields: usize,
+    /// Bytes that the fields that are not files may still have in total.
+    remaining_field_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Between,
-    /// In a file, which may still have so many bytes.
+    /// In a file, with the number of bytes that it may still have.
     File(u64),
-    /// The same for a field that is none.
+    /// In a field that is not a file, with the number of bytes that it may still have.
     Field(usize),
     Failed,
 }
 
 impl Settings {
-    /// A form with files.
+    /// Starts to read a multipart form.
     ///
     /// # Errors
     /// [`MediaTypeUnsupported`](crate::ErrorKind::MediaTypeUnsupported) if the request's
@@ -82,36 +82,45 @@ impl Settings {
                 Some((found, _)) if found.name.eq_ignore_ascii_case(b"boundary") => {
                     break found.value;
                 }
-                Some((_, behind)) => parameters = behind,
+                Some((_, rest)) => parameters = rest,
                 None => {
                     return Err(Error::malformed("the Content-Type of the form has no boundary"));
                 }
             }
         };
-        let parts = Parts::new(&boundary, self.max_part_head_bytes)?;
+        let parser = Parser::new(&boundary, self.max_part_head_bytes)?;
         if let Some(bytes) = self.max_bytes {
             body.set_limit(bytes);
         }
-        let left_for_fields = self.max_all_fields_bytes;
+        let remaining_field_bytes = self.max_all_fields_bytes;
         let (bytes, fields, files) = (0, 0, 0);
         let state = State::Between;
-        Ok(Multipart { settings: self, body, parts, state, bytes, fields, files, left_for_fields })
+        Ok(Multipart {
+            settings: self,
+            body,
+            parser,
+            state,
+            bytes,
+            fields,
+            files,
+            remaining_field_bytes,
+        })
     }
 }
 
 impl Multipart {
-    /// The next part; `None` behind the last. What was not read of the part before is passed
-    /// over.
+    /// Returns the next part, or `None` after the last one. Unread data of the previous part is
+    /// skipped.
     ///
     /// # Errors
-    /// [`Malformed`](crate::ErrorKind::Malformed) if the body is no such form or ends before
-    /// its last boundary, [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) over a limit, and
-    /// those of [`Body::chunk`]. After an error there is no more to read.
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the body is not a valid form or ends before
+    /// its last boundary, [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if a limit is exceeded,
+    /// and those of [`Body::chunk`]. After an error all further reads fail.
     pub async fn next(&mut self) -> Result<Option<Part<'_>>> {
         while self.chunk().await?.is_some() {}
         loop {
             return match poll_fn(|cx| self.poll_step(cx)).await? {
-                Step::Head(headers) => match self.begin(&headers) {
+                Step::Head(headers) => match self.start_part(&headers) {
                     Ok(disposition) => Ok(Some(Part { form: self, disposition, headers })),
                     Err(error) => Err(self.fail(error)),
                 },
@@ -121,18 +130,18 @@ impl Multipart {
         }
     }
 
-    /// Counts a part.
-    fn begin(&mut self, headers: &Headers) -> Result<Disposition> {
+    /// Checks the number of parts and starts the next one.
+    fn start_part(&mut self, headers: &Headers) -> Result<Disposition> {
         let value = headers.get_bytes("content-disposition");
         let value = value.ok_or_else(|| Error::malformed("a part has no Content-Disposition"))?;
         let disposition = Disposition::parse(value)?;
-        let (kind, count, most) = match disposition.file_name {
+        let (kind, count, max) = match disposition.file_name {
             Some(_) => ("files", &mut self.files, self.settings.max_files),
             None => ("fields", &mut self.fields, self.settings.max_fields),
         };
         *count += 1;
-        if *count > most {
-            return Err(too_large(format!("more than {most} {kind}")));
+        if *count > max {
+            return Err(too_large(format!("more than {max} {kind}")));
         }
         self.state = match disposition.file_name {
             Some(_) => State::File(self.settings.max_file_bytes),
@@ -145,13 +154,13 @@ impl Multipart {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// The next chunk of the part that is being read.
+    /// Reads the next chunk of the current part.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         if self.state == State::Between {
             return Poll::Ready(Ok(None));
         }
         match ready!(self.poll_step(cx))? {
-            Step::Data(data) => match self.count(data.len()) {
+            Step::Data(data) => match self.count_bytes(data.len()) {
                 Ok(()) => Poll::Ready(Ok(Some(data))),
                 Err(error) => Poll::Ready(Err(self.fail(error))),
             },
@@ -162,46 +171,46 @@ impl Multipart {
         }
     }
 
-    /// Counts the bytes of a part.
-    fn count(&mut self, bytes: usize) -> Result<()> {
+    /// Counts the bytes of the current part against the limits.
+    fn count_bytes(&mut self, bytes: usize) -> Result<()> {
         match &mut self.state {
-            State::File(left) => {
-                let most = self.settings.max_file_bytes;
-                let over = || too_large(format!("a file is larger than {most} bytes"));
-                *left = left.checked_sub(bytes as u64).ok_or_else(over)?;
+            State::File(remaining) => {
+                let max = self.settings.max_file_bytes;
+                let exceeded = || too_large(format!("a file is larger than {max} bytes"));
+                *remaining = remaining.checked_sub(bytes as u64).ok_or_else(exceeded)?;
             }
-            State::Field(left) => {
-                let most = self.settings.max_field_bytes;
-                let over = || too_large(format!("a field is larger than {most} bytes"));
-                *left = left.checked_sub(bytes).ok_or_else(over)?;
-                let most = self.settings.max_all_fields_bytes;
-                let over = || too_large(format!("the fields are larger than {most} bytes"));
-                let all = &mut self.left_for_fields;
-                *all = all.checked_sub(bytes).ok_or_else(over)?;
+            State::Field(remaining) => {
+                let max = self.settings.max_field_bytes;
+                let exceeded = || too_large(format!("a field is larger than {max} bytes"));
+                *remaining = remaining.checked_sub(bytes).ok_or_else(exceeded)?;
+                let max = self.settings.max_all_fields_bytes;
+                let exceeded = || too_large(format!("the fields are larger than {max} bytes"));
+                let all = &mut self.remaining_field_bytes;
+                *all = all.checked_sub(bytes).ok_or_else(exceeded)?;
             }
             State::Between | State::Failed => {}
         }
         Ok(())
     }
 
-    /// The next step, for which the body is read where that is needed.
+    /// Returns the next parser step, and reads the body as required.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step>> {
         if self.state == State::Failed {
-            return Poll::Ready(Err(Error::malformed("the form has failed before")));
+            return Poll::Ready(Err(Error::malformed("the form cannot be read after an error")));
         }
         let step = loop {
-            match self.parts.step() {
+            match self.parser.step() {
                 Ok(Step::Wait) => {}
                 step => break step,
             }
             match ready!(self.body.poll_chunk(cx)) {
                 Ok(Some(chunk)) => {
                     self.bytes += chunk.len() as u64;
-                    // A body that is no connection's has no limit of its own.
-                    if self.settings.max_bytes.is_some_and(|most| self.bytes > most) {
+                    // A body without a connection has no limit of its own.
+                    if self.settings.max_bytes.is_some_and(|max| self.bytes > max) {
                         break Err(body::too_large());
                     }
-                    self.parts.push(chunk);
+                    self.parser.push(chunk);
                 }
                 Ok(None) => break Err(Error::malformed("the form ends before its last boundary")),
                 Err(error) => break Err(error),
@@ -216,7 +225,7 @@ impl Multipart {
     }
 }
 
-/// One part of a form: a field, or a file. Its content is what is still to come.
+/// One part of a form: a field or a file. Its content is read on demand.
 #[derive(Debug)]
 pub struct Part<'a> {
     form: &'a mut Multipart,
@@ -225,49 +234,48 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The name of the form's field.
+    /// Name of the form field.
     pub fn name(&self) -> &str {
         &self.disposition.name
     }
 
-    /// The name of the file as the client sent it, which may be a path, empty, or anything else.
-    /// A part that has none is no file; one whose name is empty is how browsers say that no file
-    /// was chosen.
+    /// File name as sent by the client; it may be a path, empty, or any other text. A part without
+    /// a file name is not a file; browsers send an empty file name if no file was selected.
     pub fn file_name(&self) -> Option<&str> {
         self.disposition.file_name.as_deref()
     }
 
-    /// A name under which the file could be stored: the last part of the path, at most 255
-    /// bytes, without control characters, separators, and dots at either end. `None` if nothing
-    /// is left, or the part is no file.
+    /// Returns a safe name for storing the file: the last component of the path, at most 255 bytes,
+    /// without control characters and separators, and without dots at either end. `None` if nothing
+    /// is left, or the part is not a file.
     ///
-    /// It says nothing of what the file is, and others may have the same.
+    /// The name does not indicate the type of the content, and is not unique.
     pub fn safe_file_name(&self) -> Option<String> {
-        base_name(self.file_name()?)
+        sanitize_file_name(self.file_name()?)
     }
 
-    /// The media type that the client takes the content for.
+    /// Media type declared by the client.
     pub fn content_type(&self) -> Option<&str> {
         self.headers.get("content-type")
     }
 
-    /// All fields of the part's head.
+    /// All header fields of the part.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// The next chunk of the content, as it comes; `None` at the end.
+    /// Reads the next chunk of the content; `None` at the end.
     ///
     /// # Errors
-    /// Those of [`Multipart::next`].
+    /// The errors of [`Multipart::next`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         self.form.chunk().await
     }
 
-    /// The whole content in memory, if it has at most `limit` bytes.
+    /// Reads the whole content into memory, at most `limit` bytes.
     ///
     /// # Errors
-    /// [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) past the limit, and those of
+    /// [`BodyTooLarge`](crate::ErrorKind::BodyTooLarge) if the limit is exceeded, and those of
     /// [`Multipart::next`].
     pub async fn collect(self, limit: usize) -> Result<Bytes> {
         let mut whole = BytesMut::new();
@@ -282,8 +290,8 @@ impl Part<'_> {
         Ok(whole.freeze())
     }
 
-    /// The content as a text of at most [`Settings::max_field_bytes`], even if the client says
-    /// that it is a file.
+    /// Reads the content as text of at most [`Settings::max_field_bytes`], even if the client
+    /// declares it as a file.
     ///
     /// # Errors
     /// [`Malformed`](crate::ErrorKind::Malformed) if it is not UTF-8, and those of
@@ -292,15 +300,15 @@ impl Part<'_> {
         let limit = self.form.settings.max_field_bytes;
         let bytes = self.collect(limit).await?;
         String::from_utf8(bytes.into())
-            .map_err(|_| Error::malformed("expected a field in UTF-8, and found other bytes"))
+            .map_err(|_| Error::malformed("a field of the form is not valid UTF-8"))
     }
 
-    /// The content in a temporary file, which is deleted when it is dropped. The disk is
-    /// written to by a thread of the runtime's pool; the client is not read from meanwhile.
+    /// Writes the content to a temporary file, which is deleted when the value is dropped. A thread
+    /// of the runtime's pool writes to the disk; the client is not read from during a write.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) if the disk refuses, and those of [`Multipart::next`]. What
-    /// was written until then is deleted.
+    /// [`Io`](crate::ErrorKind::Io) if a write fails, and those of [`Multipart::next`]. After an
+    /// error the partial file is deleted.
     pub async fn into_file(self) -> Result<TempFile> {
         let mut writer = temp_file::Writer::new(self.form.settings.folder.clone()).await?;
         while let Some(chunk) = self.form.chunk().await? {
@@ -310,7 +318,7 @@ impl Part<'_> {
     }
 }
 
-/// The content, chunk by chunk.
+/// Yields the content chunk by chunk.
 impl Stream for Part<'_> {
     type Item = Result<Bytes>;
 

@@ -1,7 +1,8 @@
-//! Bytes → the parts of a `multipart` body (RFC 2046 §5.1). Pure.
+//! Parser for `multipart` bodies (RFC 2046 §5.1). Pure.
 //!
-//! Chunks are put in as they come; heads, data and ends come out. Data are slices of the chunks.
-//! No more is kept than a part's head, or the bytes that may be the beginning of a boundary.
+//! The input is pushed in chunks; the output is a sequence of heads, data and ends of parts. Data
+//! are slices of the chunks. The parser buffers at most the head of a part, or the bytes that may
+//! be the beginning of a boundary.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
@@ -11,13 +12,13 @@ use crate::form::too_large;
 use crate::proto::headers::Headers;
 use crate::proto::http1::parse::{self, Limits, MOST_BYTES};
 
-/// The longest boundary (RFC 2046 §5.1.1), in bytes.
+/// Maximum length of a boundary (RFC 2046 §5.1.1), in bytes.
 const MAX_BOUNDARY_BYTES: usize = 70;
 
-/// A multipart body that is taken apart.
+/// Parser state.
 #[derive(Debug)]
-pub(super) struct Parts {
-    /// CRLF, two hyphens and the boundary.
+pub(super) struct Parser {
+    /// Delimiter: CRLF, two hyphens and the boundary.
     delimiter: Finder<'static>,
     max_head_bytes: usize,
     state: State,
@@ -27,43 +28,43 @@ pub(super) struct Parts {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Preamble,
-    /// Behind a delimiter.
+    /// After a delimiter.
     Delimiter,
     Head,
     Data,
     End,
 }
 
-/// What comes next.
+/// Output of one parser step.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// More has to come first.
+    /// More input is required.
     Wait,
     Head(Headers),
     Data(Bytes),
-    /// The end of a part.
+    /// End of a part.
     PartEnd,
-    /// The end of all parts. What follows has no meaning.
+    /// End of all parts. The rest of the body is ignored.
     End,
 }
 
-impl Parts {
-    pub(super) fn new(boundary: &[u8], max_head_bytes: usize) -> Result<Parts> {
-        let may_be = |b: &u8| matches!(b, b' '..=b'~');
-        if !(1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()) || !boundary.iter().all(may_be) {
+impl Parser {
+    pub(super) fn new(boundary: &[u8], max_head_bytes: usize) -> Result<Parser> {
+        let is_valid = |b: &u8| matches!(b, b' '..=b'~');
+        if !(1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()) || !boundary.iter().all(is_valid) {
             return Err(Error::malformed("the boundary of the form is not 1 to 70 characters"));
         }
         let delimiter = [b"\r\n--", boundary].concat();
-        Ok(Parts {
+        Ok(Parser {
             delimiter: Finder::new(&delimiter).into_owned(),
             max_head_bytes: max_head_bytes.min(MOST_BYTES),
             state: State::Preamble,
-            // The first delimiter may stand at the very beginning.
+            // The body may begin with the first delimiter, without a CRLF before it.
             rest: Bytes::from_static(b"\r\n"),
         })
     }
 
-    /// Puts a chunk in.
+    /// Appends a chunk to the input.
     pub(super) fn push(&mut self, chunk: Bytes) {
         if self.rest.is_empty() {
             self.rest = chunk;
@@ -75,7 +76,7 @@ impl Parts {
         self.rest = both.freeze();
     }
 
-    /// What comes next of what was put in.
+    /// Parses the next step from the input.
     pub(super) fn step(&mut self) -> Result<Step> {
         loop {
             match self.state {
@@ -101,7 +102,7 @@ impl Parts {
         }
     }
 
-    /// What stands before the next delimiter, or the end of that.
+    /// Returns the data before the next delimiter, or `PartEnd` at a delimiter.
     fn data(&mut self) -> Step {
         let delimiter = self.delimiter.needle();
         let length = match self.delimiter.find(&self.rest) {
@@ -110,12 +111,13 @@ impl Parts {
                 return Step::PartEnd;
             }
             Some(length) => length,
-            None => self.rest.len() - begun(&self.rest, delimiter),
+            None => self.rest.len() - partial_delimiter_len(&self.rest, delimiter),
         };
         if length == 0 { Step::Wait } else { Step::Data(self.rest.split_to(length)) }
     }
 
-    /// What follows a delimiter: two hyphens after the last part, otherwise white space and CRLF.
+    /// Parses the rest of a delimiter line: two hyphens after the last part, otherwise white space
+    /// and CRLF.
     fn line_end(&mut self) -> Result<Option<State>> {
         if self.rest.starts_with(b"--") {
             return Ok(Some(State::End));
@@ -136,11 +138,11 @@ impl Parts {
     }
 
     fn head(&mut self) -> Result<Step> {
-        let most = self.max_head_bytes;
+        let max = self.max_head_bytes;
         let limits = Limits { request_line: 0, head: usize::MAX, fields: usize::MAX };
-        let window = &self.rest[..self.rest.len().min(most)];
+        let window = &self.rest[..self.rest.len().min(max)];
         let Some((fields, length)) = parse::trailers(window, &limits)? else {
-            let is_too_large = self.rest.len() >= most;
+            let is_too_large = self.rest.len() >= max;
             return if is_too_large { Err(self.head_too_large()) } else { Ok(Step::Wait) };
         };
         self.state = State::Data;
@@ -152,21 +154,21 @@ impl Parts {
     }
 }
 
-/// How many bytes at the end may be the beginning of a delimiter.
-fn begun(bytes: &[u8], delimiter: &[u8]) -> usize {
-    let most = bytes.len().min(delimiter.len() - 1);
-    (1..=most).rev().find(|&length| bytes.ends_with(&delimiter[..length])).unwrap_or(0)
+/// Returns how many bytes at the end may be the beginning of a delimiter.
+fn partial_delimiter_len(bytes: &[u8], delimiter: &[u8]) -> usize {
+    let max = bytes.len().min(delimiter.len() - 1);
+    (1..=max).rev().find(|&length| bytes.ends_with(&delimiter[..length])).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What comes of chunks, written down: `[name: value|…]` for a head, data, `/` for the end
-    /// of a part, `.` for the end; `?` where more should have come, `!` for an error.
-    fn taken_apart<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> String {
-        let mut parts = Parts::new(b"b-b", 40).unwrap();
-        let mut seen = Vec::new();
+    /// Parses chunks and formats the steps: `[name: value|…]` for a head, data as is, `/` for the
+    /// end of a part, `.` for the end of all parts, `?` for missing input, `!` for an error.
+    fn parse_all<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> String {
+        let mut parts = Parser::new(b"b-b", 40).unwrap();
+        let mut output = Vec::new();
         for chunk in chunks {
             parts.push(Bytes::copy_from_slice(chunk));
             loop {
@@ -176,30 +178,30 @@ mod tests {
                         let fields = head.iter().map(|(name, value)| {
                             format!("{name}: {}|", String::from_utf8_lossy(value))
                         });
-                        seen.extend(format!("[{}]", fields.collect::<String>()).bytes());
+                        output.extend(format!("[{}]", fields.collect::<String>()).bytes());
                     }
                     Ok(Step::Data(data)) => {
                         assert!(!data.is_empty());
-                        seen.extend(data);
+                        output.extend(data);
                     }
-                    Ok(Step::PartEnd) => seen.push(b'/'),
+                    Ok(Step::PartEnd) => output.push(b'/'),
                     Ok(Step::End) => {
-                        seen.push(b'.');
-                        return String::from_utf8(seen).unwrap();
+                        output.push(b'.');
+                        return String::from_utf8(output).unwrap();
                     }
                     Err(_) => {
-                        seen.push(b'!');
-                        return String::from_utf8(seen).unwrap();
+                        output.push(b'!');
+                        return String::from_utf8(output).unwrap();
                     }
                 }
             }
         }
-        seen.push(b'?');
-        String::from_utf8(seen).unwrap()
+        output.push(b'?');
+        String::from_utf8(output).unwrap()
     }
 
     #[test]
-    fn bodies_whole_and_split_at_every_byte() {
+    fn parses_bodies_split_at_every_byte() {
         for (body, expected) in [
             ("--b-b--", "."),
             ("--b-b--\r\n", "."),
@@ -211,13 +213,13 @@ mod tests {
             ),
             ("preamble\r\n--b-b \t\r\n\r\nx\r\n--b-b--epilogue", "[]x/."),
             ("\r\n--b-b\r\n\r\nx\r\n--b-b--", "[]x/."),
-            // What is almost a delimiter.
+            // Data similar to a delimiter.
             (
                 "--b-b\r\n\r\n--b-b\r--b-b\n--b-b--\r\n--b-\r\n-\r\n\r\n\r\r\n--b-b--",
                 "[]--b-b\r--b-b\n--b-b--\r\n--b-\r\n-\r\n\r\n\r/.",
             ),
             ("--b-b\r\n\r\n\r\n--b\r\n--b-b\r\n--b-b--", "[]\r\n--b/?"),
-            // Not whole.
+            // Incomplete.
             ("", "?"),
             ("no boundary", "?"),
             ("x--b-b--", "?"),
@@ -227,7 +229,7 @@ mod tests {
             ("--b-b\r\na: 1\r\n", "?"),
             ("--b-b\r\n\r\nx\r\n--b-", "[]x?"),
             ("--b-b\r\n\r\nx\r\n--b-b", "[]x/?"),
-            // Wrong.
+            // Malformed.
             ("--b-bx\r\n\r\n\r\n--b-b--", "!"),
             ("--b-b -", "!"),
             ("--b-b-x", "!"),
@@ -241,31 +243,31 @@ mod tests {
             ),
         ] {
             let bytes = body.as_bytes();
-            assert_eq!(taken_apart([bytes]), expected, "{body:?}");
+            assert_eq!(parse_all([bytes]), expected, "{body:?}");
             for at in 0..=bytes.len() {
-                assert_eq!(taken_apart([&bytes[..at], &bytes[at..]]), expected, "{body:?} at {at}");
+                assert_eq!(parse_all([&bytes[..at], &bytes[at..]]), expected, "{body:?} at {at}");
             }
-            assert_eq!(taken_apart(bytes.chunks(1)), expected, "{body:?} byte by byte");
+            assert_eq!(parse_all(bytes.chunks(1)), expected, "{body:?} byte by byte");
         }
     }
 
     #[test]
-    fn endless_heads_and_lines_are_not_kept() {
+    fn rejects_endless_heads_and_delimiter_lines() {
         for begin in ["--b-b", "--b-b\r\na: ", "--b-b\r\n"] {
             for filler in [" ", "a:\r\n"] {
                 let filler = filler.repeat(100);
-                assert_eq!(taken_apart([begin.as_bytes(), filler.as_bytes()]), "!", "{begin}");
+                assert_eq!(parse_all([begin.as_bytes(), filler.as_bytes()]), "!", "{begin}");
             }
         }
-        let mut parts = Parts::new(b"b", 40).unwrap();
+        let mut parts = Parser::new(b"b", 40).unwrap();
         parts.push(Bytes::from(vec![b'\r'; 1_000]));
         assert!(matches!(parts.step().unwrap(), Step::Wait));
         assert!(parts.rest.len() <= 1);
     }
 
     #[test]
-    fn boundaries() {
-        for (boundary, is_one) in [
+    fn validates_boundaries() {
+        for (boundary, is_valid) in [
             (&b"a"[..], true),
             (b"----WebKitFormBoundary7MA4YWxkTrZu0gW", true),
             (b"a b'()+_,-./:=?", true),
@@ -275,7 +277,7 @@ mod tests {
             (b"a\nb", false),
             (b"\xff", false),
         ] {
-            assert_eq!(Parts::new(boundary, 40).is_ok(), is_one, "{}", boundary.escape_ascii());
+            assert_eq!(Parser::new(boundary, 40).is_ok(), is_valid, "{}", boundary.escape_ascii());
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The query of a request, decoded as the one of a form that is sent with GET (WHATWG URL §5).
+//! The query of a request, decoded as `application/x-www-form-urlencoded` (WHATWG URL §5): the
+//! format of forms submitted with GET.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::request::Head;
 
 impl Head {
-    /// The names and values of the query, decoded, in their order. `+` is a space, and what is
-    /// no UTF-8 is shown as U+FFFD.
+    /// Returns the decoded names and values of the query, in order. `+` is decoded to a space, and
+    /// invalid UTF-8 to U+FFFD.
     ///
     /// ```
     /// let request = weft::testing::request("GET /?a=1&b=d%C3%ADas+3&a HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -22,8 +23,8 @@ impl Head {
         form_urlencoded::parse(self.query().unwrap_or_default().as_bytes())
     }
 
-    /// The query as a value of a type that serde can make. A name that occurs several times
-    /// fits a `Vec`.
+    /// Deserializes the query with serde. A name that occurs several times is deserialized to a
+    /// `Vec`.
     ///
     /// ```
     /// use weft::{Request, Response};
@@ -41,18 +42,18 @@ impl Head {
     ///     Ok(Response::text(format!("{q}, page {}, {tag:?}\n", page.unwrap_or(1))))
     /// }
     ///
-    /// let reply = weft::testing::get(search, "/?q=weft+and+warp&tag=a&tag=b");
-    /// reply.assert_text("weft and warp, page 1, [\"a\", \"b\"]\n");
-    /// let reply = weft::testing::get(search, "/");
-    /// assert_eq!(reply.status, 400);
-    /// reply.assert_text("400 Bad Request: the query is not what is expected: missing field `q`\n");
+    /// let response = weft::testing::get(search, "/?q=weft+and+warp&tag=a&tag=b");
+    /// response.assert_text("weft and warp, page 1, [\"a\", \"b\"]\n");
+    /// let response = weft::testing::get(search, "/");
+    /// assert_eq!(response.status, 400);
+    /// response.assert_text("400 Bad Request: cannot deserialize the query: missing field `q`\n");
     /// ```
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query is no such value.
+    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query does not fit the type.
     pub fn query_as<T: DeserializeOwned>(&self) -> Result<T> {
         serde_html_form::from_str(self.query().unwrap_or_default()).map_err(|error| {
-            Error::new(ErrorKind::Malformed, format!("the query is not what is expected: {error}"))
+            Error::new(ErrorKind::Malformed, format!("cannot deserialize the query: {error}"))
         })
     }
 }
@@ -62,7 +63,7 @@ mod tests {
     use crate::testing::request;
 
     #[test]
-    fn queries() {
+    fn decodes_query_pairs() {
         for (target, expected) in [
             ("/", &[][..]),
             ("/?", &[]),
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_middleware_has_set_is_what_is_read() {
+    fn reads_the_query_that_middleware_has_set() {
         let mut request = request("GET /?a=1 HTTP/1.1\r\nHost: a\r\n\r\n");
         request.set_path_and_query("/?a=2");
         assert_eq!(request.query_as::<Vec<(String, u8)>>().unwrap(), [("a".to_owned(), 2)]);

@@ -1,4 +1,4 @@
-//! An upload in a temporary file.
+//! Uploads in temporary files.
 
 use std::fs;
 use std::io::Write;
@@ -10,88 +10,90 @@ use tokio::runtime::Handle;
 use crate::disk::blocking;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How much is gathered before the pool writes it: a trip there costs as much as writing some
-/// kilobytes.
-const PIECE_BYTES: usize = 256 << 10;
+/// Bytes buffered before a write by the thread pool: a round trip to the pool costs as much as
+/// writing several kilobytes.
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
 
-/// A temporary file, readable by this user alone. It is deleted when this is dropped.
+/// A temporary file, readable only by the user of the process. It is deleted when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct TempFile {
-    owned: Owned,
+    owned: OwnedFile,
     length: u64,
 }
 
 impl TempFile {
-    /// How many bytes it has.
+    /// Size of the file in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         self.owned.get().path()
     }
 
-    /// The open file; its cursor stands at the end.
+    /// The open file; its cursor is at the end.
     pub fn file(&self) -> &fs::File {
         self.owned.get().as_file()
     }
 
-    /// Keeps the file, under this name. Both places must be on the same file system; see
+    /// Keeps the file and renames it to `path`. Both paths must be on the same file system; see
     /// [`Settings::folder`](super::Settings::folder).
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if there is such a file already, or it cannot be made there. Then
+    /// [`Io`](ErrorKind::Io) if the path already exists, or the file cannot be created there. Then
     /// the temporary file is deleted.
     pub async fn persist(self, path: impl Into<PathBuf>) -> Result<fs::File> {
         let (file, path) = (self.into_inner(), path.into());
-        blocking(move || Ok(file.persist_noclobber(path)?)).await.map_err(refused)
+        blocking(move || Ok(file.persist_noclobber(path)?)).await.map_err(storage_error)
     }
 
-    /// The same as a value of the crate `tempfile`.
+    /// Converts to the type of the crate `tempfile`.
     pub fn into_inner(mut self) -> NamedTempFile {
-        self.owned.0.take().expect("it is there until this is dropped")
+        self.owned.0.take().expect("the file exists until this value is dropped")
     }
 }
 
-/// Deletes the file in the pool: for a large one that takes its time.
+/// Deletes the file on the thread pool, because deleting a large file is slow.
 #[derive(Debug)]
-struct Owned(Option<NamedTempFile>);
+struct OwnedFile(Option<NamedTempFile>);
 
-impl Owned {
+impl OwnedFile {
     fn get(&self) -> &NamedTempFile {
-        self.0.as_ref().expect("it is there until this is dropped")
+        self.0.as_ref().expect("the file exists until this value is dropped")
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedFile {
     fn drop(&mut self) {
-        // Where there is no pool any more, the file goes at once.
+        // Outside a runtime the file is deleted at once.
         if let (Some(file), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn_blocking(move || drop(file));
         }
     }
 }
 
-/// Fills a temporary file.
+/// Writes a temporary file.
 pub(super) struct Writer {
-    owned: Owned,
+    owned: OwnedFile,
     length: u64,
-    /// What is to be written. Copied, for a chunk may be one byte that holds on to a buffer.
-    gathered: Vec<u8>,
+    /// Bytes to be written. They are copied, because a chunk of one byte may keep a large buffer
+    /// alive.
+    buffer: Vec<u8>,
 }
 
 impl Writer {
     pub(super) async fn new(folder: Option<PathBuf>) -> Result<Writer> {
         let folder = folder.unwrap_or_else(std::env::temp_dir);
-        let file = blocking(|| NamedTempFile::new_in(folder)).await.map_err(refused)?;
-        Ok(Writer { owned: Owned(Some(file)), length: 0, gathered: Vec::new() })
+        let file = blocking(|| NamedTempFile::new_in(folder)).await.map_err(storage_error)?;
+        Ok(Writer { owned: OwnedFile(Some(file)), length: 0, buffer: Vec::new() })
     }
 
     pub(super) async fn write(&mut self, chunk: &[u8]) -> Result<()> {
         self.length += chunk.len() as u64;
-        self.gathered.extend_from_slice(chunk);
-        if self.gathered.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+        self.buffer.extend_from_slice(chunk);
+        if self.buffer.len() >= WRITE_BUFFER_BYTES { self.flush().await } else { Ok(()) }
     }
 
     pub(super) async fn finish(mut self) -> Result<TempFile> {
@@ -100,19 +102,19 @@ impl Writer {
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let mut file = self.owned.0.take().expect("a write that failed was the last");
-        let mut gathered = std::mem::take(&mut self.gathered);
+        let mut file = self.owned.0.take().expect("there is no write after a failed one");
+        let mut buffer = std::mem::take(&mut self.buffer);
         let written = blocking(move || {
-            file.write_all(&gathered)?;
-            gathered.clear();
-            Ok((file, gathered))
+            file.write_all(&buffer)?;
+            buffer.clear();
+            Ok((file, buffer))
         });
-        let (file, gathered) = written.await.map_err(refused)?;
-        (self.owned.0, self.gathered) = (Some(file), gathered);
+        let (file, buffer) = written.await.map_err(storage_error)?;
+        (self.owned.0, self.buffer) = (Some(file), buffer);
         Ok(())
     }
 }
 
-fn refused(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, "an upload could not be stored").because(error)
+fn storage_error(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot store the upload in a temporary file").because(error)
 }

@@ -1,4 +1,4 @@
-//! Forms without files (WHATWG URL §5): their fields, and forms by serde.
+//! Urlencoded forms (WHATWG URL §5): lists of fields, and forms deserialized with serde.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -10,67 +10,66 @@ use crate::message::request::Head;
 
 const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// The fields of a form, decoded, in the order in which they came. What is no UTF-8 is shown
-/// as U+FFFD.
+/// Decoded fields of a form, in the order received. Invalid UTF-8 is replaced by U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// The value of the first field of that name.
+    /// Returns the value of the first field with this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }
 
-    /// The values of all fields of that name, in order.
+    /// Returns the values of all fields with this name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.iter().filter(move |(n, _)| *n == name).map(|(_, value)| value)
     }
 
-    /// Name and value of each field, in order.
+    /// Iterates over name and value of each field, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
 impl Settings {
-    /// The fields of an urlencoded form.
+    /// Reads the fields of a urlencoded form.
     ///
     /// ```
     /// # use weft::{Request, Response, form};
-    /// async fn colours(request: Request) -> weft::Result<Response> {
+    /// async fn colors(request: Request) -> weft::Result<Response> {
     ///     let fields = form::fields(request).await?;
-    ///     let colours: Vec<_> = fields.get_all("colour").collect();
-    ///     Ok(Response::text(colours.join(", ")))
+    ///     let colors: Vec<_> = fields.get_all("color").collect();
+    ///     Ok(Response::text(colors.join(", ")))
     /// }
-    /// # let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\
-    /// #     Content-Type: application/x-www-form-urlencoded\r\n\r\ncolour=red&a&colour=blue";
-    /// # weft::testing::call(colours, weft::testing::request(request)).assert_text("red, blue");
+    /// # let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 22\r\n\
+    /// #     Content-Type: application/x-www-form-urlencoded\r\n\r\ncolor=red&a&color=blue";
+    /// # weft::testing::call(colors, weft::testing::request(request)).assert_text("red, blue");
     /// ```
     ///
     /// # Errors
     /// [`MediaTypeUnsupported`](ErrorKind::MediaTypeUnsupported) if the request has another
-    /// `Content-Type`, [`BodyTooLarge`](ErrorKind::BodyTooLarge) over a limit, and those of
-    /// [`Body::chunk`].
+    /// `Content-Type`, [`BodyTooLarge`](ErrorKind::BodyTooLarge) if a limit is exceeded, and those
+    /// of [`Body::chunk`].
     pub async fn fields(&self, request: impl Into<(Head, Body)>) -> Result<Fields> {
         let text = self.collect(request.into()).await?;
         Ok(Fields(form_urlencoded::parse(&text).into_owned().collect()))
     }
 
-    /// An urlencoded form as a value of a type that serde can make. A name that occurs several
-    /// times fits a `Vec`.
+    /// Reads a urlencoded form and deserializes it with serde. A name that occurs several times can
+    /// be deserialized as a `Vec`.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) if the form is no such value, and those of
+    /// [`Malformed`](ErrorKind::Malformed) if the form cannot be deserialized, and those of
     /// [`fields`](Settings::fields).
     pub async fn read<T: DeserializeOwned>(&self, request: impl Into<(Head, Body)>) -> Result<T> {
         let text = self.collect(request.into()).await?;
         serde_html_form::from_bytes(&text).map_err(|error| {
-            let reason = format!("the form is not what is expected: {error}");
+            let reason = format!("cannot deserialize the form: {error}");
             Error::new(ErrorKind::Malformed, reason)
         })
     }
 
-    /// The text of a form that is within the limits.
+    /// Reads the text of a form and checks the limits.
     async fn collect(&self, (head, mut body): (Head, Body)) -> Result<Bytes> {
         expect_type(&head, MEDIA_TYPE)?;
         if let Some(bytes) = self.max_bytes {
@@ -81,8 +80,8 @@ impl Settings {
         for field in text.split(|&b| b == b'&').filter(|field| !field.is_empty()) {
             fields += 1;
             if field.len() > self.max_field_bytes {
-                let most = self.max_field_bytes;
-                return Err(too_large(format!("a field is larger than {most} bytes")));
+                let max = self.max_field_bytes;
+                return Err(too_large(format!("a field is larger than {max} bytes")));
             }
         }
         if fields > self.max_fields {
@@ -114,14 +113,14 @@ mod tests {
         }
     }
 
-    async fn shown(request: Request) -> Result<Response> {
+    async fn show_fields(request: Request) -> Result<Response> {
         let fields = limited().fields(request).await?;
         Ok(Response::text(format!("{:?}", fields.iter().collect::<Vec<_>>())))
     }
 
     #[test]
-    fn forms() {
-        for (text, status, answer) in [
+    fn reads_fields_within_limits() {
+        for (text, status, expected) in [
             ("", 200, "[]"),
             ("a=1", 200, r#"[("a", "1")]"#),
             ("b=1&a=2&b", 200, r#"[("b", "1"), ("a", "2"), ("b", "")]"#),
@@ -143,14 +142,14 @@ mod tests {
                 "413 Payload Too Large: the body is larger than allowed\n",
             ),
         ] {
-            let reply = call(shown, post(MEDIA_TYPE, text));
-            assert_eq!(reply.status, status, "{text}");
-            reply.assert_text(&answer.replace("\\u{fffd}", "\u{fffd}"));
+            let response = call(show_fields, post(MEDIA_TYPE, text));
+            assert_eq!(response.status, status, "{text}");
+            response.assert_text(&expected.replace("\\u{fffd}", "\u{fffd}"));
         }
     }
 
     #[test]
-    fn other_media_types() {
+    fn rejects_other_media_types() {
         for (content_type, found) in [
             ("application/x-www-form-urlencoded; charset=utf-8", None),
             ("Application/X-WWW-Form-Urlencoded", None),
@@ -159,22 +158,22 @@ mod tests {
             ("application/x-www-form-urlencoded2", Some("application/x-www-form-urlencoded2")),
             ("", Some("nothing")),
         ] {
-            let reply = call(shown, post(content_type, "a=1"));
+            let response = call(show_fields, post(content_type, "a=1"));
             let Some(found) = found else {
-                assert_eq!(reply.status, 200, "{content_type}");
+                assert_eq!(response.status, 200, "{content_type}");
                 continue;
             };
-            assert_eq!(reply.status, 415);
-            reply.assert_text(&format!(
+            assert_eq!(response.status, 415);
+            response.assert_text(&format!(
                 "415 Unsupported Media Type: expected a form as {MEDIA_TYPE}, and Content-Type says {found}\n"
             ));
         }
     }
 
     #[test]
-    fn forms_by_serde() {
+    fn deserializes_forms_with_serde() {
         #[derive(serde::Deserialize, Debug)]
-        #[allow(dead_code, reason = "shown")]
+        #[allow(dead_code, reason = "used by Debug")]
         struct Order {
             item: String,
             count: u8,
@@ -185,7 +184,7 @@ mod tests {
             let order: Order = Settings::default().read(request).await?;
             Ok(Response::text(format!("{order:?}")))
         }
-        for (text, status, answer) in [
+        for (text, status, expected) in [
             (
                 "item=t%20ea&count=2&with=milk&other=x&with=sugar",
                 200,
@@ -195,10 +194,10 @@ mod tests {
             ("item=a&count=256", 400, "number too large"),
             ("item=a&item=b&count=1", 400, "unsupported value"),
         ] {
-            let reply = call(order, post(MEDIA_TYPE, text));
-            assert_eq!(reply.status, status, "{text}");
-            let said = String::from_utf8_lossy(&reply.body);
-            assert!(said.contains(answer), "{text}: {said}");
+            let response = call(order, post(MEDIA_TYPE, text));
+            assert_eq!(response.status, status, "{text}");
+            let body = String::from_utf8_lossy(&response.body);
+            assert!(body.contains(expected), "{text}: {body}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The fields of a response. Those of a file that is kept are laid out for the wire once,
-//! and shared by all responses with it; those that come from another message stay in its head.
+//! The header fields of a response. Those of a cached file are serialized once and shared by all
+//! its responses; those of a forwarded message stay in the buffer of its head.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -12,20 +12,24 @@ use crate::proto::headers::Headers;
 pub(crate) use crate::proto::http1::compose::Field;
 use crate::proto::http1::compose::{self, ToWrite};
 
-/// A short list of fields.
+/// The fields of a response, in one of four representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Fields {
+    /// A list owned by the response.
     Own(Vec<Field>),
+    /// Static fields, serialized at compile time.
     Common(&'static Common),
+    /// Shared fields, serialized once.
     Kept(Arc<Kept>),
+    /// The fields of a forwarded message.
     Passed(Box<Passed>),
 }
 
-/// The fields of most responses that an application makes, laid out beforehand.
+/// Static fields used by most responses of applications.
 #[derive(Debug)]
 pub(crate) struct Common {
     list: [Field; 1],
-    /// The same, with its CRLF.
+    /// The serialized field line, with its CRLF.
     line: &'static [u8],
 }
 
@@ -39,44 +43,45 @@ pub(crate) static HTML: Common = Common {
     line: b"content-type: text/html; charset=utf-8\r\n",
 };
 
+/// Fields that are serialized once and shared by several responses.
 #[derive(Debug)]
 pub(crate) struct Kept {
     list: Vec<Field>,
-    /// The same, each with its CRLF.
+    /// The serialized field lines, each with its CRLF.
     lines: Vec<u8>,
 }
 
-/// The fields of another message, and others behind them.
+/// The fields of a forwarded message, and the fields added after them.
 #[derive(Clone, Debug)]
 pub(crate) struct Passed {
     headers: Headers,
-    /// Mostly one: `Via`.
-    more: SmallVec<[Field; 1]>,
-    /// All of them, for who asks for the list: to write them it is not needed.
+    /// The added fields; usually one, `Via`.
+    added: SmallVec<[Field; 1]>,
+    /// The list of all fields. Built on demand, because writing the fields does not need it.
     list: OnceLock<Vec<Field>>,
 }
 
 impl Passed {
     fn list(&self) -> &Vec<Field> {
         self.list.get_or_init(|| {
-            let mut list = Vec::with_capacity(self.headers.len() + self.more.len());
+            let mut list = Vec::with_capacity(self.headers.len() + self.added.len());
             list.extend(self.headers.shared().filter_map(|(name, value)| {
                 let name = HeaderName::from_bytes(name).ok()?;
                 Some((name, HeaderValue::from_maybe_shared(value).ok()?))
             }));
-            list.extend_from_slice(&self.more);
+            list.extend_from_slice(&self.added);
             list
         })
     }
 }
 
 impl Fields {
-    /// Lays out fields that will be sent again and again. What the engine has a say in is
-    /// left out: the message's framing, its date and the server's name.
+    /// Serializes fields that several responses share. Fields that the engine writes are omitted:
+    /// the message framing, `date` and `server`.
     pub(crate) fn keep(self) -> Fields {
-        let ours = [CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING];
+        let engine_fields = [CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING];
         let mut list = self.into_vec();
-        list.retain(|(name, _)| !ours.contains(name));
+        list.retain(|(name, _)| !engine_fields.contains(name));
         let mut lines = Vec::new();
         for (name, value) in &list {
             compose::field(&mut lines, name, value);
@@ -84,35 +89,36 @@ impl Fields {
         Fields::Kept(Arc::new(Kept { list, lines }))
     }
 
+    /// Returns the fields in the form in which they are written.
     pub(crate) fn to_write(&self) -> ToWrite<'_> {
         match self {
             Fields::Own(list) => ToWrite { passed: None, list, lines: b"" },
             Fields::Common(common) => ToWrite { passed: None, list: &[], lines: common.line },
             Fields::Kept(kept) => ToWrite { passed: None, list: &[], lines: &kept.lines },
             Fields::Passed(passed) => {
-                ToWrite { passed: Some(&passed.headers), list: &passed.more, lines: b"" }
+                ToWrite { passed: Some(&passed.headers), list: &passed.added, lines: b"" }
             }
         }
     }
 
-    /// The same as [`find`](Fields::find) for what is said of the connection or of the message's
-    /// length: fields that are laid out leave that to the engine, and are not searched.
+    /// Like [`find`](Fields::find), for the fields that frame a message. Serialized fields never
+    /// contain them and are not searched.
     pub(crate) fn find_framing<'a>(
         &'a self,
         name: &'a HeaderName,
-        is_it: impl FnMut(&[u8]) -> bool,
+        predicate: impl FnMut(&[u8]) -> bool,
     ) -> Option<&'a [u8]> {
         match self {
             Fields::Common(_) | Fields::Kept(_) => None,
-            Fields::Own(_) | Fields::Passed(_) => self.find(name, is_it),
+            Fields::Own(_) | Fields::Passed(_) => self.find(name, predicate),
         }
     }
 
-    /// The value of the first field of that name for whose value it is true.
+    /// Returns the value of the first field with this name for which `predicate` returns true.
     pub(crate) fn find<'a>(
         &'a self,
         name: &'a HeaderName,
-        mut is_it: impl FnMut(&[u8]) -> bool,
+        mut predicate: impl FnMut(&[u8]) -> bool,
     ) -> Option<&'a [u8]> {
         let list: &[Field] = match self {
             Fields::Own(list) => list,
@@ -120,37 +126,39 @@ impl Fields {
             Fields::Kept(kept) => &kept.list,
             Fields::Passed(passed) => {
                 let mut values = passed.headers.get_all(name.as_str());
-                if let Some(value) = values.find(|value| is_it(value)) {
+                if let Some(value) = values.find(|value| predicate(value)) {
                     return Some(value);
                 }
-                &passed.more
+                &passed.added
             }
         };
-        let found = list.iter().find(|(known, value)| known == name && is_it(value.as_bytes()));
+        let found = list
+            .iter()
+            .find(|(field_name, value)| field_name == name && predicate(value.as_bytes()));
         found.map(|(_, value)| value.as_bytes())
     }
 
+    /// Adds a field.
     pub(crate) fn push(&mut self, field: Field) {
         match self {
             Fields::Passed(passed) => {
                 passed.list.take();
-                passed.more.push(field);
+                passed.added.push(field);
             }
             _ => self.to_mut().push(field),
         }
     }
 
-    /// Adds the fields of another message. As long as they are the first, they stay where
-    /// they are.
+    /// Adds the fields of another message. They are not copied if the list is empty.
     pub(crate) fn pass(&mut self, headers: Headers) {
-        let passed = Passed { headers, more: SmallVec::new(), list: OnceLock::new() };
+        let passed = Passed { headers, added: SmallVec::new(), list: OnceLock::new() };
         match self {
             Fields::Own(list) if list.is_empty() => *self = Fields::Passed(Box::new(passed)),
             _ => self.to_mut().extend_from_slice(passed.list()),
         }
     }
 
-    /// The list, to be changed.
+    /// Returns a mutable list, after copying the fields into it if necessary.
     pub(crate) fn to_mut(&mut self) -> &mut Vec<Field> {
         match self {
             Fields::Own(_) => {}
@@ -160,7 +168,7 @@ impl Fields {
         }
         match self {
             Fields::Own(list) => list,
-            _ => unreachable!("it was made our own"),
+            _ => unreachable!("the list was converted to Own"),
         }
     }
 

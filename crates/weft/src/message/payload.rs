@@ -1,4 +1,4 @@
-//! What follows a response's head, as one body.
+//! Conversion of a response's payload into one body.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,8 +14,10 @@ use crate::message::body::Body;
 use crate::message::response::{Part, Parts, Payload};
 use crate::message::upgrade::Upgrade;
 
-/// A file was already held against what the request says of it, so that it needs no version
-/// any more.
+/// Converts a payload into a body, or an upgrade with an empty body.
+///
+/// The preconditions of the request were already evaluated against the file, so its version is not
+/// needed any more.
 pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
     let body = match payload {
         Payload::Body(body) => body,
@@ -25,20 +27,20 @@ pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
             let Parts { parts, end, length } = *parts;
             let bodies =
                 parts.into_iter().flat_map(|Part { head, file }| [head.into(), file.into()]);
-            Body::own(Row { bodies: bodies.chain([end.into()]).collect(), length })
+            Body::own(Chain { bodies: bodies.chain([end.into()]).collect(), length })
         }
     };
     (body, None)
 }
 
-/// Bodies one after the other.
-struct Row {
+/// Concatenation of bodies.
+struct Chain {
     bodies: VecDeque<Body>,
-    /// What is still to come of them.
+    /// Remaining length of all bodies.
     length: u64,
 }
 
-impl http_body::Body for Row {
+impl http_body::Body for Chain {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,5 +1,5 @@
-//! What a request for a file gets of it: all, parts, or only the word that it already has
-//! it (RFC 9110 §13, §14). Pure.
+//! Preconditions and ranges of file responses: status 200, 206, 304, 412 or 416 (RFC 9110 §13,
+//! §14). Pure.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,30 +14,33 @@ use crate::disk::File;
 use crate::message::fields::Fields;
 use crate::message::request::Head;
 use crate::message::response::{Part, Parts, Payload, Response};
-use crate::proto::semantics::conditional::{Validators, Verdict, judge, range_applies};
+use crate::proto::semantics::conditional::{Outcome, Validators, evaluate, range_applies};
 use crate::proto::semantics::date::http_date;
 use crate::proto::semantics::date_parse::parse_http_date;
-use crate::proto::semantics::range::{Multipart, Selection, content_range, select, unsatisfied};
+use crate::proto::semantics::range::{
+    Multipart, Selection, content_range, select, unsatisfied_content_range,
+};
 
-/// When an answer is made, and what tells its parts from each other if there are several.
+/// Time of a response, and the source of the boundary for a multipart response.
 pub(crate) struct Moment {
     /// Seconds since 1970.
     pub(crate) now: u64,
     pub(crate) boundary: fn() -> String,
 }
 
-/// Answers a request with a file: adds its validators to the response, and heeds what the
-/// request says of them and of ranges. Any other response is left as it is.
+/// Completes a response with a file: adds its validators, evaluates the preconditions of the
+/// request and applies its ranges. Any other response is returned unchanged.
 pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Response {
     let Payload::File(file) = &response.payload else { return response };
-    // RFC 9110 §13.2.1: preconditions are for what would be a success otherwise, and are
-    // judged before a method has its effect: here, for those that have none.
-    let reads = matches!(*head.method(), Method::GET | Method::HEAD);
-    if !reads || response.status != StatusCode::OK {
+    // RFC 9110 §13.2.1: preconditions apply if the response would be a success otherwise, and are
+    // evaluated before the method has its effect. The application has already run, so they are
+    // evaluated here only for methods without effects.
+    let is_get_or_head = matches!(*head.method(), Method::GET | Method::HEAD);
+    if !is_get_or_head || response.status != StatusCode::OK {
         return response;
     }
-    // The fields of a kept file are complete; most requests have nothing to say of them.
-    if matches!(response.headers, Fields::Kept(_)) && !says_something(head) {
+    // The fields of a cached file are complete; most requests have no condition and no range.
+    if matches!(response.headers, Fields::Kept(_)) && !has_condition_or_range(head) {
         return response;
     }
     let file = File::clone(file);
@@ -52,7 +55,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
         (Some(range), None) if *head.method() == Method::GET => range,
-        // RFC 9110 §14.2: other methods have no ranges, and neither have two fields.
+        // RFC 9110 §14.2: ranges apply only to GET. Several Range fields are ignored.
         _ => return response,
     };
     if !range_applies(head.headers(), &validators(&response, moment.now), moment.now) {
@@ -70,30 +73,30 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
             let content_type = response.header(CONTENT_TYPE.as_str()).cloned();
             let content_type = content_type.as_ref().map(|value| value.as_bytes());
             let boundary = (moment.boundary)();
-            let frame = Multipart::new(&ranges, file.length, content_type, &boundary);
+            let multipart = Multipart::new(&ranges, file.length, content_type, &boundary);
             response.remove_header(CONTENT_LENGTH);
-            response.set_header(CONTENT_TYPE, frame.content_type());
-            response.payload = parts(&frame, ranges, &file);
+            response.set_header(CONTENT_TYPE, multipart.content_type());
+            response.payload = parts(&multipart, ranges, &file);
             response.with_status(StatusCode::PARTIAL_CONTENT)
         }
         Selection::Unsatisfiable => {
-            response.set_header(CONTENT_RANGE, unsatisfied(file.length));
-            page(response, StatusCode::RANGE_NOT_SATISFIABLE)
+            response.set_header(CONTENT_RANGE, unsatisfied_content_range(file.length));
+            error_response(response, StatusCode::RANGE_NOT_SATISFIABLE)
         }
     }
 }
 
-/// A response that would be a success, or what takes its place because of a request's
-/// preconditions: 304 or 412.
+/// Evaluates the preconditions of a request against the validators of a successful response.
+/// Returns the response unchanged, or as 304 or 412.
 pub(crate) fn judged(head: &Head, response: Response, now: u64) -> Response {
-    match judge(head.method(), head.headers(), &validators(&response, now), now) {
-        Verdict::Proceed => response,
-        Verdict::NotModified => not_modified(response),
-        Verdict::Failed => page(response, StatusCode::PRECONDITION_FAILED),
+    match evaluate(head.method(), head.headers(), &validators(&response, now), now) {
+        Outcome::Proceed => response,
+        Outcome::NotModified => not_modified(response),
+        Outcome::Failed => error_response(response, StatusCode::PRECONDITION_FAILED),
     }
 }
 
-/// What the fields of a response say to recognise it by.
+/// Returns the validators in the header fields of a response.
 fn validators(response: &Response, now: u64) -> Validators<'_> {
     let modified = response.header(LAST_MODIFIED.as_str());
     Validators {
@@ -102,15 +105,15 @@ fn validators(response: &Response, now: u64) -> Validators<'_> {
     }
 }
 
-/// Whether a request has preconditions or ranges.
-fn says_something(head: &Head) -> bool {
+/// Returns true if a request has a precondition or a range.
+fn has_condition_or_range(head: &Head) -> bool {
     head.headers().names().any(|name| match name {
         [b'i' | b'I', b'f' | b'F', b'-', ..] => true,
         name => name.eq_ignore_ascii_case(b"range"),
     })
 }
 
-/// `ETag` and `Last-Modified`, unless the application has set them.
+/// Adds `ETag` and `Last-Modified`, unless the application has set them.
 fn add_validators(response: &mut Response, file: &File, now: u64) {
     let Some(version) = &file.version else { return };
     if response.header(ETAG.as_str()).is_none() {
@@ -119,14 +122,14 @@ fn add_validators(response: &mut Response, file: &File, now: u64) {
     if response.header(LAST_MODIFIED.as_str()).is_none()
         && let Some(modified) = version.modified()
     {
-        // RFC 9110 §8.8.2.1: a date to come is not to be told.
+        // RFC 9110 §8.8.2.1: Last-Modified must not be in the future.
         let now = UNIX_EPOCH + Duration::from_secs(now);
         response.set_header(LAST_MODIFIED, http_date(modified.min(now)));
     }
 }
 
-/// RFC 9110 §15.4.5: what describes the representation stays away, what is about the cached
-/// response stays.
+/// Makes a 304 response. Fields that describe the representation are removed, fields that a cache
+/// needs to update the stored response are kept (RFC 9110 §15.4.5).
 fn not_modified(mut response: Response) -> Response {
     for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, ACCEPT_RANGES] {
         response.remove_header(name);
@@ -135,8 +138,8 @@ fn not_modified(mut response: Response) -> Response {
     response.with_status(StatusCode::NOT_MODIFIED)
 }
 
-/// A refusal with a line of text, and the fields that are not about the file's contents.
-fn page(mut response: Response, status: StatusCode) -> Response {
+/// Makes an error response with a line of text, without the fields that describe the file.
+fn error_response(mut response: Response, status: StatusCode) -> Response {
     for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_DISPOSITION, CACHE_CONTROL, EXPIRES] {
         response.remove_header(name);
     }
@@ -145,15 +148,15 @@ fn page(mut response: Response, status: StatusCode) -> Response {
     response.with_status(status)
 }
 
-fn parts(frame: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> Payload {
+fn parts(multipart: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> Payload {
     let part = |(index, range)| Part {
-        head: frame.part_head(index).to_vec(),
+        head: multipart.part_head(index).to_vec(),
         file: file.clone().part(range),
     };
     Payload::Parts(Box::new(Parts {
         parts: ranges.into_iter().enumerate().map(part).collect(),
-        end: frame.end().to_vec(),
-        length: frame.content_length(),
+        end: multipart.end().to_vec(),
+        length: multipart.content_length(),
     }))
 }
 
@@ -164,7 +167,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000;
 
-    fn ten_bytes() -> Response {
+    fn ten_byte_file() -> Response {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(NOW - 1_000)).unwrap();
@@ -174,11 +177,11 @@ mod tests {
             .with_header(ETAG, "\"e\"")
     }
 
-    /// Status, Content-Range and length.
-    fn ask(method: &str, fields: &str) -> (u16, Option<String>, Option<u64>) {
+    /// Returns status, Content-Range and body length of the response.
+    fn respond(method: &str, fields: &str) -> (u16, Option<String>, Option<u64>) {
         let request = request(format!("{method} / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
         let moment = Moment { now: NOW, boundary: || "B".to_owned() };
-        let response = answer(request.head(), ten_bytes(), &moment);
+        let response = answer(request.head(), ten_byte_file(), &moment);
         let range = response.header("content-range").map(|v| v.to_str().unwrap().to_owned());
         let declared = response.declared_length().map(|length| length.unwrap());
         assert!(declared.is_none_or(|length| Some(length) == response.length()), "{fields}");
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_ten_bytes() {
+    fn applies_preconditions_and_ranges() {
         let modified = http_date(UNIX_EPOCH + Duration::from_secs(NOW - 1_000));
         for (method, fields, status, range, length) in [
             ("GET", "", 200, None, 10),
@@ -207,15 +210,15 @@ mod tests {
             ("GET", &format!("If-Unmodified-Since: {modified}\r\n"), 200, None, 10),
         ] {
             let expected = (status, range.map(str::to_owned), Some(length));
-            assert_eq!(ask(method, fields), expected, "{method} {fields}");
+            assert_eq!(respond(method, fields), expected, "{method} {fields}");
         }
     }
 
     #[test]
-    fn a_response_that_is_no_success_is_left_alone() {
+    fn leaves_unsuccessful_responses_unchanged() {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"e\"\r\n\r\n");
         let moment = Moment { now: NOW, boundary: || "B".to_owned() };
-        let not_found = ten_bytes().with_status(StatusCode::NOT_FOUND);
+        let not_found = ten_byte_file().with_status(StatusCode::NOT_FOUND);
         let response = answer(request.head(), not_found, &moment);
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(response.header("accept-ranges"), None);

@@ -1,4 +1,4 @@
-//! Who may ask: passwords (RFC 7617) and tokens (RFC 6750).
+//! Authentication with passwords (RFC 7617) and bearer tokens (RFC 6750).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::{Head, Request};
 use crate::message::response::{Response, field_value};
 
-/// Lets requests through that have a user's name and password (HTTP Basic, RFC 7617); others
-/// are answered 401 with a challenge.
+/// Authenticates requests by user name and password (HTTP Basic, RFC 7617). Requests without
+/// valid credentials get 401 with a challenge.
 ///
 /// ```
 /// use weft::middleware::{BasicAuth, User, fixed_users};
@@ -36,19 +36,19 @@ use crate::message::response::{Response, field_value};
 /// testing::call(app.clone(), request).assert_text("Hello, Aladdin!");
 /// ```
 ///
-/// Passwords cross the network readable but for TLS. Name and password are UTF-8 without
-/// control characters, and are compared as they come: no form of Unicode is made of another.
-/// The application finds the [`User`] in the request's extensions, and a
-/// [`Log`](super::Log) in those of the response. Who guesses passwords is slowed down by a
-/// [`RateLimit`](super::RateLimit) in front.
+/// Without TLS, passwords cross the network in clear text. Name and password are UTF-8 without
+/// control characters and are compared byte by byte, without Unicode normalization. The
+/// application finds the [`User`] in the request's extensions, and a [`Log`](super::Log) finds
+/// it in those of the response. A [`RateLimit`](super::RateLimit) in front slows down password
+/// guessing.
 #[derive(Clone)]
 pub struct BasicAuth<V> {
     challenge: HeaderValue,
     verify: V,
 }
 
-/// Lets requests through that have a token (`Authorization: Bearer`, RFC 6750 §2.1); others are
-/// answered 401 with a challenge.
+/// Authenticates requests by a token (`Authorization: Bearer`, RFC 6750 §2.1). Requests without
+/// a valid token get 401 with a challenge.
 ///
 /// ```
 /// use weft::middleware::{BearerAuth, User};
@@ -58,32 +58,32 @@ pub struct BasicAuth<V> {
 ///     Response::text(format!("Hello, {}!", request.extensions().get::<User>().unwrap()))
 /// }
 ///
-/// /// Whose token it is.
+/// /// Returns the owner of a token.
 /// async fn owner(token: &str) -> Option<String> {
 ///     (token == "mF_9.B5f-4.1JqM").then(|| "Alice".to_owned())
 /// }
 ///
 /// let app = greet.with(BearerAuth::new("api", owner));
-/// let ask = |token: &str| {
+/// let send = |token: &str| {
 ///     let fields = format!("Host: a\r\nAuthorization: Bearer {token}");
 ///     testing::call(app.clone(), testing::request(format!("GET / HTTP/1.1\r\n{fields}\r\n\r\n")))
 /// };
-/// ask("mF_9.B5f-4.1JqM").assert_text("Hello, Alice!");
+/// send("mF_9.B5f-4.1JqM").assert_text("Hello, Alice!");
 /// let challenge = r#"Bearer realm="api", error="invalid_token""#;
-/// assert_eq!(ask("wrong").header("www-authenticate"), Some(challenge));
+/// assert_eq!(send("wrong").header("www-authenticate"), Some(challenge));
 /// ```
 ///
-/// Tokens in the body or the query (§2.2, §2.3) are not looked at. The application finds the
-/// [`User`] in the request's extensions. For tokens that are known beforehand, [`fixed_tokens`]
-/// compares as it should be done.
+/// Tokens in the body or the query (§2.2, §2.3) are ignored. The application finds the [`User`]
+/// in the request's extensions. For a fixed list of tokens, [`fixed_tokens`] provides a verifier
+/// with a constant-time comparison.
 #[derive(Clone)]
 pub struct BearerAuth<V> {
-    /// To requests without a token, and to those whose token is no good (§3.1).
+    /// Challenges for requests without a token and with an invalid token (§3.1).
     challenges: [HeaderValue; 2],
     verify: V,
 }
 
-/// Who sent the request, as [`BasicAuth`] or [`BearerAuth`] found out.
+/// The user authenticated by [`BasicAuth`] or [`BearerAuth`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User(Arc<str>);
 
@@ -101,9 +101,10 @@ impl fmt::Display for User {
 }
 
 impl<V: AsyncFn(&str, &str) -> bool> BasicAuth<V> {
-    /// The realm is what a browser shows, and remembers the password for. The verifier is
-    /// given a name and a password, and tells whether they belong together; [`fixed_users`] is
-    /// one. It should take as long for names that it does not know.
+    /// Creates the middleware for a realm, which browsers display and store the password for.
+    ///
+    /// `verify` receives a name and a password and returns `true` if they match; [`fixed_users`]
+    /// is such a verifier. It should take the same time for unknown names as for known ones.
     pub fn new(realm: &str, verify: V) -> BasicAuth<V> {
         let challenge = format!("Basic realm={}, charset=\"UTF-8\"", quoted(realm));
         BasicAuth { challenge: field_value(challenge.as_bytes()), verify }
@@ -130,7 +131,8 @@ impl<V: AsyncFn(&str, &str) -> bool> Middleware for BasicAuth<V> {
 }
 
 impl<V: AsyncFn(&str) -> Option<String>> BearerAuth<V> {
-    /// The verifier is given a token, and tells whose it is, if it is good.
+    /// Creates the middleware for a realm. `verify` receives a token and returns the name of its
+    /// owner, or `None` if the token is invalid.
     pub fn new(realm: &str, verify: V) -> BearerAuth<V> {
         let challenge = format!("Bearer realm={}", quoted(realm));
         let invalid = format!("{challenge}, error=\"invalid_token\"");
@@ -166,60 +168,62 @@ fn refuse(challenge: &HeaderValue) -> Response {
     response
 }
 
-/// What follows the scheme in `Authorization` (RFC 9110 §11.6.2), if that is there once.
+/// Credentials after the scheme in `Authorization` (RFC 9110 §11.6.2); `None` unless the field
+/// occurs exactly once.
 fn credentials<'a>(head: &'a Head, scheme: &str) -> Option<&'a str> {
     let mut values = head.headers().get_all("authorization");
     let (Some(value), None) = (values.next(), values.next()) else { return None };
-    let (named, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
-    named.eq_ignore_ascii_case(scheme).then(|| rest.trim_start_matches(' '))
+    let (found, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    found.eq_ignore_ascii_case(scheme).then(|| rest.trim_start_matches(' '))
 }
 
-/// RFC 9110 §11.2, which RFC 6750 §2.1 calls `b64token`.
+/// Returns whether `token` is a `token68` (RFC 9110 §11.2), called `b64token` in RFC 6750 §2.1.
 fn is_token68(token: &str) -> bool {
     let token = token.trim_end_matches('=');
-    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/".contains(&b);
-    !token.is_empty() && token.bytes().all(fits)
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/".contains(&b);
+    !token.is_empty() && token.bytes().all(is_allowed)
 }
 
-/// A quoted string (RFC 9110 §5.6.4).
+/// Formats `text` as a quoted string (RFC 9110 §5.6.4).
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// A verifier for [`BasicAuth`]: these names with these passwords, each of at most 256 bytes.
-/// Comparing takes the same time whatever the request has.
+/// Verifier for [`BasicAuth`] with a fixed list of names and passwords, each of at most 256
+/// bytes. The comparison takes the same time for all credentials in a request.
 ///
 /// # Panics
-/// If one is longer, or a name has a colon, which the scheme cannot transport.
+/// If a name or password is longer, or a name contains a colon, which the scheme cannot encode.
 pub fn fixed_users(
     users: &[(&str, &str)],
 ) -> impl AsyncFn(&str, &str) -> bool + Clone + Send + Sync + 'static + use<> {
     let secrets = users.iter().map(|(name, password)| {
-        assert!(!name.contains(':'), "a user's name has no colon: {name:?}");
-        (Secret::known(name), Secret::known(password))
+        assert!(!name.contains(':'), "a user name must not contain a colon: {name:?}");
+        (Secret::new_or_panic(name), Secret::new_or_panic(password))
     });
     let secrets: Arc<[(Secret, Secret)]> = secrets.collect();
     move |name: &str, password: &str| {
-        let good = match (Secret::new(name), Secret::new(password)) {
+        let is_valid = match (Secret::new(name), Secret::new(password)) {
             (Some(name), Some(password)) => {
-                let agree = |(n, p): &(Secret, Secret)| n.ct_eq(&name) & p.ct_eq(&password);
-                secrets.iter().map(agree).fold(Choice::from(0), |any, one| any | one).into()
+                let matches = |(n, p): &(Secret, Secret)| n.ct_eq(&name) & p.ct_eq(&password);
+                secrets.iter().map(matches).fold(Choice::from(0), |any, one| any | one).into()
             }
             _ => false,
         };
-        std::future::ready(good)
+        std::future::ready(is_valid)
     }
 }
 
-/// A verifier for [`BearerAuth`]: these tokens, each of at most 256 bytes, of these users.
-/// Comparing takes the same time whatever wrong token the request has.
+/// Verifier for [`BearerAuth`] with a fixed list of `(token, user)`, each token of at most 256
+/// bytes. The comparison takes the same time for all wrong tokens in a request.
 ///
 /// # Panics
 /// If a token is longer.
 pub fn fixed_tokens(
     tokens: &[(&str, &str)],
 ) -> impl AsyncFn(&str) -> Option<String> + Clone + Send + Sync + 'static + use<> {
-    let secrets = tokens.iter().map(|(token, user)| (Secret::known(token), (*user).to_owned()));
+    let secrets =
+        tokens.iter().map(|(token, user)| (Secret::new_or_panic(token), (*user).to_owned()));
     let secrets: Arc<[(Secret, String)]> = secrets.collect();
     move |token: &str| {
         let mut found = None;
@@ -234,8 +238,8 @@ pub fn fixed_tokens(
     }
 }
 
-/// A secret with zeros behind it, so that not even its length shows in the time that
-/// comparing takes.
+/// A secret padded with zeros, so that the time of a comparison does not reveal its length
+/// either.
 struct Secret {
     bytes: [u8; 256],
     length: u64,
@@ -248,8 +252,8 @@ impl Secret {
         Some(Secret { bytes, length: text.len() as u64 })
     }
 
-    fn known(text: &str) -> Secret {
-        Secret::new(text).expect("a name, password or token has at most 256 bytes")
+    fn new_or_panic(text: &str) -> Secret {
+        Secret::new(text).expect("names, passwords and tokens have at most 256 bytes")
     }
 }
 
@@ -268,7 +272,7 @@ mod tests {
         Response::text(request.extensions().get::<User>().unwrap().to_string())
     }
 
-    fn ask(app: impl Application, fields: &[String]) -> Reply {
+    fn send(app: impl Application, fields: &[String]) -> Reply {
         let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         testing::call(app, testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n")))
     }
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords() {
+    fn verifies_names_and_passwords() {
         let users = [("alice", "s3cret"), ("bob", "a:b"), ("é", "€"), ("empty", "")];
         let app = name.with(BasicAuth::new("r", fixed_users(&users)));
         for (pair, admitted) in [
@@ -299,7 +303,7 @@ mod tests {
             (&format!("alice:{}", "x".repeat(300)), false),
         ] {
             let field = authorization(format!("Basic {}", STANDARD.encode(pair)));
-            let reply = ask(app.clone(), &[field]);
+            let reply = send(app.clone(), &[field]);
             assert_eq!(reply.status == 200, admitted, "{pair}: {reply:?}");
             if admitted {
                 reply.assert_text(pair.split_once(':').unwrap().0);
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_with_a_password() {
+    fn requires_one_well_formed_authorization_field() {
         let app = name.with(BasicAuth::new("r", async |name: &str, password: &str| {
             tokio::task::yield_now().await;
             name.starts_with('a') && password.starts_with('b')
@@ -325,18 +329,18 @@ mod tests {
             (vec![authorization("Basic YTpi YTpi")], 401),
             (vec![authorization("Basic YTp")], 401),
             (vec![authorization("Basic YTpi====")], 401),
-            // Not UTF-8, and a control character.
+            // Invalid UTF-8, and a control character.
             (vec![authorization(format!("Basic {}", STANDARD.encode(b"a\xff:b")))], 401),
             (vec![authorization(format!("Basic {}", STANDARD.encode("a:b\n")))], 401),
         ] {
-            let reply = ask(app.clone(), &fields);
+            let reply = send(app.clone(), &fields);
             assert_eq!(reply.status, status, "{fields:?}");
             assert_eq!(reply.header("www-authenticate").is_some(), status == 401, "{fields:?}");
         }
     }
 
     #[test]
-    fn tokens() {
+    fn verifies_tokens() {
         let app = name.with(BearerAuth::new("r", fixed_tokens(&[("t0ken-a", "a"), ("==", "x")])));
         for (value, admitted, error) in [
             ("Bearer t0ken-a", true, false),
@@ -348,16 +352,17 @@ mod tests {
             ("Bearer", false, false),
             ("Basic t0ken-a", false, false),
         ] {
-            let reply = ask(app.clone(), &[authorization(value)]);
+            let reply = send(app.clone(), &[authorization(value)]);
             assert_eq!(reply.status == 200, admitted, "{value}");
             let challenge = reply.header("www-authenticate");
-            let says_so = challenge.is_some_and(|text| text.ends_with("error=\"invalid_token\""));
-            assert_eq!((challenge.is_none(), says_so), (admitted, error), "{value}");
+            let is_invalid_token =
+                challenge.is_some_and(|text| text.ends_with("error=\"invalid_token\""));
+            assert_eq!((challenge.is_none(), is_invalid_token), (admitted, error), "{value}");
         }
     }
 
     #[test]
-    fn zeros_behind_a_secret_make_another_one() {
+    fn rejects_secrets_with_trailing_nul() {
         let (users, tokens) = (fixed_users(&[("a", "b")]), fixed_tokens(&[("a", "b")]));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -367,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn a_realm_ends_where_it_should() {
+    fn quotes_the_realm() {
         for (realm, challenge) in [
             ("a b", "Basic realm=\"a b\", charset=\"UTF-8\""),
             ("a\", b=\"\\", "Basic realm=\"a\\\", b=\\\"\\\\\", charset=\"UTF-8\""),
             ("a\r\nb: c", "Basic realm=\"a  b: c\", charset=\"UTF-8\""),
         ] {
             let app = name.with(BasicAuth::new(realm, fixed_users(&[])));
-            assert_eq!(ask(app, &[]).header("www-authenticate"), Some(challenge));
+            assert_eq!(send(app, &[]).header("www-authenticate"), Some(challenge));
         }
     }
 }

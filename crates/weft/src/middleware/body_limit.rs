@@ -1,11 +1,11 @@
-//! Request bodies that are too large.
+//! Limit on the size of request bodies.
 
 use crate::app::{Application, Middleware};
 use crate::message::body::too_large;
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// Limits the bodies of requests, in place of
+/// Limits the size of request bodies, in place of
 /// [`Settings::max_body_bytes`](crate::Settings::max_body_bytes).
 ///
 /// ```
@@ -23,21 +23,21 @@ use crate::message::response::Response;
 /// assert_eq!(testing::call(app.clone(), testing::request(format!("{head} 6\r\n\r\nabcdef"))).status, 413);
 /// ```
 ///
-/// If the request says that its body is larger, the answer is 413 (RFC 9110 §15.5.14), and the
-/// application is not called; a client that waits for it is not told to go on. A body of
-/// unknown length fails when it passes the limit, with
+/// If the request declares a larger body, the response is 413 (RFC 9110 §15.5.14) and the
+/// application is not called; a client that expects `100-continue` gets no 100. A body of
+/// unknown length fails when it exceeds the limit, with
 /// [`ErrorKind::BodyTooLarge`](crate::ErrorKind::BodyTooLarge): an application that returns the
-/// error, as `?` does, answers 413 by that.
+/// error, as `?` does, thereby responds with 413.
 ///
-/// The limit may be higher than that of the settings. Of several, the one nearest to the
-/// application counts for bodies of unknown length.
+/// The limit may be higher than that of the settings. If several limits are nested, the
+/// innermost applies to bodies of unknown length.
 #[derive(Clone, Debug)]
 pub struct BodyLimit {
     bytes: u64,
 }
 
 impl BodyLimit {
-    /// The most bytes that a body may have, as decoded.
+    /// Sets the maximum size of a body in bytes, counted after transfer decoding.
     pub fn new(bytes: u64) -> BodyLimit {
         BodyLimit { bytes }
     }
@@ -59,7 +59,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn lengths() {
+    fn rejects_bodies_over_the_limit() {
         for (limit, body, status) in [
             (0, "", 200),
             (0, "a", 413),

@@ -1,4 +1,4 @@
-//! One host and one scheme, to which others are redirected.
+//! Redirects to the canonical host and to HTTPS.
 
 use http::StatusCode;
 use http::header::{FORWARDED, HeaderName};
@@ -7,8 +7,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::{Request, host};
 use crate::message::response::Response;
 
-/// Redirects requests for other names of a site to its canonical one, and requests that came
-/// without encryption to HTTPS.
+/// Redirects requests for other hosts of a site to its canonical host, and unencrypted requests
+/// to HTTPS.
 ///
 /// ```
 /// use weft::middleware::Canonical;
@@ -22,76 +22,77 @@ use crate::message::response::Response;
 ///         .https()
 ///         .behind_proxy(HeaderName::from_static("x-forwarded-proto")),
 /// );
-/// let ask = |head| testing::call(app.clone(), testing::request(format!("{head}\r\n\r\n")));
-/// let reply = ask("GET /a?b HTTP/1.1\r\nHost: www.example.org\r\nX-Forwarded-Proto: http");
+/// let send = |head| testing::call(app.clone(), testing::request(format!("{head}\r\n\r\n")));
+/// let reply = send("GET /a?b HTTP/1.1\r\nHost: www.example.org\r\nX-Forwarded-Proto: http");
 /// assert_eq!(reply.status, 308);
 /// assert_eq!(reply.header("location"), Some("https://example.org/a?b"));
-/// ask("GET /a?b HTTP/1.1\r\nHost: example.org\r\nX-Forwarded-Proto: https").assert_text("Hello\n");
+/// send("GET /a?b HTTP/1.1\r\nHost: example.org\r\nX-Forwarded-Proto: https").assert_text("Hello\n");
 /// ```
 ///
-/// The status is 308 (RFC 9110 §15.4.9): it keeps method and body, where after 301 a client
-/// may make a GET of a POST, and all clients of the last ten years know it. Browsers remember
-/// it for good, so try with [`temporary`](Canonical::temporary) first. Path and query are
-/// those that the client sent, and the host is one that was set here or, without that, the
-/// one that was asked for; so nobody can make the redirect lead elsewhere.
+/// The status is 308 (RFC 9110 §15.4.9): it preserves method and body, while after 301 a client
+/// may change a POST to a GET, and all clients of the last ten years support it. Browsers cache
+/// it permanently, so test with [`temporary`](Canonical::temporary) first. Path and query are
+/// taken from the request as sent, the host is the configured one or, without one, the host of
+/// the request; so a third party cannot make the redirect lead elsewhere.
 ///
-/// To be put before everything else, except [`Health`](super::Health): who watches over a
-/// server often asks it by address.
+/// Place this before all other middleware except [`Health`](super::Health): health checks often
+/// address a server by its IP address.
 #[derive(Clone, Debug)]
 pub struct Canonical {
     authority: Option<Box<str>>,
     https: bool,
-    /// The field in which a proxy says by which scheme its client came.
+    /// Field in which a proxy sends the scheme of the client's request.
     scheme_field: Option<HeaderName>,
     status: StatusCode,
 }
 
 impl Canonical {
-    /// Redirects nothing yet.
+    /// Creates the middleware without any redirect.
     pub fn new() -> Canonical {
         let status = StatusCode::PERMANENT_REDIRECT;
         Canonical { authority: None, https: false, scheme_field: None, status }
     }
 
-    /// Sets the canonical host, with a port if that is not the scheme's own. Requests are for
-    /// it whatever port they name, and whether with a final dot or not. Without
+    /// Sets the canonical host, with a port unless it is the default port of the scheme. The
+    /// host of a request is compared without its port and without a trailing dot. Without
     /// [`https`](Canonical::https), the redirect keeps the scheme.
     ///
     /// # Panics
-    /// If it could not stand in a URI as `host` or `host:port`.
+    /// If `authority` is not valid in a URI as `host` or `host:port`.
     pub fn host(self, authority: &str) -> Canonical {
-        let is_sound = !host(authority).is_empty()
+        let is_valid = !host(authority).is_empty()
             && authority.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:[]".contains(&b));
-        assert!(is_sound, "{authority:?} is no host or host:port");
+        assert!(is_valid, "{authority:?} is not of the form host or host:port");
         Canonical { authority: Some(authority.into()), ..self }
     }
 
-    /// Redirects requests that came without encryption to HTTPS, on its own port unless
-    /// [`host`](Canonical::host) names another.
+    /// Redirects unencrypted requests to HTTPS, on its default port unless
+    /// [`host`](Canonical::host) has another.
     ///
-    /// What comes by [TLS](crate::Request::is_secure) is encrypted. Where something else serves
-    /// HTTPS, this redirects all requests; with [`behind_proxy`](Canonical::behind_proxy) the
-    /// proxy's word counts, and nothing else.
+    /// A request is encrypted if its connection [uses TLS](crate::Request::is_secure). If HTTPS
+    /// is served by another program, all requests are redirected; with
+    /// [`behind_proxy`](Canonical::behind_proxy), only the field set by the proxy is used.
     pub fn https(self) -> Canonical {
         Canonical { https: true, ..self }
     }
 
-    /// Believes this field of the request about the scheme by which the client came:
-    /// `Forwarded` (RFC 7239), or one whose value is the scheme, such as `X-Forwarded-Proto`.
-    /// If there are several members, the last counts, for the nearest proxy has added that.
+    /// Takes the scheme of the client's request from this field: `Forwarded` (RFC 7239), or a
+    /// field with the scheme as its value, such as `X-Forwarded-Proto`. Of several members the
+    /// last is used, because the nearest proxy added it.
     ///
-    /// Only for a server that all requests reach through a proxy which sets this very field.
-    /// Else anybody can say `https`, and have the page without.
+    /// Only for a server that all requests reach through a proxy that sets exactly this field.
+    /// Otherwise any client can send `https` and get the page unencrypted.
     pub fn behind_proxy(self, field: HeaderName) -> Canonical {
         Canonical { scheme_field: Some(field), ..self }
     }
 
-    /// Redirects with 307, which nobody remembers, in place of 308.
+    /// Redirects with 307, which clients do not cache, in place of 308.
     pub fn temporary(self) -> Canonical {
         Canonical { status: StatusCode::TEMPORARY_REDIRECT, ..self }
     }
 
-    /// Whether a request came by HTTPS. A proxy may speak TLS to us for clients that do not.
+    /// Returns whether the client used HTTPS. The connection of a proxy does not show that: a
+    /// proxy may use TLS to this server for clients that do not.
     fn is_secure(&self, request: &Request) -> bool {
         let Some(field) = &self.scheme_field else { return request.is_secure() };
         let Some(value) = request.headers().get_all(field.as_str()).last() else { return false };
@@ -102,23 +103,25 @@ impl Canonical {
         scheme.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
     }
 
-    /// The answer, if the request is not to go on.
-    fn refuse(&self, request: &Request) -> Option<Response> {
-        let wants_https = self.https && !self.is_secure(request);
-        let asked = request.host().unwrap_or_default();
-        let is_other_host =
-            self.authority.as_ref().is_some_and(|known| !host(known).eq_ignore_ascii_case(asked));
-        if !wants_https && !is_other_host {
+    /// The redirect or error response; `None` if the request is passed on.
+    fn redirect(&self, request: &Request) -> Option<Response> {
+        let needs_https = self.https && !self.is_secure(request);
+        let requested = request.host().unwrap_or_default();
+        let is_other_host = self
+            .authority
+            .as_ref()
+            .is_some_and(|canonical| !host(canonical).eq_ignore_ascii_case(requested));
+        if !needs_https && !is_other_host {
             return None;
         }
         let sent = request.sent();
         let slash = match sent.as_bytes() {
             [b'/', ..] => "",
             [] | [b'?', ..] => "/",
-            // `OPTIONS *`: there is no URI to lead to.
+            // `OPTIONS *`: there is no URI to redirect to.
             _ => return None,
         };
-        let host = self.authority.as_deref().unwrap_or(asked);
+        let host = self.authority.as_deref().unwrap_or(requested);
         if host.is_empty() {
             return Some(StatusCode::BAD_REQUEST.into());
         }
@@ -136,7 +139,7 @@ impl Default for Canonical {
 
 impl Middleware for Canonical {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        match self.refuse(&request) {
+        match self.redirect(&request) {
             Some(response) => response,
             None => next.call(request).await,
         }
@@ -154,15 +157,15 @@ fn forwarded_proto(value: &[u8]) -> Option<&[u8]> {
     Some(value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value))
 }
 
-/// Cuts at a byte wherever that is not within a quoted string (RFC 9110 §5.6.4).
-fn split_unquoted(text: &[u8], at: u8) -> impl Iterator<Item = &[u8]> {
+/// Splits at a delimiter outside of quoted strings (RFC 9110 §5.6.4).
+fn split_unquoted(text: &[u8], delimiter: u8) -> impl Iterator<Item = &[u8]> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |&b| {
         match b {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = is_quoted,
             b'"' => is_quoted = !is_quoted,
-            _ => return b == at && !is_quoted,
+            _ => return b == delimiter && !is_quoted,
         }
         false
     })
@@ -178,14 +181,14 @@ mod tests {
         Response::text("Hello")
     }
 
-    fn ask(canonical: &Canonical, head: &str) -> Reply {
+    fn send(canonical: &Canonical, head: &str) -> Reply {
         call(hello.with(canonical.clone()), request(format!("{head}\r\n\r\n")))
     }
 
-    /// Where a request is sent to; `None` if it goes on.
+    /// Target of the redirect; `None` if the request is passed on.
     #[track_caller]
     fn location(canonical: &Canonical, head: &str) -> Option<String> {
-        let reply = ask(canonical, head);
+        let reply = send(canonical, head);
         match reply.status.as_u16() {
             200 => None,
             308 => Some(reply.header("location").unwrap().to_owned()),
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn redirects_other_hosts() {
         let host = Canonical::new().host("Example.org");
         let port = Canonical::new().host("example.org:8443").https();
         for (canonical, head, expected) in [
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn https() {
+    fn redirects_to_https() {
         let https = Canonical::new().https();
         for (head, expected) in [
             ("GET /a?b HTTP/1.1\r\nHost: a:8080", "https://a/a?b"),
@@ -226,28 +229,28 @@ mod tests {
         ] {
             assert_eq!(location(&https, head).as_deref(), Some(expected), "{head}");
         }
-        assert_eq!(ask(&https, "GET / HTTP/1.0").status, 400);
-        assert_eq!(ask(&https, "GET / HTTP/1.1\r\nHost:").status, 400);
-        let temporary = ask(&https.temporary(), "GET / HTTP/1.1\r\nHost: a");
+        assert_eq!(send(&https, "GET / HTTP/1.0").status, 400);
+        assert_eq!(send(&https, "GET / HTTP/1.1\r\nHost:").status, 400);
+        let temporary = send(&https.temporary(), "GET / HTTP/1.1\r\nHost: a");
         assert_eq!(temporary.status, 307);
     }
 
     #[test]
-    fn what_a_proxy_says() {
+    fn uses_the_last_scheme_sent_by_a_proxy() {
         let plain = |name| Canonical::new().https().behind_proxy(name);
-        let theirs = plain(HeaderName::from_static("x-forwarded-proto"));
+        let x_forwarded_proto = plain(HeaderName::from_static("x-forwarded-proto"));
         let standard = plain(FORWARDED);
         for (canonical, fields, is_secure) in [
-            (&theirs, "X-Forwarded-Proto: https", true),
-            (&theirs, "X-Forwarded-Proto: HTTPS", true),
-            (&theirs, "X-Forwarded-Proto: http", false),
-            (&theirs, "X-Forwarded-Proto: httpsx", false),
-            (&theirs, "X-Forwarded-Proto: http, https", true),
-            (&theirs, "X-Forwarded-Proto: https, http", false),
-            (&theirs, "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http", false),
-            (&theirs, "X-Forwarded-Proto:", false),
-            (&theirs, "Forwarded: proto=https", false),
-            (&theirs, "X: y", false),
+            (&x_forwarded_proto, "X-Forwarded-Proto: https", true),
+            (&x_forwarded_proto, "X-Forwarded-Proto: HTTPS", true),
+            (&x_forwarded_proto, "X-Forwarded-Proto: http", false),
+            (&x_forwarded_proto, "X-Forwarded-Proto: httpsx", false),
+            (&x_forwarded_proto, "X-Forwarded-Proto: http, https", true),
+            (&x_forwarded_proto, "X-Forwarded-Proto: https, http", false),
+            (&x_forwarded_proto, "X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http", false),
+            (&x_forwarded_proto, "X-Forwarded-Proto:", false),
+            (&x_forwarded_proto, "Forwarded: proto=https", false),
+            (&x_forwarded_proto, "X: y", false),
             (&standard, "Forwarded: for=1.2.3.4;proto=https;host=a", true),
             (&standard, "Forwarded: FOR=1.2.3.4; Proto=\"https\"", true),
             (&standard, "Forwarded: proto=http, proto=https", true),
@@ -267,17 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_the_one_that_was_sent() {
+    fn redirects_to_the_path_that_the_client_sent() {
         let app = hello.with(StripPrefix::new("/app")).with(Canonical::new().host("b"));
         let reply = call(app, request("GET /app/x?q HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(reply.header("location"), Some("//b/app/x?q"));
     }
 
     #[test]
-    fn what_is_no_host_is_refused_at_once() {
+    fn panics_on_invalid_hosts() {
         for host in ["", ":80", "a/b", "u@a", "https://a", "a b", "a\r\n"] {
-            let made = std::panic::catch_unwind(|| Canonical::new().host(host));
-            assert!(made.is_err(), "{host:?}");
+            let result = std::panic::catch_unwind(|| Canonical::new().host(host));
+            assert!(result.is_err(), "{host:?}");
         }
     }
 }

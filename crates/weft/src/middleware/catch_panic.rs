@@ -1,4 +1,4 @@
-//! A page in place of an application's panic.
+//! Error page for panics of the application.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use crate::message::request::{Head, Request};
 use crate::message::response::Response;
 use crate::panic::guarded;
 
-/// Makes a response of status 500 of an application's panic.
+/// Catches a panic of the application and responds with status 500.
 ///
 /// ```
 /// use weft::middleware::CatchPanic;
@@ -31,15 +31,15 @@ use crate::panic::guarded;
 /// reply.assert_text("<h1>Sorry!</h1>");
 /// ```
 ///
-/// Without this, the engine answers a panic with a line of text and closes the connection,
-/// and the middleware before the application sees no response. With it, whatever stands
-/// before it does, such as a [`Log`](super::Log), and the connection goes on.
-/// [`Hooks::error`](crate::Hooks::error) is told in both cases.
+/// Without this, the engine responds to a panic with a line of text and closes the connection,
+/// and the middleware before the application gets no response. With this, middleware in front of
+/// it, such as a [`Log`](super::Log), gets the response, and the connection stays open.
+/// [`Hooks::error`](crate::Hooks::error) is called in both cases.
 ///
-/// Only panics before the response are caught, not those of the body that it streams. What
-/// the application shares between requests has to bear that one of them was cut off, as with
-/// [`UnwindSafe`](std::panic::UnwindSafe). In a program built with `panic = "abort"` nothing is
-/// caught.
+/// Only panics before the response are caught, not those of a streamed body. State that the
+/// application shares between requests has to be unwind safe (see
+/// [`UnwindSafe`](std::panic::UnwindSafe)), because a request may stop at any point. In a program
+/// built with `panic = "abort"` nothing is caught.
 #[derive(Clone)]
 pub struct CatchPanic {
     page: Arc<Page>,
@@ -48,13 +48,13 @@ pub struct CatchPanic {
 type Page = dyn Fn(&Head, &Error) -> Response + Send + Sync;
 
 impl CatchPanic {
-    /// Answers with the line `500 Internal Server Error`.
+    /// Responds with the line `500 Internal Server Error`.
     pub fn new() -> CatchPanic {
         CatchPanic { page: Arc::new(|_, _| StatusCode::INTERNAL_SERVER_ERROR.into()) }
     }
 
-    /// Answers with what this function makes of the request's head and the error, whose kind
-    /// is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) and whose text is the panic's.
+    /// Responds with the result of `page`, which receives the request's head and the error: its
+    /// kind is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), its text the panic message.
     pub fn page(
         self,
         page: impl Fn(&Head, &Error) -> Response + Send + Sync + 'static,
@@ -72,13 +72,13 @@ impl Default for CatchPanic {
 impl Middleware for CatchPanic {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let head = request.head().clone();
-        // In a block, so that an application which panics before it makes a future is caught.
-        let mut answer = pin!(async move { next.call(request).await });
-        let answer = poll_fn(|cx| match guarded(|| answer.as_mut().poll(cx)) {
+        // The call is inside the block, so that a panic before the future exists is caught too.
+        let mut response = pin!(async move { next.call(request).await });
+        let result = poll_fn(|cx| match guarded(|| response.as_mut().poll(cx)) {
             Ok(poll) => poll.map(Ok),
             Err(error) => Poll::Ready(Err(error)),
         });
-        match answer.await {
+        match result.await {
             Ok(response) => response,
             Err(error) => (self.page)(&head, &error).with_error(error),
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_early_and_late() {
+    fn catches_panics_before_and_during_the_future() {
         let app = Buggy.with(CatchPanic::new());
         for (path, status) in [("/early", 500), ("/first", 500), ("/later", 500), ("/", 200)] {
             assert_eq!(testing::get(app.clone(), path).status, status, "{path}");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_told_what_happened() {
+    fn page_gets_head_and_panic_message() {
         let page = |head: &Head, error: &Error| Response::text(format!("{} {error}", head.path()));
         let app = async |_: Request| -> Response { panic!("it was {}", 7) };
         let reply = testing::get(app.with(CatchPanic::new().page(page)), "/a");

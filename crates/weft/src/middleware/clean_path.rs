@@ -1,4 +1,4 @@
-//! One path where several would mean the same.
+//! Normalization of paths.
 
 use futures_util::future::{Either, ready};
 use http::StatusCode;
@@ -8,59 +8,59 @@ use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::proto::semantics::path::decode;
 
-/// Redirects a request whose path is not clean to the path that is: without doubled slashes,
-/// without the segments `.` and `..` (RFC 3986 §5.2.4), percent-encoded or not, and with or
-/// without a slash at its end, as it was [chosen](CleanPath::final_slash).
+/// Redirects requests to the normalized path: without doubled slashes, without the segments `.`
+/// and `..` (RFC 3986 §5.2.4), percent-encoded or not, and with or without a trailing slash, as
+/// [configured](CleanPath::trailing_slash).
 ///
 /// ```
-/// use weft::middleware::{CleanPath, FinalSlash};
+/// use weft::middleware::{CleanPath, TrailingSlash};
 /// use weft::{Application, Request, Response, testing};
 ///
 /// async fn app(request: Request) -> Response { Response::text(request.path().to_owned()) }
 ///
-/// let app = app.with(CleanPath::new().final_slash(FinalSlash::Remove));
+/// let app = app.with(CleanPath::new().trailing_slash(TrailingSlash::Remove));
 /// let reply = testing::get(app.clone(), "/a//b/%2e%2e/c/?page=2");
 /// assert_eq!(reply.status, 308);
 /// assert_eq!(reply.header("location"), Some("/a/c?page=2"));
 /// testing::get(app, "/a/c").assert_text("/a/c");
 /// ```
 ///
-/// The redirect is 308, so that a POST stays one, and goes to a path on the same host: it
-/// begins with exactly one slash, and no backslash, which browsers take for a slash, follows.
-/// It is made from the path that the client sent, whatever other middleware has made of that.
-/// A segment in which slashes are percent-encoded (`..%2F`) is a name like any other.
+/// The redirect is 308, so that a POST stays a POST, and leads to a path on the same host: it
+/// begins with exactly one slash, not followed by a backslash, which browsers treat as a slash.
+/// It is derived from the path that the client sent, regardless of changes by other middleware.
+/// A segment with percent-encoded slashes (`..%2F`) is an ordinary name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CleanPath {
-    final_slash: FinalSlash,
+    trailing_slash: TrailingSlash,
     rewrites: bool,
 }
 
-/// What is to be at the end of a path, but for `/`, which is a path to itself.
+/// Policy for a slash at the end of a path. The path `/` is exempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum FinalSlash {
-    /// What the client sent: `/a` and `/a/` are two paths.
+pub enum TrailingSlash {
+    /// Keeps the slash as sent: `/a` and `/a/` are two paths.
     #[default]
     Keep,
-    /// A slash, unless the last segment looks like the name of a file: it has a dot.
+    /// Adds a slash, unless the last segment looks like a file name: it contains a dot.
     Add,
-    /// No slash.
+    /// Removes the slash.
     Remove,
 }
 
 impl CleanPath {
-    /// Redirects to clean paths; a slash at their end is kept as it is.
+    /// Redirects to normalized paths; trailing slashes are kept.
     pub fn new() -> CleanPath {
         CleanPath::default()
     }
 
-    /// Sets what is to be at the end of a path. Default: [`FinalSlash::Keep`].
-    pub fn final_slash(self, final_slash: FinalSlash) -> CleanPath {
-        CleanPath { final_slash, ..self }
+    /// Sets the policy for trailing slashes. Default: [`TrailingSlash::Keep`].
+    pub fn trailing_slash(self, trailing_slash: TrailingSlash) -> CleanPath {
+        CleanPath { trailing_slash, ..self }
     }
 
-    /// Has the application see the clean path, in place of a redirect. Caches and search
-    /// engines then know one page under several addresses.
+    /// Passes the normalized path to the application instead of a redirect. Caches and search
+    /// engines then see one page under several URLs.
     pub fn rewrite(self) -> CleanPath {
         CleanPath { rewrites: true, ..self }
     }
@@ -80,11 +80,11 @@ impl Middleware for CleanPath {
 }
 
 impl CleanPath {
-    /// The redirect to the clean path; none if there is no need, or if the path was changed
-    /// here.
+    /// The redirect to the normalized path; `None` if the path is already normalized, or has been
+    /// rewritten in `request`.
     fn redirect(&self, request: &mut Request) -> Option<Response> {
         if self.rewrites {
-            let path = clean(request.path(), self.final_slash)?;
+            let path = clean(request.path(), self.trailing_slash)?;
             request.set_path_and_query(with_query(path, request.query()));
             return None;
         }
@@ -92,7 +92,7 @@ impl CleanPath {
             Some((path, query)) => (path, Some(query)),
             None => (request.sent(), None),
         };
-        let location = with_query(clean(path, self.final_slash)?, query);
+        let location = with_query(clean(path, self.trailing_slash)?, query);
         Some(Response::redirect(StatusCode::PERMANENT_REDIRECT, &location))
     }
 }
@@ -105,35 +105,35 @@ fn with_query(mut path: String, query: Option<&str>) -> String {
     path
 }
 
-/// The clean form of a path; `None` if it is clean as it stands, or no path of ours (`*`).
-fn clean(path: &str, final_slash: FinalSlash) -> Option<String> {
-    if !path.starts_with('/') || is_clean(path, final_slash) {
+/// The normalized path; `None` if it is already normalized or not a path (`*`).
+fn clean(path: &str, trailing_slash: TrailingSlash) -> Option<String> {
+    if !path.starts_with('/') || is_clean(path, trailing_slash) {
         return None;
     }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut is_folder = false;
+    let mut segments: Vec<&str> = Vec::new();
+    let mut is_directory = false;
     for segment in path.split('/') {
-        let dots = dots(segment);
-        is_folder = segment.is_empty() || dots.is_some();
+        let dots = dot_segment(segment);
+        is_directory = segment.is_empty() || dots.is_some();
         match dots {
-            Some(Dots::One) => {}
-            Some(Dots::Two) => {
-                kept.pop();
+            Some(DotSegment::Current) => {}
+            Some(DotSegment::Parent) => {
+                segments.pop();
             }
             None if segment.is_empty() => {}
-            None => kept.push(segment),
+            None => segments.push(segment),
         }
     }
-    let Some(last) = kept.last() else { return (path != "/").then(|| "/".to_owned()) };
-    let ends_in_slash = match final_slash {
-        FinalSlash::Keep => is_folder,
-        FinalSlash::Add => is_folder || !last.contains('.'),
-        FinalSlash::Remove => false,
+    let Some(last) = segments.last() else { return (path != "/").then(|| "/".to_owned()) };
+    let ends_in_slash = match trailing_slash {
+        TrailingSlash::Keep => is_directory,
+        TrailingSlash::Add => is_directory || !last.contains('.'),
+        TrailingSlash::Remove => false,
     };
     let mut clean = String::with_capacity(path.len() + 1);
-    for segment in kept {
+    for segment in segments {
         clean.push('/');
-        // `/\host` would be another host to a browser, as `//host` is.
+        // Browsers treat `/\host` like `//host`, as another host.
         clean.push_str(&segment.replace('\\', "%5C"));
     }
     if ends_in_slash {
@@ -142,37 +142,37 @@ fn clean(path: &str, final_slash: FinalSlash) -> Option<String> {
     (clean != path).then_some(clean)
 }
 
-/// Whether a path, which begins with a slash, surely needs no change: most do not.
-fn is_clean(path: &str, final_slash: FinalSlash) -> bool {
-    let end_is_right = match final_slash {
-        FinalSlash::Keep => true,
-        FinalSlash::Add => {
+/// Returns whether a path that begins with a slash certainly needs no change, the common case.
+fn is_clean(path: &str, trailing_slash: TrailingSlash) -> bool {
+    let has_valid_end = match trailing_slash {
+        TrailingSlash::Keep => true,
+        TrailingSlash::Add => {
             path.rsplit('/').next().is_some_and(|it| it.is_empty() || it.contains('.'))
         }
-        FinalSlash::Remove => path == "/" || !path.ends_with('/'),
+        TrailingSlash::Remove => path == "/" || !path.ends_with('/'),
     };
-    // Only what stands behind a slash can be wrong.
-    end_is_right
-        && path.as_bytes().windows(2).enumerate().all(|(at, pair)| match pair {
+    // Only a segment that begins with a dot, a percent sign or a slash needs a closer look.
+    has_valid_end
+        && path.as_bytes().windows(2).enumerate().all(|(index, pair)| match pair {
             b"//" => false,
-            b"/." | b"/%" => path[at + 1..].split('/').next().and_then(dots).is_none(),
+            b"/." | b"/%" => path[index + 1..].split('/').next().and_then(dot_segment).is_none(),
             _ => true,
         })
 }
 
-/// A segment that is no name.
-enum Dots {
-    One,
-    Two,
+/// A dot segment (RFC 3986 §3.3).
+enum DotSegment {
+    Current,
+    Parent,
 }
 
-fn dots(segment: &str) -> Option<Dots> {
+fn dot_segment(segment: &str) -> Option<DotSegment> {
     if !segment.starts_with(['.', '%']) {
         return None;
     }
     match &*decode(segment.as_bytes()) {
-        b"." => Some(Dots::One),
-        b".." => Some(Dots::Two),
+        b"." => Some(DotSegment::Current),
+        b".." => Some(DotSegment::Parent),
         _ => None,
     }
 }
@@ -184,8 +184,8 @@ mod tests {
     use crate::testing::{call, get, request};
 
     #[test]
-    fn paths() {
-        // What each policy makes of it; `=` if it stays.
+    fn normalizes_paths() {
+        // The result for each policy; `=` if unchanged.
         for (path, keep, add, remove) in [
             ("/", "=", "=", "="),
             ("//", "/", "/", "/"),
@@ -219,13 +219,16 @@ mod tests {
             ("*", "=", "=", "="),
             ("", "=", "=", "="),
         ] {
-            let policies =
-                [(FinalSlash::Keep, keep), (FinalSlash::Add, add), (FinalSlash::Remove, remove)];
+            let policies = [
+                (TrailingSlash::Keep, keep),
+                (TrailingSlash::Add, add),
+                (TrailingSlash::Remove, remove),
+            ];
             for (policy, expected) in policies {
                 let cleaned = clean(path, policy);
                 assert_eq!(cleaned.as_deref().unwrap_or("="), expected, "{path} {policy:?}");
                 let again = cleaned.and_then(|path| clean(&path, policy));
-                assert_eq!(again, None, "{path} {policy:?}: once is enough");
+                assert_eq!(again, None, "{path} {policy:?}: not idempotent");
             }
         }
     }
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects() {
+    fn redirects_to_the_path_sent_and_keeps_the_query() {
         let app = show.with(CleanPath::new());
         for (target, location) in [
             ("//a?b=//c", "/a?b=//c"),
@@ -253,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn rewrites() {
+    fn rewrites_without_a_redirect() {
         let app = show.with(CleanPath::new().rewrite());
         get(app.clone(), "//a/../b/?q//").assert_text("/b/ q//");
         get(app, "/a?q").assert_text("/a q");
     }
 
     #[test]
-    fn a_mount_stays_in_the_redirect() {
+    fn redirect_includes_the_mount() {
         let app = show.with(Mount::new("/m", show.with(CleanPath::new())));
         assert_eq!(get(app.clone(), "/m/a//b").header("location"), Some("/m/a/b"));
         let app = show.with(Mount::new("/m", show.with(CleanPath::new().rewrite())));

@@ -1,4 +1,4 @@
-//! Which responses are compressed, and what that does to their fields.
+//! Content coding of responses, and its effects on their fields.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::message::body::Body;
 use crate::message::representation::{self, Moment};
 use crate::message::request::{Head, Request};
 use crate::message::response::{Payload, Response};
-use crate::middleware::encoded::{Encoded, TURN_BYTES};
+use crate::middleware::encoded::{BUDGET_BYTES, EncodedBody};
 use crate::proto::headers::members;
 use crate::proto::semantics::accept;
 use crate::proto::semantics::range::random_boundary;
@@ -39,51 +39,51 @@ use crate::proto::semantics::range::random_boundary;
 /// assert!(reply.body.len() < 200);
 /// ```
 ///
-/// What has a type that is worth it is compressed: text, JSON, XML, scripts, WebAssembly and
-/// the like, with at least [`min_bytes`](Compress::min_bytes). Left as they are: responses
-/// with `Content-Encoding`, `Content-Range`, `Cache-Control: no-transform` or a digest of
-/// their bytes; of status 204, 205, 206 and 304; and files of which a `Range` is asked for.
+/// Responses of compressible media types are compressed (text, JSON, XML, scripts, WebAssembly
+/// and similar), from [`min_bytes`](Compress::min_bytes) on. Excluded are responses with
+/// `Content-Encoding`, `Content-Range`, `Cache-Control: no-transform` or a digest of their
+/// bytes, responses with status 204, 205, 206 or 304, and files for requests with `Range`.
 ///
-/// Bodies of up to 32 KiB that are known at once are compressed at once, unless that would
-/// not make them smaller. All others are compressed as they come, 32 KiB before other
-/// connections get their turn, which takes 0.1 to 0.5 ms. Whenever the application's stream
-/// has to wait, what it gave so far goes out, so server-sent events arrive as they are made.
-/// A body that fails is cut, and trailers follow as they would.
+/// Bodies of up to 32 KiB that are in memory are compressed in one step, unless the result is
+/// not smaller. All others are compressed as a stream, in steps of 32 KiB between which other
+/// connections are served; a step takes 0.1 to 0.5 ms. The encoder is flushed whenever the
+/// application's stream is pending, so server-sent events are delivered without delay. If a
+/// body fails, the response is cut off; trailers are passed on.
 ///
-/// `Vary: accept-encoding` is added also where the client got the bytes as they are. A strong
-/// `ETag` becomes weak (RFC 9110 §8.8.1), `Content-Length` and `Accept-Ranges` are taken away.
-/// Preconditions on files are judged here, so that the weak tag is recognised; an application
-/// that judges its own should compare weakly, as RFC 9110 §13.1.2 asks for.
+/// `Vary: accept-encoding` is added also to responses sent without a coding. A strong `ETag`
+/// becomes weak (RFC 9110 §8.8.1); `Content-Length` and `Accept-Ranges` are removed.
+/// Preconditions on files are evaluated here, so that the weak tag is recognized; applications
+/// with their own evaluation should use the weak comparison, as RFC 9110 §13.1.2 requires.
 ///
-/// A stream under way holds an encoder of 0.4 MiB (gzip), 0.7 MiB (zstd) or 2 MiB (brotli),
-/// so their number has [a limit](Compress::max_streams).
+/// An active stream holds an encoder of 0.4 MiB (gzip), 0.7 MiB (zstd) or 2 MiB (brotli), so
+/// their number has [a limit](Compress::max_streams).
 ///
 /// # Secrets
-/// Over TLS, the length of a compressed page tells whether parts of it are alike. A page that
-/// shows what its request said beside a secret, such as a token against forged requests, can
-/// be made to give the secret away (the attack called BREACH). Give such a page
-/// `Cache-Control: no-transform`, or mask the secret anew in each response.
+/// Over TLS, the length of a compressed page reveals similarities between its parts. A page that
+/// contains input from its request next to a secret, such as a CSRF token, can be made to
+/// disclose the secret (the BREACH attack). Set `Cache-Control: no-transform` on such a page, or
+/// mask the secret differently in each response.
 #[derive(Debug)]
 pub struct Compress {
     min_bytes: u64,
     max_streams: usize,
-    offered: Vec<Coding>,
-    /// There is one more of these than streams under way.
+    codings: Vec<Coding>,
+    /// Counts active streams: the strong count is one higher than their number.
     streams: Arc<()>,
 }
 
-/// Each clone, and so each worker, counts its own streams.
+/// Each clone, and so each worker, has its own stream count.
 impl Clone for Compress {
     fn clone(&self) -> Compress {
-        Compress { offered: self.offered.clone(), streams: Arc::default(), ..*self }
+        Compress { codings: self.codings.clone(), streams: Arc::default(), ..*self }
     }
 }
 
 impl Default for Compress {
     fn default() -> Compress {
-        // The best for what it costs first; see `coding.rs` for the measurements.
-        let offered = vec![Coding::Zstd, Coding::Gzip, Coding::Brotli];
-        Compress { min_bytes: 1_024, max_streams: 256, offered, streams: Arc::default() }
+        // Ordered by compression per CPU time; see `coding.rs` for the measurements.
+        let codings = vec![Coding::Zstd, Coding::Gzip, Coding::Brotli];
+        Compress { min_bytes: 1_024, max_streams: 256, codings, streams: Arc::default() }
     }
 }
 
@@ -91,55 +91,56 @@ impl Middleware for Compress {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let head = request.head().clone();
         let response = next.call(request).await;
-        self.answer(&head, response)
+        self.apply(&head, response)
     }
 }
 
 impl Compress {
-    /// Compression with the defaults.
+    /// Compresses with the default settings.
     pub fn new() -> Compress {
         Compress::default()
     }
 
-    /// The length in bytes from which on a body is compressed, if it is known beforehand.
-    /// Default: 1,024, which with its head fits a packet as it is.
+    /// Sets the minimum length in bytes of compressed bodies of known length. Default: 1,024;
+    /// a shorter body fits into one packet with its head even uncompressed.
     pub fn min_bytes(self, bytes: u64) -> Compress {
         Compress { min_bytes: bytes, ..self }
     }
 
-    /// How many streams each worker compresses at a time; any further ones go out as they
-    /// are. Default: 256, with the default codings 100 to 520 MiB at worst.
+    /// Sets the maximum number of streams that each worker compresses concurrently; further
+    /// streams are sent uncompressed. Default: 256, at most 100 to 520 MiB with the default
+    /// codings.
     pub fn max_streams(self, streams: usize) -> Compress {
         Compress { max_streams: streams, ..self }
     }
 
-    /// The codings that there are, of which the client chooses; where it does not mind, the
-    /// first. Default: zstd, gzip, brotli. That is by what they give for their time: for
-    /// streams zstd takes a third of the time of gzip, and brotli is not smaller.
-    pub fn codings(self, offered: impl Into<Vec<Coding>>) -> Compress {
-        Compress { offered: offered.into(), ..self }
+    /// Sets the supported codings in order of preference, which decides if the client has none.
+    /// Default: zstd, gzip, brotli, ordered by compression per CPU time: for streams zstd takes a
+    /// third of the time of gzip, and brotli output is not smaller.
+    pub fn codings(self, codings: impl Into<Vec<Coding>>) -> Compress {
+        Compress { codings: codings.into(), ..self }
     }
 
-    fn answer(&self, head: &Head, mut response: Response) -> Response {
-        if response.status == StatusCode::NOT_MODIFIED && may_stand_for_text(&response) {
-            // It says what the whole response would have said (RFC 9110 §15.4.5).
+    fn apply(&self, head: &Head, mut response: Response) -> Response {
+        if response.status == StatusCode::NOT_MODIFIED && may_be_compressible(&response) {
+            // A 304 has the same `Vary` and `ETag` as the 200 would have (RFC 9110 §15.4.5).
             response.vary_by("accept-encoding");
-            if accept::coding(head.headers(), &self.offered).is_some() {
+            if accept::coding(head.headers(), &self.codings).is_some() {
                 weaken_etag(&mut response);
             }
         }
-        if !self.suits(head.method(), &response) {
+        if !self.should_compress(head.method(), &response) {
             return response;
         }
         response.vary_by("accept-encoding");
         let is_file = matches!(response.payload, Payload::File(_));
-        // A range is one of the file's own bytes (RFC 9110 §14.2): the engine has them.
+        // A range selects from the uncoded bytes (RFC 9110 §14.2); the engine applies it.
         if is_file && head.headers().get_bytes("range").is_some() {
             return response;
         }
-        let Some(coding) = accept::coding(head.headers(), &self.offered) else { return response };
+        let Some(coding) = accept::coding(head.headers(), &self.codings) else { return response };
         if is_file {
-            // The engine judges preconditions on files alone, which this soon is no more.
+            // The engine evaluates preconditions only for files, and the payload becomes a stream.
             let moment = Moment { now: wall::now(), boundary: random_boundary };
             response = representation::answer(head, response, &moment);
             if response.status == StatusCode::NOT_MODIFIED {
@@ -152,9 +153,9 @@ impl Compress {
         self.compress(head.method(), coding, response)
     }
 
-    /// Whether a response would be compressed for a client that accepts it.
-    fn suits(&self, method: &Method, response: &Response) -> bool {
-        let may_be = match response.status {
+    /// Returns whether a response is compressed for clients that accept a coding.
+    fn should_compress(&self, method: &Method, response: &Response) -> bool {
+        let has_suitable_status = match response.status {
             StatusCode::NO_CONTENT
             | StatusCode::RESET_CONTENT
             | StatusCode::PARTIAL_CONTENT
@@ -162,37 +163,40 @@ impl Compress {
             status => !status.is_informational(),
         };
         let content_type = response.header(CONTENT_TYPE.as_str());
-        may_be
+        has_suitable_status
             && content_type.is_some_and(|value| is_compressible(value.as_bytes()))
-            && !response.headers.iter().any(|(name, value)| forbids(name, value.as_bytes()))
-            && match length(method, response) {
+            && !response
+                .headers
+                .iter()
+                .any(|(name, value)| forbids_compression(name, value.as_bytes()))
+            && match body_length(method, response) {
                 Ok(length) => length.is_none_or(|length| length >= self.min_bytes.max(1)),
                 Err(()) => false,
             }
     }
 
     fn compress(&self, method: &Method, coding: Coding, mut response: Response) -> Response {
-        let known = match &response.payload {
+        let bytes = match &response.payload {
             Payload::Body(body) => body.as_bytes().cloned(),
             Payload::File(file) => file.in_memory(),
             Payload::Parts(_) | Payload::Upgrade(_) => None,
         };
-        let body = match known {
-            Some(bytes) if bytes.len() <= TURN_BYTES => match at_once(coding, &bytes) {
-                Some(smaller) => Body::from(smaller),
+        let body = match bytes {
+            Some(bytes) if bytes.len() <= BUDGET_BYTES => match compress_bytes(coding, &bytes) {
+                Some(compressed) => Body::from(compressed),
                 None => return response,
             },
             _ if Arc::strong_count(&self.streams) > self.max_streams => return response,
             _ => {
-                let length = length(method, &response).ok().flatten();
+                let length = body_length(method, &response).ok().flatten();
                 let source = match std::mem::replace(&mut response.payload, Payload::empty()) {
                     Payload::Body(body) => body,
                     Payload::File(file) => Body::from(Arc::unwrap_or_clone(file)),
                     Payload::Parts(_) | Payload::Upgrade(_) => {
-                        unreachable!("parts are made later, and a handover is no body")
+                        unreachable!("parts are created later, and an upgrade has no body")
                     }
                 };
-                Body::own(Encoded::new(source, length, coding, self.streams.clone()))
+                Body::own(EncodedBody::new(source, length, coding, self.streams.clone()))
             }
         };
         response.payload = Payload::Body(body);
@@ -203,29 +207,31 @@ impl Compress {
     }
 }
 
-/// Whether a field says that the bytes are to stay as they are, or something of them that
-/// would not be true any more.
-fn forbids(name: &HeaderName, value: &[u8]) -> bool {
+/// Returns whether a field forbids changes of the bytes, or describes them so that it would become
+/// wrong.
+fn forbids_compression(name: &HeaderName, value: &[u8]) -> bool {
     match name {
         &CONTENT_ENCODING | &CONTENT_RANGE => true,
         // RFC 9111 §5.2.2.6.
-        &CACHE_CONTROL => members(value).any(|said| said.eq_ignore_ascii_case(b"no-transform")),
-        // RFC 9530 and what was before it.
+        &CACHE_CONTROL => {
+            members(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+        }
+        // RFC 9530 and its predecessors.
         _ => matches!(name.as_str(), "content-digest" | "repr-digest" | "digest" | "content-md5"),
     }
 }
 
-/// Whether the response that a 304 stands for may be one that is compressed. Mostly it does not
-/// say its type.
-fn may_stand_for_text(response: &Response) -> bool {
+/// Returns whether the 200 response that corresponds to a 304 may be compressible. A 304 usually
+/// has no `Content-Type`.
+fn may_be_compressible(response: &Response) -> bool {
     let content_type = response.header(CONTENT_TYPE.as_str());
     content_type.is_none_or(|value| is_compressible(value.as_bytes()))
-        && !response.headers.iter().any(|(name, value)| forbids(name, value.as_bytes()))
+        && !response.headers.iter().any(|(name, value)| forbids_compression(name, value.as_bytes()))
 }
 
-/// The length of the body, if it is known; `Err` if the application is wrong about it, which
-/// the engine has to see. The answer to HEAD may tell the length of a body that it lacks.
-fn length(method: &Method, response: &Response) -> Result<Option<u64>, ()> {
+/// The length of the body, if known; `Err` if the declared length is wrong, an error that the
+/// engine has to detect. A response to HEAD may declare the length of a body that it omits.
+fn body_length(method: &Method, response: &Response) -> Result<Option<u64>, ()> {
     match (response.declared_length().transpose()?, response.length()) {
         (Some(declared), Some(0)) if *method == Method::HEAD => Ok(Some(declared)),
         (Some(declared), Some(length)) if declared != length => Err(()),
@@ -233,14 +239,15 @@ fn length(method: &Method, response: &Response) -> Result<Option<u64>, ()> {
     }
 }
 
-/// Bytes compressed, if that makes them smaller.
-fn at_once(coding: Coding, bytes: &[u8]) -> Option<Bytes> {
+/// Compresses `bytes`; `None` if the result is not smaller.
+fn compress_bytes(coding: Coding, bytes: &[u8]) -> Option<Bytes> {
     let mut encoder = Encoder::new(coding).ok()?;
     encoder.write(bytes).ok()?;
     encoder.finish().ok().filter(|compressed| compressed.len() < bytes.len())
 }
 
-/// What is compressed is the same in meaning, and not in its bytes (RFC 9110 §8.8.1).
+/// Makes a strong entity-tag weak: a coded body is equivalent, but not byte for byte (RFC 9110
+/// §8.8.1).
 fn weaken_etag(response: &mut Response) {
     let strong = response.header(ETAG.as_str()).filter(|etag| etag.as_bytes().starts_with(b"\""));
     if let Some(strong) = strong {

@@ -1,4 +1,4 @@
-//! No more requests at a time than the application can bear.
+//! Limit on concurrent requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,8 +12,9 @@ use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::retry_after;
 
-/// Lets so many requests at a time into the application; others wait in a queue, and are
-/// answered 503 with `Retry-After` when that is full or the wait too long.
+/// Limits the number of concurrent requests in the application. Further requests wait in a
+/// queue; if the queue is full or the wait takes too long, the response is 503 with
+/// `Retry-After`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,81 +30,82 @@ use crate::middleware::retry_after;
 /// assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, Some("5")));
 /// ```
 ///
-/// The count is shared by all clones, and so by all workers, since what is protected, such as
-/// a database, is shared too: one atomic operation at each end of a request while there is
-/// room. Those who wait are let in in the order in which they came. A request counts until
-/// the application has answered, not while the body of its response is sent; one whose
-/// client leaves makes room at once.
+/// The limit is shared by all clones, and so by all workers, because the protected resource, such
+/// as a database, is shared too: one atomic operation at each end of a request below the limit.
+/// Queued requests are admitted in order of arrival. A request counts until the application
+/// returns the response, not while the response body is sent; if its client disconnects, it
+/// stops counting at once.
 #[derive(Clone, Debug)]
 pub struct Concurrency {
     shared: Arc<Shared>,
-    queue: usize,
-    wait: Duration,
+    max_queued: usize,
+    queue_timeout: Duration,
     retry_after: Duration,
 }
 
 #[derive(Debug)]
 struct Shared {
-    room: Semaphore,
-    waiting: AtomicUsize,
+    permits: Semaphore,
+    queued: AtomicUsize,
 }
 
 impl Concurrency {
-    /// At most so many requests at a time.
-    pub fn new(requests: usize) -> Concurrency {
-        let room = Semaphore::new(requests.min(Semaphore::MAX_PERMITS));
-        let (wait, retry_after) = (Duration::from_secs(5), Duration::from_secs(5));
-        let shared = Arc::new(Shared { room, waiting: AtomicUsize::new(0) });
-        Concurrency { shared, queue: requests, wait, retry_after }
+    /// Admits at most `max_requests` at a time.
+    pub fn new(max_requests: usize) -> Concurrency {
+        let permits = Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS));
+        let (queue_timeout, retry_after) = (Duration::from_secs(5), Duration::from_secs(5));
+        let shared = Arc::new(Shared { permits, queued: AtomicUsize::new(0) });
+        Concurrency { shared, max_queued: max_requests, queue_timeout, retry_after }
     }
 
-    /// How many further requests may wait. Default: as many as there may be at a time.
-    pub fn queue(self, requests: usize) -> Concurrency {
-        Concurrency { queue: requests, ..self }
+    /// Sets the maximum number of queued requests. Default: the maximum number of concurrent
+    /// requests.
+    pub fn queue(self, max_queued: usize) -> Concurrency {
+        Concurrency { max_queued, ..self }
     }
 
-    /// How long a request may wait. Default: 5 s.
-    pub fn wait(self, most: Duration) -> Concurrency {
-        Concurrency { wait: most, ..self }
+    /// Sets the maximum time a request may wait in the queue. Default: 5 s.
+    pub fn wait(self, queue_timeout: Duration) -> Concurrency {
+        Concurrency { queue_timeout, ..self }
     }
 
-    /// When a client that was turned away may ask again, rounded up to seconds
-    /// (`Retry-After`, RFC 9110 §10.2.3). Default: 5 s.
+    /// Sets the delay in `Retry-After` of the 503 response (RFC 9110 §10.2.3), rounded up to
+    /// seconds. Default: 5 s.
     pub fn retry_after(self, time: Duration) -> Concurrency {
         Concurrency { retry_after: time, ..self }
     }
 
-    /// A place in the application, if there is one in time.
-    async fn enter(&self) -> Option<SemaphorePermit<'_>> {
-        let Shared { room, waiting } = &*self.shared;
-        if let Ok(permit) = room.try_acquire() {
+    /// Acquires a permit; `None` if the queue is full or the wait times out.
+    async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
+        let Shared { permits, queued } = &*self.shared;
+        if let Ok(permit) = permits.try_acquire() {
             return Some(permit);
         }
-        let _place = Place::take(waiting, self.queue)?;
-        tokio::time::timeout(self.wait, room.acquire()).await.ok()?.ok()
+        let _slot = QueueSlot::acquire(queued, self.max_queued)?;
+        tokio::time::timeout(self.queue_timeout, permits.acquire()).await.ok()?.ok()
     }
 }
 
 impl Middleware for Concurrency {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        match self.enter().await {
+        match self.acquire().await {
             Some(_permit) => next.call(request).await,
             None => retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
         }
     }
 }
 
-/// A place in the queue.
-struct Place<'a>(&'a AtomicUsize);
+/// A slot in the queue, released on drop.
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl Place<'_> {
-    fn take(waiting: &AtomicUsize, most: usize) -> Option<Place<'_>> {
-        let one_more = |count| (count < most).then_some(count + 1);
-        waiting.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Place(waiting))
+impl QueueSlot<'_> {
+    fn acquire(queued: &AtomicUsize, max: usize) -> Option<QueueSlot<'_>> {
+        let increment = |count| (count < max).then_some(count + 1);
+        queued.fetch_update(Relaxed, Relaxed, increment).ok().map(|_| QueueSlot(queued))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -119,34 +121,34 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn queues_and_rejects_requests_over_the_limit() {
         run(async {
             let limit = Concurrency::new(2).queue(1).wait(Duration::from_millis(20));
             let other = limit.clone();
-            let first = limit.enter().await.expect("there is room");
-            let second = other.enter().await.expect("there is room");
-            // One waits in vain, a further one is turned away at once.
-            let (waited, turned_away) = tokio::join!(limit.enter(), other.enter());
-            assert!(waited.is_none() && turned_away.is_none());
-            // Who waits gets the place that somebody leaves, and then the queue is free again.
+            let first = limit.acquire().await.expect("a permit is available");
+            let second = other.acquire().await.expect("a permit is available");
+            // One request is queued and times out; another is rejected at once.
+            let (timed_out, rejected) = tokio::join!(limit.acquire(), other.acquire());
+            assert!(timed_out.is_none() && rejected.is_none());
+            // A queued request gets a released permit, and then the queue is free again.
             let limit = limit.clone().wait(Duration::from_secs(30));
-            for place in [first, second] {
-                let (entered, ()) = tokio::join!(limit.enter(), async { drop(place) });
-                assert!(entered.is_some());
-                drop(entered);
+            for released in [first, second] {
+                let (permit, ()) = tokio::join!(limit.acquire(), async { drop(released) });
+                assert!(permit.is_some());
+                drop(permit);
             }
-            assert_eq!(limit.shared.waiting.load(Relaxed), 0);
-            assert_eq!(limit.shared.room.available_permits(), 2);
+            assert_eq!(limit.shared.queued.load(Relaxed), 0);
+            assert_eq!(limit.shared.permits.available_permits(), 2);
         });
     }
 
     #[test]
-    fn who_gives_up_leaves_the_queue() {
+    fn dropped_waiter_leaves_the_queue() {
         run(async {
             let limit = Concurrency::new(0).queue(1).wait(Duration::MAX);
-            let given_up = tokio::time::timeout(Duration::from_millis(5), limit.enter()).await;
-            assert!(given_up.is_err());
-            assert_eq!(limit.shared.waiting.load(Relaxed), 0);
+            let timed_out = tokio::time::timeout(Duration::from_millis(5), limit.acquire()).await;
+            assert!(timed_out.is_err());
+            assert_eq!(limit.shared.queued.load(Relaxed), 0);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What pages of other sites may read.
+//! Cross-origin resource sharing (CORS).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::{Head, Request};
 use crate::message::response::Response;
 
-/// Tells browsers which pages of other origins may use this application from scripts: CORS,
-/// as the [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol) has it.
+/// Allows scripts of pages of other origins to use the application: CORS, as defined by the
+/// [Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol).
 ///
 /// ```
 /// use weft::middleware::Cors;
@@ -37,30 +37,30 @@ use crate::message::response::Response;
 /// assert_eq!(reply.header("vary"), Some("origin"));
 /// ```
 ///
-/// A browser's question beforehand (an OPTIONS with `Access-Control-Request-Method`) is
-/// answered here with 204. All other requests reach the application, also from origins that
-/// are not allowed: it is the browser that keeps the answer from them, and a form or an image
-/// of any site may still send a GET or POST. So this guards nothing by itself.
+/// The response to a preflight request (OPTIONS with `Access-Control-Request-Method`) is 204 and
+/// is sent here. All other requests reach the application, also from origins that are not
+/// allowed: it is the browser that withholds the response from the script, and a form or an
+/// image of any site can still send a GET or POST. So CORS alone does not protect anything.
 ///
-/// `Vary: origin` is set wherever the answer would be another for another origin. An
-/// application that sets `Access-Control-Allow-Origin` itself is left to its own rules.
+/// `Vary: origin` is set if the response depends on the origin. If the application sets
+/// `Access-Control-Allow-Origin` itself, nothing is added.
 #[derive(Clone)]
 pub struct Cors {
     origins: Vec<Box<str>>,
-    origin_if: Option<Arc<OriginIf>>,
+    origin_if: Option<Arc<OriginPredicate>>,
     any_origin: bool,
     methods: String,
     headers: String,
-    exposed: String,
+    exposed_headers: String,
     has_credentials: bool,
     max_age: Option<u32>,
 }
 
-type OriginIf = dyn Fn(&str) -> bool + Send + Sync;
+type OriginPredicate = dyn Fn(&str) -> bool + Send + Sync;
 
 impl Cors {
-    /// Allows no origin yet, and of methods and fields those that need no permission: GET,
-    /// HEAD and POST; `Accept`, `Accept-Language`, and the `Content-Type` of a form.
+    /// Allows no origin, and only the safelisted methods and fields: GET, HEAD and POST;
+    /// `Accept`, `Accept-Language`, and the `Content-Type` of a form.
     pub fn new() -> Cors {
         Cors {
             origins: Vec::new(),
@@ -68,82 +68,83 @@ impl Cors {
             any_origin: false,
             methods: String::new(),
             headers: String::new(),
-            exposed: String::new(),
+            exposed_headers: String::new(),
             has_credentials: false,
             max_age: None,
         }
     }
 
-    /// Allows an origin: `https://app.example`, with a port if it is not the scheme's own.
+    /// Allows an origin: `https://app.example`, with a port unless it is the scheme's default.
     ///
     /// # Panics
-    /// If that is not a scheme, `://`, and a host in small letters, with no slash behind it:
-    /// browsers send nothing else.
+    /// If `origin` is not a scheme, `://` and a lowercase host without a slash at the end, the
+    /// only form that browsers send.
     pub fn origin(mut self, origin: &str) -> Cors {
         let host = origin.split_once("://").map(|(_, host)| host);
-        let is_sound = host.is_some_and(|host| !host.is_empty() && !host.contains('/'))
+        let is_valid = host.is_some_and(|host| !host.is_empty() && !host.contains('/'))
             && !origin.contains(|c: char| c.is_ascii_uppercase() || c.is_whitespace() || c == '*');
-        assert!(is_sound, "{origin:?} is no origin such as https://app.example");
+        assert!(is_valid, "{origin:?} is not an origin of the form https://app.example");
         self.origins.push(origin.into());
         self
     }
 
-    /// Allows the origins of which this function says so, beside those that are named. It
-    /// should compare whole names: `https://app.example.evil.example` begins well too.
+    /// Allows the origins for which `allows` returns `true`, in addition to the listed ones. It
+    /// should compare whole names: `https://app.example.evil.example` has a valid prefix too.
     pub fn origin_if(self, allows: impl Fn(&str) -> bool + Send + Sync + 'static) -> Cors {
         Cors { origin_if: Some(Arc::new(allows)), ..self }
     }
 
-    /// Allows any origin, `*`: for what everybody may see.
+    /// Allows any origin, `*`, for public content.
     ///
     /// # Panics
-    /// Together with [`credentials`](Cors::credentials), which the standard forbids: any site
-    /// could then read what only the visitor should see.
+    /// Together with [`credentials`](Cors::credentials), a combination that the standard forbids:
+    /// any site could then read the private content of its visitors.
     pub fn any_origin(self) -> Cors {
-        Cors { any_origin: true, ..self }.checked()
+        Cors { any_origin: true, ..self }.validated()
     }
 
-    /// Allows these methods, beside GET, HEAD and POST.
+    /// Allows these methods, in addition to GET, HEAD and POST.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Cors {
         let names: Vec<_> = methods.into_iter().map(|method| method.to_string()).collect();
         Cors { methods: names.join(", "), ..self }
     }
 
-    /// Allows requests with these fields, beside those that need no permission.
+    /// Allows requests with these fields, in addition to the safelisted ones.
     pub fn headers(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
-        Cors { headers: joined(names), ..self }
+        Cors { headers: join(names), ..self }
     }
 
-    /// Lets scripts read these fields of responses, beside `Cache-Control`, `Content-Language`,
-    /// `Content-Length`, `Content-Type`, `Expires`, `Last-Modified` and `Pragma`.
+    /// Lets scripts read these fields of responses, in addition to `Cache-Control`,
+    /// `Content-Language`, `Content-Length`, `Content-Type`, `Expires`, `Last-Modified` and
+    /// `Pragma`.
     pub fn expose(self, names: impl IntoIterator<Item = HeaderName>) -> Cors {
-        Cors { exposed: joined(names), ..self }
+        Cors { exposed_headers: join(names), ..self }
     }
 
-    /// Allows requests with the visitor's cookies and passwords, and the answers to be read.
+    /// Allows requests with the visitor's cookies and passwords, and access to their responses.
     ///
     /// # Panics
     /// Together with [`any_origin`](Cors::any_origin).
     pub fn credentials(self) -> Cors {
-        Cors { has_credentials: true, ..self }.checked()
+        Cors { has_credentials: true, ..self }.validated()
     }
 
-    /// How many seconds a browser may remember what it was told beforehand. Default: not
-    /// said, for which browsers take 5 seconds. None keeps it longer than two hours to a day.
+    /// Sets the time in seconds for which a browser may cache a preflight response. Default:
+    /// not sent, which browsers treat as 5 seconds. Browsers cap it at two hours to a day.
     pub fn max_age(self, seconds: u32) -> Cors {
         Cors { max_age: Some(seconds), ..self }
     }
 
-    fn checked(self) -> Cors {
+    fn validated(self) -> Cors {
         assert!(
             !(self.any_origin && self.has_credentials),
-            "credentials are not for any origin: name those that may see them"
+            "credentials cannot be allowed for any origin: list the allowed origins"
         );
         self
     }
 
-    /// What to put into `Access-Control-Allow-Origin`, if anything.
-    fn allowed<'a>(&self, head: &'a Head) -> Option<&'a str> {
+    /// Value for `Access-Control-Allow-Origin`; `None` if the origin is not allowed.
+    fn allowed_origin<'a>(&self, head: &'a Head) -> Option<&'a str> {
         let mut origins = head.headers().get_all("origin");
         let origin = match (origins.next(), origins.next()) {
             (Some(origin), None) => std::str::from_utf8(origin).ok()?,
@@ -152,13 +153,13 @@ impl Cors {
         if self.any_origin {
             return Some("*");
         }
-        let is_allowed = self.origins.iter().any(|known| **known == *origin)
+        let is_allowed = self.origins.iter().any(|allowed| **allowed == *origin)
             || self.origin_if.as_ref().is_some_and(|allows| allows(origin));
         is_allowed.then_some(origin)
     }
 
-    /// Adds what every answer to a page of another origin needs.
-    fn admit(&self, response: &mut Response, allowed: Option<&str>) {
+    /// Adds the fields common to preflight responses and other responses.
+    fn add_common_fields(&self, response: &mut Response, allowed: Option<&str>) {
         if !self.any_origin {
             response.vary_by("origin");
         }
@@ -169,10 +170,10 @@ impl Cors {
         }
     }
 
-    /// The answer to a question beforehand.
+    /// Builds the response to a preflight request.
     fn preflight(&self, allowed: Option<&str>) -> Response {
         let mut response = Response::new(StatusCode::NO_CONTENT);
-        self.admit(&mut response, allowed);
+        self.add_common_fields(&mut response, allowed);
         if allowed.is_none() {
             return response;
         }
@@ -202,15 +203,15 @@ impl Middleware for Cors {
             && fields.get_bytes("origin").is_some()
             && fields.get_bytes("access-control-request-method").is_some();
         if is_preflight {
-            return self.preflight(self.allowed(&request));
+            return self.preflight(self.allowed_origin(&request));
         }
         let head = request.head().clone();
         let mut response = next.call(request).await;
         if response.header(ACCESS_CONTROL_ALLOW_ORIGIN.as_str()).is_none() {
-            let allowed = self.allowed(&head);
-            self.admit(&mut response, allowed);
-            if allowed.is_some() && !self.exposed.is_empty() {
-                response.set_header(ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed);
+            let allowed = self.allowed_origin(&head);
+            self.add_common_fields(&mut response, allowed);
+            if allowed.is_some() && !self.exposed_headers.is_empty() {
+                response.set_header(ACCESS_CONTROL_EXPOSE_HEADERS, &self.exposed_headers);
             }
         }
         response
@@ -227,7 +228,7 @@ impl fmt::Debug for Cors {
     }
 }
 
-fn joined(names: impl IntoIterator<Item = HeaderName>) -> String {
+fn join(names: impl IntoIterator<Item = HeaderName>) -> String {
     let names: Vec<_> = names.into_iter().map(|name| name.to_string()).collect();
     names.join(", ")
 }
@@ -246,8 +247,8 @@ mod tests {
         }
     }
 
-    /// The fields that have to do with it, in the order of their names, and the status.
-    fn ask(cors: &Cors, line: &str, fields: &str) -> String {
+    /// The status and the CORS fields of the response, sorted by name.
+    fn send(cors: &Cors, line: &str, fields: &str) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let reply = call(app.with(cors.clone()), request(head));
         let mut seen = vec![reply.status.as_str().to_owned()];
@@ -274,17 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn adds_fields_for_allowed_origins() {
         let public = Cors::new().any_origin();
-        let admitted = "200 | allow-credentials: true | allow-origin: ORIGIN | \
+        let allowed = "200 | allow-credentials: true | allow-origin: ORIGIN | \
                         expose-headers: etag | vary: accept, origin";
         let refused = "200 | vary: accept, origin";
         for (cors, line, origin, expected) in [
-            (&all(), "GET /", "https://a.example", admitted),
-            (&all(), "POST /", "http://localhost:3000", admitted),
-            (&all(), "GET /", "https://x.b.example", admitted),
-            // Without the field that makes it a question, OPTIONS is a request like others.
-            (&all(), "OPTIONS /", "https://a.example", admitted),
+            (&all(), "GET /", "https://a.example", allowed),
+            (&all(), "POST /", "http://localhost:3000", allowed),
+            (&all(), "GET /", "https://x.b.example", allowed),
+            // Without `Access-Control-Request-Method`, OPTIONS is not a preflight request.
+            (&all(), "OPTIONS /", "https://a.example", allowed),
             (&all(), "GET /", "https://A.example", refused),
             (&all(), "GET /", "http://a.example", refused),
             (&all(), "GET /", "https://a.example:8443", refused),
@@ -303,51 +304,51 @@ mod tests {
         ] {
             let expected = expected.replace("ORIGIN", origin);
             assert_eq!(
-                ask(cors, line, &format!("Origin: {origin}\r\n")),
+                send(cors, line, &format!("Origin: {origin}\r\n")),
                 expected,
                 "{line} {origin}"
             );
         }
-        assert_eq!(ask(&all(), "GET /", ""), refused);
-        assert_eq!(ask(&public, "GET /", ""), "200 | vary: accept");
+        assert_eq!(send(&all(), "GET /", ""), refused);
+        assert_eq!(send(&public, "GET /", ""), "200 | vary: accept");
         let twice = "Origin: https://a.example\r\nOrigin: https://a.example\r\n";
-        assert_eq!(ask(&all(), "GET /", twice), refused);
+        assert_eq!(send(&all(), "GET /", twice), refused);
     }
 
     #[test]
-    fn questions_beforehand() {
-        let ask = |cors: &Cors, origin: &str| {
+    fn responds_to_preflight_requests() {
+        let send = |cors: &Cors, origin: &str| {
             let fields = format!("Origin: {origin}\r\nAccess-Control-Request-Method: PUT\r\n");
-            ask(cors, "OPTIONS /", &fields)
+            send(cors, "OPTIONS /", &fields)
         };
         assert_eq!(
-            ask(&all(), "https://a.example"),
+            send(&all(), "https://a.example"),
             "204 | allow-credentials: true | allow-headers: content-type, range | \
              allow-methods: PUT, DELETE | allow-origin: https://a.example | max-age: 600 | \
              vary: origin"
         );
-        assert_eq!(ask(&all(), "https://evil.example"), "204 | vary: origin");
-        assert_eq!(ask(&Cors::new().any_origin(), "https://x"), "204 | allow-origin: *");
+        assert_eq!(send(&all(), "https://evil.example"), "204 | vary: origin");
+        assert_eq!(send(&Cors::new().any_origin(), "https://x"), "204 | allow-origin: *");
         let plain = Cors::new().origin("https://x");
-        assert_eq!(ask(&plain, "https://x"), "204 | allow-origin: https://x | vary: origin");
+        assert_eq!(send(&plain, "https://x"), "204 | allow-origin: https://x | vary: origin");
     }
 
     #[test]
-    fn a_question_without_an_origin_is_the_applications() {
+    fn passes_on_options_without_an_origin() {
         let fields = "Access-Control-Request-Method: PUT\r\n";
-        assert_eq!(ask(&all(), "OPTIONS /", fields), "200 | vary: accept, origin");
+        assert_eq!(send(&all(), "OPTIONS /", fields), "200 | vary: accept, origin");
     }
 
     #[test]
-    fn what_would_be_unsafe_is_refused_at_once() {
-        let refused = |make: fn() -> Cors| std::panic::catch_unwind(make).is_err();
-        assert!(refused(|| Cors::new().any_origin().credentials()));
-        assert!(refused(|| Cors::new().credentials().any_origin()));
+    fn panics_on_unsafe_settings() {
+        let panics = |make: fn() -> Cors| std::panic::catch_unwind(make).is_err();
+        assert!(panics(|| Cors::new().any_origin().credentials()));
+        assert!(panics(|| Cors::new().credentials().any_origin()));
         for origin in
             ["*", "null", "", "a.example", "https://", "https://A", "https://a/", "https://*.a"]
         {
-            let made = std::panic::catch_unwind(|| Cors::new().origin(origin));
-            assert!(made.is_err(), "{origin:?}");
+            let result = std::panic::catch_unwind(|| Cors::new().origin(origin));
+            assert!(result.is_err(), "{origin:?}");
         }
     }
 }

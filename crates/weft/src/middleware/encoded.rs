@@ -1,4 +1,4 @@
-//! A body that is compressed as it is pulled.
+//! Body compressed while it is polled.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,62 +12,63 @@ use crate::compression::{Coding, Encoder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, wrong_length};
 
-/// What is compressed before others get their turn: 0.1 ms of work with zstd, 0.2 ms with
-/// gzip, 0.5 ms with brotli.
-pub(super) const TURN_BYTES: usize = 32 << 10;
+/// Bytes compressed before the task yields to others: 0.1 ms of work with zstd, 0.2 ms with gzip,
+/// 0.5 ms with brotli.
+pub(super) const BUDGET_BYTES: usize = 32 << 10;
 
-/// What a chunk costs beside its bytes, in bytes: a turn of very small chunks ends too.
-const CHUNK_COST: usize = 64;
+/// Cost of a chunk in addition to its bytes, in bytes, so that very small chunks use up the budget
+/// too.
+const CHUNK_COST_BYTES: usize = 64;
 
-/// While there is more to come, at least so much leaves at once.
-const PIECE_BYTES: usize = 8 << 10;
+/// Minimum size of a data frame before the end of the body, unless the source is pending.
+const MIN_FRAME_BYTES: usize = 8 << 10;
 
-/// A body that is compressed as it is pulled. When its source is pending, all that came so
-/// far goes out. The source's errors and trailers are passed on.
-pub(super) struct Encoded {
+/// A body compressed while it is polled. If its source is pending, the encoder is flushed. Errors
+/// and trailers of the source are passed on.
+pub(super) struct EncodedBody {
     source: Body,
     state: State,
-    /// What came of the source and is not compressed yet.
+    /// Data from the source that is not compressed yet.
     chunk: Bytes,
-    /// How many bytes the source has still to give, if that was said. The engine would
-    /// notice a wrong length, but sees only what comes out here.
-    left: Option<u64>,
+    /// Remaining bytes of the source, if its length is known. Checked here because the engine
+    /// gets only the compressed bytes and cannot detect a wrong length.
+    remaining: Option<u64>,
     trailers: HeaderMap,
-    /// What this turn has cost.
-    turn: usize,
-    /// Counts the streams that there are.
-    _counted: Arc<()>,
+    /// Cost since the task last yielded.
+    spent: usize,
+    /// Counts as an active stream until dropped.
+    _active: Arc<()>,
 }
 
 enum State {
-    /// Nobody has asked for anything yet. After HEAD nobody will, so there is no encoder.
-    Untouched(Coding),
+    /// Not polled yet. The body of a response to HEAD never is, so it gets no encoder.
+    Unpolled(Coding),
     Encoding(Box<Encoder>),
     Ended,
 }
 
-impl Encoded {
-    /// Compresses a body, which is held to its length if that is known.
+impl EncodedBody {
+    /// Compresses `source`, which fails unless it has exactly `length` bytes, if that is known.
     pub(super) fn new(
         source: Body,
         length: Option<u64>,
         coding: Coding,
-        counted: Arc<()>,
-    ) -> Encoded {
-        Encoded {
+        active: Arc<()>,
+    ) -> EncodedBody {
+        EncodedBody {
             source,
-            state: State::Untouched(coding),
+            state: State::Unpolled(coding),
             chunk: Bytes::new(),
-            left: length,
+            remaining: length,
             trailers: HeaderMap::new(),
-            turn: 0,
-            _counted: counted,
+            spent: 0,
+            _active: active,
         }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>>> {
-        if let State::Untouched(coding) = self.state {
-            self.state = State::Encoding(Box::new(Encoder::new(coding).map_err(failed)?));
+        if let State::Unpolled(coding) = self.state {
+            self.state = State::Encoding(Box::new(Encoder::new(coding).map_err(encoder_error)?));
         }
         loop {
             let State::Encoding(encoder) = &mut self.state else {
@@ -75,26 +76,26 @@ impl Encoded {
                 let frame = (!trailers.is_empty()).then(|| Frame::trailers(trailers));
                 return Poll::Ready(Ok(frame));
             };
-            if self.turn >= TURN_BYTES {
-                self.turn = 0;
+            if self.spent >= BUDGET_BYTES {
+                self.spent = 0;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if !self.chunk.is_empty() {
-                let length = self.chunk.len().min(TURN_BYTES - self.turn);
-                self.turn += length;
-                encoder.write(&self.chunk.split_to(length)).map_err(failed)?;
-                if encoder.out().len() >= PIECE_BYTES {
+                let length = self.chunk.len().min(BUDGET_BYTES - self.spent);
+                self.spent += length;
+                encoder.write(&self.chunk.split_to(length)).map_err(encoder_error)?;
+                if encoder.out().len() >= MIN_FRAME_BYTES {
                     return Poll::Ready(Ok(Some(Frame::data(encoder.take()))));
                 }
                 continue;
             }
             match http_body::Body::poll_frame(Pin::new(&mut self.source), cx)? {
-                Poll::Ready(Some(frame)) => self.receive(frame)?,
+                Poll::Ready(Some(frame)) => self.on_frame(frame)?,
                 Poll::Ready(None) => return Poll::Ready(self.finish().map(Some)),
                 Poll::Pending => {
-                    self.turn = 0;
-                    encoder.flush().map_err(failed)?;
+                    self.spent = 0;
+                    encoder.flush().map_err(encoder_error)?;
                     return match encoder.take() {
                         out if out.is_empty() => Poll::Pending,
                         out => Poll::Ready(Ok(Some(Frame::data(out)))),
@@ -104,12 +105,13 @@ impl Encoded {
         }
     }
 
-    fn receive(&mut self, frame: Frame<Bytes>) -> Result<()> {
-        self.turn += CHUNK_COST;
+    fn on_frame(&mut self, frame: Frame<Bytes>) -> Result<()> {
+        self.spent += CHUNK_COST_BYTES;
         match frame.into_data() {
             Ok(chunk) => {
-                if let Some(left) = &mut self.left {
-                    *left = left.checked_sub(chunk.len() as u64).ok_or_else(wrong_length)?;
+                if let Some(remaining) = &mut self.remaining {
+                    *remaining =
+                        remaining.checked_sub(chunk.len() as u64).ok_or_else(wrong_length)?;
                 }
                 self.chunk = chunk;
             }
@@ -118,19 +120,19 @@ impl Encoded {
         Ok(())
     }
 
-    /// The last of the data.
+    /// Ends the encoding and returns the last data frame.
     fn finish(&mut self) -> Result<Frame<Bytes>> {
-        if self.left.is_some_and(|left| left > 0) {
+        if self.remaining.is_some_and(|remaining| remaining > 0) {
             return Err(wrong_length());
         }
         match std::mem::replace(&mut self.state, State::Ended) {
-            State::Encoding(encoder) => encoder.finish().map(Frame::data).map_err(failed),
-            State::Untouched(_) | State::Ended => Ok(Frame::data(Bytes::new())),
+            State::Encoding(encoder) => encoder.finish().map(Frame::data).map_err(encoder_error),
+            State::Unpolled(_) | State::Ended => Ok(Frame::data(Bytes::new())),
         }
     }
 }
 
-impl http_body::Body for Encoded {
+impl http_body::Body for EncodedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -146,8 +148,8 @@ impl http_body::Body for Encoded {
     }
 }
 
-fn failed(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, "the body could not be compressed").because(error)
+fn encoder_error(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot compress the response body").because(error)
 }
 
 #[cfg(test)]
@@ -155,10 +157,10 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    /// A source that does as it is told.
-    struct Steps(Vec<Poll<Option<Result<Frame<Bytes>>>>>);
+    /// A source that returns scripted results.
+    struct ScriptedSource(Vec<Poll<Option<Result<Frame<Bytes>>>>>);
 
-    impl http_body::Body for Steps {
+    impl http_body::Body for ScriptedSource {
         type Data = Bytes;
         type Error = Error;
 
@@ -174,12 +176,12 @@ mod tests {
         Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
     }
 
-    fn encoded(steps: Vec<Poll<Option<Result<Frame<Bytes>>>>>, length: Option<u64>) -> Encoded {
-        Encoded::new(Body::own(Steps(steps)), length, Coding::Gzip, Arc::default())
+    fn encoded(steps: Vec<Poll<Option<Result<Frame<Bytes>>>>>, length: Option<u64>) -> EncodedBody {
+        EncodedBody::new(Body::own(ScriptedSource(steps)), length, Coding::Gzip, Arc::default())
     }
 
-    /// What one poll comes to: `d`ata, `t`railers, `p`ending, `e`rror, the end `.`.
-    fn polls(body: &mut Encoded) -> String {
+    /// Results of the polls up to the end: `d`ata, `t`railers, `p`ending, `e`rror, the end `.`.
+    fn polls(body: &mut EncodedBody) -> String {
         let mut seen = String::new();
         while !seen.ends_with(['.', 'e']) && seen.len() < 1_000 {
             let mut cx = Context::from_waker(Waker::noop());
@@ -195,33 +197,38 @@ mod tests {
     }
 
     #[test]
-    fn frames() {
+    fn passes_on_data_trailers_and_errors() {
         let trailers = || {
             let fields = [(http::header::ETAG, http::HeaderValue::from_static("\"x\""))];
             Poll::Ready(Some(Ok(Frame::trailers(fields.into_iter().collect()))))
         };
         let error = || Poll::Ready(Some(Err(Error::disconnected())));
         for (case, steps, length, seen) in [
-            ("nothing", vec![], None, "d."),
-            ("all at once", vec![data("a"), data("b")], None, "d."),
-            ("a wait flushes", vec![data("a"), Poll::Pending, data("b")], None, "dd."),
-            ("once", vec![data("a"), Poll::Pending, Poll::Pending, Poll::Pending], None, "dppd."),
+            ("empty", vec![], None, "d."),
+            ("no pending poll", vec![data("a"), data("b")], None, "d."),
+            ("pending flushes", vec![data("a"), Poll::Pending, data("b")], None, "dd."),
+            (
+                "flushes once",
+                vec![data("a"), Poll::Pending, Poll::Pending, Poll::Pending],
+                None,
+                "dppd.",
+            ),
             ("nothing to flush", vec![Poll::Pending, data("a")], None, "pd."),
             ("trailers", vec![data("a"), trailers()], None, "dt."),
             ("early trailers", vec![trailers(), data("a")], None, "dt."),
-            ("an error", vec![data("a"), error()], None, "e"),
-            ("an error late", vec![data("a"), Poll::Pending, error()], None, "de"),
-            ("as long as was said", vec![data("a"), data("b")], Some(2), "d."),
+            ("error", vec![data("a"), error()], None, "e"),
+            ("late error", vec![data("a"), Poll::Pending, error()], None, "de"),
+            ("declared length", vec![data("a"), data("b")], Some(2), "d."),
             ("too long", vec![data("a"), data("b")], Some(1), "e"),
             ("too short", vec![data("a"), data("b")], Some(3), "e"),
         ] {
-            // A wait that brings something out is seen as that: the source is asked again.
+            // A pending source that flushes data yields `d`: the source is polled again later.
             assert_eq!(polls(&mut encoded(steps, length)), seen, "{case}");
         }
     }
 
     #[test]
-    fn an_error_stays_the_error_it_was() {
+    fn keeps_the_kind_of_an_error() {
         let mut body = encoded(vec![Poll::Ready(Some(Err(Error::disconnected())))], None);
         let mut cx = Context::from_waker(Waker::noop());
         let frame = http_body::Body::poll_frame(Pin::new(&mut body), &mut cx);
@@ -230,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn others_get_their_turn() {
-        // What cannot be compressed comes out as it goes in.
-        let noise: Vec<u8> = (0..4 * TURN_BYTES as u64).map(|n| hash(n) as u8).collect();
+    fn yields_when_the_budget_is_used_up() {
+        // Noise does not shrink, so output is as large as input.
+        let noise: Vec<u8> = (0..4 * BUDGET_BYTES as u64).map(|n| hash(n) as u8).collect();
         let mut large = encoded(vec![data(noise)], None);
         let seen = polls(&mut large);
         assert_eq!(seen.matches('p').count(), 4, "{seen}");

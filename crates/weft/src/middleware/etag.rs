@@ -1,4 +1,4 @@
-//! Answers that the client has already are not sent again.
+//! Entity-tags and 304 responses.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -12,9 +12,9 @@ use crate::message::request::{Head, Request};
 use crate::message::response::{Payload, Response};
 use crate::proto::headers::members;
 
-/// Gives answers to GET and HEAD an entity-tag (RFC 9110 §8.8.3), and sends 304 to a client
-/// that has the same answer already (`If-None-Match`, §13.1.2). The answer is still made each
-/// time; what is saved is its way to the client.
+/// Adds an entity-tag (RFC 9110 §8.8.3) to responses to GET and HEAD, and sends 304 to
+/// clients that already have the same response (`If-None-Match`, §13.1.2). The application still
+/// builds each response; only its transfer is saved.
 ///
 /// ```
 /// use weft::middleware::ETag;
@@ -31,17 +31,18 @@ use crate::proto::headers::members;
 /// assert_eq!((reply.status.as_u16(), reply.body.len()), (304, 0));
 /// ```
 ///
-/// Tagged are bodies of status 200 that are known at once, up to
-/// [`max_bytes`](ETag::max_bytes), unless they are not to be stored (`Cache-Control:
-/// no-store`). Streams are not. Where the application has set `ETag` or `Last-Modified`
-/// itself, the request is judged by those, for any body. Files are the engine's own affair.
+/// A tag is added to responses of status 200 with a body in memory of up to
+/// [`max_bytes`](ETag::max_bytes), except with `Cache-Control: no-store`; never to streams. If
+/// the application has set `ETag` or `Last-Modified` itself, preconditions are evaluated against
+/// these fields, for any body. The engine handles files itself.
 ///
-/// The tag is a hash of 64 bits and the length. That another version of a page has the same
-/// by chance is as likely as one in 10¹⁹. Someone who writes the page can make two versions
-/// that have, but then shows an old one only to those who have seen it.
+/// The tag consists of a 64-bit hash and the length. The probability that another version of a
+/// page has the same tag by chance is one in 10¹⁹. An author of the page can construct two
+/// versions with the same tag, but only clients with the old version would then keep it.
 ///
-/// [`Compress`](super::Compress) is to stand before this, so that bytes are compared before
-/// they are compressed; then [`weak`](ETag::weak) fits, which `Compress` makes of all tags.
+/// Place [`Compress`](super::Compress) in front of this, so that tags are computed from the
+/// uncompressed bytes; [`weak`](ETag::weak) is then suitable, because `Compress` makes all tags
+/// weak.
 #[derive(Clone, Copy, Debug)]
 pub struct ETag {
     max_bytes: usize,
@@ -55,28 +56,29 @@ impl Default for ETag {
 }
 
 impl ETag {
-    /// Strong tags for bodies of up to 256 KiB.
+    /// Adds strong tags to bodies of up to 256 KiB.
     pub fn new() -> ETag {
         ETag::default()
     }
 
-    /// The length in bytes up to which a body is hashed, at about 1 GB/s. Default: 256 KiB.
+    /// Sets the maximum length in bytes of hashed bodies. Hashing runs at about 1 GB/s. Default:
+    /// 256 KiB.
     pub fn max_bytes(self, bytes: usize) -> ETag {
         ETag { max_bytes: bytes, ..self }
     }
 
-    /// Makes weak tags: the same in meaning, but not promised to be in each byte.
+    /// Creates weak tags: the responses are equivalent, but not necessarily byte for byte.
     pub fn weak(self) -> ETag {
         ETag { is_weak: true, ..self }
     }
 
-    fn answer(&self, head: &Head, mut response: Response) -> Response {
-        let says = |name: &str| response.header(name).is_some();
-        if !says(ETAG.as_str())
+    fn apply(&self, head: &Head, mut response: Response) -> Response {
+        let has_field = |name: &str| response.header(name).is_some();
+        if !has_field(ETAG.as_str())
             && let Some(tag) = self.tag(&response)
         {
             response.set_header(ETAG, tag);
-        } else if !says(ETAG.as_str()) && !says(LAST_MODIFIED.as_str()) {
+        } else if !has_field(ETAG.as_str()) && !has_field(LAST_MODIFIED.as_str()) {
             return response;
         }
         representation::judged(head, response, wall::now())
@@ -85,16 +87,16 @@ impl ETag {
     fn tag(&self, response: &Response) -> Option<String> {
         let Payload::Body(body) = &response.payload else { return None };
         let bytes = body.as_bytes().filter(|bytes| bytes.len() <= self.max_bytes)?;
-        let cache = response.headers.iter().filter(|(name, _)| *name == CACHE_CONTROL);
-        let mut said = cache.flat_map(|(_, value)| members(value.as_bytes()));
-        if said.any(|directive| directive.eq_ignore_ascii_case(b"no-store")) {
+        let cache_control = response.headers.iter().filter(|(name, _)| *name == CACHE_CONTROL);
+        let mut directives = cache_control.flat_map(|(_, value)| members(value.as_bytes()));
+        if directives.any(|directive| directive.eq_ignore_ascii_case(b"no-store")) {
             return None;
         }
-        // Its keys are always the same, so that all workers and all runs agree.
+        // This hasher has fixed keys, so that all workers and all runs compute the same tag.
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
-        let mark = if self.is_weak { "W/" } else { "" };
-        Some(format!("{mark}\"{:x}-{:016x}\"", bytes.len(), hasher.finish()))
+        let prefix = if self.is_weak { "W/" } else { "" };
+        Some(format!("{prefix}\"{:x}-{:016x}\"", bytes.len(), hasher.finish()))
     }
 }
 
@@ -106,7 +108,7 @@ impl Middleware for ETag {
         let head = request.head().clone();
         let response = next.call(request).await;
         match (response.status, &response.payload) {
-            (StatusCode::OK, Payload::Body(_)) => self.answer(&head, response),
+            (StatusCode::OK, Payload::Body(_)) => self.apply(&head, response),
             _ => response,
         }
     }
@@ -122,9 +124,9 @@ mod tests {
     use std::task::{Context, Poll};
 
     /// A stream that ends at once.
-    struct Nothing;
+    struct EmptyStream;
 
-    impl futures_core::Stream for Nothing {
+    impl futures_core::Stream for EmptyStream {
         type Item = std::io::Result<Bytes>;
 
         fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -142,22 +144,22 @@ mod tests {
             "/date" => Response::text("a".repeat(11))
                 .with_header(LAST_MODIFIED, "Sun, 06 Nov 1994 08:49:37 GMT"),
             "/long" => Response::text("0123456789a"),
-            "/stream" => Response::body(Body::stream(Nothing)),
+            "/stream" => Response::body(Body::stream(EmptyStream)),
             "/empty" => Response::text(""),
             _ => Response::not_found(),
         }
     }
 
-    fn ask(etag: ETag, method: &str, path: &str, field: &str) -> Reply {
+    fn send(etag: ETag, method: &str, path: &str, field: &str) -> Reply {
         let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
         let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
         call(app.with(etag), request(head))
     }
 
     #[test]
-    fn tags() {
+    fn tags_short_storable_bodies() {
         let tag = |etag: ETag, method: &str, path: &str| {
-            ask(etag, method, path, "").header("etag").map(str::to_owned)
+            send(etag, method, path, "").header("etag").map(str::to_owned)
         };
         let strong = |path| tag(ETag::new(), "GET", path);
         let a = strong("/a").unwrap();
@@ -176,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn preconditions() {
-        let a = ask(ETag::new(), "GET", "/a", "").header("etag").unwrap().to_owned();
+    fn evaluates_preconditions() {
+        let a = send(ETag::new(), "GET", "/a", "").header("etag").unwrap().to_owned();
         let (none_match, weak) = (format!("If-None-Match: {a}"), format!("If-None-Match: W/{a}"));
         for (method, path, field, status) in [
             ("GET", "/a", &*none_match, 304),
@@ -196,11 +198,11 @@ mod tests {
             ("GET", "/date", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", 304),
             ("GET", "/date", "If-Modified-Since: Sun, 06 Nov 1994 08:49:36 GMT", 200),
         ] {
-            let reply = ask(ETag::new(), method, path, field);
+            let reply = send(ETag::new(), method, path, field);
             assert_eq!(reply.status, status, "{method} {path} {field}");
             assert_eq!(reply.body.is_empty(), status == 304, "{method} {path} {field}");
         }
-        let unchanged = ask(ETag::new(), "GET", "/a", &none_match);
+        let unchanged = send(ETag::new(), "GET", "/a", &none_match);
         assert_eq!(unchanged.header("etag"), Some(&*a));
         assert_eq!(unchanged.header("cache-control"), Some("max-age=5"));
         assert_eq!(unchanged.header("content-type"), None);

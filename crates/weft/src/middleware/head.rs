@@ -1,4 +1,4 @@
-//! HEAD, answered as GET.
+//! HEAD requests handled as GET.
 
 use http::Method;
 
@@ -6,9 +6,9 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// Has the application answer HEAD as it would GET; the engine sends the head alone
-/// (RFC 9110 §9.3.2). Bytes and files have their `Content-Length`, and a stream is dropped
-/// before it is pulled.
+/// Passes HEAD requests to the application as GET; the engine sends only the response head
+/// (RFC 9110 §9.3.2). Responses with bytes or a file get `Content-Length`; a stream is dropped
+/// without being polled.
 ///
 /// ```
 /// use weft::middleware::HeadAsGet;
@@ -26,7 +26,7 @@ use crate::message::response::Response;
 /// assert_eq!(testing::call(app.with(HeadAsGet), head()).status, 200);
 /// ```
 ///
-/// An application that need not make its body to know its length does better to look for
+/// An application that can determine the length of a body without producing it should handle
 /// HEAD itself, as [`Directory`](crate::Directory) does.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadAsGet;
@@ -46,7 +46,7 @@ mod tests {
     use crate::testing::{call, request};
 
     #[test]
-    fn methods() {
+    fn changes_only_head_to_get() {
         for (method, seen) in [("HEAD", "GET"), ("GET", "GET"), ("POST", "POST")] {
             let app = async |request: Request| Response::text(request.method().to_string());
             let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -1,4 +1,4 @@
-//! Fields that are set, added and removed; security headers.
+//! Response fields: set, added and removed; security headers.
 
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, STRICT_TRANSPORT_SECURITY,
@@ -9,7 +9,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::{Response, field_value};
 
-/// Changes fields of each response, in the order in which the changes were asked for.
+/// Changes fields of each response, in the order in which the changes are listed.
 ///
 /// ```
 /// use weft::middleware::ResponseHeaders;
@@ -30,8 +30,8 @@ use crate::message::response::{Response, field_value};
 /// assert_eq!(reply.header("cache-control"), Some("no-cache"));
 /// ```
 ///
-/// `Content-Length` and `Transfer-Encoding` are the engine's, and so are `Date` and `Server`
-/// unless they are set. The engine's refusals of malformed requests do not come by here.
+/// The engine sets `Content-Length` and `Transfer-Encoding`, and also `Date` and `Server` unless
+/// they are set. The engine's error responses to malformed requests do not pass through here.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHeaders {
     changes: Vec<Change>,
@@ -46,28 +46,28 @@ enum Change {
 }
 
 impl ResponseHeaders {
-    /// No change.
+    /// Creates the middleware without any change.
     pub fn new() -> ResponseHeaders {
         ResponseHeaders::default()
     }
 
-    /// Sets a field in place of any of that name. In values, here and below, a byte that no
-    /// field may have becomes a space.
+    /// Sets a field, replacing all fields of that name. In values, here and below, a byte that is
+    /// invalid in a field becomes a space.
     pub fn set(self, name: HeaderName, value: impl AsRef<[u8]>) -> ResponseHeaders {
         self.change(Change::Set(name, field_value(value.as_ref())))
     }
 
-    /// Adds a field beside those of that name.
+    /// Adds a field, keeping existing fields of that name.
     pub fn add(self, name: HeaderName, value: impl AsRef<[u8]>) -> ResponseHeaders {
         self.change(Change::Add(name, field_value(value.as_ref())))
     }
 
-    /// Adds a field unless there is one of that name.
+    /// Adds a field unless the response has one of that name.
     pub fn if_missing(self, name: HeaderName, value: impl AsRef<[u8]>) -> ResponseHeaders {
         self.change(Change::IfMissing(name, field_value(value.as_ref())))
     }
 
-    /// Takes all fields of that name away.
+    /// Removes all fields of that name.
     pub fn remove(self, name: HeaderName) -> ResponseHeaders {
         self.change(Change::Remove(name))
     }
@@ -96,7 +96,7 @@ impl Middleware for ResponseHeaders {
     }
 }
 
-/// Adds fields that have browsers be careful. What the application has set stays as it is.
+/// Adds fields that enable protections in browsers. Fields set by the application are kept.
 ///
 /// ```
 /// use weft::middleware::SecurityHeaders;
@@ -112,20 +112,20 @@ impl Middleware for ResponseHeaders {
 /// assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
 /// ```
 ///
-/// | field | default | what it does |
+/// | field | default | effect |
 /// | --- | --- | --- |
-/// | `X-Content-Type-Options` | `nosniff` | `Content-Type` is believed, and no script made of a text |
-/// | `Referrer-Policy` | `strict-origin-when-cross-origin` | other sites learn the origin that a link was on, and not the page; what browsers do of late without being told |
-/// | `X-Frame-Options` | `SAMEORIGIN` | other sites cannot frame a page to steal clicks; `frame-ancestors` in the application's own policy goes before it |
+/// | `X-Content-Type-Options` | `nosniff` | browsers use `Content-Type` as sent and do not run text as a script |
+/// | `Referrer-Policy` | `strict-origin-when-cross-origin` | other sites get the origin of a link, not its page; the default of current browsers |
+/// | `X-Frame-Options` | `SAMEORIGIN` | other sites cannot embed a page in a frame (clickjacking); `frame-ancestors` in the application's own policy takes precedence |
 /// | `Strict-Transport-Security` | none | see [`hsts`](SecurityHeaders::hsts) |
-/// | `Content-Security-Policy` | none | which is right, only the site can know |
+/// | `Content-Security-Policy` | none | depends on the site |
 #[derive(Clone, Debug)]
 pub struct SecurityHeaders {
     fields: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl SecurityHeaders {
-    /// The defaults.
+    /// Adds the default fields.
     pub fn new() -> SecurityHeaders {
         let fields = [
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -136,35 +136,36 @@ impl SecurityHeaders {
         SecurityHeaders { fields: fields.map(field).into() }
     }
 
-    /// Has browsers come by HTTPS only, for so many seconds from each response on
-    /// (`Strict-Transport-Security`, RFC 6797): a site that stops to serve HTTPS is out of
-    /// reach for so long. Begin with 300; what is usual in the end is a year, 31,536,000.
+    /// Makes browsers use only HTTPS for this many seconds after each response
+    /// (`Strict-Transport-Security`, RFC 6797): a site that stops serving HTTPS is unreachable
+    /// for that time. Start with 300; the usual final value is a year, 31,536,000.
     ///
-    /// Browsers do not heed it in a response that came without encryption (§8.1).
+    /// Browsers ignore the field in an unencrypted response (§8.1).
     pub fn hsts(self, seconds: u64) -> SecurityHeaders {
         self.with(STRICT_TRANSPORT_SECURITY, format!("max-age={seconds}"))
     }
 
-    /// The same for all hosts below this one too. All of them must serve HTTPS.
+    /// Like [`hsts`](SecurityHeaders::hsts), also for all subdomains. All of them must serve
+    /// HTTPS.
     pub fn hsts_with_subdomains(self, seconds: u64) -> SecurityHeaders {
         self.with(STRICT_TRANSPORT_SECURITY, format!("max-age={seconds}; includeSubDomains"))
     }
 
-    /// Adds `Content-Security-Policy` where the application has set none.
+    /// Adds `Content-Security-Policy` unless the application has set one.
     pub fn content_security_policy(self, policy: &str) -> SecurityHeaders {
         self.with(CONTENT_SECURITY_POLICY, policy)
     }
 
-    /// Another field, such as `Permissions-Policy`, or another value for one of these.
+    /// Adds another field, such as `Permissions-Policy`, or sets another value for one of these.
     pub fn with(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> SecurityHeaders {
         self = self.without(name.clone());
         self.fields.push((name, field_value(value.as_ref())));
         self
     }
 
-    /// Leaves one of these fields to the application.
+    /// Removes one of these fields, leaving it to the application.
     pub fn without(mut self, name: HeaderName) -> SecurityHeaders {
-        self.fields.retain(|(known, _)| *known != name);
+        self.fields.retain(|(existing, _)| *existing != name);
         self
     }
 }
@@ -185,14 +186,14 @@ impl Middleware for SecurityHeaders {
     }
 }
 
-// A value that was checked once is shared by all responses.
+// These push a clone of a validated value, so that all responses share it.
 
 fn add(response: &mut Response, name: &HeaderName, value: &HeaderValue) {
     response.headers.to_mut().push((name.clone(), value.clone()));
 }
 
 fn add_if_missing(response: &mut Response, name: &HeaderName, value: &HeaderValue) {
-    if !response.headers.iter().any(|(known, _)| known == name) {
+    if !response.headers.iter().any(|(existing, _)| existing == name) {
         add(response, name, value);
     }
 }
@@ -211,7 +212,7 @@ mod tests {
             .with_header(VIA, "b")
     }
 
-    /// All fields of a response, one by one.
+    /// All fields of the response as `name: value`.
     fn fields(middleware: impl Middleware) -> Vec<String> {
         let reply = get(app.with(middleware), "/");
         let line = |(name, value): &(HeaderName, HeaderValue)| {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn changes() {
+    fn applies_changes_in_order() {
         let new = ResponseHeaders::new;
         for (changes, expected) in [
             (new(), vec!["via: a", "server: app", "via: b"]),
@@ -238,15 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn security() {
+    fn adds_missing_security_headers() {
         let new = SecurityHeaders::new;
-        let theirs = ["via: a", "server: app", "via: b"];
+        let from_app = ["via: a", "server: app", "via: b"];
         let defaults = [
             "x-content-type-options: nosniff",
             "referrer-policy: strict-origin-when-cross-origin",
             "x-frame-options: SAMEORIGIN",
         ];
-        for (headers, ours) in [
+        for (headers, added) in [
             (new(), defaults.to_vec()),
             (new().without(X_FRAME_OPTIONS), defaults[..2].to_vec()),
             (
@@ -268,7 +269,7 @@ mod tests {
                 [&defaults[..], &["content-security-policy: default-src 'self'"]].concat(),
             ),
         ] {
-            assert_eq!(fields(headers), [&theirs[..], &ours].concat());
+            assert_eq!(fields(headers), [&from_app[..], &added].concat());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the server is well, and means to stay.
+//! Health check endpoint.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,28 +11,28 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// A path at which a load balancer or a supervisor asks whether the server is well: 200 while
-/// it runs, 503 when it is to stop or its own [check](Health::check) fails.
+/// Health check endpoint for load balancers and supervisors: 200 while the server runs, 503 when
+/// it is shutting down or its [check](Health::check) fails.
 ///
 /// ```
 /// use weft::middleware::Health;
 /// use weft::{Application, Request, Response, testing};
 ///
 /// async fn app(_: Request) -> Response { Response::text("Hello\n") }
-/// async fn database_answers() -> bool { false }
+/// async fn database_is_up() -> bool { false }
 ///
 /// testing::get(app.with(Health::new("/healthz")), "/healthz").assert_text("200 OK\n");
 /// testing::get(app.with(Health::new("/healthz")), "/").assert_text("Hello\n");
 ///
-/// let ready = Health::new("/ready").check(database_answers);
+/// let ready = Health::new("/ready").check(database_is_up);
 /// assert_eq!(testing::get(app.with(ready), "/ready").status, 503);
 /// ```
 ///
-/// A server that is to stop accepts no connections any more and closes those that are idle,
-/// which is what most will see of it; the 503 is for a request that had come before. So that
-/// a load balancer looks elsewhere in time, let the check say `false` a while before the stop.
-/// The answer tells no reason, and is not to be stored. Methods other than GET and HEAD get
-/// 405.
+/// A server that is shutting down accepts no new connections and closes idle ones, so most
+/// clients see that instead of the 503, which only requests on open connections get. For a load
+/// balancer to switch over in time, the check should return `false` some time before the
+/// shutdown. The response contains no reason and has `Cache-Control: no-store`. Methods other
+/// than GET and HEAD get 405.
 #[derive(Clone)]
 pub struct Health {
     path: Box<str>,
@@ -42,17 +42,17 @@ pub struct Health {
 type Check = dyn Fn() -> Pin<Box<dyn Future<Output = bool>>> + Send + Sync;
 
 impl Health {
-    /// Answers at this path, by custom `/healthz`, as it is sent.
+    /// Responds at this path, by convention `/healthz`, compared without percent-decoding.
     ///
     /// # Panics
-    /// If it does not begin with a slash.
+    /// If the path does not begin with a slash.
     pub fn new(path: &str) -> Health {
-        assert!(path.starts_with('/'), "a path begins with a slash: {path:?}");
+        assert!(path.starts_with('/'), "a path must begin with a slash: {path:?}");
         Health { path: path.into(), check: None }
     }
 
-    /// Asks this function too, each time: `false` is 503. It should take no longer than those
-    /// who ask are ready to wait, and remember its findings if they are costly.
+    /// Adds a check that is called for each request: the response is 503 if it returns `false`.
+    /// It should finish within the timeout of the health checkers, and cache expensive results.
     pub fn check<F, T>(self, check: F) -> Health
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -61,17 +61,17 @@ impl Health {
         Health { check: Some(Arc::new(move || Box::pin(check()))), ..self }
     }
 
-    async fn answer(&self, request: &Request) -> Response {
+    async fn respond(&self, request: &Request) -> Response {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let refusal = Response::from(StatusCode::METHOD_NOT_ALLOWED);
-            return refusal.with_header(ALLOW, "GET, HEAD");
+            let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
+            return response.with_header(ALLOW, "GET, HEAD");
         }
-        let is_well = !request.shutdown().is_requested()
+        let is_healthy = !request.shutdown().is_requested()
             && match &self.check {
                 Some(check) => check().await,
                 None => true,
             };
-        let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let status = if is_healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Response::from(status).with_header(CACHE_CONTROL, "no-store")
     }
 }
@@ -79,7 +79,7 @@ impl Health {
 impl Middleware for Health {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         match request.path() == &*self.path {
-            true => self.answer(&request).await,
+            true => self.respond(&request).await,
             false => next.call(request).await,
         }
     }
@@ -100,10 +100,10 @@ mod tests {
     use crate::testing::{call, request};
 
     #[test]
-    fn answers() {
+    fn responds_only_at_its_path() {
         let plain = Health::new("/healthz");
-        let well = plain.clone().check(async || true);
-        let ill = plain.clone().check(async || false);
+        let healthy = plain.clone().check(async || true);
+        let unhealthy = plain.clone().check(async || false);
         for (health, line, status) in [
             (&plain, "GET /healthz", 200),
             (&plain, "GET /healthz?x", 200),
@@ -111,18 +111,18 @@ mod tests {
             (&plain, "POST /healthz", 405),
             (&plain, "GET /healthz/", 418),
             (&plain, "GET /", 418),
-            (&well, "GET /healthz", 200),
-            (&ill, "GET /healthz", 503),
-            (&ill, "HEAD /healthz", 503),
-            (&ill, "DELETE /healthz", 405),
-            (&ill, "GET /", 418),
+            (&healthy, "GET /healthz", 200),
+            (&unhealthy, "GET /healthz", 503),
+            (&unhealthy, "HEAD /healthz", 503),
+            (&unhealthy, "DELETE /healthz", 405),
+            (&unhealthy, "GET /", 418),
         ] {
             let app = async |_: Request| Response::from(StatusCode::IM_A_TEAPOT);
             let head = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
             let reply = call(app.with(health.clone()), request(head));
             assert_eq!(reply.status, status, "{line}");
-            let is_ours = matches!(status, 200 | 503);
-            assert_eq!(reply.header("cache-control").is_some(), is_ours, "{line}");
+            let has_status = matches!(status, 200 | 503);
+            assert_eq!(reply.header("cache-control").is_some(), has_status, "{line}");
             assert_eq!(reply.header("allow").is_some(), status == 405, "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! The access log: when a request is over, and who is given its line.
+//! Access log.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::message::request::{Head, Request};
 use crate::message::response::{Payload, Response};
 use crate::middleware::auth::User;
 use crate::middleware::log_format::LogFormat;
-use crate::middleware::log_line::{self, End};
+use crate::middleware::log_line::{self, Outcome};
 use crate::middleware::request_id::RequestId;
 use crate::proto::http1::framing::is_bodiless;
 use crate::proto::semantics::range::random_boundary;
@@ -44,25 +44,26 @@ use crate::proto::semantics::range::random_boundary;
 /// # Ok::<(), weft::Error>(())
 /// ```
 ///
-/// It should be the first middleware, behind [`RequestIds`](super::RequestIds) and
-/// [`RealAddress`](super::RealAddress) at most: it writes what the response is when it comes by. A line is Apache's combined format, a
-/// [JSON object](Log::json) or follows a [pattern](Log::pattern). Whatever a client sends is
-/// escaped, so that it can end neither a line nor its quotes, and a terminal sees no controls.
+/// Place it first, after [`RequestIds`](super::RequestIds) and
+/// [`RealAddress`](super::RealAddress) at most: it logs the response as it is at this point of
+/// the chain. A line has Apache's combined format, is a [JSON object](Log::json) or follows a
+/// [pattern](Log::pattern). Data from clients is escaped, so that it can terminate neither a line
+/// nor its quotes, and no control characters reach a terminal.
 ///
 /// # When a line is written
-/// - For bytes and files, when the application has answered, with their length: they are
-///   the engine's then, which sends files without this seeing it. So a line does not tell
-///   whether the client took all. Preconditions and ranges of a file are judged here, so
-///   that 304 and 206 are seen.
-/// - For a stream, when it has ended, failed, or was dropped because the client left, with
-///   the bytes that the engine took of it, some of which may not have been sent. How a body is
-///   framed does not change.
-/// - When the client left before there was a response: with status 499, as nginx has it,
-///   which nobody was sent. The same is written if middleware in front gave the application up.
-/// - When the application panicked: with the status 500 that the engine sends.
+/// - For bytes and files, when the application has returned the response, with their length: the
+///   engine then sends them, files without passing them through this middleware. So a line does
+///   not show whether the client received everything. Preconditions and ranges of a file are
+///   evaluated here, so that 304 and 206 are logged.
+/// - For a stream, when it has ended, has failed, or was dropped because the client disconnected,
+///   with the bytes that the engine read from it, some of which may not have been sent. The
+///   framing of the body does not change.
+/// - If the client disconnects before there is a response: with status 499, as in nginx, which is
+///   never sent. The same status is logged if middleware in front drops the application's future.
+/// - If the application panics: with the status 500 that the engine sends.
 ///
-/// Requests that the engine refuses, and responses that it replaces because they cannot be
-/// sent, are not seen here: [`Hooks`](crate::Hooks) are told of all that leaves.
+/// Requests that the engine rejects, and responses that it replaces because they cannot be sent,
+/// do not reach this middleware: [`Hooks`](crate::Hooks) report all responses sent.
 #[derive(Clone)]
 pub struct Log {
     format: Arc<LogFormat>,
@@ -70,12 +71,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log in Apache's combined format: `%h - %u %t "%r" %s %b "%{Referer}i"
+    /// Creates a log in Apache's combined format: `%h - %u %t "%r" %s %b "%{Referer}i"
     /// "%{User-Agent}i"`.
     ///
-    /// The sink gets whole lines with their line feed, so that one write takes each. It is
-    /// shared by all workers, is called on their event loops, which it should not hold up for
-    /// long, and must not panic.
+    /// `sink` receives complete lines with their line feed, so that each takes a single write. It
+    /// is shared by all workers, runs on their event loops, which it should not block for long,
+    /// and must not panic.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -91,7 +92,7 @@ impl Log {
         Log { format: Arc::new(LogFormat::combined()), sink: Arc::new(sink) }
     }
 
-    /// Writes [JSON objects](LogFormat::json), one a line.
+    /// Writes [JSON objects](LogFormat::json), one per line.
     pub fn json(self) -> Log {
         Log { format: Arc::new(LogFormat::json()), ..self }
     }
@@ -99,39 +100,39 @@ impl Log {
     /// Writes lines of this [pattern](LogFormat::pattern).
     ///
     /// # Errors
-    /// Those of [`LogFormat::pattern`].
+    /// Same as [`LogFormat::pattern`].
     pub fn pattern(self, pattern: &str) -> Result<Log> {
         Ok(Log { format: Arc::new(LogFormat::pattern(pattern)?), ..self })
     }
 
-    fn write(&self, entry: &Entry, fields: &[Field]) {
-        // The text is taken out meanwhile, so that a sink that ends up here again gets one too.
-        let mut text = LINE.take();
-        text.clear();
-        self.format.append(&mut text, &entry.with(fields));
-        (self.sink)(std::str::from_utf8(&text).expect("a line is UTF-8"));
-        LINE.set(text);
+    fn write(&self, entry: &OwnedEntry, fields: &[Field]) {
+        // The buffer is taken out of the thread local, so that a sink can log recursively.
+        let mut line = LINE_BUFFER.take();
+        line.clear();
+        self.format.append(&mut line, &entry.to_log_entry(fields));
+        (self.sink)(std::str::from_utf8(&line).expect("a line is UTF-8"));
+        LINE_BUFFER.set(line);
     }
 
-    /// Writes the line of a response, or has its body do that at its end.
-    fn answered(&self, mut entry: Entry, response: Response) -> Response {
-        // The engine does the same later, and leaves what it finds done as it is.
+    /// Writes the line of a response; a streamed body writes it when dropped.
+    fn log_response(&self, mut entry: OwnedEntry, response: Response) -> Response {
+        // The engine does this later too, and does not change a response already processed.
         let moment = Moment { now: entry.time, boundary: random_boundary };
         let mut response = representation::answer(&entry.head, response, &moment);
         entry.status = response.status;
         entry.user = response.extensions().get::<User>().cloned();
-        let bodiless = *entry.head.method() == Method::HEAD || is_bodiless(response.status);
-        if !bodiless && let Some(source) = take_stream(&mut response.payload) {
+        let has_no_body = *entry.head.method() == Method::HEAD || is_bodiless(response.status);
+        if !has_no_body && let Some(source) = take_stream(&mut response.payload) {
             let fields = match self.format.has_response_fields() {
                 true => response.headers.to_vec(),
                 false => Vec::new(),
             };
-            let counted = Counted { source, entry, fields, log: self.clone() };
-            response.payload = Payload::Body(Body::own(counted));
+            let logged = LoggedBody { source, entry, fields, log: self.clone() };
+            response.payload = Payload::Body(Body::own(logged));
             return response;
         }
-        entry.end = End::Whole;
-        entry.bytes = if bodiless { 0 } else { response.length().unwrap_or(0) };
+        entry.outcome = Outcome::Complete;
+        entry.bytes = if has_no_body { 0 } else { response.length().unwrap_or(0) };
         let fields = if self.format.has_response_fields() { &*response.headers } else { &[] };
         self.write(&entry, fields);
         response
@@ -140,10 +141,10 @@ impl Log {
 
 impl Middleware for Log {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        let mut awaited = Awaited { log: self, entry: Some(Entry::new(&request)) };
+        let mut pending = PendingRequest { log: self, entry: Some(OwnedEntry::new(&request)) };
         let response = next.call(request).await;
-        let entry = awaited.entry.take().expect("it is taken once");
-        self.answered(entry, response)
+        let entry = pending.entry.take().expect("the entry is taken once");
+        self.log_response(entry, response)
     }
 }
 
@@ -154,69 +155,69 @@ impl fmt::Debug for Log {
 }
 
 thread_local! {
-    /// Where a line is put together.
-    static LINE: Cell<Vec<u8>> = Cell::default();
+    /// Buffer for composing lines.
+    static LINE_BUFFER: Cell<Vec<u8>> = Cell::default();
 }
 
-/// What is known of a request and its response when it is over, but for its fields.
-struct Entry {
+/// Owned data of a [`log_line::LogEntry`], without the response fields.
+struct OwnedEntry {
     head: Head,
     peer: Option<IpAddr>,
-    /// When the request came, in seconds since 1970.
+    /// Arrival of the request, in seconds since 1970.
     time: u64,
-    watch: Stopwatch,
-    /// If it was given before the request came here.
+    stopwatch: Stopwatch,
+    /// Set if `RequestIds` precedes the log.
     id: Option<RequestId>,
     user: Option<User>,
     status: StatusCode,
     bytes: u64,
-    end: End,
+    outcome: Outcome,
 }
 
-impl Entry {
-    /// A request that nobody has answered yet.
-    fn new(request: &Request) -> Entry {
-        Entry {
+impl OwnedEntry {
+    /// Creates the entry of a request without a response.
+    fn new(request: &Request) -> OwnedEntry {
+        OwnedEntry {
             head: request.head().clone(),
             peer: request.peer().address().map(|address| address.ip()),
             time: wall::now(),
-            watch: Stopwatch::start(),
+            stopwatch: Stopwatch::start(),
             id: request.extensions().get().cloned(),
             user: None,
             status: StatusCode::OK,
             bytes: 0,
-            end: End::Left,
+            outcome: Outcome::Disconnected,
         }
     }
 
-    fn with<'a>(&'a self, fields: &'a [Field]) -> log_line::Entry<'a> {
-        let Entry { head, user, id, .. } = self;
-        log_line::Entry {
+    fn to_log_entry<'a>(&'a self, fields: &'a [Field]) -> log_line::LogEntry<'a> {
+        let OwnedEntry { head, user, id, .. } = self;
+        log_line::LogEntry {
             peer: self.peer,
             head: Some(head),
             time: self.time,
-            duration: self.watch.elapsed(),
+            duration: self.stopwatch.elapsed(),
             user: user.as_ref().map(User::as_str),
             id: id.as_ref().map(RequestId::as_str),
             status: self.status,
             bytes: self.bytes,
-            end: self.end,
+            outcome: self.outcome,
             fields,
         }
     }
 }
 
-/// A request that has no response yet. If it never gets one, that is what is written.
-struct Awaited<'a> {
+/// A request without a response. On drop, logs that it got none.
+struct PendingRequest<'a> {
     log: &'a Log,
-    entry: Option<Entry>,
+    entry: Option<OwnedEntry>,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let Some(entry) = &mut self.entry else { return };
         if std::thread::panicking() {
-            (entry.status, entry.end) = (StatusCode::INTERNAL_SERVER_ERROR, End::Failed);
+            (entry.status, entry.outcome) = (StatusCode::INTERNAL_SERVER_ERROR, Outcome::Failed);
         } else {
             entry.status = StatusCode::from_u16(499).expect("three digits");
         }
@@ -224,7 +225,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// The payload, if it is a stream; then nothing is left in its place.
+/// Takes the payload if it is a stream, leaving an empty one.
 fn take_stream(payload: &mut Payload) -> Option<Body> {
     let Payload::Body(body) = payload else { return None };
     match std::mem::take(body).into_bytes() {
@@ -236,26 +237,27 @@ fn take_stream(payload: &mut Payload) -> Option<Body> {
     }
 }
 
-/// A stream whose bytes are counted, and logged when it is dropped.
-struct Counted {
+/// A stream that counts its bytes and writes the line when dropped.
+struct LoggedBody {
     source: Body,
-    entry: Entry,
-    /// Those of the response, if its line has any.
+    entry: OwnedEntry,
+    /// Fields of the response, if the format uses any.
     fields: Vec<Field>,
     log: Log,
 }
 
-impl Drop for Counted {
+impl Drop for LoggedBody {
     fn drop(&mut self) {
-        // Who knows the length need not ask for the end.
-        if self.entry.end == End::Left && self.source.size_hint().exact() == Some(0) {
-            self.entry.end = End::Whole;
+        // A consumer that knows the length need not poll for the end.
+        if self.entry.outcome == Outcome::Disconnected && self.source.size_hint().exact() == Some(0)
+        {
+            self.entry.outcome = Outcome::Complete;
         }
         self.log.write(&self.entry, &self.fields);
     }
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for LoggedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -267,8 +269,10 @@ impl http_body::Body for Counted {
         match &next {
             Some(Ok(frame)) => self.entry.bytes += frame.data_ref().map_or(0, Bytes::len) as u64,
             Some(Err(error)) if error.kind() == ErrorKind::Disconnected => {}
-            Some(Err(_)) => self.entry.end = End::Failed,
-            None if self.entry.end == End::Left => self.entry.end = End::Whole,
+            Some(Err(_)) => self.entry.outcome = Outcome::Failed,
+            None if self.entry.outcome == Outcome::Disconnected => {
+                self.entry.outcome = Outcome::Complete
+            }
             None => {}
         }
         Poll::Ready(next)
@@ -291,24 +295,24 @@ mod tests {
     use crate::testing;
     use std::sync::Mutex;
 
-    /// The lines that a log made by `log` writes of a request to `app`.
-    fn lines(log: impl Fn(Log) -> Log, app: impl Application, request: &str) -> String {
+    /// The lines that a log configured by `configure` writes for a request to `app`.
+    fn lines(configure: impl Fn(Log) -> Log, app: impl Application, request: &str) -> String {
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
-        let log = log(Log::new(move |line| sink.lock().unwrap().push_str(line)));
+        let log = configure(Log::new(move |line| sink.lock().unwrap().push_str(line)));
         let app = async |request| log.call(request, &app).await;
         testing::call(app, testing::request(request.to_owned()));
         lines.lock().unwrap().clone()
     }
 
-    fn of_pattern(pattern: &str, app: impl Application, request: &str) -> String {
+    fn pattern_lines(pattern: &str, app: impl Application, request: &str) -> String {
         lines(|log| log.pattern(pattern).unwrap(), app, request)
     }
 
     async fn app(request: Request) -> Response {
         match request.path() {
             "/stream" => Response::text(Body::own(Body::from("a stream"))),
-            "/nothing" => Response::new(StatusCode::NO_CONTENT),
+            "/no-content" => Response::new(StatusCode::NO_CONTENT),
             _ => Response::text("bytes").with_header(http::header::ETAG, "\"e\""),
         }
     }
@@ -316,13 +320,13 @@ mod tests {
     const ALICE: &str = "Authorization: Basic YWxpY2U6cw==\r\n";
 
     #[test]
-    fn patterns() {
+    fn writes_lines_of_patterns() {
         let fields = "Host: a\r\nReferer: http://r/\r\nUser-Agent: a\"b\\c\td\u{1b}é\r\n\r\n";
         for (pattern, line, expected) in [
             ("%h %l %u", "GET /", "unix: - -"),
             ("%r|%s|%>s", "GET /a?b HTTP/1.1", "GET /a?b HTTP/1.1|200|200"),
             ("%r %b %B", "POST /\" HTTP/1.0", r#"POST /\" HTTP/1.0 5 5"#),
-            ("%s %b %B", "GET /nothing HTTP/1.1", "204 - 0"),
+            ("%s %b %B", "GET /no-content HTTP/1.1", "204 - 0"),
             ("%s %b %X", "GET /stream HTTP/1.1", "200 8 +"),
             ("%s %b %X", "HEAD / HTTP/1.1", "200 - +"),
             ("%{user-agent}i", "GET / HTTP/1.1", r#"a\"b\\c\x09d\x1b\xc3\xa9"#),
@@ -332,15 +336,15 @@ mod tests {
             ("", "GET / HTTP/1.1", ""),
         ] {
             let line = if line.contains("HTTP") { line } else { "GET / HTTP/1.1" };
-            // The parser refuses an escape character, as it does line ends.
+            // The parser rejects an escape character, like line breaks.
             let request = format!("{line}\r\n{fields}").replace('\u{1b}', "\u{80}");
             let expected = expected.replace(r"\x1b", r"\xc2\x80");
-            assert_eq!(of_pattern(pattern, app, &request), expected + "\n", "{pattern}");
+            assert_eq!(pattern_lines(pattern, app, &request), expected + "\n", "{pattern}");
         }
     }
 
     #[test]
-    fn the_combined_format_has_user_and_time() {
+    fn combined_format_has_user_and_time() {
         let app = app.with(BasicAuth::new("r", fixed_users(&[("alice", "s")])));
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\nReferer: r\r\n{ALICE}\r\n");
         let line = lines(|log| log, app, &request);
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn json_reads_back_as_what_it_was() {
+    fn json_round_trips() {
         let app = app.with(RequestIds::new());
         let agent = "a\"b\\c\t\u{9b}é\u{2028}😀";
         let request =
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_is_that_of_the_response_wherever_it_was_given() {
+    fn logs_the_request_id_of_the_response_in_either_order() {
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();
         let log = Log::new(move |line| sink.lock().unwrap().push_str(line)).pattern("%L").unwrap();
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn several_ranges_are_seen() {
+    fn logs_multipart_ranges_as_206() {
         let app = async |_: Request| Response::file(File::of_bytes(b"0123456789"));
         let request = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0,5-6\r\n\r\n";
         let lines = Arc::new(Mutex::new(String::new()));
@@ -414,13 +418,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_may_log_itself() {
+    fn sink_can_log_recursively() {
         let inner = Log::new(|_| ()).pattern("%r").unwrap();
-        let of_sink = move |_: &str| {
-            let entry = Entry::new(&testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let recursive_sink = move |_: &str| {
+            let entry = OwnedEntry::new(&testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
             inner.write(&entry, &[]);
         };
-        let log = Log::new(of_sink);
+        let log = Log::new(recursive_sink);
         testing::get(app.with(log), "/");
     }
 }

@@ -1,19 +1,18 @@
-//! What a line of the access log looks like.
+//! Formats of access log lines.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
-use crate::middleware::log_line::{self, End, Entry};
+use crate::middleware::log_line::{self, LogEntry, Outcome};
 
-/// What a line of the access log looks like: Apache's combined format, a JSON object, or a
-/// pattern of one's own. The middleware [`Log`](crate::middleware::Log) and [`Hooks`] both
-/// write with it.
+/// Format of access log lines: Apache's combined format, a JSON object, or a custom pattern. Used
+/// by the middleware [`Log`](crate::middleware::Log) and by implementations of [`Hooks`].
 ///
-/// Whatever a client sends is escaped, so that it can end neither a line nor its quotes, and a
-/// terminal sees no controls: a line is printable ASCII, but for what a pattern itself has, and
-/// always UTF-8.
-/// Nothing is allocated for a line but room in the text that it is appended to.
+/// Data from clients is escaped, so that it can terminate neither a line nor its quotes, and no
+/// control characters reach a terminal: a line is printable ASCII, except for the literal text of
+/// a pattern, and always UTF-8. A line allocates nothing except space in the buffer that it is
+/// appended to.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -38,17 +37,17 @@ use crate::middleware::log_line::{self, End, Entry};
 ///
 /// [`Hooks`]: crate::Hooks
 #[derive(Clone, Debug)]
-pub struct LogFormat(Form);
+pub struct LogFormat(Format);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Form {
+pub(crate) enum Format {
     Json,
-    Pattern(Vec<Piece>),
+    Pattern(Vec<FormatItem>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
-    Text(Box<str>),
+pub(crate) enum FormatItem {
+    Literal(Box<str>),
     Peer,
     User,
     Time,
@@ -58,7 +57,7 @@ pub(crate) enum Piece {
     BytesOrDash,
     Microseconds,
     Id,
-    End,
+    Outcome,
     RequestField(Box<str>),
     ResponseField(Box<str>),
 }
@@ -70,88 +69,90 @@ impl LogFormat {
         LogFormat::pattern(pattern).expect("a valid pattern")
     }
 
-    /// JSON objects, one a line, all with the members `time` (RFC 3339), `peer`, `user`,
+    /// JSON objects, one per line, all with the members `time` (RFC 3339), `peer`, `user`,
     /// `method`, `target`, `version`, `host`, `status`, `bytes`, `microseconds`, `referer`,
-    /// `user_agent`, `request_id` and `end`. What is not
-    /// there is `null`; `end` is `"whole"`, `"failed"` or, if the client left, `"left"`.
+    /// `user_agent`, `request_id` and `end`. Missing values are `null`; `end` is `"whole"`,
+    /// `"failed"` or, if the client disconnected, `"left"`.
     pub fn json() -> LogFormat {
-        LogFormat(Form::Json)
+        LogFormat(Format::Json)
     }
 
-    /// Lines of this pattern, in which stand, as in Apache's `LogFormat`:
+    /// Lines of this pattern, with the following directives, as in Apache's `LogFormat`:
     ///
     /// | | |
     /// | --- | --- |
     /// | `%h` | the peer's address; `unix:` for a Unix socket |
     /// | `%l` | always `-` |
     /// | `%u` | the [`User`](crate::middleware::User), or `-` |
-    /// | `%t` | when the request came, `[06/Nov/1994:08:49:37 +0000]` |
+    /// | `%t` | time of arrival, `[06/Nov/1994:08:49:37 +0000]` |
     /// | `%r` | method, target and version; `-` if the request could not be parsed |
     /// | `%s`, `%>s` | the status |
-    /// | `%b`, `%B` | the bytes of the body; `%b` has `-` for none |
-    /// | `%D` | how long it took, in microseconds |
+    /// | `%b`, `%B` | the size of the body in bytes; `%b` is `-` if it is 0 |
+    /// | `%D` | the duration in microseconds |
     /// | `%L` | the [`RequestId`](crate::middleware::RequestId), or `-` |
-    /// | `%X` | `+` if the response came to its end, `X` if it failed or the client left |
-    /// | `%{name}i`, `%{name}o` | the first field of that name of the request, the response; or `-` |
+    /// | `%X` | `+` if the response is complete, `X` if it failed or the client disconnected |
+    /// | `%{name}i`, `%{name}o` | the first field of that name in the request, the response; or `-` |
     /// | `%%` | a percent sign |
     ///
-    /// Quotes in what is inserted are escaped, spaces are not: put what a client chooses
-    /// between quotes.
+    /// Quotes in inserted values are escaped, spaces are not: enclose values chosen by clients in
+    /// quotes.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if something else follows a `%`, or if the
-    /// pattern has a control character.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) for an unknown directive, or if the pattern
+    /// contains a control character.
     pub fn pattern(pattern: &str) -> Result<LogFormat> {
         if let Some(control) = pattern.chars().find(|c| c.is_control()) {
-            let reason = format!("a log pattern has no control characters such as {control:?}");
+            let reason =
+                format!("a log pattern must not contain control characters such as {control:?}");
             return Err(Error::new(ErrorKind::InvalidSetting, reason));
         }
-        let mut pieces = Vec::new();
+        let mut items = Vec::new();
         let mut rest = pattern;
         while let Some((text, directive)) = rest.split_once('%') {
-            pieces.push(Piece::Text(text.into()));
-            let (piece, behind) = directive_of(directive).ok_or_else(|| unknown(directive))?;
-            pieces.push(piece);
-            rest = behind;
+            items.push(FormatItem::Literal(text.into()));
+            let (item, after) =
+                parse_directive(directive).ok_or_else(|| unknown_directive(directive))?;
+            items.push(item);
+            rest = after;
         }
-        pieces.push(Piece::Text(rest.into()));
-        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
-        Ok(LogFormat(Form::Pattern(pieces)))
+        items.push(FormatItem::Literal(rest.into()));
+        items.retain(|item| !matches!(item, FormatItem::Literal(text) if text.is_empty()));
+        Ok(LogFormat(Format::Pattern(items)))
     }
 
-    /// Whether the pattern asks for what only the middleware [`Log`](crate::middleware::Log)
-    /// knows: `%L` and `%{name}o`. A [`Record`] does not have them, nor the user of `%u`; in
-    /// their place stands `-`, or `null`.
+    /// Returns whether the pattern has directives that only the middleware
+    /// [`Log`](crate::middleware::Log) can fill: `%L` and `%{name}o`. A [`Record`] contains neither
+    /// them nor the user of `%u`; they are logged as `-` or `null`.
     pub fn needs_response(&self) -> bool {
-        matches!(self.0, Form::Pattern(_)) && self.has_response_fields()
+        matches!(self.0, Format::Pattern(_)) && self.has_response_fields()
     }
 
-    /// Whether a line has fields of the response, if they are known.
+    /// Returns whether lines contain fields of the response, if those are available.
     pub(crate) fn has_response_fields(&self) -> bool {
         match &self.0 {
-            Form::Json => true,
-            Form::Pattern(pieces) => {
-                pieces.iter().any(|piece| matches!(piece, Piece::ResponseField(_) | Piece::Id))
-            }
+            Format::Json => true,
+            Format::Pattern(items) => items
+                .iter()
+                .any(|item| matches!(item, FormatItem::ResponseField(_) | FormatItem::Id)),
         }
     }
 
-    /// Appends the line of a response that was answered just `now`, with its line feed.
+    /// Appends the line, with its line feed, of a response that ended at `now`.
     pub fn compose(&self, text: &mut Vec<u8>, record: &Record<'_>, now: SystemTime) {
-        let came = now.checked_sub(record.duration).unwrap_or(UNIX_EPOCH);
-        let entry = Entry {
+        let started = now.checked_sub(record.duration).unwrap_or(UNIX_EPOCH);
+        let entry = LogEntry {
             peer: record.peer.address().map(|address| address.ip()),
             head: record.head,
-            time: came.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            time: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             duration: record.duration,
             user: None,
             id: None,
             status: record.status,
             bytes: record.body_bytes,
-            end: match record.error {
-                None => End::Whole,
-                Some(error) if error.kind() == ErrorKind::Disconnected => End::Left,
-                Some(_) => End::Failed,
+            outcome: match record.error {
+                None => Outcome::Complete,
+                Some(error) if error.kind() == ErrorKind::Disconnected => Outcome::Disconnected,
+                Some(_) => Outcome::Failed,
             },
             fields: &[],
         };
@@ -159,48 +160,48 @@ impl LogFormat {
     }
 
     /// Appends the line of an entry, with its line feed.
-    pub(crate) fn append(&self, text: &mut Vec<u8>, entry: &Entry<'_>) {
+    pub(crate) fn append(&self, text: &mut Vec<u8>, entry: &LogEntry<'_>) {
         log_line::append(text, &self.0, entry);
     }
 }
 
-/// What begins behind a percent sign, and the rest.
-fn directive_of(text: &str) -> Option<(Piece, &str)> {
-    if let Some(named) = text.strip_prefix('{') {
-        let (name, rest) = named.split_once('}')?;
+/// Parses the directive after a percent sign; returns it and the rest of the pattern.
+fn parse_directive(text: &str) -> Option<(FormatItem, &str)> {
+    if let Some(field) = text.strip_prefix('{') {
+        let (name, rest) = field.split_once('}')?;
         return match rest.as_bytes().first()? {
-            b'i' => Some((Piece::RequestField(name.into()), &rest[1..])),
-            b'o' => Some((Piece::ResponseField(name.into()), &rest[1..])),
+            b'i' => Some((FormatItem::RequestField(name.into()), &rest[1..])),
+            b'o' => Some((FormatItem::ResponseField(name.into()), &rest[1..])),
             _ => None,
         };
     }
     let text = text.strip_prefix('>').filter(|text| text.starts_with('s')).unwrap_or(text);
-    let piece = match text.as_bytes().first()? {
-        b'h' => Piece::Peer,
-        b'l' => Piece::Text("-".into()),
-        b'u' => Piece::User,
-        b't' => Piece::Time,
-        b'r' => Piece::RequestLine,
-        b's' => Piece::Status,
-        b'b' => Piece::BytesOrDash,
-        b'B' => Piece::Bytes,
-        b'D' => Piece::Microseconds,
-        b'L' => Piece::Id,
-        b'X' => Piece::End,
-        b'%' => Piece::Text("%".into()),
+    let item = match text.as_bytes().first()? {
+        b'h' => FormatItem::Peer,
+        b'l' => FormatItem::Literal("-".into()),
+        b'u' => FormatItem::User,
+        b't' => FormatItem::Time,
+        b'r' => FormatItem::RequestLine,
+        b's' => FormatItem::Status,
+        b'b' => FormatItem::BytesOrDash,
+        b'B' => FormatItem::Bytes,
+        b'D' => FormatItem::Microseconds,
+        b'L' => FormatItem::Id,
+        b'X' => FormatItem::Outcome,
+        b'%' => FormatItem::Literal("%".into()),
         _ => return None,
     };
-    Some((piece, &text[1..]))
+    Some((item, &text[1..]))
 }
 
-fn unknown(directive: &str) -> Error {
-    let known = "h, l, u, t, r, s, >s, b, B, D, L, X, {name}i, {name}o or %";
+fn unknown_directive(directive: &str) -> Error {
+    let expected = "h, l, u, t, r, s, >s, b, B, D, L, X, {name}i, {name}o or %";
     let found = match directive.chars().next() {
         Some('{') => format!("{:?}", directive.split_inclusive(' ').next().unwrap_or_default()),
         Some(other) => format!("{other:?}"),
         None => "the end".to_owned(),
     };
-    let reason = format!("expected {known} behind the % of a log pattern, found {found}");
+    let reason = format!("expected {expected} behind the % of a log pattern, found {found}");
     Error::new(ErrorKind::InvalidSetting, reason)
 }
 
@@ -214,7 +215,7 @@ mod tests {
 
     const AGENT: &str = "GET /\" HTTP/1.0\r\nUser-Agent: a\"b\\c\td\u{85}é\r\n\r\n";
 
-    /// The line of a request that was answered after 1.5 seconds.
+    /// The line of a request that took 1.5 seconds.
     fn line(format: &LogFormat, request: Option<&str>, error: Option<&Error>) -> String {
         let request = request.map(|request| testing::request(request.to_owned()));
         let record = Record {
@@ -232,15 +233,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_records() {
-        let (left, failed) = (Error::disconnected(), Error::malformed("x"));
+    fn formats_records() {
+        let (disconnected, failed) = (Error::disconnected(), Error::malformed("x"));
         for (pattern, request, error, expected) in [
             ("%h %l %u", Some(AGENT), None, "unix: - -"),
             ("%t", Some(AGENT), None, "[06/Nov/1994:08:49:37 +0000]"),
             ("%r|%s|%>s|%b|%B", Some(AGENT), None, r#"GET /\" HTTP/1.0|404|404|-|0"#),
             ("%{user-agent}i %{x}i", Some(AGENT), None, r#"a\"b\\c\x09d\xc2\x85\xc3\xa9 -"#),
             ("%D %L %{ETag}o %X%%", Some(AGENT), None, "1500000 - - +%"),
-            ("%r %{user-agent}i %X", None, Some(&left), "- - X"),
+            ("%r %{user-agent}i %X", None, Some(&disconnected), "- - X"),
             ("%X", None, Some(&failed), "X"),
         ] {
             let format = LogFormat::pattern(pattern).unwrap();
@@ -248,7 +249,9 @@ mod tests {
         }
         let expected = r#"unix: - - [06/Nov/1994:08:49:37 +0000] "-" 404 - "-" "-""#;
         assert_eq!(line(&LogFormat::combined(), None, None), format!("{expected}\n"));
-        for (error, end) in [(None, "whole"), (Some(&left), "left"), (Some(&failed), "failed")] {
+        for (error, end) in
+            [(None, "whole"), (Some(&disconnected), "left"), (Some(&failed), "failed")]
+        {
             let expected = format!(
                 "{{\"time\":\"1994-11-06T08:49:37Z\",\"peer\":null,\"user\":null,\"method\":null,\
                  \"target\":null,\"version\":null,\"host\":null,\"status\":404,\"bytes\":0,\
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_middleware_knows() {
+    fn detects_directives_for_the_middleware() {
         for (pattern, needs) in
             [("%h %u %{a}i", false), ("%{a}o", true), ("%L", true), ("%%L", false)]
         {
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_are_none() {
+    fn rejects_invalid_patterns() {
         for (pattern, found) in [
             ("%", "found the end"),
             ("%h %", "found the end"),

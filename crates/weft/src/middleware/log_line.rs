@@ -1,4 +1,4 @@
-//! What stands in a line of the access log, and how it is escaped.
+//! Content and escaping of access log lines.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -9,37 +9,37 @@ use http::{StatusCode, Version};
 
 use crate::message::fields::Field;
 use crate::message::request::Head;
-use crate::middleware::log_format::{Form, Piece};
+use crate::middleware::log_format::{Format, FormatItem};
 use crate::proto::http1::scan::plain;
 use crate::proto::semantics::date::{imf_fixdate, rfc3339_utc};
 
-/// What is known of a request and its response when it is over.
-pub(crate) struct Entry<'a> {
+/// Data about a request and its response, for one log line.
+pub(crate) struct LogEntry<'a> {
     pub(crate) peer: Option<IpAddr>,
     pub(crate) head: Option<&'a Head>,
-    /// When the request came, in seconds since 1970.
+    /// Arrival of the request, in seconds since 1970.
     pub(crate) time: u64,
     pub(crate) duration: Duration,
     pub(crate) user: Option<&'a str>,
     pub(crate) id: Option<&'a str>,
     pub(crate) status: StatusCode,
     pub(crate) bytes: u64,
-    pub(crate) end: End,
-    /// Those of the response.
+    pub(crate) outcome: Outcome,
+    /// Fields of the response.
     pub(crate) fields: &'a [Field],
 }
 
-/// How a response ended.
+/// Outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Whole,
-    /// Not, as far as anybody knows: the client left.
-    Left,
+pub(crate) enum Outcome {
+    Complete,
+    /// The end was not reached: the client disconnected.
+    Disconnected,
     Failed,
 }
 
-impl<'a> Entry<'a> {
-    /// The id that the request was given, on this side of the log or on the other.
+impl<'a> LogEntry<'a> {
+    /// The request ID, from the extensions of the request or from the response fields.
     fn id(&self) -> Option<&'a [u8]> {
         self.id.map(str::as_bytes).or_else(|| self.response_field("x-request-id"))
     }
@@ -54,9 +54,9 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A second in both forms.
+/// A timestamp in both formats.
 #[derive(Default)]
-struct Time {
+struct Timestamp {
     second: Option<u64>,
     /// `06/Nov/1994:08:49:37 +0000`
     apache: Vec<u8>,
@@ -64,17 +64,17 @@ struct Time {
     rfc3339: Vec<u8>,
 }
 
-impl Time {
+impl Timestamp {
     fn set(&mut self, second: u64) {
         if self.second.replace(second) == Some(second) {
             return;
         }
-        let Time { apache, rfc3339, .. } = self;
+        let Timestamp { apache, rfc3339, .. } = self;
         let date = imf_fixdate(second);
         apache.clear();
-        for (part, behind) in [(5..7, "/"), (8..11, "/"), (12..16, ":"), (17..25, " +0000")] {
+        for (part, separator) in [(5..7, "/"), (8..11, "/"), (12..16, ":"), (17..25, " +0000")] {
             apache.extend_from_slice(&date[part]);
-            apache.extend_from_slice(behind.as_bytes());
+            apache.extend_from_slice(separator.as_bytes());
         }
         rfc3339.clear();
         rfc3339.extend_from_slice(&rfc3339_utc(second));
@@ -82,95 +82,97 @@ impl Time {
 }
 
 thread_local! {
-    /// The second that was last written: most lines are of the same.
-    static TIME: RefCell<Time> = RefCell::default();
+    /// Timestamp of the last line; most lines have the same second as the one before.
+    static TIMESTAMP: RefCell<Timestamp> = RefCell::default();
 }
 
 /// Appends the line of an entry, with its line feed.
-pub(crate) fn append(text: &mut Vec<u8>, form: &Form, entry: &Entry<'_>) {
-    TIME.with_borrow_mut(|time| {
+pub(crate) fn append(text: &mut Vec<u8>, format: &Format, entry: &LogEntry<'_>) {
+    TIMESTAMP.with_borrow_mut(|time| {
         time.set(entry.time);
-        match form {
-            Form::Json => json(text, entry, time),
-            Form::Pattern(pieces) => {
-                pieces.iter().for_each(|part| piece(text, part, entry, time));
+        match format {
+            Format::Json => push_json(text, entry, time),
+            Format::Pattern(items) => {
+                items.iter().for_each(|item| push_item(text, item, entry, time));
             }
         }
     });
     text.push(b'\n');
 }
 
-fn piece(text: &mut Vec<u8>, piece: &Piece, entry: &Entry<'_>, time: &Time) {
-    match piece {
-        Piece::Text(literal) => push(text, literal),
-        Piece::Peer => match entry.peer {
-            Some(peer) => address(text, peer),
+fn push_item(text: &mut Vec<u8>, item: &FormatItem, entry: &LogEntry<'_>, time: &Timestamp) {
+    match item {
+        FormatItem::Literal(literal) => push(text, literal),
+        FormatItem::Peer => match entry.peer {
+            Some(peer) => push_address(text, peer),
             None => push(text, "unix:"),
         },
-        Piece::User => escape(text, entry.user.map(str::as_bytes)),
-        Piece::Time => {
+        FormatItem::User => push_escaped(text, entry.user.map(str::as_bytes)),
+        FormatItem::Time => {
             text.push(b'[');
             text.extend_from_slice(&time.apache);
             text.push(b']');
         }
-        Piece::RequestLine => match entry.head {
+        FormatItem::RequestLine => match entry.head {
             Some(head) => {
                 push(text, head.method().as_str());
                 text.push(b' ');
-                escape(text, Some(head.target().as_bytes()));
+                push_escaped(text, Some(head.target().as_bytes()));
                 text.push(b' ');
                 push(text, version(head.version()));
             }
             None => text.push(b'-'),
         },
-        Piece::Status => push(text, entry.status.as_str()),
-        Piece::BytesOrDash if entry.bytes == 0 => text.push(b'-'),
-        Piece::Bytes | Piece::BytesOrDash => number(text, entry.bytes),
-        Piece::Microseconds => number(text, microseconds(entry)),
-        Piece::Id => escape(text, entry.id()),
-        Piece::End => text.push(if entry.end == End::Whole { b'+' } else { b'X' }),
-        Piece::RequestField(name) => escape(text, entry.request_field(name)),
-        Piece::ResponseField(name) => escape(text, entry.response_field(name)),
+        FormatItem::Status => push(text, entry.status.as_str()),
+        FormatItem::BytesOrDash if entry.bytes == 0 => text.push(b'-'),
+        FormatItem::Bytes | FormatItem::BytesOrDash => push_number(text, entry.bytes),
+        FormatItem::Microseconds => push_number(text, microseconds(entry)),
+        FormatItem::Id => push_escaped(text, entry.id()),
+        FormatItem::Outcome => {
+            text.push(if entry.outcome == Outcome::Complete { b'+' } else { b'X' });
+        }
+        FormatItem::RequestField(name) => push_escaped(text, entry.request_field(name)),
+        FormatItem::ResponseField(name) => push_escaped(text, entry.response_field(name)),
     }
 }
 
-fn json(text: &mut Vec<u8>, entry: &Entry<'_>, time: &Time) {
+fn push_json(text: &mut Vec<u8>, entry: &LogEntry<'_>, time: &Timestamp) {
     push(text, "{\"time\":\"");
     text.extend_from_slice(&time.rfc3339);
     push(text, "\",\"peer\":");
     match entry.peer {
         Some(peer) => {
             text.push(b'"');
-            address(text, peer);
+            push_address(text, peer);
             text.push(b'"');
         }
         None => push(text, "null"),
     }
     let head = entry.head;
-    member(text, "user", entry.user.map(str::as_bytes));
-    member(text, "method", head.map(|head| head.method().as_str().as_bytes()));
-    member(text, "target", head.map(|head| head.target().as_bytes()));
-    member(text, "version", head.map(|head| version(head.version()).as_bytes()));
-    member(text, "host", head.and_then(|head| head.authority()).map(str::as_bytes));
+    push_json_member(text, "user", entry.user.map(str::as_bytes));
+    push_json_member(text, "method", head.map(|head| head.method().as_str().as_bytes()));
+    push_json_member(text, "target", head.map(|head| head.target().as_bytes()));
+    push_json_member(text, "version", head.map(|head| version(head.version()).as_bytes()));
+    push_json_member(text, "host", head.and_then(|head| head.authority()).map(str::as_bytes));
     push(text, ",\"status\":");
     push(text, entry.status.as_str());
     push(text, ",\"bytes\":");
-    number(text, entry.bytes);
+    push_number(text, entry.bytes);
     push(text, ",\"microseconds\":");
-    number(text, microseconds(entry));
-    member(text, "referer", entry.request_field("referer"));
-    member(text, "user_agent", entry.request_field("user-agent"));
-    member(text, "request_id", entry.id());
-    let end = match entry.end {
-        End::Whole => "whole",
-        End::Left => "left",
-        End::Failed => "failed",
+    push_number(text, microseconds(entry));
+    push_json_member(text, "referer", entry.request_field("referer"));
+    push_json_member(text, "user_agent", entry.request_field("user-agent"));
+    push_json_member(text, "request_id", entry.id());
+    let end = match entry.outcome {
+        Outcome::Complete => "whole",
+        Outcome::Disconnected => "left",
+        Outcome::Failed => "failed",
     };
-    member(text, "end", Some(end.as_bytes()));
+    push_json_member(text, "end", Some(end.as_bytes()));
     text.push(b'}');
 }
 
-fn microseconds(entry: &Entry<'_>) -> u64 {
+fn microseconds(entry: &LogEntry<'_>) -> u64 {
     u64::try_from(entry.duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -187,24 +189,24 @@ fn push(text: &mut Vec<u8>, part: &str) {
     text.extend_from_slice(part.as_bytes());
 }
 
-fn format(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
-    text.write_fmt(arguments).expect("a vector takes everything");
+fn push_fmt(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("writing to a vector cannot fail");
 }
 
-fn address(text: &mut Vec<u8>, address: IpAddr) {
+fn push_address(text: &mut Vec<u8>, address: IpAddr) {
     match address {
-        // What most clients have, without the detour of formatting.
+        // The common case, faster than `fmt`.
         IpAddr::V4(address) => {
             for (i, octet) in address.octets().into_iter().enumerate() {
                 push(text, if i > 0 { "." } else { "" });
-                number(text, octet.into());
+                push_number(text, octet.into());
             }
         }
-        IpAddr::V6(address) => format(text, format_args!("{address}")),
+        IpAddr::V6(address) => push_fmt(text, format_args!("{address}")),
     }
 }
 
-fn number(text: &mut Vec<u8>, mut number: u64) {
+fn push_number(text: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut start = digits.len();
     loop {
@@ -217,25 +219,25 @@ fn number(text: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Appends somebody else's bytes, or `-`, so that they can end neither the quotes around
-/// them nor the line, and mean nothing to a terminal.
-fn escape(text: &mut Vec<u8>, bytes: Option<&[u8]>) {
+/// Appends untrusted bytes, or `-`, escaped so that they can terminate neither the quotes around
+/// them nor the line, and contain no control characters for a terminal.
+fn push_escaped(text: &mut Vec<u8>, bytes: Option<&[u8]>) {
     let mut rest = bytes.unwrap_or(b"-");
     loop {
-        let (plain, behind) = rest.split_at(plain(rest));
+        let (plain, after) = rest.split_at(plain(rest));
         text.extend_from_slice(plain);
-        let Some((&stop, behind)) = behind.split_first() else { return };
-        match stop {
-            b'"' | b'\\' => text.extend_from_slice(&[b'\\', stop]),
-            _ => format(text, format_args!("\\x{stop:02x}")),
+        let Some((&special, after)) = after.split_first() else { return };
+        match special {
+            b'"' | b'\\' => text.extend_from_slice(&[b'\\', special]),
+            _ => push_fmt(text, format_args!("\\x{special:02x}")),
         }
-        rest = behind;
+        rest = after;
     }
 }
 
-/// Appends a member of a JSON object (RFC 8259 §7). All that is not printable ASCII is
-/// escaped: it comes back when the JSON is read, and does nothing to who looks at the file.
-fn member(text: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
+/// Appends a member of a JSON object (RFC 8259 §7). All characters except printable ASCII are
+/// escaped: a JSON parser restores them, and they have no effect on a terminal that shows the file.
+fn push_json_member(text: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
     push(text, ",\"");
     push(text, name);
     push(text, "\":");
@@ -244,26 +246,26 @@ fn member(text: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
     for chunk in bytes.utf8_chunks() {
         let mut rest = chunk.valid();
         loop {
-            let (plain, behind) = rest.split_at(plain(rest.as_bytes()));
+            let (plain, after) = rest.split_at(plain(rest.as_bytes()));
             push(text, plain);
-            let mut behind = behind.chars();
-            let Some(stop) = behind.next() else { break };
-            escape_in_json(text, stop);
-            rest = behind.as_str();
+            let mut after = after.chars();
+            let Some(special) = after.next() else { break };
+            push_json_escaped(text, special);
+            rest = after.as_str();
         }
         if !chunk.invalid().is_empty() {
-            escape_in_json(text, char::REPLACEMENT_CHARACTER);
+            push_json_escaped(text, char::REPLACEMENT_CHARACTER);
         }
     }
     text.push(b'"');
 }
 
-fn escape_in_json(text: &mut Vec<u8>, c: char) {
+fn push_json_escaped(text: &mut Vec<u8>, c: char) {
     match c {
         '"' | '\\' => text.extend_from_slice(&[b'\\', c as u8]),
         _ => {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                format(text, format_args!("\\u{unit:04x}"));
+                push_fmt(text, format_args!("\\u{unit:04x}"));
             }
         }
     }
@@ -274,8 +276,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
-        let mut time = Time::default();
+    fn formats_timestamps() {
+        let mut time = Timestamp::default();
         for (second, apache, rfc3339) in [
             (784_111_777, "06/Nov/1994:08:49:37 +0000", "1994-11-06T08:49:37Z"),
             (951_782_400, "29/Feb/2000:00:00:00 +0000", "2000-02-29T00:00:00Z"),
@@ -287,25 +289,25 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_addresses() {
+    fn formats_numbers_and_addresses() {
         for n in [0, 9, 10, 65_535, u64::MAX] {
             let mut text = Vec::new();
-            number(&mut text, n);
+            push_number(&mut text, n);
             assert_eq!(text, n.to_string().as_bytes());
         }
         for shown in ["0.0.0.0", "192.0.2.255", "::1", "2001:db8::a"] {
             let mut text = Vec::new();
-            address(&mut text, shown.parse().unwrap());
+            push_address(&mut text, shown.parse().unwrap());
             assert_eq!(text, shown.as_bytes());
         }
     }
 
     #[test]
-    fn nothing_ends_a_line() {
+    fn escapes_everything_but_printable_ascii() {
         let every_byte: Vec<u8> = (0..=255).collect();
         let mut text = Vec::new();
-        escape(&mut text, Some(&every_byte));
-        member(&mut text, "name", Some(&every_byte));
+        push_escaped(&mut text, Some(&every_byte));
+        push_json_member(&mut text, "name", Some(&every_byte));
         assert!(text.iter().all(|b| (b' '..=b'~').contains(b)), "{}", text.escape_ascii());
     }
 }

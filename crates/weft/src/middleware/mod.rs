@@ -1,7 +1,6 @@
-//! What stands before an application: [`Middleware`](crate::Middleware) that comes with the
-//! engine, one file each.
+//! The [`Middleware`](crate::Middleware) included with the engine, one file each.
 //!
-//! A request meets middleware in the order in which it is written. An order that makes sense:
+//! A request passes through middleware in the order in which it is added. A recommended order:
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,39 +24,39 @@
 //! # Ok::<(), weft::Error>(())
 //! ```
 //!
-//! The types of such chains are deep. If the compiler says that its queries overflow, which may
-//! happen with more than fifteen, `#![recursion_limit = "256"]` in the program helps.
+//! Such chains produce deeply nested types. If the compiler reports a query overflow, which can
+//! happen with more than fifteen middleware, add `#![recursion_limit = "256"]` to the program.
 
-// Who asks, how often, and for what.
-mod request_id; // a name for each request
-mod real_address; // who the client is that a trusted proxy asks for
-pub(crate) mod log_format;
-mod log_line;
-mod log; // the access log: when a request is over, and who is given its line
-mod rate_limit; // how often a client may ask
-mod auth; // who may ask: passwords and tokens
-mod body_limit; // request bodies that are too large
-mod concurrency; // no more requests at a time than the application can bear
-mod timeout; // an application that takes too long
-mod catch_panic; // a page in place of an application's panic
+// Identification, limits and failures of requests.
+mod request_id; // request IDs
+mod real_address; // client address from `Forwarded` or `X-Forwarded-For`
+pub(crate) mod log_format; // formats of the access log
+mod log_line; // one line of the access log
+mod log; // access log
+mod rate_limit; // request rate limit per client
+mod auth; // authentication with passwords and bearer tokens
+mod body_limit; // limit on the size of request bodies
+mod concurrency; // limit on concurrent requests
+mod timeout; // limit on the response time of the application
+mod catch_panic; // error page for panics of the application
 
-// Which application, and what it sees of the request.
-mod virtual_hosts; // an application for each host
+// Routing, and changes to the request that the application gets.
+mod virtual_hosts; // one application per host
 mod mount; // another application for the paths under a prefix
-mod strip_prefix; // a prefix of the path that the application does not see
-mod rewrite; // other paths in place of those that were asked for
-mod clean_path; // one path where several would mean the same
-mod canonical; // one host and one scheme, to which others are redirected
-mod method_override; // the method that a client meant and could not send
-mod head; // HEAD, answered as GET
+mod strip_prefix; // removal of a path prefix
+mod rewrite; // path rewriting
+mod clean_path; // normalization of paths
+mod canonical; // redirects to the canonical host and to HTTPS
+mod method_override; // `X-HTTP-Method-Override`
+mod head; // HEAD requests handled as GET
 
-// What becomes of the response.
-mod compress; // which responses are compressed, and what that does to their fields
-mod encoded; // a body that is compressed as it is pulled
-mod etag; // answers that the client has already are not sent again
-mod cors; // what pages of other sites may read
-mod headers; // fields that are set, added and removed; security headers
-mod health; // whether the server is well, and means to stay
+// Changes to the response.
+mod compress; // content coding of responses
+mod encoded; // body compressed while it is polled
+mod etag; // entity-tags and 304 responses
+mod cors; // cross-origin resource sharing
+mod headers; // response fields; security headers
+mod health; // health check endpoint
 
 use std::time::Duration;
 
@@ -71,7 +70,7 @@ pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
 pub use body_limit::BodyLimit;
 pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
-pub use clean_path::{CleanPath, FinalSlash};
+pub use clean_path::{CleanPath, TrailingSlash};
 pub use compress::Compress;
 pub use concurrency::Concurrency;
 pub use cors::Cors;
@@ -90,7 +89,7 @@ pub use strip_prefix::StripPrefix;
 pub use timeout::Timeout;
 pub use virtual_hosts::VirtualHosts;
 
-/// A response that says its status, and when to ask again: in whole seconds, at least one
+/// Builds a response with `Retry-After` in whole seconds, rounded up, at least one
 /// (RFC 9110 §10.2.3).
 fn retry_after(status: StatusCode, after: Duration) -> Response {
     let seconds = after.as_secs().saturating_add(u64::from(after.subsec_nanos() > 0));

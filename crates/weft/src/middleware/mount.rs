@@ -5,8 +5,8 @@ use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::proto::semantics::path::decode;
 
-/// Answers what is under a prefix of the path by another application, which sees the path
-/// without it; all else goes on to the application behind this.
+/// Passes requests under a path prefix to another application, which gets the path without the
+/// prefix. All other requests are passed to the inner application.
 ///
 /// ```
 /// use weft::middleware::Mount;
@@ -21,13 +21,13 @@ use crate::proto::semantics::path::decode;
 /// testing::get(app, "/apiary").assert_text("site /apiary");
 /// ```
 ///
-/// Segments are compared whole and percent-decoded, as [`segments`](crate::Head::segments)
-/// has them: `/%61pi` is under `/api` too. What remains begins with a slash, and the prefix is
-/// the application's [`mount`](crate::Head::mount). Of several mounts the first that suits
-/// answers, so `/api/v2` is to stand before `/api`. A path with dots, such as `/api/../x`, is
-/// under `/api` as it stands, and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves
-/// both. It belongs there where what is mounted is guarded, for to
-/// [`Directory`](crate::Directory) a doubled slash is one.
+/// Whole segments are compared, percent-decoded as in [`segments`](crate::Head::segments):
+/// `/%61pi` is under `/api` too. The remaining path begins with a slash, and the prefix is the
+/// application's [`mount`](crate::Head::mount). Of several mounts the first match is used, so
+/// place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under `/api`,
+/// and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves both. It is required if
+/// access to the mounted application is restricted, because [`Directory`](crate::Directory) treats
+/// a doubled slash as one.
 #[derive(Clone, Debug)]
 pub struct Mount<A> {
     prefix: Prefix,
@@ -35,8 +35,8 @@ pub struct Mount<A> {
 }
 
 impl<A: Application> Mount<A> {
-    /// The application under this prefix, which is not percent-encoded: `/api`,
-    /// `/buenos días`. A slash at its end makes no difference.
+    /// Mounts `app` under a prefix that is not percent-encoded: `/api`, `/buenos días`. A trailing
+    /// slash is ignored.
     ///
     /// # Panics
     /// If the prefix does not begin with a slash, or has an empty segment.
@@ -47,7 +47,7 @@ impl<A: Application> Mount<A> {
 
 impl<A: Application> Middleware for Mount<A> {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        match self.prefix.length(request.path()) {
+        match self.prefix.matched_len(request.path()) {
             Some(bytes) => {
                 request.take_prefix(bytes);
                 self.app.call(request).await
@@ -57,26 +57,26 @@ impl<A: Application> Middleware for Mount<A> {
     }
 }
 
-/// The start of a path, in whole segments, decoded.
+/// Decoded leading segments of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(Box<str>);
 
 impl Prefix {
     /// # Panics
-    /// If it does not begin with a slash, or has an empty segment.
+    /// If `prefix` does not begin with a slash, or has an empty segment.
     pub(super) fn new(prefix: &str) -> Prefix {
-        assert!(prefix.starts_with('/'), "a prefix begins with a slash: {prefix:?}");
-        assert!(!prefix.contains("//"), "a prefix has no empty segments: {prefix:?}");
+        assert!(prefix.starts_with('/'), "a prefix must begin with a slash: {prefix:?}");
+        assert!(!prefix.contains("//"), "a prefix must not have empty segments: {prefix:?}");
         Prefix(prefix.strip_suffix('/').unwrap_or(prefix).into())
     }
 
-    /// How many bytes of a path this is, if the path is under it.
-    pub(super) fn length(&self, path: &str) -> Option<usize> {
+    /// Length of the prefix in the encoded path, in bytes; `None` if the path is not under it.
+    pub(super) fn matched_len(&self, path: &str) -> Option<usize> {
         let mut rest = Some(path).filter(|path| path.starts_with('/'))?;
-        for wanted in self.0.split('/').skip(1) {
+        for expected in self.0.split('/').skip(1) {
             let segment = rest.strip_prefix('/')?;
             let end = segment.find('/').unwrap_or(segment.len());
-            if *decode(&segment.as_bytes()[..end]) != *wanted.as_bytes() {
+            if *decode(&segment.as_bytes()[..end]) != *expected.as_bytes() {
                 return None;
             }
             rest = &segment[end..];
@@ -91,7 +91,7 @@ mod tests {
     use crate::testing::get;
 
     #[test]
-    fn prefixes() {
+    fn matches_whole_decoded_segments() {
         for (prefix, path, length) in [
             ("/api", "/api", Some(4)),
             ("/api", "/api/", Some(4)),
@@ -114,12 +114,12 @@ mod tests {
             ("/", "/a", Some(0)),
             ("/", "*", None),
         ] {
-            assert_eq!(Prefix::new(prefix).length(path), length, "{prefix} {path}");
+            assert_eq!(Prefix::new(prefix).matched_len(path), length, "{prefix} {path}");
         }
     }
 
     #[test]
-    fn mounts() {
+    fn mounts_applications() {
         async fn show(request: Request) -> Response {
             let query = request.query().unwrap_or("-");
             Response::text(format!("{} | {} | {query}", request.mount(), request.path()))
@@ -130,7 +130,7 @@ mod tests {
         let app = site
             .with(Mount::new("/a/b", async |_: Request| Response::text("longer")))
             .with(Mount::new("/a", show.with(Mount::new("/in", show))));
-        for (target, answer) in [
+        for (target, expected) in [
             ("/a", "/a | / | -"),
             ("/a/", "/a | / | -"),
             ("/a?q", "/a | / | q"),
@@ -141,12 +141,12 @@ mod tests {
             ("/ab", "site /ab"),
             ("http://a?q", "site /"),
         ] {
-            get(app.clone(), target).assert_text(answer);
+            get(app.clone(), target).assert_text(expected);
         }
     }
 
     #[test]
-    fn what_is_no_prefix_is_refused_at_once() {
+    fn panics_on_invalid_prefixes() {
         for prefix in ["", "a", "//", "/a//b"] {
             assert!(std::panic::catch_unwind(|| Prefix::new(prefix)).is_err(), "{prefix:?}");
         }

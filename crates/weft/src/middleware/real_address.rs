@@ -1,4 +1,4 @@
-//! Who the client is that a trusted proxy asks for.
+//! Client address from `Forwarded` or `X-Forwarded-For`, set by trusted proxies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,22 +7,22 @@ use smallvec::SmallVec;
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::middleware::request_id::trusts;
+use crate::middleware::request_id::is_trusted;
 use crate::proto::proxy_protocol::Network;
 
-/// Sets the [peer](Request::peer) of a request to the client that trusted proxies name, in
+/// Sets the [peer](Request::peer) of a request to the client address that trusted proxies send in
 /// `Forwarded` (RFC 7239) or in `X-Forwarded-For`.
 ///
 /// ```
 /// use weft::middleware::RealAddress;
 /// use weft::{Application, Network, Request, Response, testing};
 ///
-/// async fn who(request: Request) -> Response {
+/// async fn address(request: Request) -> Response {
 ///     Response::text(request.peer().address().unwrap().ip().to_string())
 /// }
 ///
 /// let proxies: Network = "10.0.0.0/8".parse()?;
-/// let app = who.with(RealAddress::x_forwarded_for([proxies]));
+/// let app = address.with(RealAddress::x_forwarded_for([proxies]));
 /// let fields = "X-Forwarded-For: 192.0.2.66, 198.51.100.7, 10.0.0.2";
 /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
 /// request.set_peer("10.0.0.1:1234".parse().unwrap());
@@ -30,52 +30,54 @@ use crate::proto::proxy_protocol::Network;
 /// # Ok::<(), weft::Error>(())
 /// ```
 ///
-/// Each proxy adds on the right who asked it. So the list is read from the right, as long as
-/// those who speak are trusted: the client is the first who is not, or the one on the left
-/// if all are. What stands further left may be made up by the client and is not looked at.
+/// Each proxy appends the address of its peer on the right. So the list is evaluated from the
+/// right as long as the addresses are trusted proxies: the client is the first address that is
+/// not trusted, or the leftmost one if all are. Entries further left can be forged by the client
+/// and are ignored.
 ///
-/// The peer stays what it is if it is not trusted itself, if there is no such field, and if a
-/// name that is needed is none of an address: malformed, `unknown` or hidden (`_name`). Where
-/// no port is named it is 0. Peers on Unix sockets are trusted if any network is.
+/// The peer is left unchanged if it is not trusted itself, if the field is missing, and if an
+/// entry that has to be evaluated is not an address: malformed, `unknown` or obfuscated
+/// (`_name`). The port is 0 if the entry has none. Peers on Unix sockets are trusted if the list
+/// of networks is not empty.
 ///
-/// It has to be said which of the two fields the proxies write, since they let the other
-/// pass as the client sent it. For the PROXY protocol there is
+/// The field that the proxies set has to be configured, because they pass on the other one as
+/// sent by the client. For the PROXY protocol see
 /// [`Settings::proxies`](crate::Settings::proxies).
 #[derive(Clone, Debug)]
 pub struct RealAddress {
-    field: Field,
+    field: ProxyField,
     trusted: Vec<Network>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum ProxyField {
     Forwarded,
     XForwardedFor,
 }
 
 impl RealAddress {
-    /// Believes the proxies in these networks what they say in `Forwarded` (RFC 7239).
+    /// Trusts `Forwarded` (RFC 7239) from proxies in these networks.
     pub fn forwarded(proxies: impl Into<Vec<Network>>) -> RealAddress {
-        RealAddress { field: Field::Forwarded, trusted: proxies.into() }
+        RealAddress { field: ProxyField::Forwarded, trusted: proxies.into() }
     }
 
-    /// Believes the proxies in these networks what they say in `X-Forwarded-For`.
+    /// Trusts `X-Forwarded-For` from proxies in these networks.
     pub fn x_forwarded_for(proxies: impl Into<Vec<Network>>) -> RealAddress {
-        RealAddress { field: Field::XForwardedFor, trusted: proxies.into() }
+        RealAddress { field: ProxyField::XForwardedFor, trusted: proxies.into() }
     }
 
-    /// The client, if it is another than the peer.
+    /// Address of the client; `None` to keep the peer.
     fn client(&self, request: &Request) -> Option<SocketAddr> {
-        if !trusts(&self.trusted, request.peer()) {
+        if !is_trusted(&self.trusted, request.peer()) {
             return None;
         }
         let lines = request.headers().get_all(self.field.name());
         let lines: SmallVec<[&[u8]; 4]> = lines.collect();
         let mut client = None;
-        for member in lines.iter().rev().flat_map(|line| members_backwards(line)) {
-            let named = self.field.address(member)?;
-            client = Some(named);
-            if !self.trusted.iter().any(|network| network.contains(named.ip())) {
+        for member in lines.iter().rev().flat_map(|line| members_rev(line)) {
+            let address = self.field.parse_address(member)?;
+            client = Some(address);
+            if !self.trusted.iter().any(|network| network.contains(address.ip())) {
                 break;
             }
         }
@@ -92,26 +94,26 @@ impl Middleware for RealAddress {
     }
 }
 
-impl Field {
+impl ProxyField {
     fn name(self) -> &'static str {
         match self {
-            Field::Forwarded => "forwarded",
-            Field::XForwardedFor => "x-forwarded-for",
+            ProxyField::Forwarded => "forwarded",
+            ProxyField::XForwardedFor => "x-forwarded-for",
         }
     }
 
-    /// Whom a member of the list names.
-    fn address(self, member: &[u8]) -> Option<SocketAddr> {
+    /// Parses the address in a member of the list.
+    fn parse_address(self, member: &[u8]) -> Option<SocketAddr> {
         match self {
-            Field::Forwarded => address(forwarded_for(member)?),
-            Field::XForwardedFor => address(member),
+            ProxyField::Forwarded => parse_address(forwarded_for(member)?),
+            ProxyField::XForwardedFor => parse_address(member),
         }
     }
 }
 
-/// The members of a comma-separated list, the last first. Read backwards, what a client wrote
-/// on the left, such as a quote that is not closed, has no say in what proxies added.
-fn members_backwards(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The members of a comma-separated list, last first. Parsing backwards prevents input of the
+/// client on the left, such as an unclosed quote, from affecting the members added by proxies.
+fn members_rev(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
         let list = rest?;
@@ -133,21 +135,21 @@ fn members_backwards(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|member| !member.is_empty())
 }
 
-/// Whether an odd number of backslashes stands before a byte.
+/// Returns whether an odd number of backslashes precedes a byte.
 fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|&&b| b == b'\\').count() % 2 == 1
 }
 
-/// The value of `for` in an element `name=value;name="value"` (RFC 7239 §4), if it is there
-/// once and the element is well-formed.
+/// The value of `for` in an element `name=value;name="value"` (RFC 7239 §4); `None` unless it
+/// occurs exactly once and the element is well-formed.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
     let mut found = None;
     let mut rest = element;
     while !rest.is_empty() {
-        let equals = rest.iter().position(|&b| b == b'=')?;
-        let name = rest[..equals].trim_ascii();
-        let value = &rest[equals + 1..];
-        let (value, behind) = match value.strip_prefix(b"\"") {
+        let equals_at = rest.iter().position(|&b| b == b'=')?;
+        let name = rest[..equals_at].trim_ascii();
+        let value = &rest[equals_at + 1..];
+        let (value, after) = match value.strip_prefix(b"\"") {
             Some(quoted) => {
                 let closes = |&at: &usize| quoted[at] == b'"' && !is_escaped(quoted, at);
                 let end = (0..quoted.len()).find(closes)?;
@@ -158,37 +160,37 @@ fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
         if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
             return None;
         }
-        rest = match behind.trim_ascii() {
+        rest = match after.trim_ascii() {
             b"" => b"",
-            behind => behind.strip_prefix(b";")?,
+            after => after.strip_prefix(b";")?,
         };
     }
     found
 }
 
-/// The address that a node has (RFC 7239 §6): `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]`,
-/// `[2001:db8::1]:80`, and `2001:db8::1` as `X-Forwarded-For` has it.
-fn address(node: &[u8]) -> Option<SocketAddr> {
+/// Parses the address of a node (RFC 7239 §6): `192.0.2.1`, `192.0.2.1:80`, `[2001:db8::1]`,
+/// `[2001:db8::1]:80`, and `2001:db8::1`, the form used in `X-Forwarded-For`.
+fn parse_address(node: &[u8]) -> Option<SocketAddr> {
     let node = std::str::from_utf8(node.trim_ascii()).ok()?;
     if let Ok(address) = node.parse::<SocketAddr>() {
         return Some(SocketAddr::new(address.ip().to_canonical(), address.port()));
     }
-    let bare = match node.strip_prefix('[') {
+    let host = match node.strip_prefix('[') {
         Some(six) => six.strip_suffix(']').filter(|six| six.contains(':'))?,
         None => node,
     };
-    Some(SocketAddr::new(bare.parse::<IpAddr>().ok()?.to_canonical(), 0))
+    Some(SocketAddr::new(host.parse::<IpAddr>().ok()?.to_canonical(), 0))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Field::*;
+    use super::ProxyField::*;
     use super::*;
     use crate::testing;
 
     const TRUSTED: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
 
-    fn peer(field: Field, fields: &str, peer: &str) -> String {
+    fn peer(field: ProxyField, fields: &str, peer: &str) -> String {
         let trusted = TRUSTED.map(|network| network.parse().unwrap()).into();
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut request = testing::request(text);
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn x_forwarded_for() {
+    fn reads_x_forwarded_for() {
         for (lines, client) in [
             (&["192.0.2.1"][..], "192.0.2.1:0"),
             (&["192.0.2.1:99"], "192.0.2.1:99"),
@@ -213,10 +215,10 @@ mod tests {
             (&["192.0.2.66", "192.0.2.1,10.1.1.1", "10.1.1.2"], "192.0.2.1:0"),
             (&["10.1.1.1, 10.1.1.2"], "10.1.1.1:0"),
             (&["192.0.2.1, , ,10.1.1.1,"], "192.0.2.1:0"),
-            // What the client wrote is not looked at.
+            // Input of the client is ignored.
             (&["nonsense, \"192.0.2.66, 192.0.2.1"], "192.0.2.1:0"),
             (&["\", 192.0.2.1, 10.1.1.1"], "192.0.2.1:0"),
-            // A name that is needed is none.
+            // A required entry is not an address.
             (&[], "-"),
             (&[""], "-"),
             (&[","], "-"),
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded() {
+    fn reads_forwarded() {
         for (lines, client) in [
             (&["for=192.0.2.1"][..], "192.0.2.1:0"),
             (&["For=\"192.0.2.1:99\""], "192.0.2.1:99"),
@@ -244,13 +246,13 @@ mod tests {
             (&["proto=https;for=192.0.2.1; by=10.0.0.1"], "192.0.2.1:0"),
             (&["for=192.0.2.66, for=192.0.2.1, for=10.1.1.1;by=\"_a,b\""], "192.0.2.1:0"),
             (&["for=192.0.2.66", "for=192.0.2.1", "for=10.1.1.1"], "192.0.2.1:0"),
-            // What the client has chosen is within quotes.
+            // The client can only control quoted text.
             (&["for=192.0.2.1;host=\"a,for=192.0.2.66\""], "192.0.2.1:0"),
             (&["for=192.0.2.1;host=\"a;for=192.0.2.66\""], "192.0.2.1:0"),
             (&["for=192.0.2.1;host=\"a\\\",for=192.0.2.66\""], "192.0.2.1:0"),
             (&["for=\"192.0.2.66, for=192.0.2.1"], "192.0.2.1:0"),
             (&["for=\"\\, for=192.0.2.1"], "192.0.2.1:0"),
-            // A name that is needed is none.
+            // A required entry is not an address.
             (&["for=unknown"], "-"),
             (&["for=_hidden"], "-"),
             (&["proto=https"], "-"),
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_believed() {
+    fn trusts_only_configured_peers() {
         let both = "X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.2\r\n";
         for (field, from, client) in [
             (XForwardedFor, "10.0.0.1:80", "192.0.2.1:0"),
@@ -280,8 +282,8 @@ mod tests {
         ] {
             assert_eq!(peer(field, both, from), client, "{field:?} from {from}");
         }
-        let nobody = RealAddress::x_forwarded_for([]);
+        let untrusting = RealAddress::x_forwarded_for([]);
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{both}\r\n");
-        assert_eq!(nobody.client(&testing::request(request)), None);
+        assert_eq!(untrusting.client(&testing::request(request)), None);
     }
 }

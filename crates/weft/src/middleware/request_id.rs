@@ -1,4 +1,4 @@
-//! A name for each request, by which its traces in several logs are found.
+//! Request IDs, to correlate the entries of a request in several logs.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,8 +13,8 @@ use crate::proto::proxy_protocol::Network;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Gives each request an id, which the application finds in its extensions as [`RequestId`]
-/// and the client in the response's `X-Request-Id`.
+/// Assigns an ID to each request. The application finds it in the request's extensions as
+/// [`RequestId`], and the client in the response's `X-Request-Id`.
 ///
 /// ```
 /// use weft::middleware::{RequestId, RequestIds};
@@ -30,22 +30,22 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// reply.assert_text(reply.header("x-request-id").unwrap());
 /// ```
 ///
-/// An id is 32 hexadecimal digits, of which no two are alike and none tells about another.
-/// It is no secret: the client has it. The `X-Request-Id` of a request is believed only from
-/// [trusted](RequestIds::trust) peers.
+/// An ID has 32 hexadecimal digits, is unique, and cannot be predicted from others. It is not a
+/// secret, because it is sent to the client. The `X-Request-Id` of a request is used only if its
+/// peer is [trusted](RequestIds::trust).
 #[derive(Debug)]
 pub struct RequestIds {
     trusted: Vec<Network>,
     /// Random keys of this clone.
     keys: RandomState,
-    made: AtomicU64,
+    next: AtomicU64,
 }
 
-/// The id of a request: 1 to 128 characters that are letters, digits or one of `-_.:+/=@`.
+/// The ID of a request: 1 to 128 characters that are letters, digits or one of `-_.:+/=@`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(HeaderValue);
 
-/// Each clone, and so each worker, makes ids with keys of its own.
+/// Each clone, and so each worker, generates IDs with its own keys.
 impl Clone for RequestIds {
     fn clone(&self) -> RequestIds {
         RequestIds { trusted: self.trusted.clone(), ..RequestIds::new() }
@@ -54,49 +54,49 @@ impl Clone for RequestIds {
 
 impl Default for RequestIds {
     fn default() -> RequestIds {
-        RequestIds { trusted: Vec::new(), keys: RandomState::new(), made: AtomicU64::new(0) }
+        RequestIds { trusted: Vec::new(), keys: RandomState::new(), next: AtomicU64::new(0) }
     }
 }
 
 impl RequestIds {
-    /// New ids for all requests.
+    /// Generates IDs for all requests.
     pub fn new() -> RequestIds {
         RequestIds::default()
     }
 
-    /// Takes over what peers in these networks say in `X-Request-Id`, if it is fit to be a
-    /// [`RequestId`]. If there are any networks, peers on Unix sockets are trusted too.
-    /// Default: nobody.
+    /// Keeps the `X-Request-Id` of requests from peers in these networks if it is valid as a
+    /// [`RequestId`]. If the list is not empty, peers on Unix sockets are trusted too. Default:
+    /// none.
     ///
-    /// This is about the other end of the connection, so it has to stand before
+    /// The networks apply to the peer of the connection, so place this before
     /// [`RealAddress`](super::RealAddress).
     pub fn trust(self, networks: impl Into<Vec<Network>>) -> RequestIds {
         RequestIds { trusted: networks.into(), ..self }
     }
 
     fn id(&self, request: &Request) -> RequestId {
-        if !self.trusted.is_empty() && trusts(&self.trusted, request.peer()) {
-            let mut said = request.headers().get_all("x-request-id");
-            if let (Some(id), None) = (said.next(), said.next())
-                && is_sane(id)
+        if !self.trusted.is_empty() && is_trusted(&self.trusted, request.peer()) {
+            let mut values = request.headers().get_all("x-request-id");
+            if let (Some(id), None) = (values.next(), values.next())
+                && is_valid_id(id)
                 && let Ok(id) = HeaderValue::from_bytes(id)
             {
                 return RequestId(id);
             }
         }
-        self.make()
+        self.generate()
     }
 
-    /// The keyed hashes of a number that does not come again.
-    fn make(&self) -> RequestId {
-        let number = self.made.fetch_add(2, Relaxed);
-        let halves = [number, number.wrapping_add(1)].map(|n| self.keys.hash_one(n));
+    /// Generates an ID from keyed hashes of two numbers that are used only once.
+    fn generate(&self) -> RequestId {
+        let sequence = self.next.fetch_add(2, Relaxed);
+        let halves = [sequence, sequence.wrapping_add(1)].map(|n| self.keys.hash_one(n));
         let mut digits = [0; 32];
         for (digit, n) in digits.iter_mut().zip(0..) {
             let nibble = halves[n / 16] >> (n % 16 * 4) & 15;
             *digit = b"0123456789abcdef"[nibble as usize];
         }
-        RequestId(HeaderValue::from_bytes(&digits).expect("digits are a field's value"))
+        RequestId(HeaderValue::from_bytes(&digits).expect("digits are a valid field value"))
     }
 }
 
@@ -112,22 +112,22 @@ impl Middleware for RequestIds {
 }
 
 impl RequestId {
-    /// The id as text.
+    /// The ID as text.
     pub fn as_str(&self) -> &str {
-        self.0.to_str().expect("an id is ASCII")
+        self.0.to_str().expect("an ID is ASCII")
     }
 }
 
-/// Whether a peer is in one of these networks; one on a Unix socket is in any.
-pub(super) fn trusts(networks: &[Network], peer: &Peer) -> bool {
+/// Returns whether a peer is in one of these networks; a peer on a Unix socket is in any network.
+pub(super) fn is_trusted(networks: &[Network], peer: &Peer) -> bool {
     let ip = peer.address().map(|address| address.ip());
     networks.iter().any(|network| ip.is_none_or(|ip| network.contains(ip)))
 }
 
-/// Whether an id can go into logs and fields as it is.
-fn is_sane(id: &[u8]) -> bool {
-    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b);
-    (1..=128).contains(&id.len()) && id.iter().all(fits)
+/// Returns whether an ID is safe in logs and fields without escaping.
+fn is_valid_id(id: &[u8]) -> bool {
+    let is_allowed = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b);
+    (1..=128).contains(&id.len()) && id.iter().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -146,17 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_believed() {
+    fn keeps_valid_ids_of_trusted_peers() {
         let network: Network = "10.0.0.0/8".parse().unwrap();
-        let (trusting, wary) = (RequestIds::new().trust([network]), RequestIds::new());
+        let (trusting, untrusting) = (RequestIds::new().trust([network]), RequestIds::new());
         let long = "x".repeat(128);
-        for (ids, value, peer, believed) in [
+        for (ids, value, peer, kept) in [
             (&trusting, "a-1", "10.1.1.1:80", true),
             (&trusting, "a-1", "[::ffff:10.1.1.1]:80", true),
             (&trusting, "a-1", "11.1.1.1:80", false),
             (&trusting, "a-1", "", true),
-            (&wary, "a-1", "10.1.1.1:80", false),
-            (&wary, "a-1", "", false),
+            (&untrusting, "a-1", "10.1.1.1:80", false),
+            (&untrusting, "a-1", "", false),
             (&trusting, "Root=1-67:a/b+c@d_e.f", "10.1.1.1:80", true),
             (&trusting, "", "10.1.1.1:80", false),
             (&trusting, "a b", "10.1.1.1:80", false),
@@ -166,26 +166,26 @@ mod tests {
             (&trusting, &format!("{long}x"), "10.1.1.1:80", false),
         ] {
             let got = id(ids, &format!("X-Request-Id: {value}\r\n"), peer);
-            assert_eq!(got == value, believed, "{value} from {peer}");
-            assert!(believed || got.len() == 32, "{value} from {peer}: {got}");
+            assert_eq!(got == value, kept, "{value} from {peer}");
+            assert!(kept || got.len() == 32, "{value} from {peer}: {got}");
         }
     }
 
     #[test]
-    fn no_two_are_alike() {
+    fn generates_unique_ids() {
         let first = RequestIds::new();
         let mut seen = HashSet::new();
         for ids in [&first, &first.clone(), &RequestIds::new()] {
             for _ in 0..1_000 {
-                let id = ids.make();
-                assert!(is_sane(id.0.as_bytes()));
+                let id = ids.generate();
+                assert!(is_valid_id(id.0.as_bytes()));
                 assert!(seen.insert(id));
             }
         }
     }
 
     #[test]
-    fn the_response_has_it_once() {
+    fn response_has_exactly_one_id() {
         async fn app(_: Request) -> Response {
             Response::text("").with_header(X_REQUEST_ID, "mine")
         }

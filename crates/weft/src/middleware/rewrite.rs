@@ -1,4 +1,4 @@
-//! Other paths in place of those that were asked for.
+//! Path rewriting.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::message::response::Response;
 use crate::middleware::mount::Prefix;
 use crate::proto::semantics::path::decode;
 
-/// Changes the path before the application sees it. The client is told nothing of it.
+/// Changes the path that is passed to the application, without a redirect.
 ///
 /// ```
 /// use weft::middleware::Rewrite;
@@ -21,7 +21,7 @@ use crate::proto::semantics::path::decode;
 /// let rewrite = Rewrite::new()
 ///     .path("/favicon.ico", "/static/icon.svg")
 ///     .prefix("/blog", "/articles")
-///     .by(|head| head.path().strip_suffix(".php").map(str::to_owned));
+///     .custom(|head| head.path().strip_suffix(".php").map(str::to_owned));
 /// let app = app.with(rewrite);
 /// testing::get(app.clone(), "/favicon.ico").assert_text("/static/icon.svg");
 /// testing::get(app.clone(), "/blog/2026").assert_text("/articles/2026");
@@ -29,8 +29,8 @@ use crate::proto::semantics::path::decode;
 /// testing::get(app, "/else").assert_text("/else");
 /// ```
 ///
-/// The first rule that suits is applied, and no other after it. Paths and prefixes to be
-/// replaced are compared segment by segment and percent-decoded, as by [`Mount`](super::Mount).
+/// Only the first matching rule is applied. Paths and prefixes to be replaced are compared segment
+/// by segment and percent-decoded, as by [`Mount`](super::Mount).
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
     rules: Vec<Rule>,
@@ -40,42 +40,42 @@ pub struct Rewrite {
 enum Rule {
     Path(Box<str>, Box<str>),
     Prefix(Prefix, Box<str>),
-    By(Arc<By>),
+    Custom(Arc<CustomRule>),
 }
 
-type By = dyn Fn(&Head) -> Option<String> + Send + Sync;
+type CustomRule = dyn Fn(&Head) -> Option<String> + Send + Sync;
 
 impl Rewrite {
-    /// No rule.
+    /// Creates the middleware without rules.
     pub fn new() -> Rewrite {
         Rewrite::default()
     }
 
-    /// Puts one path in place of another, which is compared whole. The query stays. What is
-    /// looked for is not percent-encoded, what replaces it is.
+    /// Replaces the path `from`, compared as a whole, with `to`. The query is kept. `from` is not
+    /// percent-encoded, `to` is.
     ///
     /// # Panics
     /// If one of them does not begin with a slash, or has a query.
     pub fn path(self, from: &str, to: &str) -> Rewrite {
-        self.rule(Rule::Path(checked(from).into(), checked(to).into()))
+        self.rule(Rule::Path(validated(from).into(), validated(to).into()))
     }
 
-    /// Puts one prefix in place of another, for all paths under it. The rest stays, and so
-    /// does the query. What is looked for is not percent-encoded, what replaces it is.
+    /// Replaces the prefix `from` of all paths under it with `to`. The rest of the path and the
+    /// query are kept. `from` is not percent-encoded, `to` is.
     ///
     /// # Panics
-    /// If one of them does not begin with a slash, or the second has a query.
+    /// If one of them does not begin with a slash, or `to` has a query.
     pub fn prefix(self, from: &str, to: &str) -> Rewrite {
-        let to = checked(to);
+        let to = validated(to);
         self.rule(Rule::Prefix(Prefix::new(from), to.strip_suffix('/').unwrap_or(to).into()))
     }
 
-    /// Sets path and query to what a function makes of the head; `None` leaves them. A path
-    /// that does not begin with a slash gets one.
+    /// Replaces path and query with the result of a function; `None` leaves them unchanged. A
+    /// slash is prepended to a path that does not begin with one.
     ///
-    /// A path without a query keeps the one that was sent. To take it away, end in `?`.
-    pub fn by(self, rule: impl Fn(&Head) -> Option<String> + Send + Sync + 'static) -> Rewrite {
-        self.rule(Rule::By(Arc::new(rule)))
+    /// If the result has no query, the query of the request is kept. To remove it, end in `?`.
+    pub fn custom(self, rule: impl Fn(&Head) -> Option<String> + Send + Sync + 'static) -> Rewrite {
+        self.rule(Rule::Custom(Arc::new(rule)))
     }
 
     fn rule(mut self, rule: Rule) -> Rewrite {
@@ -83,30 +83,30 @@ impl Rewrite {
         self
     }
 
-    /// The new path and query, if there is one.
-    fn rewritten(&self, head: &Head) -> Option<String> {
-        let mut local = self.rules.iter().find_map(|rule| rule.apply(head))?;
+    /// The new path and query; `None` if no rule matches.
+    fn rewrite(&self, head: &Head) -> Option<String> {
+        let mut path_and_query = self.rules.iter().find_map(|rule| rule.apply(head))?;
         match head.query() {
-            Some(query) if !local.contains('?') => {
-                local.push('?');
-                local.push_str(query);
+            Some(query) if !path_and_query.contains('?') => {
+                path_and_query.push('?');
+                path_and_query.push_str(query);
             }
             _ => {}
         }
-        if let Some(path) = local.strip_suffix('?') {
-            local.truncate(path.len());
+        if let Some(path) = path_and_query.strip_suffix('?') {
+            path_and_query.truncate(path.len());
         }
-        if !local.starts_with('/') {
-            local.insert(0, '/');
+        if !path_and_query.starts_with('/') {
+            path_and_query.insert(0, '/');
         }
-        Some(local)
+        Some(path_and_query)
     }
 }
 
 impl Middleware for Rewrite {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        if let Some(local) = self.rewritten(&request) {
-            request.set_path_and_query(local);
+        if let Some(path_and_query) = self.rewrite(&request) {
+            request.set_path_and_query(path_and_query);
         }
         next.call(request).await
     }
@@ -116,9 +116,9 @@ impl Rule {
     fn apply(&self, head: &Head) -> Option<String> {
         let path = head.path();
         match self {
-            Rule::Path(from, to) => is_path(path, from).then(|| to.to_string()),
-            Rule::Prefix(from, to) => Some([to, &path[from.length(path)?..]].concat()),
-            Rule::By(rule) => rule(head),
+            Rule::Path(from, to) => path_equals(path, from).then(|| to.to_string()),
+            Rule::Prefix(from, to) => Some([to, &path[from.matched_len(path)?..]].concat()),
+            Rule::Custom(rule) => rule(head),
         }
     }
 }
@@ -128,20 +128,20 @@ impl fmt::Debug for Rule {
         match self {
             Rule::Path(from, to) => write!(f, "Path({from:?}, {to:?})"),
             Rule::Prefix(from, to) => write!(f, "Prefix({from:?}, {to:?})"),
-            Rule::By(_) => f.write_str("By(..)"),
+            Rule::Custom(_) => f.write_str("Custom(..)"),
         }
     }
 }
 
-/// Whether a path is another one, which is not percent-encoded.
-fn is_path(path: &str, decoded: &str) -> bool {
+/// Returns whether a percent-encoded path equals a decoded one.
+fn path_equals(path: &str, decoded: &str) -> bool {
     let segments = path.split('/').map(|segment| decode(segment.as_bytes()));
     segments.eq(decoded.split('/').map(|segment| Cow::Borrowed(segment.as_bytes())))
 }
 
-fn checked(path: &str) -> &str {
-    assert!(path.starts_with('/'), "a path begins with a slash: {path:?}");
-    assert!(!path.contains('?'), "the query stays what it was: {path:?}");
+fn validated(path: &str) -> &str {
+    assert!(path.starts_with('/'), "a path must begin with a slash: {path:?}");
+    assert!(!path.contains('?'), "a path must not contain a query: {path:?}");
     path
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn rules() {
+    fn applies_the_first_matching_rule() {
         let app = show.with(
             Rewrite::new()
                 .path("/old", "/new%20one")
@@ -163,7 +163,7 @@ mod tests {
                 .path("/slash/", "/with")
                 .prefix("/blog", "/articles/")
                 .prefix("/up", "/")
-                .by(|head| match head.path() {
+                .custom(|head| match head.path() {
                     "/loop" => Some("/old".to_owned()),
                     "/bare" => Some("bare".to_owned()),
                     "/empty" => Some(String::new()),
@@ -172,7 +172,7 @@ mod tests {
                     _ => None,
                 }),
         );
-        for (target, seen) in [
+        for (target, expected) in [
             ("/old", "/new%20one -"),
             ("/old?q", "/new%20one q"),
             ("/%6fld", "/new%20one -"),
@@ -195,21 +195,21 @@ mod tests {
             ("/no-query?q", "/x -"),
         ] {
             let reply = get(app.clone(), target);
-            assert_eq!(String::from_utf8_lossy(&reply.body), seen, "{target}");
+            assert_eq!(String::from_utf8_lossy(&reply.body), expected, "{target}");
         }
     }
 
     #[test]
-    fn a_target_without_a_path_stays_as_it_is() {
+    fn leaves_targets_without_a_path_unchanged() {
         let app = show.with(Rewrite::new().prefix("/", "/x").path("/", "/y"));
         call(app, request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")).assert_text("* -");
     }
 
     #[test]
-    fn what_is_no_path_is_refused_at_once() {
+    fn panics_on_invalid_paths() {
         for path in ["", "x", "/a?b"] {
-            let made = || Rewrite::new().path("/a", path);
-            assert!(std::panic::catch_unwind(made).is_err(), "{path:?}");
+            let rewrite = || Rewrite::new().path("/a", path);
+            assert!(std::panic::catch_unwind(rewrite).is_err(), "{path:?}");
         }
     }
 }

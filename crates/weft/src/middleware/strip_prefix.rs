@@ -1,13 +1,13 @@
-//! A prefix of the path that the application does not see.
+//! Removal of a path prefix.
 
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::mount::Prefix;
 
-/// Takes a prefix off the path; a path that is not under it gets 404. For an application that
-/// has an address to itself but not its root, as behind a proxy that passes paths on whole.
-/// [`Mount`](super::Mount) is for several applications side by side.
+/// Removes a prefix from the path; requests for paths not under it get 404. Suitable for
+/// the only application of a server, if it is not at the root of its host, for example behind a
+/// proxy with complete paths. [`Mount`](super::Mount) is for several applications side by side.
 ///
 /// ```
 /// use weft::middleware::StripPrefix;
@@ -21,17 +21,16 @@ use crate::middleware::mount::Prefix;
 /// assert_eq!(testing::get(app, "/apple").status, 404);
 /// ```
 ///
-/// Prefixes are compared as by [`Mount`](super::Mount), and the application finds its own in
+/// Prefixes are compared as by [`Mount`](super::Mount), and the application finds the prefix in
 /// [`mount`](crate::Head::mount).
 #[derive(Clone, Debug)]
 pub struct StripPrefix(Prefix);
 
 impl StripPrefix {
-    /// Takes off this prefix, which is not percent-encoded. A slash at its end makes no
-    /// difference.
+    /// Removes a prefix that is not percent-encoded. A trailing slash is ignored.
     ///
     /// # Panics
-    /// If it does not begin with a slash, or has an empty segment.
+    /// If `prefix` does not begin with a slash, or has an empty segment.
     pub fn new(prefix: &str) -> StripPrefix {
         StripPrefix(Prefix::new(prefix))
     }
@@ -39,7 +38,7 @@ impl StripPrefix {
 
 impl Middleware for StripPrefix {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        match self.0.length(request.path()) {
+        match self.0.matched_len(request.path()) {
             Some(bytes) => {
                 request.take_prefix(bytes);
                 next.call(request).await
@@ -56,7 +55,7 @@ mod tests {
     use crate::testing::get;
 
     #[test]
-    fn prefixes() {
+    fn removes_the_prefix() {
         async fn show(request: Request) -> Response {
             Response::text(format!("{} {}", request.path(), request.query().unwrap_or("-")))
         }
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_of_a_directory_lead_back_to_it() {
+    fn directory_redirects_include_the_prefix() {
         let files = [("folder/index.html", &b"x"[..])];
         let app = Directory::embedded(files, DirectorySettings::default());
         let reply = get(app.with(StripPrefix::new("/docs")), "/docs/folder?q");

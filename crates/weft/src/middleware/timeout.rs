@@ -1,4 +1,4 @@
-//! An application that takes too long.
+//! Limit on the response time of the application.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// Answers 503 (RFC 9110 §15.6.4) when the application has not answered within a duration; its
-/// future is dropped then.
+/// Responds with 503 (RFC 9110 §15.6.4) if the application has not returned a response within a
+/// duration; its future is then dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::message::response::Response;
 /// assert_eq!(testing::get(app, "/").status, 503);
 /// ```
 ///
-/// The time runs from when the request meets this, and includes what the application waits
-/// for the rest of the request's body. It ends with the response's head: a body that is
-/// streamed after it may take as long as it likes, within the engine's
-/// [`stall_timeout`](crate::Settings::stall_timeout). What the application handed to other
-/// tasks or threads goes on, and an application that never waits cannot be interrupted.
+/// The time starts when the request reaches this middleware, and includes the time in which the
+/// application waits for the request body. It ends with the response head: a streamed body is
+/// limited only by the engine's [`stall_timeout`](crate::Settings::stall_timeout). Work that the
+/// application moved to other tasks or threads continues, and an application that never yields
+/// cannot be interrupted.
 #[derive(Clone, Debug)]
 pub struct Timeout {
     after: Duration,
 }
 
 impl Timeout {
-    /// So long an application may take. An answer may be a millisecond late.
+    /// Sets the maximum response time. The timeout may fire up to a millisecond late.
     pub fn new(after: Duration) -> Timeout {
         Timeout { after }
     }
@@ -41,7 +41,7 @@ impl Timeout {
 
 impl Middleware for Timeout {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        // The timer begins to exist when the application first has to wait.
+        // The timer is registered only when the application is first pending.
         match tokio::time::timeout(self.after, next.call(request)).await {
             Ok(response) => response,
             Err(_) => StatusCode::SERVICE_UNAVAILABLE.into(),
@@ -55,17 +55,18 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn in_time_or_not() {
-        for (takes, after, status) in [(0, 0, 200), (0, 50, 200), (5, 5_000, 200), (5_000, 5, 503)]
+    fn responds_503_after_the_timeout() {
+        for (delay_ms, after, status) in
+            [(0, 0, 200), (0, 50, 200), (5, 5_000, 200), (5_000, 5, 503)]
         {
             let app = move |_: Request| async move {
-                if takes > 0 {
-                    tokio::time::sleep(Duration::from_millis(takes)).await;
+                if delay_ms > 0 {
+                    tokio::time::sleep(Duration::from_millis(delay_ms)).await;
                 }
                 Response::text("ok")
             };
             let timeout = Timeout::new(Duration::from_millis(after));
-            assert_eq!(testing::get(app.with(timeout), "/").status, status, "{takes} {after}");
+            assert_eq!(testing::get(app.with(timeout), "/").status, status, "{delay_ms} {after}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An application for each host.
+//! Dispatch of requests to applications by host.
 
 use http::StatusCode;
 
@@ -6,7 +6,7 @@ use crate::app::{Application, BoxApplication};
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// Several applications behind one address, told apart by the host that a request is for.
+/// Selects one of several applications by the host of the request.
 ///
 /// ```
 /// use weft::middleware::VirtualHosts;
@@ -16,77 +16,77 @@ use crate::message::response::Response;
 /// async fn blog(_: Request) -> Response { Response::text("Blog\n") }
 ///
 /// let app = VirtualHosts::new().host("shop.example", shop).host("*.blog.example", blog);
-/// let ask = |host| {
+/// let send = |host| {
 ///     testing::call(app.clone(), testing::request(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")))
 /// };
-/// ask("shop.example").assert_text("Shop\n");
-/// ask("anna.blog.example:8080").assert_text("Blog\n");
-/// assert_eq!(ask("elsewhere.example").status, 421);
+/// send("shop.example").assert_text("Shop\n");
+/// send("anna.blog.example:8080").assert_text("Blog\n");
+/// assert_eq!(send("elsewhere.example").status, 421);
 /// ```
 ///
-/// The host is the target's if that has one, else the `Host` field's (RFC 9112 §3.2.2). Its
-/// case, its port and a final dot do not matter. A name that is given exactly goes before
-/// wildcards, and of those the longest is taken.
+/// The host is taken from the target if that has one, otherwise from the `Host` field (RFC 9112
+/// §3.2.2). Case, port and a trailing dot are ignored. An exact name takes precedence over
+/// wildcards, and longer wildcards over shorter ones.
 ///
-/// A host that nobody answers for gets 421, Misdirected Request: RFC 9110 §15.5.20 has it for
-/// exactly this, a target that the server is not configured for (§4.3.1), where 404 would say
-/// that the host has no such page. Caches keep a 404, but never a 421. A request of HTTP/1.0
-/// that names no host is treated the same.
+/// An unknown host gets 421, Misdirected Request: RFC 9110 §15.5.20 defines it for exactly this
+/// case, a target that the server is not configured for (§4.3.1), while 404 would mean that the
+/// host has no such page. Caches may store a 404, but never a 421. An HTTP/1.0 request without a
+/// host is treated the same.
 ///
-/// Each call makes one small allocation, since applications may be of different types.
+/// Each call makes one small allocation, because applications may be of different types.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualHosts {
     names: Vec<Host>,
-    /// With the dot, without the star.
+    /// Suffixes with the leading dot, without the star.
     wildcards: Vec<Host>,
-    others: Option<BoxApplication>,
+    fallback: Option<BoxApplication>,
 }
 
-/// A name in small letters, by which the lists are sorted.
+/// A lowercase name, the sort key of the lists, and its application.
 type Host = (Box<str>, BoxApplication);
 
 impl VirtualHosts {
-    /// No host.
+    /// Creates a dispatcher without hosts.
     pub fn new() -> VirtualHosts {
         VirtualHosts::default()
     }
 
-    /// Adds a host: `example.org`, or `*.example.org` for all names that end in that, but not
-    /// `example.org` itself. An address is written as in a URI (`192.0.2.1`, `[2001:db8::1]`),
-    /// a name in other letters than ASCII as it is in the DNS (`xn--…`).
+    /// Adds a host: `example.org`, or `*.example.org` for all names with that suffix, but not
+    /// `example.org` itself. An address is written as in a URI (`192.0.2.1`, `[2001:db8::1]`), an
+    /// internationalized name as in the DNS (`xn--…`).
     ///
     /// # Panics
-    /// If that is neither, or was given before.
+    /// If `name` is not of one of these forms, or was added before.
     pub fn host(
         mut self,
         name: &str,
         app: impl Application + Clone + Send + 'static,
     ) -> VirtualHosts {
         let name = name.to_ascii_lowercase();
-        let below = name.strip_prefix("*.");
+        let suffix = name.strip_prefix("*.");
         assert!(
-            is_host(below.unwrap_or(&name)),
-            "{name:?} is neither the name of a host nor `*.` and one"
+            is_host(suffix.unwrap_or(&name)),
+            "{name:?} is neither a host name nor `*.` followed by one"
         );
-        let (list, key) = match below {
+        let (list, key) = match suffix {
             Some(_) => (&mut self.wildcards, &name[1..]),
             None => (&mut self.names, &*name),
         };
         match position(list, key) {
-            Ok(_) => panic!("the host {name:?} was given twice"),
+            Ok(_) => panic!("duplicate host {name:?}"),
             Err(at) => list.insert(at, (key.into(), BoxApplication::new(app))),
         }
         self
     }
 
-    /// Sets what answers for all other hosts, in place of 421.
+    /// Sets the application for all other hosts, in place of 421.
     pub fn otherwise(self, app: impl Application + Clone + Send + 'static) -> VirtualHosts {
-        VirtualHosts { others: Some(BoxApplication::new(app)), ..self }
+        VirtualHosts { fallback: Some(BoxApplication::new(app)), ..self }
     }
 
     fn find(&self, host: &str) -> Option<&BoxApplication> {
         find_in(&self.names, host).or_else(|| {
-            // What the star stands for is not empty.
+            // The star matches at least one byte.
             let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
             dots.find_map(|(dot, _)| find_in(&self.wildcards, &host[dot..]))
         })
@@ -96,7 +96,7 @@ impl VirtualHosts {
 impl Application for VirtualHosts {
     async fn call(&self, request: Request) -> Response {
         let found = request.host().and_then(|host| self.find(host));
-        match found.or(self.others.as_ref()) {
+        match found.or(self.fallback.as_ref()) {
             Some(app) => app.call(request).await,
             None => Response::from(StatusCode::MISDIRECTED_REQUEST),
         }
@@ -108,18 +108,18 @@ fn find_in<'a>(list: &'a [Host], name: &str) -> Option<&'a BoxApplication> {
     Some(&list[at].1)
 }
 
-/// Where a name is in a list, or where it would be, without regard to its case.
+/// Position of a name in a list, or its insertion point, ignoring case.
 fn position(list: &[Host], name: &str) -> Result<usize, usize> {
-    let small = || name.bytes().map(|b| b.to_ascii_lowercase());
-    list.binary_search_by(|(known, _)| known.bytes().cmp(small()))
+    let lowercase = || name.bytes().map(|b| b.to_ascii_lowercase());
+    list.binary_search_by(|(entry, _)| entry.bytes().cmp(lowercase()))
 }
 
 fn is_host(name: &str) -> bool {
     match name.strip_prefix('[') {
         Some(address) => address.strip_suffix(']').is_some_and(|address| address.contains(':')),
         None => {
-            let is_known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-            name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_known))
+            let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_allowed))
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         async move |_: Request| Response::text(name)
     }
 
-    fn answer(app: VirtualHosts, head: &str) -> String {
+    fn body_text(app: VirtualHosts, head: &str) -> String {
         let reply = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
         String::from_utf8(reply.body.to_vec()).unwrap()
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_apart() {
+    fn selects_the_application_by_host() {
         let unknown = "421 Misdirected Request\n";
         for (host, expected) in [
             ("example.org", "exact"),
@@ -175,33 +175,33 @@ mod tests {
             ("", unknown),
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: {host}");
-            assert_eq!(answer(hosts(), &head), expected, "{host}");
+            assert_eq!(body_text(hosts(), &head), expected, "{host}");
         }
     }
 
     #[test]
-    fn the_target_goes_before_the_field() {
+    fn target_takes_precedence_over_the_host_field() {
         let head = "GET http://example.org/ HTTP/1.1\r\nHost: a.example.org";
-        assert_eq!(answer(hosts(), head), "exact");
+        assert_eq!(body_text(hosts(), head), "exact");
     }
 
     #[test]
-    fn others() {
+    fn uses_the_fallback_for_other_hosts() {
         let app = hosts().otherwise(named("other"));
-        assert_eq!(answer(app.clone(), "GET / HTTP/1.1\r\nHost: a"), "other");
-        assert_eq!(answer(app.clone(), "GET / HTTP/1.0"), "other");
-        assert_eq!(answer(app, "GET / HTTP/1.1\r\nHost: example.org"), "exact");
-        assert_eq!(answer(hosts(), "GET / HTTP/1.0"), "421 Misdirected Request\n");
+        assert_eq!(body_text(app.clone(), "GET / HTTP/1.1\r\nHost: a"), "other");
+        assert_eq!(body_text(app.clone(), "GET / HTTP/1.0"), "other");
+        assert_eq!(body_text(app, "GET / HTTP/1.1\r\nHost: example.org"), "exact");
+        assert_eq!(body_text(hosts(), "GET / HTTP/1.0"), "421 Misdirected Request\n");
     }
 
     #[test]
-    fn what_is_no_host_is_refused_at_once() {
+    fn panics_on_invalid_or_duplicate_hosts() {
         for name in ["", "*", "*.", "*a", "a.*", "**.a", "a:80", "a/b", "a..b", "a.", "::1", "[a]"]
         {
-            let made = std::panic::catch_unwind(|| VirtualHosts::new().host(name, named("x")));
-            assert!(made.is_err(), "{name:?}");
+            let result = std::panic::catch_unwind(|| VirtualHosts::new().host(name, named("x")));
+            assert!(result.is_err(), "{name:?}");
         }
-        let twice = || VirtualHosts::new().host("a", named("x")).host("A", named("y"));
-        assert!(std::panic::catch_unwind(twice).is_err());
+        let duplicate = || VirtualHosts::new().host("a", named("x")).host("A", named("y"));
+        assert!(std::panic::catch_unwind(duplicate).is_err());
     }
 }

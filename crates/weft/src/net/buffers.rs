@@ -1,20 +1,21 @@
-//! A worker's pool of buffers and desks: a connection has them only while it is busy.
+//! A worker's pool of buffers. A connection holds buffers only while it is busy.
 
 use std::cell::RefCell;
 
 use bytes::BytesMut;
 
-/// The room for one read of a head. Most requests with their cookies fit.
+/// Capacity for one read of a request head. Most requests with cookies fit.
 pub(crate) const INPUT_BYTES: usize = 8 << 10;
 
-/// An output buffer that grew beyond this is not kept.
-const MAX_KEPT_OUTPUT_BYTES: usize = 64 << 10;
+/// Largest capacity of a pooled output buffer; larger ones are freed.
+const MAX_POOLED_OUTPUT_BYTES: usize = 64 << 10;
 
-/// How many idle buffers of each kind are kept; a burst's surplus is freed.
-const MAX_KEPT: usize = 128;
+/// Maximum number of pooled buffers of each kind; the surplus after a burst is freed.
+const MAX_POOLED: usize = 128;
 
 pub(crate) struct Buffers {
-    /// What is received is here until it is known how much it is.
+    /// Receive buffer shared by all connections; received bytes are copied from here to a buffer of
+    /// the right size.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     input: RefCell<Vec<BytesMut>>,
     output: RefCell<Vec<Vec<u8>>>,
@@ -33,13 +34,13 @@ impl Buffers {
         self.input.borrow_mut().pop().unwrap_or_else(|| BytesMut::with_capacity(INPUT_BYTES))
     }
 
-    /// Keeps an empty buffer, unless somebody still holds a slice of it.
+    /// Returns an empty buffer to the pool, unless a slice of it is still in use.
     pub(crate) fn give_input(&self, mut buffer: BytesMut) {
         debug_assert!(buffer.is_empty());
-        let mut kept = self.input.borrow_mut();
-        let usual = buffer.capacity() <= 2 * INPUT_BYTES;
-        if kept.len() < MAX_KEPT && usual && buffer.try_reclaim(INPUT_BYTES) {
-            kept.push(buffer);
+        let mut pool = self.input.borrow_mut();
+        let is_small = buffer.capacity() <= 2 * INPUT_BYTES;
+        if pool.len() < MAX_POOLED && is_small && buffer.try_reclaim(INPUT_BYTES) {
+            pool.push(buffer);
         }
     }
 
@@ -49,9 +50,9 @@ impl Buffers {
 
     pub(crate) fn give_output(&self, buffer: Vec<u8>) {
         debug_assert!(buffer.is_empty());
-        let mut kept = self.output.borrow_mut();
-        if kept.len() < MAX_KEPT && buffer.capacity() <= MAX_KEPT_OUTPUT_BYTES {
-            kept.push(buffer);
+        let mut pool = self.output.borrow_mut();
+        if pool.len() < MAX_POOLED && buffer.capacity() <= MAX_POOLED_OUTPUT_BYTES {
+            pool.push(buffer);
         }
     }
 }

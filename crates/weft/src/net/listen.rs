@@ -1,4 +1,4 @@
-//! Sockets that listen, and connections accepted from them.
+//! Listening sockets, accepting connections from them, and connection limits.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -27,13 +27,13 @@ use crate::peer::Peer;
 use crate::proto::proxy_protocol::Network;
 use crate::settings::Settings;
 
-/// Where a server listens: `host:port`, `:port` (every address of the machine),
-/// `[v6]:port` or `unix:PATH`. Port 0 lets the system choose.
+/// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port` or
+/// `unix:PATH`. With port 0 the system chooses a free port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Every address of the machine, IPv4 and IPv6.
+    /// All addresses of the machine, IPv4 and IPv6.
     Any(u16),
-    /// A host, by name or by address, and a port.
+    /// A host name or IP address, and a port.
     Host(String),
     /// A Unix socket.
     Unix(PathBuf),
@@ -43,40 +43,40 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Address> {
-        let wrong = || {
+        let invalid = || {
             let reason = format!(
                 "`{text}` is no address to listen on; expected host:port, :port, [v6]:port or unix:PATH"
             );
             Error::new(ErrorKind::Listen, reason)
         };
         if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(path.into())) };
+            return if path.is_empty() { Err(invalid()) } else { Ok(Address::Unix(path.into())) };
         }
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let port: u16 = port.parse().map_err(|_| invalid())?;
         match host {
             "" => Ok(Address::Any(port)),
-            host if host.contains(':') && !host.starts_with('[') => Err(wrong()),
+            host if host.contains(':') && !host.starts_with('[') => Err(invalid()),
             _ => Ok(Address::Host(text.to_owned())),
         }
     }
 }
 
-/// An address that is listened on.
+/// Address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// A TCP socket.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
-    /// A TCP socket whose connections speak TLS.
+    /// A TCP socket whose connections use TLS.
     Tls(SocketAddr),
-    /// A Unix socket whose connections speak TLS.
+    /// A Unix socket whose connections use TLS.
     UnixTls(PathBuf),
 }
 
 impl Bound {
-    /// The address of a TCP socket.
+    /// Returns the address of a TCP socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Bound::Tcp(address) | Bound::Tls(address) => Some(*address),
@@ -84,17 +84,17 @@ impl Bound {
         }
     }
 
-    /// Whether its connections speak TLS.
+    /// Returns `true` if the socket's connections use TLS.
     pub fn is_secure(&self) -> bool {
         matches!(self, Bound::Tls(_) | Bound::UnixTls(_))
     }
 
-    /// The same with TLS.
-    fn secured(self) -> Bound {
+    /// Returns the same address with TLS.
+    fn with_tls(self) -> Bound {
         match self {
             Bound::Tcp(address) => Bound::Tls(address),
             Bound::Unix(path) => Bound::UnixTls(path),
-            secure => secure,
+            with_tls => with_tls,
         }
     }
 }
@@ -110,28 +110,28 @@ impl fmt::Display for Bound {
     }
 }
 
-/// A socket that listens, for [`Server::listener`](crate::Server::listener) or
+/// A listening socket, for [`Server::listener`](crate::Server::listener) or
 /// [`Running::listen`](crate::Running::listen).
 ///
-/// [`Server::listen`](crate::Server::listen) makes its own. One is made by hand where that has
-/// to come early, such as before a process gives up its privileges, or where
-/// the socket is another process's.
+/// [`Server::listen`](crate::Server::listen) binds its own. Bind one by hand if that must happen
+/// early, such as before the process drops its privileges, or if the socket comes from another
+/// process.
 #[derive(Debug)]
 pub struct Listener {
     socket: Arc<OwnedFd>,
     bound: Bound,
-    /// What its connections speak TLS by, if they do.
+    /// TLS configuration of its connections, if they use TLS.
     tls: Option<Tls>,
     file: Option<Arc<SocketFile>>,
 }
 
-/// The file of a Unix socket, which goes with it; by its number, for the path may have
-/// become another's.
+/// File of a Unix socket, removed when the socket closes. The inode identifies it, because another
+/// process may have bound the same path since.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
-    is_ours: AtomicBool,
+    remove_on_close: AtomicBool,
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -139,15 +139,15 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl Listener {
-    /// Listens on an address, which may be a name that stands for several. Of the settings it
-    /// takes `backlog` and `reuse_port`.
+    /// Binds an address and listens on it. A host name may resolve to several addresses, each
+    /// of which gets a listener. Only the settings `backlog` and `reuse_port` are used.
     ///
     /// ```
     /// use weft::{Listener, Request, Response, Server, Settings};
     ///
     /// # fn main() -> weft::Result<()> {
     /// let listeners = Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())?;
-    /// // What only a privileged process may do is done.
+    /// // The sockets are bound: privileges can be dropped here.
     /// let mut server = Server::new(async |_: Request| Response::text("Hello\n"));
     /// for listener in listeners {
     ///     server = server.listener(listener);
@@ -158,18 +158,18 @@ impl Listener {
     /// ```
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    /// [`Listen`](ErrorKind::Listen) if the address cannot be bound; the message gives the reason.
     pub fn bind(address: &Address, settings: &Settings) -> Result<Vec<Listener>> {
         let failed = |bound: &dyn fmt::Display, error: io::Error| {
             Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).because(error)
         };
         match address {
             Address::Any(port) => {
-                let six = SocketAddr::from(([0u16; 8], *port));
-                let four = SocketAddr::from(([0u8; 4], *port));
-                let listener = match tcp(six, settings) {
-                    // Some machines have no IPv6 at all.
-                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(four, settings),
+                let ipv6 = SocketAddr::from(([0u16; 8], *port));
+                let ipv4 = SocketAddr::from(([0u8; 4], *port));
+                let listener = match tcp(ipv6, settings) {
+                    // Some machines have no IPv6.
+                    Err(error) if error == rustix::io::Errno::AFNOSUPPORT => tcp(ipv4, settings),
                     other => other,
                 };
                 Ok(vec![listener.map_err(|error| failed(&format!(":{port}"), error.into()))?])
@@ -177,18 +177,18 @@ impl Listener {
             Address::Host(host) => {
                 use rustix::io::Errno;
                 let addresses = host.to_socket_addrs().map_err(|error| failed(host, error))?;
-                let (mut listeners, mut missing) = (Vec::new(), None);
+                let (mut listeners, mut unavailable) = (Vec::new(), None);
                 for address in addresses {
                     match tcp(address, settings) {
                         Ok(listener) => listeners.push(listener),
-                        // A name may have an IPv6 address on a machine that has none.
+                        // A name may resolve to an IPv6 address on a machine without IPv6.
                         Err(error @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
-                            missing = Some(failed(&address, error.into()));
+                            unavailable = Some(failed(&address, error.into()));
                         }
                         Err(error) => return Err(failed(&address, error.into())),
                     }
                 }
-                match missing {
+                match unavailable {
                     Some(error) if listeners.is_empty() => Err(error),
                     _ => Ok(listeners),
                 }
@@ -202,15 +202,15 @@ impl Listener {
 }
 
 impl Listener {
-    /// Takes a socket that listens already: that of a service manager, or of the process that
-    /// this one takes over from. The file of a Unix socket stays when it closes.
+    /// Takes over a listening socket from a service manager, or from the process that this one
+    /// replaces. The file of a Unix socket is not removed when the socket closes.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if it is no stream socket that listens on an address of the
-    /// Internet or on a path.
+    /// [`Listen`](ErrorKind::Listen) if it is not a listening stream socket on an Internet address
+    /// or a path.
     pub fn inherited(socket: impl Into<OwnedFd>) -> Result<Listener> {
         let socket = socket.into();
-        let bound = listening_on(&socket).ok_or_else(|| {
+        let bound = listening_address(&socket).ok_or_else(|| {
             let reason = "a descriptor that was handed over is no socket that listens for streams";
             Error::new(ErrorKind::Listen, reason)
         })?;
@@ -226,37 +226,38 @@ impl Listener {
         Ok(Listener { socket: Arc::new(socket), bound, tls: None, file: None })
     }
 
-    /// Has the file of a Unix socket removed when the socket closes, from
-    /// [`Running::claim_files`](crate::Running::claim_files) on: until then it is the file of the
-    /// process that the socket comes from, which serves on if this one fails to start.
+    /// Removes the file of a Unix socket when the socket closes, once
+    /// [`Running::claim_files`](crate::Running::claim_files) has been called. Until then the file
+    /// belongs to the process that the socket comes from, which continues to serve if this one
+    /// fails to start.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if there is no such file.
+    /// [`Io`](ErrorKind::Io) if the file does not exist.
     pub fn with_file(mut self) -> Result<Listener> {
         if let Bound::Unix(path) | Bound::UnixTls(path) = &self.bound
             && self.file.is_none()
         {
             let file = SocketFile::new(path)?;
-            file.set_ours(false);
+            file.set_remove_on_close(false);
             self.file = Some(file);
         }
         Ok(self)
     }
 
-    /// Whether the socket has a file that is removed when it closes, or will be once that is
-    /// claimed.
+    /// Returns `true` if the socket has a file that is removed when the socket closes, or will be
+    /// once the socket files are claimed.
     pub fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Where it listens.
+    /// Address that the socket listens on.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
 
-    /// The same for connections that speak TLS, or for such that do not.
-    pub(crate) fn secured(self, tls: Option<Tls>) -> Listener {
-        let bound = if tls.is_some() { self.bound.secured() } else { self.bound };
+    /// Returns the same listener with this TLS configuration, or without TLS.
+    pub(crate) fn with_optional_tls(self, tls: Option<Tls>) -> Listener {
+        let bound = if tls.is_some() { self.bound.with_tls() } else { self.bound };
         Listener { bound, tls, ..self }
     }
 
@@ -272,24 +273,28 @@ impl Listener {
         self.file.clone()
     }
 
-    /// Whether there can be other sockets for the same address.
+    /// Returns `true` if further sockets can be bound to the same address (`SO_REUSEPORT`).
     pub(crate) fn is_shareable(&self) -> bool {
         self.bound.address().is_some() && sockopt::socket_reuseport(&self.socket).unwrap_or(false)
     }
 
-    /// Another socket on an address for which there can be several.
-    pub(crate) fn again(bound: &Bound, tls: Option<Tls>, settings: &Settings) -> Result<Listener> {
-        let address = bound.address().expect("only addresses of the Internet are shared");
-        let listener = tcp(address, settings).map(|listener| listener.secured(tls));
+    /// Binds another `SO_REUSEPORT` socket to an address.
+    pub(crate) fn bind_another(
+        bound: &Bound,
+        tls: Option<Tls>,
+        settings: &Settings,
+    ) -> Result<Listener> {
+        let address = bound.address().expect("only TCP addresses can be shared");
+        let listener = tcp(address, settings).map(|listener| listener.with_optional_tls(tls));
         listener.map_err(|error| {
-            let reason = format!("cannot listen on {address} once more");
+            let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
             Error::new(ErrorKind::Listen, reason).because(io::Error::from(error))
         })
     }
 }
 
-/// Where a socket listens for streams, if it does.
-fn listening_on(socket: &OwnedFd) -> Option<Bound> {
+/// Returns the address of a listening stream socket, or `None` if it is another kind of socket.
+fn listening_address(socket: &OwnedFd) -> Option<Bound> {
     let is_stream = sockopt::socket_type(socket).ok()? == SocketType::STREAM;
     if !is_stream || !sockopt::socket_acceptconn(socket).ok()? {
         return None;
@@ -311,7 +316,7 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     if settings.reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
-    // Accepted sockets inherit this; our packets are never to wait for the peer's ACK.
+    // Accepted sockets inherit TCP_NODELAY: small responses must not wait for the peer's ACK.
     sockopt::set_tcp_nodelay(&socket, true)?;
     if address.ip().is_unspecified() && address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, false)?;
@@ -323,8 +328,8 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
-    // A socket that nobody listens on was left by a process that is gone. What is no
-    // socket refuses connections too, and is not ours to remove.
+    // A socket file that refuses connections was left behind by a process that has ended. A
+    // file that is not a socket refuses connections, too, and must not be removed.
     if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
         && let Err(error) = std::os::unix::net::UnixStream::connect(path)
         && error.kind() == io::ErrorKind::ConnectionRefused
@@ -342,40 +347,45 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
 impl SocketFile {
     fn new(path: &Path) -> io::Result<Arc<SocketFile>> {
         let inode = inode(path)?;
-        Ok(Arc::new(SocketFile { path: path.to_owned(), inode, is_ours: AtomicBool::new(true) }))
+        Ok(Arc::new(SocketFile {
+            path: path.to_owned(),
+            inode,
+            remove_on_close: AtomicBool::new(true),
+        }))
     }
 
-    /// Whether to remove it, or to leave it to another.
-    pub(crate) fn set_ours(&self, is_ours: bool) {
-        self.is_ours.store(is_ours, Relaxed);
+    /// Sets whether the file is removed when the socket closes.
+    pub(crate) fn set_remove_on_close(&self, remove: bool) {
+        self.remove_on_close.store(remove, Relaxed);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = self.is_ours.load(Relaxed);
-        if is_ours && inode(&self.path).is_ok_and(|now| now == self.inode) {
-            // Somebody may have been faster, which is as well.
+        let remove = self.remove_on_close.load(Relaxed);
+        if remove && inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // Another process may have removed it since, which is fine.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Accepts from one socket until `stopped`, and then what the kernel has completed.
+/// Accepts from one socket until `stopped` is ready, then accepts the connections that the kernel
+/// has already completed.
 pub(crate) async fn accept(
     listener: Listener,
-    gate: Arc<Gate>,
+    limiter: Arc<ConnectionLimiter>,
     mut deliver: impl FnMut(Accepted),
     stopped: impl Future<Output = ()>,
 ) {
     let Listener { socket, bound, tls, file: _file } = listener;
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
-        .expect("an event loop takes a socket that listens");
+        .expect("an event loop accepts a listening socket");
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let next = async {
-            gate.has_room().await;
+            limiter.wait_for_capacity().await;
             socket.async_io(Interest::READABLE, |socket| accept_one(socket, &bound)).await
         };
         let accepted = tokio::select! {
@@ -383,30 +393,31 @@ pub(crate) async fn accept(
             () = &mut stopped => break,
         };
         match accepted {
-            Ok(accepted) => admit(&gate, accepted, &tls, &mut deliver),
-            Err(error) if is_passing(&error) => {}
-            // Out of descriptors or of memory, most likely. The sleep, and not the next
-            // closed connection, ends the pause: others may have taken what is missing.
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Ok(accepted) => admit(&limiter, accepted, &tls, &mut deliver),
+            Err(error) if is_transient(&error) => {}
+            // Most likely the process is out of file descriptors or memory. Only the sleep ends the
+            // pause, not the next closed connection: other users may have taken the freed
+            // resources.
+            Err(_) => tokio::time::sleep(RETRY_DELAY).await,
         }
     }
-    while gate.has_room_now() {
+    while limiter.has_capacity() {
         match accept_one(socket.get_ref(), &bound) {
-            Ok(accepted) => admit(&gate, accepted, &tls, &mut deliver),
-            Err(error) if is_passing(&error) => {}
+            Ok(accepted) => admit(&limiter, accepted, &tls, &mut deliver),
+            Err(error) if is_transient(&error) => {}
             Err(_) => break,
         }
     }
 }
 
-/// Whether the next connection may be accepted at once: the peer left between connecting
-/// and being accepted, or a signal came.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns `true` if the next connection can be accepted at once: the peer closed the connection
+/// before it was accepted, or a signal interrupted the call.
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
-/// How long to wait when the system cannot give us a connection.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Delay before the next attempt when `accept4(2)` fails for lack of resources.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -421,115 +432,115 @@ fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, 
 }
 
 fn admit(
-    gate: &Arc<Gate>,
+    limiter: &Arc<ConnectionLimiter>,
     (socket, peer): (AcceptedSocket, Peer),
     tls: &Option<Tls>,
     deliver: &mut impl FnMut(Accepted),
 ) {
-    match gate.enter(peer.address().map(|address| address.ip())) {
+    match limiter.try_acquire(peer.address().map(|address| address.ip())) {
         Some(place) => deliver(Accepted { socket, peer, place, tls: tls.clone() }),
-        None if tls.is_none() => turn_away(&socket),
-        // A handshake would cost what there is too much of already.
+        None if tls.is_none() => reject(&socket),
+        // A response would need a TLS handshake, which costs too much for a rejected connection.
         None => {}
     }
 }
 
-/// Says why a connection is not served. It does not wait for the request: that may
-/// never come.
-fn turn_away(socket: &AcceptedSocket) {
-    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\n\
+/// Sends a 503 response on a connection that is not served. Does not wait for the request, which
+/// may never arrive.
+fn reject(socket: &AcceptedSocket) {
+    const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\n\
         content-length: 37\r\nretry-after: 10\r\nconnection: close\r\n\r\n\
         Too many connections from one client\n";
     let fd = match socket {
         AcceptedSocket::Tcp(socket) => socket.as_fd(),
         AcceptedSocket::Unix(socket) => socket.as_fd(),
     };
-    // What has come is taken first, for to close with input unread would reset the
-    // connection. If the answer cannot be sent all the same, the close says enough.
+    // Received bytes are read first: closing a socket with unread input resets the connection. If
+    // the response cannot be sent, the connection is only closed.
     let mut request = [0; 4096];
     let _ = rustix::net::recv(fd, &mut request, rustix::net::RecvFlags::DONTWAIT);
-    let _ = rustix::net::send(fd, ANSWER, rustix::net::SendFlags::NOSIGNAL);
+    let _ = rustix::net::send(fd, RESPONSE, rustix::net::SendFlags::NOSIGNAL);
     let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
 }
 
-/// Counts connections, over all workers.
-pub(crate) struct Gate {
+/// Limits the number of open connections, in total and per peer, over all workers.
+pub(crate) struct ConnectionLimiter {
     max: AtomicUsize,
     open: AtomicUsize,
     peers: Mutex<Peers>,
-    left: Notify,
+    released: Notify,
 }
 
-/// How many connections of each peer are open.
+/// Number of open connections of each peer.
 struct Peers {
     open: HashMap<IpAddr, usize>,
     max: usize,
-    /// Those that are not counted.
+    /// Peers that are not counted.
     proxies: Vec<Network>,
 }
 
-/// A connection's place among all; it is free again when this value goes.
+/// Permit for one connection; dropping it releases the slot.
 pub(crate) struct Place {
-    gate: Arc<Gate>,
+    limiter: Arc<ConnectionLimiter>,
     peer: Option<IpAddr>,
     load: Option<Arc<AtomicUsize>>,
 }
 
-impl Gate {
-    pub(crate) fn new(settings: &Settings) -> Arc<Gate> {
-        let gate = Gate {
+impl ConnectionLimiter {
+    pub(crate) fn new(settings: &Settings) -> Arc<ConnectionLimiter> {
+        let limiter = ConnectionLimiter {
             max: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             peers: Mutex::new(Peers { open: HashMap::new(), max: 0, proxies: Vec::new() }),
-            left: Notify::new(),
+            released: Notify::new(),
         };
-        gate.renew(settings);
-        Arc::new(gate)
+        limiter.update_settings(settings);
+        Arc::new(limiter)
     }
 
-    /// Sets the limits. Connections that are open stay.
-    pub(crate) fn renew(&self, settings: &Settings) {
+    /// Sets the limits. Open connections are not closed.
+    pub(crate) fn update_settings(&self, settings: &Settings) {
         let mut peers = self.peers();
         peers.max = settings.max_connections_per_peer;
         peers.proxies = settings.proxies.clone();
         drop(peers);
         self.max.store(settings.max_connections, Relaxed);
-        self.left.notify_one();
+        self.released.notify_one();
     }
 
-    /// Waits until there is room for another connection.
-    async fn has_room(&self) {
-        if self.has_room_now() {
+    /// Waits until another connection is permitted.
+    async fn wait_for_capacity(&self) {
+        if self.has_capacity() {
             return;
         }
-        while !self.has_room_now() {
-            self.left.notified().await;
+        while !self.has_capacity() {
+            self.released.notified().await;
         }
-        // Another acceptor may wait too, while nobody waits to be accepted here.
-        self.left.notify_one();
+        // Another acceptor may wait, too, and this one may have no connection to accept.
+        self.released.notify_one();
     }
 
-    fn has_room_now(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.open.load(Relaxed) < self.max.load(Relaxed)
     }
 
-    /// A place, unless the peer has too many already.
-    fn enter(self: &Arc<Gate>, peer: Option<IpAddr>) -> Option<Place> {
-        // A proxy's connections are those of many clients.
+    /// Returns a permit, or `None` if the peer has too many connections.
+    fn try_acquire(self: &Arc<ConnectionLimiter>, peer: Option<IpAddr>) -> Option<Place> {
+        // A proxy's connections belong to many clients.
         let mut peers = self.peers();
         let Peers { open, max, proxies } = &mut *peers;
         let is_proxy = |ip: &IpAddr| proxies.iter().any(|network| network.contains(*ip));
-        let peer = peer.filter(|ip| !is_proxy(ip)).map(site);
+        let peer = peer.filter(|ip| !is_proxy(ip)).map(peer_network);
         if let Some(peer) = peer {
-            let of_peer = open.entry(peer).or_default();
-            if *of_peer >= *max {
+            let open = open.entry(peer).or_default();
+            if *open >= *max {
                 return None;
             }
-            *of_peer += 1;
+            *open += 1;
         }
         drop(peers);
         self.open.fetch_add(1, Relaxed);
-        Some(Place { gate: self.clone(), peer, load: None })
+        Some(Place { limiter: self.clone(), peer, load: None })
     }
 
     fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -537,17 +548,18 @@ impl Gate {
     }
 }
 
-/// Whom an address counts for: who has one IPv6 address has 2^64 of them.
-fn site(address: IpAddr) -> IpAddr {
+/// Returns the address under which a peer is counted: an IPv4 address, or the /64 network of an
+/// IPv6 address, because a client usually controls all 2^64 addresses of it.
+fn peer_network(address: IpAddr) -> IpAddr {
     match address {
-        IpAddr::V6(six) => IpAddr::from((six.to_bits() >> 64 << 64).to_be_bytes()),
-        four => four,
+        IpAddr::V6(ipv6) => IpAddr::from((ipv6.to_bits() >> 64 << 64).to_be_bytes()),
+        ipv4 => ipv4,
     }
 }
 
 impl Place {
-    /// Counts the connection among those of a worker.
-    pub(crate) fn count(&mut self, load: &Arc<AtomicUsize>) {
+    /// Adds the connection to a worker's number of open connections.
+    pub(crate) fn count_for_worker(&mut self, load: &Arc<AtomicUsize>) {
         load.fetch_add(1, Relaxed);
         self.load = Some(load.clone());
     }
@@ -559,7 +571,7 @@ impl Drop for Place {
             load.fetch_sub(1, Relaxed);
         }
         if let Some(peer) = self.peer {
-            let peers = &mut self.gate.peers().open;
+            let peers = &mut self.limiter.peers().open;
             if let Some(open) = peers.get_mut(&peer) {
                 *open -= 1;
                 if *open == 0 {
@@ -567,8 +579,8 @@ impl Drop for Place {
                 }
             }
         }
-        self.gate.open.fetch_sub(1, Relaxed);
-        self.gate.left.notify_one();
+        self.limiter.open.fetch_sub(1, Relaxed);
+        self.limiter.released.notify_one();
     }
 }
 
@@ -577,7 +589,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn parses_listen_addresses() {
         for (text, address) in [
             (":80", Some(Address::Any(80))),
             ("localhost:0", Some(Address::Host("localhost:0".into()))),
@@ -597,18 +609,18 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_counts_in_all_and_by_peer() {
+    fn limits_connections_in_total_and_per_peer() {
         let settings =
             Settings { max_connections: 3, max_connections_per_peer: 2, ..Settings::default() };
-        let gate = Gate::new(&settings);
+        let limiter = ConnectionLimiter::new(&settings);
         let (a, b) = (Some(IpAddr::from([127, 0, 0, 1])), Some(IpAddr::from([127, 0, 0, 2])));
-        let first = gate.enter(a).expect("the first of a");
-        let _second = gate.enter(a).expect("the second of a");
-        assert!(gate.enter(a).is_none(), "the third of a");
-        let _other = gate.enter(b).expect("the first of b");
-        assert_eq!(gate.open.load(Relaxed), 3);
+        let first = limiter.try_acquire(a).expect("first connection of a");
+        let _second = limiter.try_acquire(a).expect("second connection of a");
+        assert!(limiter.try_acquire(a).is_none(), "third connection of a");
+        let _other = limiter.try_acquire(b).expect("first connection of b");
+        assert_eq!(limiter.open.load(Relaxed), 3);
         drop(first);
-        assert_eq!(gate.open.load(Relaxed), 2);
-        gate.enter(a).expect("a place of a is free again");
+        assert_eq!(limiter.open.load(Relaxed), 2);
+        limiter.try_acquire(a).expect("a dropped permit is free again");
     }
 }

@@ -1,4 +1,4 @@
-//! The header list of a request: slices of one buffer, looked up without hashing.
+//! A list of header fields: slices of one buffer, looked up without hashing.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use http::HeaderMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::http1::parse::{Field, Fields, MOST_BYTES, Span};
 
-/// The fields of a request's head, or of its trailers, in the order in which they came.
+/// The fields of a head or of a trailer section, in the order received.
 ///
-/// A head has a dozen fields or so: comparing lengths, then bytes, finds one
-/// faster than hashing its name would. Names compare without regard to case.
+/// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
+/// Names are compared case-insensitively.
 ///
 /// ```
 /// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
@@ -29,14 +29,14 @@ impl Headers {
         Headers { text, fields }
     }
 
-    /// Becomes the fields at these places of this text; the room that it had for places goes
-    /// there in exchange.
+    /// Replaces the contents by `fields` of `text`. The previous allocation of the field list is
+    /// returned in `fields` for reuse.
     pub(crate) fn replace(&mut self, text: Bytes, fields: &mut Fields) {
         self.text = text;
         std::mem::swap(&mut self.fields, fields);
     }
 
-    /// Lets go of everything but the room for places.
+    /// Releases the text and clears the field list, keeping its allocation.
     pub(crate) fn clear(&mut self) {
         self.text = Bytes::new();
         self.fields.clear();
@@ -46,19 +46,19 @@ impl Headers {
         &self.text
     }
 
-    /// The value of the first field of that name, if it is UTF-8.
+    /// Returns the value of the first field with this name, if it is UTF-8.
     pub fn get(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.get_bytes(name)?).ok()
     }
 
-    /// The value of the first field of that name, as it was sent but for the white
-    /// space around it.
+    /// Returns the value of the first field with this name as raw bytes, without the white space
+    /// around it.
     pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
         let found = self.fields.iter().find(|field| self.is_named(field, name))?;
         Some(found.value.of(&self.text))
     }
 
-    /// The values of all fields of that name, in order.
+    /// Returns the values of all fields with this name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.fields
             .iter()
@@ -70,33 +70,34 @@ impl Headers {
         field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// The members of all fields of that name, taken as comma-separated lists
-    /// (RFC 9110 §5.6.1); empty members are left out.
+    /// Returns the members of all fields with this name, parsed as comma-separated lists
+    /// (RFC 9110 §5.6.1). Empty members are omitted.
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).flat_map(members)
     }
 
-    /// The names of all fields, in order.
+    /// Returns the names of all fields, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.fields.iter().map(|field| field.name.of(&self.text))
     }
 
-    /// Name and value of each field as bytes, in order; a bit cheaper for who only compares and
-    /// copies.
+    /// Returns name and value of each field as bytes, in order. Slightly cheaper than
+    /// [`iter`](Headers::iter).
     pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| (field.name.of(&self.text), field.value.of(&self.text)))
     }
 
-    /// Name and value of each field, in order.
+    /// Returns name and value of each field, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter().map(|field| {
             let name = field.name.of(&self.text);
-            let name = std::str::from_utf8(name).expect("a field name is a token, thus ASCII");
+            let name =
+                std::str::from_utf8(name).expect("field names are tokens and therefore ASCII");
             (name, field.value.of(&self.text))
         })
     }
 
-    /// Name and value of each field, the value as a part of the head's bytes.
+    /// Returns name and value of each field, the value as a shared slice of the head.
     pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
         self.fields.iter().map(|field| {
             let value = field.value.of(&self.text);
@@ -104,37 +105,36 @@ impl Headers {
         })
     }
 
-    /// Those fields for whose name and value it is true, in order. Their bytes stay where they
-    /// are, and are shared.
+    /// Keeps only the fields for which `predicate(name, value)` returns true, in order. Their bytes
+    /// are shared, not copied.
     ///
     /// ```
     /// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nTE: b\r\n\r\n");
     /// let rest = request.headers().filter(|name, _| !name.eq_ignore_ascii_case(b"te"));
     /// assert_eq!((rest.len(), rest.get("host"), rest.get("te")), (1, Some("a"), None));
     /// ```
-    pub fn filter(&self, mut is_kept: impl FnMut(&[u8], &[u8]) -> bool) -> Headers {
+    pub fn filter(&self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) -> Headers {
         let mut fields = Fields::new();
         for field in &self.fields {
-            if is_kept(field.name.of(&self.text), field.value.of(&self.text)) {
+            if predicate(field.name.of(&self.text), field.value.of(&self.text)) {
                 fields.push(*field);
             }
         }
         Headers { text: self.text.clone(), fields }
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 }
 
-/// A head that did not come as text, on its way to [`Headers`]: its parts are written one after
-/// the other.
+/// Builder of [`Headers`] from parts, for heads that were not received as text.
 #[derive(Default)]
 pub(crate) struct Lines {
     pub(crate) text: Vec<u8>,
@@ -142,10 +142,10 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// With room for so many bytes.
+    /// Creates a builder with a capacity in bytes.
     ///
     /// # Errors
-    /// `HeadTooLarge` if there cannot be so many.
+    /// `HeadTooLarge` if `bytes` exceeds `MAX_HEAD_BYTES`.
     pub(crate) fn with_capacity(bytes: usize) -> Result<Lines> {
         if bytes > MOST_BYTES {
             return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
@@ -153,7 +153,7 @@ impl Lines {
         Ok(Lines { text: Vec::with_capacity(bytes), fields: Fields::new() })
     }
 
-    /// Adds what is no field.
+    /// Adds bytes that are not a field, such as the request target.
     pub(crate) fn part(&mut self, part: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(part);
@@ -183,13 +183,13 @@ impl TryFrom<&HeaderMap> for Headers {
     }
 }
 
-/// How many bytes the names and values of a map have.
+/// Returns the total length of all names and values of a map.
 pub(crate) fn size(map: &HeaderMap) -> usize {
     map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// The members of one comma-separated list, without empty ones. Quoted strings are
-/// not understood: the lists read with this have none.
+/// Returns the members of one comma-separated list, without empty ones. Quoted strings are not
+/// supported: the lists parsed with this function have none.
 pub(crate) fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }

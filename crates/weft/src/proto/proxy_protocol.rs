@@ -1,4 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: how a proxy in front says who the client is. Pure.
+//! Parser for the PROXY protocol, versions 1 and 2, by which a TCP proxy forwards the address of
+//! its client. Pure.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 
@@ -8,24 +9,25 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// What the proxy says.
+/// A parsed PROXY header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Preface {
-    /// The client, unless the proxy speaks for itself or does not know.
+    /// The client's address. `None` for connections of the proxy itself (LOCAL) and unknown
+    /// addresses.
     pub(crate) source: Option<SocketAddr>,
-    /// How many bytes it took.
+    /// Length of the header in bytes.
     pub(crate) length: usize,
 }
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// The longest line of version 1, with its CRLF.
-const MAX_LINE: usize = 107;
+/// Longest header of version 1 in bytes, with its CRLF.
+const MAX_V1_BYTES: usize = 107;
 
-/// The largest block of addresses and additions of version 2 that is read.
-const MAX_BLOCK: usize = 4_096;
+/// Largest accepted block of addresses and TLVs of version 2 in bytes.
+const MAX_V2_BLOCK_BYTES: usize = 4_096;
 
-/// Reads the preface at the start of a connection; `None` asks for more.
+/// Parses the header at the start of a connection. `None` means that more input is needed.
 pub(crate) fn read(input: &[u8]) -> Result<Option<Preface>> {
     let starts = |with: &[u8]| input.iter().zip(with).all(|(a, b)| a == b);
     if starts(SIGNATURE) {
@@ -33,21 +35,21 @@ pub(crate) fn read(input: &[u8]) -> Result<Option<Preface>> {
     } else if starts(b"PROXY ") {
         version_1(input)
     } else {
-        Err(bad())
+        Err(malformed())
     }
 }
 
-fn bad() -> Error {
-    Error::malformed("not a PROXY header, which this proxy has to send")
+fn malformed() -> Error {
+    Error::malformed("expected a PROXY protocol header from this proxy")
 }
 
-/// `PROXY TCP4 source destination port port CRLF`, or `PROXY UNKNOWN … CRLF`.
+/// Parses `PROXY TCP4 source destination port port CRLF`, or `PROXY UNKNOWN … CRLF`.
 fn version_1(input: &[u8]) -> Result<Option<Preface>> {
-    let window = &input[..input.len().min(MAX_LINE)];
+    let window = &input[..input.len().min(MAX_V1_BYTES)];
     let Some(end) = window.windows(2).position(|two| two == b"\r\n") else {
-        return if input.len() < MAX_LINE { Ok(None) } else { Err(bad()) };
+        return if input.len() < MAX_V1_BYTES { Ok(None) } else { Err(malformed()) };
     };
-    let line = std::str::from_utf8(&input[..end]).map_err(|_| bad())?;
+    let line = std::str::from_utf8(&input[..end]).map_err(|_| malformed())?;
     let words: Vec<&str> = line.split(' ').collect();
     let source = match words[..] {
         ["PROXY", "TCP4", source, destination, port, other] => {
@@ -59,13 +61,13 @@ fn version_1(input: &[u8]) -> Result<Option<Preface>> {
             Some(SocketAddr::new(source.into(), parse_ports(port, other)?))
         }
         ["PROXY", "UNKNOWN", ..] => None,
-        _ => return Err(bad()),
+        _ => return Err(malformed()),
     };
     Ok(Some(Preface { source, length: end + 2 }))
 }
 
 fn parse<T: FromStr>(word: &str) -> Result<T> {
-    word.parse().map_err(|_| bad())
+    word.parse().map_err(|_| malformed())
 }
 
 fn parse_ports(source: &str, destination: &str) -> Result<u16> {
@@ -73,42 +75,42 @@ fn parse_ports(source: &str, destination: &str) -> Result<u16> {
     parse(source)
 }
 
-/// Signature, version and command, family, length, addresses, additions.
+/// Parses signature, version and command, family, length, addresses, TLVs.
 fn version_2(input: &[u8]) -> Result<Option<Preface>> {
     let Some((head, block)) = input.split_first_chunk::<16>() else { return Ok(None) };
     let [.., command, family, high, low] = *head;
     let length = usize::from(u16::from_be_bytes([high, low]));
-    if command >> 4 != 2 || length > MAX_BLOCK {
-        return Err(bad());
+    if command >> 4 != 2 || length > MAX_V2_BLOCK_BYTES {
+        return Err(malformed());
     }
     let Some(block) = block.get(..length) else { return Ok(None) };
     let source = match (command & 15, family) {
-        // The proxy itself, asking after our health.
+        // LOCAL: a health check of the proxy itself.
         (0, _) => None,
         (1, 0x11) => Some(address::<4>(block, 8)?),
         (1, 0x21) => Some(address::<16>(block, 32)?),
-        // Families that are no TCP over IP say nothing that we can use.
+        // Families other than TCP over IP have no usable address.
         (1, _) => None,
-        _ => return Err(bad()),
+        _ => return Err(malformed()),
     };
     Ok(Some(Preface { source, length: head.len() + length }))
 }
 
-/// The source address at the start of a block and its port behind both addresses.
+/// Reads the source address at the start of a block. The ports follow both addresses.
 fn address<const N: usize>(block: &[u8], ports: usize) -> Result<SocketAddr>
 where
     IpAddr: From<[u8; N]>,
 {
-    let ip = block.first_chunk::<N>().ok_or_else(bad)?;
+    let ip = block.first_chunk::<N>().ok_or_else(malformed)?;
     match block.get(ports..ports + 4) {
         Some(&[high, low, _, _]) => {
             Ok(SocketAddr::new(IpAddr::from(*ip), u16::from_be_bytes([high, low])))
         }
-        _ => Err(bad()),
+        _ => Err(malformed()),
     }
 }
 
-/// A range of addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
+/// A range of IP addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
 ///
 /// ```
 /// let network: weft::Network = "10.0.0.0/8".parse()?;
@@ -123,7 +125,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether an address is in the range; an IPv4 address mapped into IPv6 counts as IPv4.
+    /// Returns true if the address is in the range. IPv4-mapped IPv6 addresses count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let shares = |differing: u32, width: u8| differing >= u32::from(self.bits.min(width));
         match (self.address, address.to_canonical()) {
@@ -138,12 +140,12 @@ impl Network {
     }
 }
 
-/// As it can be written: `10.0.0.0/8`, or one address.
+/// Formats the range so that it can be parsed again: `10.0.0.0/8`, or one address.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = if self.address.is_ipv4() { 32 } else { 128 };
+        let width = if self.address.is_ipv4() { 32 } else { 128 };
         match self.bits {
-            bits if bits == most => self.address.fmt(f),
+            bits if bits == width => self.address.fmt(f),
             bits => write!(f, "{}/{bits}", self.address),
         }
     }
@@ -153,12 +155,12 @@ impl FromStr for Network {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Network> {
-        let wrong = || Error::malformed("expected an address, or one with /bits");
+        let invalid = || Error::malformed("expected an address, or one with /bits");
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), str::parse).map_err(|_| wrong())?;
-        if bits <= most { Ok(Network { address, bits }) } else { Err(wrong()) }
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), str::parse).map_err(|_| invalid())?;
+        if bits <= width { Ok(Network { address, bits }) } else { Err(invalid()) }
     }
 }
 
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn prefaces_whole_in_every_cut_and_with_a_tail() {
+    fn parses_headers_truncated_at_every_byte_and_with_a_tail() {
         let four = [192, 0, 2, 1, 198, 51, 100, 1, 0xde, 0xad, 0, 80];
         let mut six = [0; 36];
         six[..2].copy_from_slice(&[0x20, 0x01]);
@@ -197,7 +199,7 @@ mod tests {
             (version_2_of(0x21, 0x11, &four[..11]), None),
             (version_2_of(0x11, 0x11, &four), None),
             (version_2_of(0x22, 0x11, &four), None),
-            (version_2_of(0x20, 0, &[0; MAX_BLOCK + 1]), None),
+            (version_2_of(0x20, 0, &[0; MAX_V2_BLOCK_BYTES + 1]), None),
             (b"PROXY TCP4 192.0.2.1 198.51.100.1 56324\r\n".into(), None),
             (b"PROXY TCP4 2001::7 2001::8 1 2\r\n".into(), None),
             (b"PROXY TCP4 192.0.2.1 198.51.100.1 65536 443\r\n".into(), None),
@@ -208,7 +210,7 @@ mod tests {
         for (input, expected) in cases {
             let tail = [&input[..], b"GET /"].concat();
             for text in [&input, &tail] {
-                let got = read(text).ok().map(|preface| preface.expect("it is whole"));
+                let got = read(text).ok().map(|preface| preface.expect("the header is complete"));
                 let expected = expected.map(|source| Preface {
                     source: source.map(|source| source.parse().unwrap()),
                     length: input.len(),
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn networks() {
+    fn matches_and_formats_networks() {
         for (network, address, contains) in [
             ("127.0.0.1", "127.0.0.1", true),
             ("127.0.0.1", "127.0.0.2", false),
@@ -245,8 +247,9 @@ mod tests {
         for text in ["127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::1", "2001:db8::/33"] {
             assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
         }
-        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        for invalid in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"]
+        {
+            assert!(invalid.parse::<Network>().is_err(), "{invalid}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Who accepts from which socket, and for which workers.
+//! Acceptors: the assignment of listening sockets to the tasks that accept from them, and of
+//! accepted connections to workers.
 //!
-//! One acceptor serves all workers, in a thread of its own, or each worker has one in its event
-//! loop. Sockets come and go while they run.
+//! Either one acceptor on its own thread serves all workers, or each worker runs an acceptor in its
+//! event loop. Sockets can be added and closed while the acceptors run.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,27 +14,27 @@ use tokio::task::JoinSet;
 use crate::error::Result;
 use crate::message::request::Stop;
 use crate::net::accepted::Accepted;
-use crate::net::listen::{self, Bound, Gate, Listener, SocketFile};
+use crate::net::listen::{self, Bound, ConnectionLimiter, Listener, SocketFile};
 use crate::net::tls::Tls;
 use crate::server::worker::Errand;
 use crate::settings::Settings;
 
-/// All acceptors, as the server's owner has them.
+/// All acceptors, as the server's handle sees them.
 pub(crate) struct Acceptors {
-    /// Each address once.
+    /// Addresses of the listeners, without duplicates.
     pub(crate) addresses: Vec<Bound>,
-    /// How sockets come to the acceptors: to the one, or to that of each worker.
-    mailboxes: Vec<mpsc::UnboundedSender<Post>>,
-    desks: Vec<Desk>,
-    gate: Arc<Gate>,
+    /// Channel to each acceptor: the only one, or one per worker.
+    acceptors: Vec<mpsc::UnboundedSender<AddListener>>,
+    workers: Vec<WorkerHandle>,
+    limiter: Arc<ConnectionLimiter>,
     settings: Settings,
-    posted: Vec<Posted>,
+    listeners: Vec<ListenerEntry>,
 }
 
-/// A socket that is accepted from, as seen from outside.
-struct Posted {
+/// A listening socket that an acceptor owns, as seen by [`Acceptors`].
+struct ListenerEntry {
     bound: Bound,
-    /// It closes when its acceptor has done with it, whoever else knows it.
+    /// Weak, so that the socket closes when its acceptor drops it.
     socket: Weak<OwnedFd>,
     is_shareable: bool,
     file: Option<Arc<SocketFile>>,
@@ -41,151 +42,160 @@ struct Posted {
     close: oneshot::Sender<()>,
 }
 
-/// A socket that an acceptor is to accept from.
-struct Post {
+/// Command that gives a listening socket to an acceptor.
+struct AddListener {
     listener: Listener,
-    /// Whom the connections are for.
-    desks: Vec<Desk>,
+    /// Workers that the connections are distributed to.
+    workers: Vec<WorkerHandle>,
     closed: oneshot::Receiver<()>,
 }
 
-/// Where errands are left for a worker, and how many connections that one has.
+/// Handle to a worker: the sender of its commands and its number of open connections.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    sender: mpsc::UnboundedSender<Errand>,
+pub(crate) struct WorkerHandle {
+    commands: mpsc::UnboundedSender<Errand>,
     load: Arc<AtomicUsize>,
 }
 
-/// One of them, for its event loop.
+/// One acceptor; [`run`](Acceptor::run) is its task.
 pub(crate) struct Acceptor {
-    mailbox: mpsc::UnboundedReceiver<Post>,
-    gate: Arc<Gate>,
-    stopped: Stop,
+    new_listeners: mpsc::UnboundedReceiver<AddListener>,
+    limiter: Arc<ConnectionLimiter>,
+    shutdown: Stop,
 }
 
-/// A desk, and the worker's side of it. The queue is bounded by the connection limit.
-pub(crate) fn desk() -> (Desk, mpsc::UnboundedReceiver<Errand>) {
-    let (sender, errands) = mpsc::unbounded_channel();
-    (Desk { sender, load: Arc::default() }, errands)
+/// Creates a worker's handle and the receiver of its commands. The connection limit bounds the
+/// channel.
+pub(crate) fn worker_channel() -> (WorkerHandle, mpsc::UnboundedReceiver<Errand>) {
+    let (commands, receiver) = mpsc::unbounded_channel();
+    (WorkerHandle { commands, load: Arc::default() }, receiver)
 }
 
 impl Acceptors {
-    /// One acceptor, or one for each desk, as the settings want it. None of them has a
-    /// socket yet.
+    /// Creates one acceptor, or with `reuse_port` one for each worker. None of them has a socket
+    /// yet.
     pub(crate) fn new(
         settings: &Settings,
-        desks: Vec<Desk>,
-        stopped: &Stop,
+        workers: Vec<WorkerHandle>,
+        shutdown: &Stop,
     ) -> (Acceptors, Vec<Acceptor>) {
-        let gate = Gate::new(settings);
-        let count = if settings.reuse_port { desks.len() } else { 1 };
+        let limiter = ConnectionLimiter::new(settings);
+        let count = if settings.reuse_port { workers.len() } else { 1 };
         let acceptor = |_| {
-            let (sender, mailbox) = mpsc::unbounded_channel();
-            (sender, Acceptor { mailbox, gate: gate.clone(), stopped: stopped.clone() })
+            let (sender, new_listeners) = mpsc::unbounded_channel();
+            let (limiter, shutdown) = (limiter.clone(), shutdown.clone());
+            (sender, Acceptor { new_listeners, limiter, shutdown })
         };
-        let (mailboxes, acceptors) = (0..count).map(acceptor).unzip();
-        let (settings, gate) = (settings.clone(), gate.clone());
-        let (addresses, posted) = (Vec::new(), Vec::new());
-        (Acceptors { addresses, mailboxes, desks, gate, settings, posted }, acceptors)
+        let (senders, acceptors) = (0..count).map(acceptor).unzip();
+        let (settings, limiter) = (settings.clone(), limiter.clone());
+        let (addresses, listeners) = (Vec::new(), Vec::new());
+        let handle =
+            Acceptors { addresses, acceptors: senders, workers, limiter, settings, listeners };
+        (handle, acceptors)
     }
 
     pub(crate) fn worker_count(&self) -> usize {
-        self.desks.len()
+        self.workers.len()
     }
 
-    /// Has another socket accepted from. Several for one address are dealt out.
+    /// Adds a listening socket. Several sockets for one address are distributed over the acceptors.
     pub(crate) fn add(&mut self, listener: Listener) -> Result<()> {
-        let count = self.posted.iter().filter(|known| known.bound == *listener.bound()).count();
+        let count = self.listeners.iter().filter(|entry| entry.bound == *listener.bound()).count();
         if count == 0 {
             self.addresses.push(listener.bound().clone());
         }
-        self.watch(&listener);
+        self.watch_certificates(&listener);
         if !self.settings.reuse_port || !listener.is_shareable() {
-            self.post(0, listener, self.desks.clone());
+            self.assign(0, listener, self.workers.clone());
             return Ok(());
         }
-        // Sockets that were inherited may be more or fewer than there are workers.
-        let number = count % self.mailboxes.len();
-        self.post(number, listener, vec![self.desks[number].clone()]);
+        // The number of inherited sockets may differ from the number of workers.
+        let number = count % self.acceptors.len();
+        self.assign(number, listener, vec![self.workers[number].clone()]);
         Ok(())
     }
 
-    /// Gives each worker that has none a socket of its own, where that can be.
-    pub(crate) fn complete(&mut self) -> Result<()> {
+    /// With `reuse_port`, binds a socket for each worker that has none, for every address that
+    /// allows it.
+    pub(crate) fn add_reuse_port_listeners(&mut self) -> Result<()> {
         if !self.settings.reuse_port {
             return Ok(());
         }
         for bound in self.addresses.clone() {
-            let mut of_address = self.posted.iter().filter(|known| known.bound == bound);
+            let mut of_address = self.listeners.iter().filter(|entry| entry.bound == bound);
             let Some(first) = of_address.next().filter(|first| first.is_shareable) else {
                 continue;
             };
             let (tls, count) = (first.tls.clone(), 1 + of_address.count());
-            for number in count..self.mailboxes.len() {
-                let again = Listener::again(&bound, tls.clone(), &self.settings)?;
-                self.post(number, again, vec![self.desks[number].clone()]);
+            for number in count..self.acceptors.len() {
+                let listener = Listener::bind_another(&bound, tls.clone(), &self.settings)?;
+                self.assign(number, listener, vec![self.workers[number].clone()]);
             }
         }
         Ok(())
     }
 
-    fn post(&mut self, number: usize, listener: Listener, desks: Vec<Desk>) {
+    /// Gives a socket to the acceptor with this number.
+    fn assign(&mut self, number: usize, listener: Listener, workers: Vec<WorkerHandle>) {
         let (close, closed) = oneshot::channel();
-        self.posted.push(Posted::of(&listener, close));
-        // An acceptor that is gone has panicked; its sockets close.
-        let _ = self.mailboxes[number].send(Post { listener, desks, closed });
+        self.listeners.push(ListenerEntry::new(&listener, close));
+        // Sending fails only if the acceptor has panicked; then its sockets are closed.
+        let _ = self.acceptors[number].send(AddListener { listener, workers, closed });
     }
 
-    /// Has the first worker look after the files of a socket's certificates.
-    fn watch(&self, listener: &Listener) {
-        let is = |known: &Posted, tls: &Tls| known.tls.as_ref().is_some_and(|known| known.is(tls));
-        let unknown = |tls: &&Tls| !self.posted.iter().any(|known| is(known, tls));
-        if let Some(errand) = listener.tls().filter(unknown).cloned().map(Errand::Watch) {
-            self.desks[0].leave(errand);
+    /// Makes the first worker reload the certificates of a listener when their files change.
+    fn watch_certificates(&self, listener: &Listener) {
+        let has = |entry: &ListenerEntry, tls: &Tls| {
+            entry.tls.as_ref().is_some_and(|watched| watched.ptr_eq(tls))
+        };
+        let is_new = |tls: &&Tls| !self.listeners.iter().any(|entry| has(entry, tls));
+        if let Some(command) = listener.tls().filter(is_new).cloned().map(Errand::Watch) {
+            self.workers[0].send(command);
         }
     }
 
-    /// Accepts what the kernel has completed on an address, and closes its sockets. `false` if
-    /// there is no such address.
+    /// Accepts the connections that the kernel has completed on an address, and closes its sockets.
+    /// Returns `false` if there is no such address.
     pub(crate) fn close(&mut self, bound: &Bound) -> bool {
-        let is_it = |known: &mut Posted| known.bound == *bound;
-        let closed: Vec<Posted> = self.posted.extract_if(.., is_it).collect();
-        self.addresses.retain(|known| known != bound);
-        let was_there = !closed.is_empty();
-        for Posted { close, .. } in closed {
-            // An acceptor that is gone has closed its sockets.
+        let matches = |entry: &mut ListenerEntry| entry.bound == *bound;
+        let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
+        self.addresses.retain(|address| address != bound);
+        let found = !closed.is_empty();
+        for ListenerEntry { close, .. } in closed {
+            // Sending fails only if the acceptor has ended; then its sockets are closed.
             let _ = close.send(());
         }
-        was_there
+        found
     }
 
-    /// Duplicates of all sockets.
+    /// Returns duplicates of all sockets.
     pub(crate) fn sockets(&self) -> Result<Vec<(Bound, OwnedFd)>> {
-        let sockets = self.posted.iter().filter_map(|known| {
-            let socket = known.socket.upgrade()?;
-            Some(socket.try_clone().map(|socket| (known.bound.clone(), socket)))
+        let sockets = self.listeners.iter().filter_map(|entry| {
+            let socket = entry.socket.upgrade()?;
+            Some(socket.try_clone().map(|socket| (entry.bound.clone(), socket)))
         });
         Ok(sockets.collect::<std::io::Result<_>>()?)
     }
 
-    /// Whether the files of Unix sockets go with them, or are left to another who listens there.
-    pub(crate) fn set_files_ours(&self, are_ours: bool) {
-        let files = self.posted.iter().filter_map(|known| known.file.as_ref());
-        files.for_each(|file| file.set_ours(are_ours));
+    /// Sets whether the files of Unix sockets are removed when these close, or stay for another
+    /// process that listens on them.
+    pub(crate) fn set_remove_socket_files(&self, remove: bool) {
+        let files = self.listeners.iter().filter_map(|entry| entry.file.as_ref());
+        files.for_each(|file| file.set_remove_on_close(remove));
     }
 
-    /// Sets the limits for connections from now on.
-    pub(crate) fn renew(&self, settings: &Settings) {
-        self.gate.renew(settings);
-        for desk in &self.desks {
-            desk.leave(Errand::Renew(Box::new(settings.clone())));
+    /// Sets the limits for new connections.
+    pub(crate) fn update_settings(&self, settings: &Settings) {
+        self.limiter.update_settings(settings);
+        for worker in &self.workers {
+            worker.send(Errand::Renew(Box::new(settings.clone())));
         }
     }
 }
 
-impl Posted {
-    fn of(listener: &Listener, close: oneshot::Sender<()>) -> Posted {
-        Posted {
+impl ListenerEntry {
+    fn new(listener: &Listener, close: oneshot::Sender<()>) -> ListenerEntry {
+        ListenerEntry {
             bound: listener.bound().clone(),
             socket: listener.socket(),
             is_shareable: listener.is_shareable(),
@@ -196,61 +206,62 @@ impl Posted {
     }
 }
 
-impl Desk {
-    /// A worker that is gone has panicked.
-    fn leave(&self, errand: Errand) {
-        let _ = self.sender.send(errand);
+impl WorkerHandle {
+    /// Sends a command. Sending fails only if the worker has panicked.
+    fn send(&self, command: Errand) {
+        let _ = self.commands.send(command);
     }
 }
 
 impl Acceptor {
-    /// Accepts from all sockets that it is given, each in a task, until the server stops.
+    /// Accepts from all sockets that it receives, each in its own task, until the server stops.
     pub(crate) async fn run(mut self) {
         let mut accepting = JoinSet::new();
         loop {
             tokio::select! {
-                Some(post) = self.mailbox.recv() => self.begin(&mut accepting, post),
+                Some(added) = self.new_listeners.recv() => self.accept_from(added, &mut accepting),
                 Some(_) = accepting.join_next() => {}
-                () = stop(self.stopped.clone()) => break,
+                () = wait_for_shutdown(self.shutdown.clone()) => break,
             }
         }
-        // What was given just before the stop has connections, too.
-        while let Ok(post) = self.mailbox.try_recv() {
-            self.begin(&mut accepting, post);
+        // Sockets received just before the shutdown may have connections, too.
+        while let Ok(added) = self.new_listeners.try_recv() {
+            self.accept_from(added, &mut accepting);
         }
-        // A task that panicked has nothing more to accept.
+        // A task that panicked accepts no more connections.
         while accepting.join_next().await.is_some() {}
     }
 
-    fn begin(&self, accepting: &mut JoinSet<()>, post: Post) {
-        let Post { listener, desks, closed } = post;
-        let stopped = stop(self.stopped.clone());
-        let ended = async {
+    fn accept_from(&self, added: AddListener, accepting: &mut JoinSet<()>) {
+        let AddListener { listener, workers, closed } = added;
+        let shutdown = wait_for_shutdown(self.shutdown.clone());
+        let stopped = async {
             tokio::select! {
-                () = stopped => {}
+                () = shutdown => {}
                 Ok(()) = closed => {}
             }
         };
-        let gate = self.gate.clone();
-        let deliver = move |accepted| deliver(accepted, &desks);
-        accepting.spawn_local(listen::accept(listener, gate, deliver, ended));
+        let limiter = self.limiter.clone();
+        let deliver = move |accepted| deliver(accepted, &workers);
+        accepting.spawn_local(listen::accept(listener, limiter, deliver, stopped));
     }
 }
 
-/// Gives a connection to the worker that has least to do.
-fn deliver(mut accepted: Accepted, desks: &[Desk]) {
-    // A worker that is gone has panicked. With none left, connections close.
-    let alive = desks.iter().filter(|desk| !desk.sender.is_closed());
-    if let Some(desk) = alive.min_by_key(|desk| desk.load.load(Relaxed)) {
-        accepted.place.count(&desk.load);
-        desk.leave(Errand::Serve(accepted));
+/// Sends a connection to the worker with the fewest open connections.
+fn deliver(mut accepted: Accepted, workers: &[WorkerHandle]) {
+    // A closed channel means that the worker has panicked. If none is left, the connection is
+    // closed.
+    let alive = workers.iter().filter(|worker| !worker.commands.is_closed());
+    if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
+        accepted.place.count_for_worker(&worker.load);
+        worker.send(Errand::Serve(accepted));
     }
 }
 
-/// Waits until the server is to stop.
-async fn stop(mut stopped: Stop) {
-    // An error means that nobody can stop us any more.
-    if stopped.wait_for(Option::is_some).await.is_err() {
+/// Waits until the server shuts down.
+async fn wait_for_shutdown(mut shutdown: Stop) {
+    // An error means that the sender was dropped: no shutdown can follow.
+    if shutdown.wait_for(Option::is_some).await.is_err() {
         std::future::pending().await
     }
 }

@@ -36,16 +36,16 @@ use crate::net::conn::Transport;
 use crate::net::listen::{Address, Bound, Listener};
 use crate::net::tls::Tls;
 use crate::peer::Peer;
-use crate::server::acceptors::{Acceptor, Acceptors, Desk, desk};
+use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
 use crate::server::worker::{Errand, Worker};
 use crate::settings::Settings;
 use crate::stream::Stream;
 
-/// Serves an application on an address, with the default [`Settings`] and a worker for
-/// each CPU. It returns only if that cannot be begun.
+/// Serves an application on an address, with the default [`Settings`] and one worker for each CPU.
+/// Returns only if the server cannot be started.
 ///
 /// # Errors
-/// [`Listen`](ErrorKind::Listen) if the address cannot be listened on.
+/// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
 ///
 /// ```no_run
 /// use weft::{Request, Response};
@@ -61,7 +61,7 @@ where
     Server::new(app).listen(address)?.run()
 }
 
-/// A server that is being set up.
+/// A server before it is started: the builder for a [`Running`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,8 +90,8 @@ type MakeApp<A> = dyn Fn() -> Pin<Box<dyn Future<Output = Result<A>>>> + Send + 
 type MakeHooks = dyn Fn() -> Rc<dyn Hooks> + Send + Sync;
 
 impl<A: Application + 'static> Server<A> {
-    /// A server of this application, with the default settings, a worker for each CPU
-    /// that the process may run on, and no address yet.
+    /// Creates a server for this application, with the default settings, one worker for each
+    /// CPU that the process may run on, and no address yet.
     pub fn new(app: A) -> Server<A>
     where
         A: Clone + Send,
@@ -103,9 +103,9 @@ impl<A: Application + 'static> Server<A> {
         })
     }
 
-    /// A server of an application that each worker makes for itself, on its own event loop:
-    /// one that holds what cannot be sent to other threads, or that has to be waited for,
-    /// such as connections to a database.
+    /// Creates a server whose workers each construct their own application, on their own event
+    /// loop. Use it for an application that holds values that are not `Send`, or that is
+    /// constructed asynchronously, such as one with a pool of database connections.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -116,15 +116,15 @@ impl<A: Application + 'static> Server<A> {
     ///     let count = Rc::new(Cell::new(0));
     ///     Ok(move |_: Request| {
     ///         count.set(count.get() + 1);
-    ///         let text = format!("{} requests came to this worker.\n", count.get());
+    ///         let text = format!("This worker has served {} requests.\n", count.get());
     ///         async move { Response::text(text) }
     ///     })
     /// });
     /// # drop(server);
     /// ```
     ///
-    /// An error ends [`start`](Server::start), [`run`](Server::run) or
-    /// [`serve_connection`](Server::serve_connection), which return it.
+    /// If `make` returns an error, [`start`](Server::start), [`run`](Server::run) or
+    /// [`serve_connection`](Server::serve_connection) returns it.
     pub fn per_worker<F: Future<Output = Result<A>> + 'static>(
         make: impl Fn() -> F + Send + Sync + 'static,
     ) -> Server<A> {
@@ -137,42 +137,43 @@ impl<A: Application + 'static> Server<A> {
         }
     }
 
-    /// Sets the limits and clocks. To be called before [`listen`](Server::listen), which
-    /// needs some of them.
+    /// Sets the limits and timeouts. Call it before [`listen`](Server::listen), which uses some of
+    /// them.
     pub fn settings(mut self, settings: Settings) -> Server<A> {
         self.settings = settings;
         self
     }
 
-    /// Sets how many workers there are; each is a thread with its own event loop.
+    /// Sets the number of workers. Each worker is a thread with its own event loop.
     pub fn workers(mut self, workers: usize) -> Server<A> {
         self.workers = workers.max(1);
         self
     }
 
-    /// Listens on another address: `host:port`, `:port`, `[v6]:port` or `unix:PATH`.
+    /// Adds a listener for an address: `host:port`, `:port`, `[v6]:port` or `unix:PATH`.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    /// [`Listen`](ErrorKind::Listen) if the address is invalid or cannot be bound; the message
+    /// gives the reason.
     pub fn listen(self, address: impl ToString) -> Result<Server<A>> {
         self.listen_with(&address.to_string(), None)
     }
 
-    /// Listens on another address, with TLS or without.
+    /// Adds a listener for an address, with or without TLS.
     pub(crate) fn listen_with(mut self, address: &str, tls: Option<Tls>) -> Result<Server<A>> {
         let address: Address = address.parse()?;
         let listeners = Listener::bind(&address, &self.settings)?.into_iter();
-        self.listeners.extend(listeners.map(|listener| listener.secured(tls.clone())));
+        self.listeners.extend(listeners.map(|listener| listener.with_optional_tls(tls.clone())));
         Ok(self)
     }
 
-    /// Accepts from a socket that listens already.
+    /// Adds a listening socket.
     pub fn listener(mut self, listener: Listener) -> Server<A> {
         self.listeners.push(listener);
         self
     }
 
-    /// Sets who is told what happens; the function is called once in each worker.
+    /// Sets the [`Hooks`]. `make` is called once in each worker.
     pub fn hooks<H: Hooks + 'static>(
         mut self,
         make: impl Fn() -> H + Send + Sync + 'static,
@@ -181,34 +182,36 @@ impl<A: Application + 'static> Server<A> {
         self
     }
 
-    /// How many workers there will be.
+    /// Number of workers that the server will have.
     pub fn worker_count(&self) -> usize {
         self.workers
     }
 
-    /// Starts the server in threads of its own.
+    /// Starts the server on its own threads.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if the system refuses a thread or an event loop; that of an
-    /// application that could not be made.
+    /// [`Io`](ErrorKind::Io) if a thread or an event loop cannot be created,
+    /// [`Listen`](ErrorKind::Listen) if there is no listener, and the error of an application that
+    /// cannot be constructed.
     pub fn start(mut self) -> Result<Running> {
         let listeners = std::mem::take(&mut self.listeners);
         if listeners.is_empty() {
-            return Err(Error::new(ErrorKind::Listen, "no address was given to listen on"));
+            return Err(Error::new(ErrorKind::Listen, "no listen address was given"));
         }
-        let (stop, stopped) = watch::channel(None);
-        let (desks, queues): (Vec<Desk>, Vec<_>) = (0..self.workers).map(|_| desk()).unzip();
-        let (mut sockets, acceptors) = Acceptors::new(&self.settings, desks, &stopped);
+        let (drain, shutdown) = watch::channel(None);
+        let (workers, commands): (Vec<WorkerHandle>, Vec<_>) =
+            (0..self.workers).map(|_| worker_channel()).unzip();
+        let (mut sockets, acceptors) = Acceptors::new(&self.settings, workers, &shutdown);
         for listener in listeners {
             sockets.add(listener)?;
         }
-        sockets.complete()?;
-        let hurry = Hurry { stop, most: Arc::default() };
-        let mut running = Running { acceptors: sockets, hurry, threads: Vec::new() };
-        match self.start_threads(&mut running.threads, acceptors, queues, &stopped) {
-            Ok(()) => Ok(running),
+        sockets.add_reuse_port_listeners()?;
+        let shutdown_handle = Hurry { drain, deadline: Arc::default() };
+        let mut handle = Running { acceptors: sockets, shutdown_handle, threads: Vec::new() };
+        match self.start_threads(&mut handle.threads, acceptors, commands, &shutdown) {
+            Ok(()) => Ok(handle),
             Err(error) => {
-                running.shutdown(Duration::ZERO);
+                handle.shutdown(Duration::ZERO);
                 Err(error)
             }
         }
@@ -218,11 +221,11 @@ impl<A: Application + 'static> Server<A> {
         &self,
         threads: &mut Vec<JoinHandle<()>>,
         mut acceptors: Vec<Acceptor>,
-        queues: Vec<mpsc::UnboundedReceiver<Errand>>,
-        stopped: &Stop,
+        commands: Vec<mpsc::UnboundedReceiver<Errand>>,
+        shutdown: &Stop,
     ) -> Result<()> {
         if acceptors.len() < self.workers {
-            // One acceptor for several workers has a thread of its own.
+            // A single acceptor for several workers runs on its own thread.
             let acceptors = std::mem::take(&mut acceptors);
             let run = move |runtime: &LocalRuntime, ()| {
                 runtime.block_on(async {
@@ -234,42 +237,42 @@ impl<A: Application + 'static> Server<A> {
             threads.push(spawn("weft-accept".to_owned(), |_| Ok(()), run)?);
         }
         let mut acceptors = acceptors.into_iter();
-        for (number, queue) in queues.into_iter().enumerate() {
+        for (number, commands) in commands.into_iter().enumerate() {
             let acceptor = acceptors.next();
             let (make_app, settings) = (self.make_app.clone(), self.settings.clone());
-            let (hooks, stopped) = (self.hooks.clone(), stopped.clone());
+            let (hooks, shutdown) = (self.hooks.clone(), shutdown.clone());
             let prepare = move |runtime: &LocalRuntime| runtime.block_on(make_app());
             threads.push(spawn(format!("weft-{number}"), prepare, move |runtime, app| {
                 let hooks = hooks.map(|make| make());
-                let worker = Worker::new(Rc::new(app), settings, hooks, Arc::new(stopped));
+                let worker = Worker::new(Rc::new(app), settings, hooks, Arc::new(shutdown));
                 runtime.block_on(async move {
                     acceptor.map(|acceptor| tokio::task::spawn_local(acceptor.run()));
-                    Rc::new(worker).run(queue).await;
+                    Rc::new(worker).run(commands).await;
                 });
             })?);
         }
         Ok(())
     }
 
-    /// Starts the server and waits for it.
+    /// Starts the server and waits until it has stopped.
     ///
     /// # Errors
-    /// As [`start`](Server::start).
+    /// The errors of [`start`](Server::start).
     pub fn run(self) -> Result<()> {
         self.start()?.wait();
         Ok(())
     }
 
-    /// Serves one connection over any stream, on the caller's task. Its runtime must
-    /// have its timers enabled.
+    /// Serves one connection over any stream, on the caller's task. The timers of the caller's
+    /// runtime must be enabled.
     ///
     /// # Errors
-    /// That of an application that could not be made.
+    /// The error of an application that cannot be constructed.
     pub async fn serve_connection(&self, stream: impl Stream) -> Result<()> {
         let hooks = self.hooks.as_ref().map(|make| make());
-        let (_, never) = watch::channel(None);
+        let (_, shutdown) = watch::channel(None);
         let app = (self.make_app)().await?;
-        let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(never));
+        let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(shutdown));
         let transport = Transport::Other(Box::new(stream));
         let mut conn = worker.connection(transport, Peer::default());
         worker.count_in();
@@ -278,153 +281,154 @@ impl<A: Application + 'static> Server<A> {
     }
 }
 
-/// A server that runs. Dropping it does not stop it.
+/// Handle to a running server. Dropping it does not stop the server.
 ///
-/// What it listens on and its limits can be changed while it serves:
+/// Listeners and limits can be changed while the server runs:
 ///
 /// ```
 /// use weft::{Listener, Request, Response, Server, Settings};
 ///
 /// # fn main() -> weft::Result<()> {
 /// let server = Server::new(async |_: Request| Response::text("Hello\n"));
-/// let mut running = server.workers(1).listen("127.0.0.1:0")?.start()?;
-/// let first = running.addresses()[0].clone();
+/// let mut handle = server.workers(1).listen("127.0.0.1:0")?.start()?;
+/// let first = handle.addresses()[0].clone();
 /// for listener in Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())? {
-///     running.listen(listener)?;
+///     handle.listen(listener)?;
 /// }
-/// running.unlisten(&first);
-/// running.renew(Settings { max_connections: 1_000, ..Settings::default() });
-/// assert_eq!(running.addresses().len(), 1);
-/// running.shutdown(std::time::Duration::from_secs(5));
+/// handle.unlisten(&first);
+/// handle.renew(Settings { max_connections: 1_000, ..Settings::default() });
+/// assert_eq!(handle.addresses().len(), 1);
+/// handle.shutdown(std::time::Duration::from_secs(5));
 /// # Ok(())
 /// # }
 /// ```
 pub struct Running {
     acceptors: Acceptors,
-    hurry: Hurry,
+    shutdown_handle: Hurry,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Running {
-    /// The addresses that it listens on, with the ports that the system chose.
+    /// Addresses that the server listens on, with the ports assigned by the system.
     pub fn addresses(&self) -> &[Bound] {
         &self.acceptors.addresses
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     pub fn worker_count(&self) -> usize {
         self.acceptors.worker_count()
     }
 
-    /// Accepts from another socket, too. With
-    /// [`reuse_port`](Settings::reuse_port) each worker gets a socket of its own, if this one was
-    /// made so.
+    /// Adds a listening socket. With [`reuse_port`](Settings::reuse_port), and if `listener` was
+    /// bound with that setting, each worker gets a socket of its own for the address.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if not all workers can listen there.
+    /// [`Listen`](ErrorKind::Listen) if a socket for one of the workers cannot be bound.
     pub fn listen(&mut self, listener: Listener) -> Result<()> {
         self.acceptors.add(listener)?;
-        self.acceptors.complete()
+        self.acceptors.add_reuse_port_listeners()
     }
 
-    /// Accepts what the kernel has completed on an address, and listens there no more.
-    /// Connections stay. `false` if it does not listen there.
+    /// Accepts the connections that the kernel has completed on an address, then closes its
+    /// sockets. Established connections stay open. Returns `false` if the server does not listen on
+    /// the address.
     pub fn unlisten(&mut self, address: &Bound) -> bool {
         self.acceptors.close(address)
     }
 
-    /// Sets the limits and clocks of connections from now on; those that are open keep theirs.
-    /// The number of workers, `backlog` and `reuse_port` stay as they are.
+    /// Sets the limits and timeouts of new connections; established connections keep theirs. The
+    /// number of workers, `backlog` and `reuse_port` do not change.
     pub fn renew(&self, settings: Settings) {
-        self.acceptors.renew(&settings);
+        self.acceptors.update_settings(&settings);
     }
 
-    /// Duplicates of the sockets that it listens on, for another process that is to take over.
+    /// Returns duplicates of the listening sockets, for a process that takes over from this one.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if there are no descriptors left.
+    /// [`Io`](ErrorKind::Io) if the process has no file descriptors left.
     pub fn sockets(&self) -> Result<Vec<(Bound, OwnedFd)>> {
         self.acceptors.sockets()
     }
 
-    /// Has the files of Unix sockets that were [inherited](crate::Listener::with_file) removed when
-    /// the sockets close. To be called when nothing can fail any more, before the process that they
-    /// come from is told to [retire](Running::retire).
+    /// Makes the server remove the files of [inherited](crate::Listener::with_file) Unix sockets
+    /// when these sockets close. Call it after the last step that can fail, before the previous
+    /// process [drains](Running::retire).
     pub fn claim_files(&self) {
-        self.acceptors.set_files_ours(true);
+        self.acceptors.set_remove_socket_files(true);
     }
 
-    /// What shortens the time for which a stop waits, for another thread.
+    /// Returns a handle by which another thread can shorten the grace period of a shutdown.
     pub fn hurry(&self) -> Hurry {
-        self.hurry.clone()
+        self.shutdown_handle.clone()
     }
 
-    /// Stops the server and waits until it has: no connection is accepted any more, those
-    /// at rest are closed, those that are busy get their response with `Connection: close`,
-    /// and what is not done after `grace` is cut.
+    /// Stops the server and waits until it has stopped. No more connections are accepted, idle
+    /// connections are closed, busy connections get their response with `Connection: close`, and
+    /// connections still open after `grace` are closed.
     pub fn shutdown(self, grace: Duration) {
-        self.stop(Drain { grace, patience: Duration::ZERO });
+        self.drain(Drain { grace, patience: Duration::ZERO });
     }
 
-    /// Stops a server whose sockets another process has taken over, so that no client notices:
-    /// as [`shutdown`](Running::shutdown), but a connection at rest may bring one more request
-    /// within `patience`, and the files of Unix sockets stay.
+    /// Stops a server whose sockets another process has taken over, without an error that a client
+    /// can see. Works like [`shutdown`](Running::shutdown), but an idle connection may send one
+    /// more request within `patience`, and the files of Unix sockets are not removed.
     pub fn retire(self, grace: Duration, patience: Duration) {
-        self.acceptors.set_files_ours(false);
-        self.stop(Drain { grace, patience });
+        self.acceptors.set_remove_socket_files(false);
+        self.drain(Drain { grace, patience });
     }
 
-    fn stop(self, drain: Drain) {
-        let Running { acceptors, hurry, threads } = self;
-        hurry.stop.send_replace(Some(drain));
-        // Somebody may have been in a hurry before the stop began.
-        let most = *hurry.most.lock().unwrap_or_else(PoisonError::into_inner);
-        most.into_iter().for_each(|grace| hurry.hasten(grace));
-        // Workers run for as long as somebody may send them something.
+    fn drain(self, drain: Drain) {
+        let Running { acceptors, shutdown_handle, threads } = self;
+        shutdown_handle.drain.send_replace(Some(drain));
+        // The deadline may have been set before the shutdown began.
+        let deadline = *shutdown_handle.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        deadline.into_iter().for_each(|grace| shutdown_handle.shorten(grace));
+        // Workers run until the last sender of their commands is dropped.
         drop(acceptors);
-        wait(threads);
+        join_all(threads);
     }
 
-    /// Waits for the server's end, which is never if nobody stops it.
+    /// Waits until the server has stopped. A server that is never stopped runs forever.
     pub fn wait(self) {
-        wait(self.threads);
+        join_all(self.threads);
     }
 }
 
-/// Shortens the time for which a stop waits; from [`Running::hurry`].
+/// Shortens the grace period of a shutdown; returned by [`Running::hurry`].
 ///
 /// ```
 /// # use std::time::Duration;
 /// # use weft::{Request, Response, Server};
 /// # fn main() -> weft::Result<()> {
 /// # let server = Server::new(async |_: Request| Response::text("x")).workers(1);
-/// let running = server.listen("127.0.0.1:0")?.start()?;
-/// let hurry = running.hurry();
-/// let stop = std::thread::spawn(move || running.shutdown(Duration::MAX));
-/// // Somebody has lost patience.
-/// hurry.finish_within(Duration::from_secs(5));
-/// # drop(stop);
+/// let handle = server.listen("127.0.0.1:0")?.start()?;
+/// let shutdown = handle.hurry();
+/// let thread = std::thread::spawn(move || handle.shutdown(Duration::MAX));
+/// // The operator asks for a faster shutdown.
+/// shutdown.finish_within(Duration::from_secs(5));
+/// # drop(thread);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Hurry {
-    stop: watch::Sender<Option<Drain>>,
-    /// What was said last, also before there was a stop.
-    most: Arc<Mutex<Option<Duration>>>,
+    drain: watch::Sender<Option<Drain>>,
+    /// Grace period set last, also before a shutdown has begun.
+    deadline: Arc<Mutex<Option<Duration>>>,
 }
 
 impl Hurry {
-    /// Has a stop that is under way close connections at rest at once, and cut what is not done
-    /// within `grace` from now, or sooner if it was given less. A server that nobody has stopped
-    /// serves on; a stop that comes later waits for no more than `grace` from then on.
+    /// Limits the rest of a shutdown: idle connections are closed at once, and connections still
+    /// open after `grace` from now are closed. It never extends a shorter grace period. If no
+    /// shutdown is in progress, the server continues to run, and a later shutdown gets a grace
+    /// period of at most `grace`.
     pub fn finish_within(&self, grace: Duration) {
-        *self.most.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
-        self.hasten(grace);
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
+        self.shorten(grace);
     }
 
-    fn hasten(&self, grace: Duration) {
-        self.stop.send_if_modified(|drain| match drain {
+    fn shorten(&self, grace: Duration) {
+        self.drain.send_if_modified(|drain| match drain {
             Some(drain) => {
                 *drain = Drain { grace: drain.grace.min(grace), patience: Duration::ZERO };
                 true
@@ -434,9 +438,9 @@ impl Hurry {
     }
 }
 
-fn wait(threads: Vec<JoinHandle<()>>) {
+fn join_all(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
-        // A thread that panicked has said so itself.
+        // The panic hook has already reported the panic of a thread.
         let _ = thread.join();
     }
 }
@@ -447,32 +451,33 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Starts a thread with an event loop of its own, once all that it needs is there.
+/// Starts a thread with its own event loop. Returns when `prepare` has finished on that thread,
+/// with its error if it failed.
 fn spawn<T>(
     name: String,
     prepare: impl FnOnce(&LocalRuntime) -> Result<T> + Send + 'static,
     run: impl FnOnce(&LocalRuntime, T) + Send + 'static,
 ) -> Result<JoinHandle<()>> {
-    let (ready, is_ready) = std::sync::mpsc::channel();
+    let (ready_tx, ready_rx) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_all().build_local(LocalOptions::default());
         let runtime = runtime.map_err(Error::from);
-        // The starter waits for a word in any case.
+        // The starting thread waits for this result in every case.
         match runtime.and_then(|runtime| Ok((prepare(&runtime)?, runtime))) {
             Ok((prepared, runtime)) => {
-                let _ = ready.send(Ok(()));
+                let _ = ready_tx.send(Ok(()));
                 run(&runtime, prepared);
-                // What the application does in threads of its own may outlast us.
+                // Does not wait for blocking tasks of the application.
                 runtime.shutdown_background();
             }
-            Err(error) => drop(ready.send(Err(error))),
+            Err(error) => drop(ready_tx.send(Err(error))),
         }
     })?;
-    match is_ready.recv() {
+    match ready_rx.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(error)) => Err(error),
-        Err(_) => Err(Error::new(ErrorKind::Panicked, "a worker could not be prepared")),
+        Err(_) => Err(Error::new(ErrorKind::Panicked, "a worker panicked while it started")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The beginning of a connection that speaks TLS.
+//! TLS handshakes.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,17 +12,17 @@ use crate::clock::deadline::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::conn::{ReadHalf, Reader};
-use crate::net::tls::{Tls, feed, poll_send, session, split};
+use crate::net::tls::{Tls, poll_send, process_records, session, split};
 use crate::net::writer::WriteHalf;
 use crate::server::connection::Connection;
 use crate::server::linger;
 use crate::server::worker::Worker;
 
-/// Who of a worker's connections may take the next step of a handshake.
+/// Semaphore that lets one connection of a worker at a time take a handshake step.
 ///
-/// A step is up to a millisecond of cryptography, a hundred times that of a request. Of a burst
-/// of them, one is taken between two looks for what else has happened, so that the other
-/// connections go on meanwhile.
+/// A step takes up to a millisecond of cryptography, a hundred times as long as a request. Between
+/// two steps the event loop polls other tasks, so that a burst of handshakes does not block the
+/// other connections.
 pub(super) struct Turns(Semaphore);
 
 impl Default for Turns {
@@ -39,7 +39,9 @@ pub(super) async fn handshake<A: Application>(
     worker: &Worker<A>,
 ) -> bool {
     let outcome = match ServerConnection::new(tls.config(worker.settings.http2)) {
-        Ok(tls) => Handshake { tls, conn, worker, has_begun: false, hurried: false }.run().await,
+        Ok(tls) => {
+            Handshake { tls, conn, worker, has_input: false, is_draining: false }.run().await
+        }
         Err(error) => Err(failed(error)),
     };
     outcome.unwrap_or_else(|error| {
@@ -52,82 +54,83 @@ struct Handshake<'a, A> {
     tls: ServerConnection,
     conn: &'a mut Connection,
     worker: &'a Worker<A>,
-    /// Whether the client has said anything.
-    has_begun: bool,
-    /// Whether the server stops and the client has been given less time.
-    hurried: bool,
+    /// `true` once the client has sent anything.
+    has_input: bool,
+    /// `true` once a shutdown has shortened the deadline.
+    is_draining: bool,
 }
 
 impl<'a, A: Application> Handshake<'a, A> {
     async fn run(mut self) -> Result<bool> {
         while self.tls.is_handshaking() {
             if self.reader().buffer.is_empty() && self.receive().await? == 0 {
-                // Who connects and says nothing looks whether somebody is there.
-                return if self.has_begun { Err(Error::disconnected()) } else { Ok(false) };
+                // A connection closed without input is a port check, not an error.
+                return if self.has_input { Err(Error::disconnected()) } else { Ok(false) };
             }
-            if !self.has_begun && self.is_http() {
-                self.explain().await;
-                return Err(Error::new(ErrorKind::TlsFailed, "the peer speaks HTTP without TLS"));
+            if !self.has_input && self.is_http() {
+                self.send_https_hint().await;
+                return Err(Error::new(ErrorKind::TlsFailed, "the peer sent HTTP without TLS"));
             }
-            self.has_begun = true;
+            self.has_input = true;
             let stepped = self.step().await?;
             if self.must_flush() || stepped.is_err() {
                 self.flush().await?;
             }
             if let Err(error) = stepped {
-                // The alert is out; it must not be lost to a reset.
+                // The alert is sent; a reset must not discard it.
                 self.linger().await;
                 return Err(failed(error));
             }
         }
-        self.secure();
+        self.finish();
         Ok(true)
     }
 
-    /// Reads once; 0 is the end, or that a client that has said nothing takes too long for it.
+    /// Reads once. Returns 0 at the end of the input, or if the deadline expires before the client
+    /// has sent anything.
     async fn receive(&mut self) -> Result<usize> {
         poll_fn(|cx| {
             if let Poll::Ready(read) = self.reader().poll_fill(cx, INPUT_BYTES) {
                 return Poll::Ready(read.map_err(Error::from));
             }
-            if self.worker.draining() && !std::mem::replace(&mut self.hurried, true) {
+            if self.worker.draining() && !std::mem::replace(&mut self.is_draining, true) {
                 self.conn.deadline.set(self.worker.settings.linger_timeout);
             }
             ready!(self.conn.deadline.poll_over(cx));
-            Poll::Ready(if self.has_begun { Err(too_slow()) } else { Ok(0) })
+            Poll::Ready(if self.has_input { Err(timed_out()) } else { Ok(0) })
         })
         .await
     }
 
-    /// When it is this connection's turn, does the cryptography of what was received.
+    /// Acquires the worker's handshake semaphore and processes the received records.
     async fn step(&mut self) -> Result<Result<(), rustls::Error>> {
-        let _turn = self.turn().await?;
+        let _permit = self.acquire_permit().await?;
         let ciphertext = &mut self.conn.reader.as_mut().expect(HAS_READER).buffer;
-        let mut fed = Ok(());
-        while fed.is_ok() && !ciphertext.is_empty() && self.tls.is_handshaking() {
-            fed = feed(&mut self.tls, ciphertext).map(|_| ());
+        let mut result = Ok(());
+        while result.is_ok() && !ciphertext.is_empty() && self.tls.is_handshaking() {
+            result = process_records(&mut self.tls, ciphertext).map(|_| ());
         }
         if self.must_flush() {
-            // The client can do its part while others have their turn.
+            // The client can compute its part while other connections take their steps.
             poll_fn(|cx| Poll::Ready(self.poll_flush(cx).is_ready())).await;
         }
         tokio::task::yield_now().await;
-        Ok(fed)
+        Ok(result)
     }
 
-    /// Waits for this connection's turn, under its deadline.
-    async fn turn(&self) -> Result<SemaphorePermit<'a>> {
+    /// Waits for the handshake semaphore, under the connection's deadline.
+    async fn acquire_permit(&self) -> Result<SemaphorePermit<'a>> {
         let worker: &'a Worker<A> = self.worker;
-        let mut turn = pin!(worker.turns.0.acquire());
-        poll_fn(|cx| match turn.as_mut().poll(cx) {
-            Poll::Ready(turn) => Poll::Ready(Ok(turn.expect("nobody closes it"))),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+        let mut permit = pin!(worker.turns.0.acquire());
+        poll_fn(|cx| match permit.as_mut().poll(cx) {
+            Poll::Ready(permit) => Poll::Ready(Ok(permit.expect("the semaphore is never closed"))),
+            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(timed_out())),
         })
         .await
     }
 
-    /// Whether the client waits for what we have to say. What TLS 1.3 says behind a handshake,
-    /// tickets, can go with the first response.
+    /// Returns `true` if the client waits for the pending records. Records that TLS 1.3 sends after
+    /// the handshake, session tickets, can be sent with the first response.
     fn must_flush(&self) -> bool {
         self.tls.is_handshaking() || self.tls.protocol_version() != Some(ProtocolVersion::TLSv1_3)
     }
@@ -135,7 +138,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn flush(&mut self) -> Result<()> {
         poll_fn(|cx| match self.poll_flush(cx) {
             Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(timed_out())),
         })
         .await
     }
@@ -146,23 +149,24 @@ impl<'a, A: Application> Handshake<'a, A> {
         half.poll_flush(cx)
     }
 
-    /// Whether the first byte is a letter, which no record of TLS begins with.
+    /// Returns `true` if the first byte is a letter, which no TLS record begins with.
     fn is_http(&mut self) -> bool {
         self.reader().buffer.first().is_some_and(u8::is_ascii_uppercase)
     }
 
-    /// Tells a client that speaks plain HTTP what to do.
-    async fn explain(&mut self) {
+    /// Sends a 400 response to a client that uses plain HTTP.
+    async fn send_https_hint(&mut self) {
         let mut pace = Pace::new(&self.worker.settings);
         let Connection { writer, deadline, .. } = &mut *self.conn;
-        writer.out.extend_from_slice(EXPLANATION);
+        writer.out.extend_from_slice(HTTPS_HINT);
         if poll_fn(|cx| writer.poll_flush(cx, deadline, &mut pace)).await.is_ok() {
             self.linger().await;
         }
         self.conn.writer.out = Vec::new();
     }
 
-    /// Closes after the peer has received what was sent last.
+    /// Shuts down the sending direction and continues to read for a while, so that the peer
+    /// receives the last bytes.
     async fn linger(&mut self) {
         let Connection { writer, deadline, reader, .. } = &mut *self.conn;
         let reader = reader.as_mut().expect(HAS_READER);
@@ -172,8 +176,8 @@ impl<'a, A: Application> Handshake<'a, A> {
         }
     }
 
-    /// Puts what was agreed on between the connection and its transport.
-    fn secure(self) {
+    /// Wraps the connection's transport in the negotiated TLS session.
+    fn finish(self) {
         let Handshake { tls, conn, .. } = self;
         let session = session(&tls);
         let reader = conn.reader.as_mut().expect(HAS_READER);
@@ -191,9 +195,9 @@ impl<'a, A: Application> Handshake<'a, A> {
     }
 }
 
-const HAS_READER: &str = "no body has the reader yet";
+const HAS_READER: &str = "no body has borrowed the reader yet";
 
-const EXPLANATION: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
+const HTTPS_HINT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     content-length: 36\r\nconnection: close\r\n\r\n\
     This port speaks TLS: use https://.\n";
 
@@ -201,6 +205,6 @@ fn failed(error: rustls::Error) -> Error {
     Error::new(ErrorKind::TlsFailed, "the TLS handshake failed").because(error)
 }
 
-fn too_slow() -> Error {
-    Error::new(ErrorKind::TooSlow, "the TLS handshake came too slowly")
+fn timed_out() -> Error {
+    Error::new(ErrorKind::TooSlow, "the TLS handshake timed out")
 }

@@ -1,4 +1,4 @@
-//! Requests and responses, from Weft's form to that of the `http` crate and back.
+//! Conversion of requests and responses to and from the types of the `http` crate.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -22,15 +22,18 @@ use crate::message::response::{Payload, Response};
 use crate::message::upgrade::Carried;
 use crate::proto::http1::framing;
 use crate::proto::semantics::range::random_boundary;
-use crate::tower::maps::Maps;
+use crate::tower::maps::HeaderMapCache;
 use crate::tower::{BoxError, head};
 
-/// A request for a service.
+/// Converts a request for a service.
 ///
 /// # Errors
-/// `Malformed` for a target that is no URI to `http`, `HeadTooLarge` for more fields than its
-/// map holds.
-pub(super) fn to_http_request(maps: &Maps, request: Request) -> Result<http::Request<Body>> {
+/// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields
+/// than its map can hold.
+pub(super) fn to_http_request(
+    maps: &HeaderMapCache,
+    request: Request,
+) -> Result<http::Request<Body>> {
     let (head, body, connection, extensions) = request.dissolve();
     let mut request = http::Request::new(body);
     *request.method_mut() = head.method().clone();
@@ -42,7 +45,7 @@ pub(super) fn to_http_request(maps: &Maps, request: Request) -> Result<http::Req
     Ok(request)
 }
 
-/// The target with what middleware has made of it, as a part of the head's bytes.
+/// Returns the target, with the changes by middleware, as a slice of the head.
 fn uri(head: &Head) -> Result<Uri> {
     let target = Uri::from_maybe_shared(head.shared_target());
     let uri = match (target, head.rewritten()) {
@@ -60,21 +63,22 @@ fn too_many_fields() -> Error {
     Error::new(ErrorKind::HeadTooLarge, "too many fields")
 }
 
-/// A request that a service was given. If it was one of ours, `known` is its head.
+/// Converts a request from a service. `original` is the head of the request that it was converted
+/// from, if any.
 ///
 /// # Errors
-/// `Malformed` for a URI that is no request target, `HeadTooLarge` for fields that are larger
-/// than any head may be.
+/// `Malformed` if the URI is not a valid request target, `HeadTooLarge` if the fields exceed the
+/// maximum size of a head.
 pub(super) fn from_http_request<B>(
     request: http::Request<B>,
-    known: Option<Head>,
+    original: Option<Head>,
 ) -> Result<Request>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, body) = request.into_parts();
-    let head = head::from_parts(&parts, known)?;
-    let body = own(body).unwrap_or_else(Body::from_http_body);
+    let head = head::from_parts(&parts, original)?;
+    let body = downcast(body).unwrap_or_else(Body::from_http_body);
     let connection = parts.extensions.remove();
     let mut request = Request::assemble((head, body), connection, parts.extensions);
     if *request.method() != parts.method {
@@ -89,16 +93,16 @@ where
     Ok(request)
 }
 
-/// A response for a service. What a request says of a file's version and of its parts is
-/// heeded here, for the engine will not see the file.
+/// Converts a response for a service. The preconditions and ranges of the request are evaluated
+/// here for a file, because the engine does not see the file.
 pub(super) fn to_http_response(head: &Head, response: Response) -> http::Response<Body> {
     let moment = Moment { now: wall::now(), boundary: random_boundary };
-    plain(representation::answer(head, response, &moment))
+    to_http_response_as_is(representation::answer(head, response, &moment))
 }
 
-/// A response that has nothing to do with a file's version. Its length, if it is known, is
-/// written down, for the bodies of some layers do not hand on what they know of it.
-pub(super) fn plain(response: Response) -> http::Response<Body> {
+/// Converts a response without evaluating preconditions and ranges. If the length is known, a
+/// `Content-Length` field is set, because the bodies of some layers do not forward their size.
+pub(super) fn to_http_response_as_is(response: Response) -> http::Response<Body> {
     let length = response.length().filter(|_| !framing::is_bodiless(response.status));
     let Response { status, headers, payload, extensions } = response;
     let (body, upgrade) = payload::to_body(payload);
@@ -117,16 +121,16 @@ pub(super) fn plain(response: Response) -> http::Response<Body> {
     response
 }
 
-/// For handlers of frameworks that speak of responses in the terms of the crate `http`. A file
-/// becomes a stream, and the engine has no part in its validators and ranges any more; a
-/// connection that is handed over rides in the extensions, to [`app`](super::app).
+/// For handlers of frameworks that use the response type of the crate `http`. A file becomes a
+/// stream, and the engine no longer evaluates its validators and ranges. An upgrade is carried in
+/// the extensions to [`app`](super::app).
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> http::Response<Body> {
-        plain(response)
+        to_http_response_as_is(response)
     }
 }
 
-/// A response of a service.
+/// Converts a response from a service.
 pub(super) fn from_http_response<B>(response: http::Response<B>) -> Response
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -135,14 +139,14 @@ where
     let upgrade = parts.extensions.remove::<Carried>().and_then(|carried| carried.take());
     let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(parts.headers.len());
     for (name, value) in parts.headers {
-        // The map names only the first of several fields of one name.
+        // The iterator returns the name only for the first of several fields with the same name.
         let name = name.or_else(|| Some(fields.last()?.0.clone()));
         fields.extend(name.map(|name| (name, value)));
     }
     Response {
         status: parts.status,
         headers: Fields::Own(fields),
-        // A file that was handed through is sent as one.
+        // A file that was passed through unchanged is sent as a file.
         payload: match (upgrade, from_http_body(body).into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
             (None, Ok(file)) => Payload::File(Arc::new(file)),
@@ -152,17 +156,17 @@ where
     }
 }
 
-/// Bodies of at most so many bytes are looked into, whether they are one piece.
+/// Maximum size of a body whose first frame is polled at once, to detect a body of one frame.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// A body of ours as it is, a small one that is at hand as its bytes, so that it leaves with
-/// its head in one write, any other as a stream.
+/// Converts a body. A [`Body`] stays as it is. A small body that is available at once becomes its
+/// bytes, so that it is sent with its head in one write. Any other body becomes a stream.
 fn from_http_body<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let body = match own(body) {
-        Ok(own) => return own,
+    let body = match downcast(body) {
+        Ok(body) => return body,
         Err(body) => body,
     };
     if body.is_end_stream() {
@@ -172,7 +176,7 @@ where
         return Body::from_http_body(body);
     };
     let mut rest = Box::pin(body);
-    // Whoever reads the rest asks again, and is woken then.
+    // No waker is registered here: the reader of the rest polls again and registers its own.
     let first = match rest.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => return Body::from_http_body(rest),
         Poll::Ready(None) => return Body::empty(),
@@ -184,26 +188,26 @@ where
         Ok(Err(frame)) => Ok(frame),
         Err(error) => Err(error),
     };
-    Body::own(Begun { first: Some((first, length)), rest })
+    Body::own(PeekedBody { first: Some((first, length)), rest })
 }
 
-/// A body that is one of ours.
-fn own<B: 'static>(body: B) -> std::result::Result<Body, B> {
+/// Returns the body as a [`Body`], if it is one.
+fn downcast<B: 'static>(body: B) -> std::result::Result<Body, B> {
     let mut body = Some(body);
     match (&mut body as &mut dyn Any).downcast_mut::<Option<Body>>() {
-        Some(own) => Ok(own.take().unwrap_or_default()),
-        None => Err(body.expect("only a body of ours was taken")),
+        Some(body) => Ok(body.take().unwrap_or_default()),
+        None => Err(body.expect("only a `Body` is taken out")),
     }
 }
 
-/// A body whose first frame was taken off.
-struct Begun<B> {
-    /// With the length that the body had before.
+/// A body whose first frame has been polled already.
+struct PeekedBody<B> {
+    /// First frame, with the length of the whole body.
     first: Option<(Result<Frame<Bytes>>, u64)>,
     rest: Pin<Box<B>>,
 }
 
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body for Begun<B> {
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body for PeekedBody<B> {
     type Data = Bytes;
     type Error = Error;
 
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_back_as_a_file() {
+    fn file_stays_a_file_in_a_round_trip() {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         let response = to_http_response(request.head(), file());
         assert_eq!(response.headers()["content-range"], "bytes 2-4/10");
@@ -254,17 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_nobody_touched_stays_the_same() {
+    fn unchanged_head_is_reused() {
         let text = "GET /a?b HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\nY:\r\n\r\n";
         let original = request(text);
         let head = original.head().clone();
-        let there = to_http_request(&Maps::new(), original).unwrap();
-        let back = from_http_request(there, Some(head.clone())).unwrap();
+        let converted = to_http_request(&HeaderMapCache::new(), original).unwrap();
+        let back = from_http_request(converted, Some(head.clone())).unwrap();
         assert_eq!(back.headers().text().as_ptr(), head.headers().text().as_ptr());
 
-        let mut there = to_http_request(&Maps::new(), request(text)).unwrap();
-        there.headers_mut().insert("y", HeaderValue::from_static("3"));
-        let back = from_http_request(there, Some(head)).unwrap();
+        let mut converted = to_http_request(&HeaderMapCache::new(), request(text)).unwrap();
+        converted.headers_mut().insert("y", HeaderValue::from_static("3"));
+        let back = from_http_request(converted, Some(head)).unwrap();
         let fields: Vec<_> = back.headers().iter().collect();
         let expected = [("host", "a"), ("x", "1"), ("x", "2"), ("y", "3")];
         assert_eq!(fields, expected.map(|(name, value)| (name, value.as_bytes())));

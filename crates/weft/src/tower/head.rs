@@ -1,4 +1,4 @@
-//! The head of a request that services or layers have had in their hands.
+//! Request heads, from requests that services or layers may have changed.
 
 use http::request::Parts;
 use http::{HeaderMap, Method, Version};
@@ -8,18 +8,18 @@ use crate::message::request::Head;
 use crate::proto::headers::{Lines, size};
 use crate::proto::http1::framing;
 
-/// The head with the target and the fields that `http` has of a request. If it was ours
-/// and they did not touch its fields, it is still the same.
-pub(super) fn from_parts(parts: &Parts, known: Option<Head>) -> Result<Head> {
-    match known {
+/// Returns a head with the target and the fields of an `http` request. If the request was created
+/// from `original` and its fields are unchanged, this is `original` itself.
+pub(super) fn from_parts(parts: &Parts, original: Option<Head>) -> Result<Head> {
+    match original {
         Some(head) if has_fields(&head, &parts.headers) => Ok(head),
         Some(head) => write((head.method(), head.version(), head.target()), &parts.headers),
         None => write((&parts.method, parts.version, &parts.uri.to_string()), &parts.headers),
     }
 }
 
-/// Whether these are the fields of the head. If some of one name do not stand together, the
-/// map has another order, and the answer is no.
+/// Returns `true` if the map has the same fields as the head. If fields of the same name are not
+/// adjacent, the map has another order, and the result is `false`.
 fn has_fields(head: &Head, map: &HeaderMap) -> bool {
     let headers = head.headers();
     headers.len() == map.len()
@@ -28,7 +28,7 @@ fn has_fields(head: &Head, map: &HeaderMap) -> bool {
         })
 }
 
-/// A head of new bytes: target, names and values, one after the other.
+/// Writes a head into a new buffer: target, names and values, one after the other.
 fn write((method, version, target): (&Method, Version, &str), map: &HeaderMap) -> Result<Head> {
     let mut lines = Lines::with_capacity(target.len() + size(map))?;
     let target = lines.part(target.as_bytes());

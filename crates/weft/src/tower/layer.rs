@@ -1,11 +1,11 @@
-//! A tower layer as middleware.
+//! Tower layers as middleware.
 //!
-//! A layer wants the service behind it once, when it is set up, and a future that can be sent
-//! to other threads. What is behind a Weft middleware is there only for a call, and its
-//! futures stay where they are. So the service that the layer gets, [`Inside`], does nothing
-//! but leave an [`Order`] on a [`Desk`]. The desk belongs to one call of the middleware, which
-//! runs the layer's future and those of its orders side by side. The request carries the way
-//! to its desk in its extensions.
+//! A layer requires its inner service once, when it is constructed, and futures that are `Send`.
+//! The application behind a Weft middleware exists only for one call, and its futures stay on their
+//! thread. So the service that the layer gets, [`InnerService`], only pushes a [`PendingCall`] to a
+//! [`CallQueue`]. The queue belongs to one call of the middleware, which polls the layer's future
+//! and those of its pending calls together. The request carries a reference to its queue in its
+//! extensions.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -25,14 +25,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
 use crate::message::request::{Head, Request};
 use crate::message::response::Response;
-use crate::tower::maps::Maps;
-use crate::tower::{BoxError, answer, convert};
+use crate::tower::maps::HeaderMapCache;
+use crate::tower::{BoxError, call_service, convert, error_response};
 
-/// A tower layer as middleware. It may answer by itself, call what is behind it more than
-/// once, give up waiting for it, and change requests and responses, bodies included.
+/// Converts a tower layer to middleware. The layer may respond by itself, call its inner service
+/// more than once, stop waiting for it, and change requests and responses, including bodies.
 ///
-/// A file behind a layer is judged for preconditions and ranges before the layer sees it. If
-/// the layer hands its body through untouched, it leaves as a file; if it wraps it, as a
+/// The preconditions and ranges for a file are evaluated before the layer sees the response. If the
+/// layer passes the body through unchanged, it is sent as a file; if it wraps the body, as a
 /// stream.
 ///
 /// ```
@@ -48,19 +48,19 @@ use crate::tower::{BoxError, answer, convert};
 /// ```
 pub fn layer<L, B>(layer: L) -> Layered<L::Service>
 where
-    L: Layer<Inside>,
+    L: Layer<InnerService>,
     L::Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone,
     <L::Service as Service<http::Request<Body>>>::Error: Into<BoxError>,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Layered { service: layer.layer(Inside(())), maps: Maps::new() }
+    Layered { service: layer.layer(InnerService(())), maps: HeaderMapCache::new() }
 }
 
-/// A tower layer as middleware: what [`layer`] makes.
+/// A tower layer as middleware; returned by [`layer`].
 #[derive(Clone)]
 pub struct Layered<S> {
     service: S,
-    maps: Maps,
+    maps: HeaderMapCache,
 }
 
 impl<S, B> Middleware for Layered<S>
@@ -69,27 +69,27 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        let desk = Arc::new(Desk::default());
-        let ticket = Ticket { head: request.head().clone(), desk: desk.clone() };
-        let make = || {
+        let queue = Arc::new(CallQueue::default());
+        let context = CallContext { head: request.head().clone(), queue: queue.clone() };
+        let make_request = || {
             let mut request = convert::to_http_request(&self.maps, request)?;
-            request.extensions_mut().insert(ticket);
+            request.extensions_mut().insert(context);
             Ok(request)
         };
-        let mut outside = pin!(answer(self.service.clone(), make));
-        let mut inside = Vec::new();
+        let mut outer = pin!(call_service(self.service.clone(), make_request));
+        let mut inner = Vec::new();
         poll_fn(|cx| {
             loop {
-                if let Poll::Ready(response) = outside.as_mut().poll(cx) {
+                if let Poll::Ready(response) = outer.as_mut().poll(cx) {
                     return Poll::Ready(response);
                 }
-                inside.extend(desk.take(cx).into_iter().map(|order| Box::pin(fill(order, next))));
-                let open = inside.len();
-                inside.retain_mut(|order| order.as_mut().poll(cx).is_pending());
-                if inside.len() == open {
+                inner.extend(queue.take(cx).into_iter().map(|call| Box::pin(run(call, next))));
+                let before = inner.len();
+                inner.retain_mut(|call| call.as_mut().poll(cx).is_pending());
+                if inner.len() == before {
                     return Poll::Pending;
                 }
-                // Something was answered, which the layer waits for.
+                // A call has completed, so the layer's future can make progress.
             }
         })
         .await
@@ -102,128 +102,130 @@ impl<S: fmt::Debug> fmt::Debug for Layered<S> {
     }
 }
 
-/// The service behind a [`layer`]: it stands for the application behind the middleware.
+/// The inner service of a [`layer`]; it represents the application behind the middleware.
 #[derive(Clone, Debug)]
-pub struct Inside(());
+pub struct InnerService(());
 
-/// What goes through a layer with its request.
+/// Context that a request carries through a layer.
 #[derive(Clone)]
-struct Ticket {
+struct CallContext {
     head: Head,
-    desk: Arc<Desk>,
+    queue: Arc<CallQueue>,
 }
 
-/// What the layer asks of the application during one call of the middleware.
+/// Queue of the layer's calls to the application during one call of the middleware.
 #[derive(Default)]
-struct Desk(Mutex<Orders>);
+struct CallQueue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct Orders {
-    new: Vec<Order>,
-    /// Who fills them: the layer may have called from another task.
-    filler: Option<Waker>,
+struct QueueState {
+    new: Vec<PendingCall>,
+    /// Task of the middleware; the layer may call from another task.
+    waker: Option<Waker>,
 }
 
-struct Order {
+struct PendingCall {
     request: Request,
-    reply: oneshot::Sender<Answer>,
+    response: oneshot::Sender<CallResult>,
 }
 
-/// A response, or what the application panicked with.
-type Answer = std::thread::Result<http::Response<Body>>;
+/// A response, or the payload of the application's panic.
+type CallResult = std::thread::Result<http::Response<Body>>;
 
-impl Desk {
-    fn put(&self, order: Order) {
-        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        orders.new.push(order);
-        let filler = orders.filler.take();
-        drop(orders);
-        if let Some(filler) = filler {
-            filler.wake();
+impl CallQueue {
+    fn push(&self, call: PendingCall) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.new.push(call);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
-    /// What is new; whoever asks is woken when there is more.
-    fn take(&self, cx: &Context<'_>) -> Vec<Order> {
-        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        orders.filler = Some(cx.waker().clone());
-        std::mem::take(&mut orders.new)
+    /// Takes the new calls, and registers the task for the next one.
+    fn take(&self, cx: &Context<'_>) -> Vec<PendingCall> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waker = Some(cx.waker().clone());
+        std::mem::take(&mut state.new)
     }
 }
 
-/// Calls the application for a layer, as long as the layer waits for it. A panic is the
-/// layer's to see first.
-async fn fill(Order { request, mut reply }: Order, next: &impl Application) {
+/// Calls the application for a layer, until the layer drops its future. A panic is resumed in the
+/// layer's future.
+async fn run(call: PendingCall, next: &impl Application) {
+    let PendingCall { request, response: mut sender } = call;
     let head = request.head().clone();
-    let mut response = pin!(next.call(request));
-    let answer = poll_fn(|cx| {
-        if reply.poll_closed(cx).is_ready() {
+    let mut future = pin!(next.call(request));
+    let result = poll_fn(|cx| {
+        if sender.poll_closed(cx).is_ready() {
             return Poll::Ready(None);
         }
-        match catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(cx))) {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(response) => {
                 response.map(|response| Some(Ok(convert::to_http_response(&head, response))))
             }
             Err(panic) => Poll::Ready(Some(Err(panic))),
         }
     });
-    if let Some(answer) = answer.await {
-        // If nobody waits any more, nobody misses it.
-        let _ = reply.send(answer);
+    if let Some(result) = result.await {
+        // Sending fails only if the layer has dropped its future.
+        let _ = sender.send(result);
     }
 }
 
-impl<B> Service<http::Request<B>> for Inside
+impl<B> Service<http::Request<B>> for InnerService
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Reply;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: http::Request<B>) -> Reply {
-        let Some(Ticket { head, desk }) = request.extensions_mut().remove() else {
-            let reason = "the layer has lost the extensions of the request";
-            return Reply::refused(Error::new(ErrorKind::ServiceFailed, reason));
+    fn call(&mut self, mut request: http::Request<B>) -> ResponseFuture {
+        let Some(CallContext { head, queue }) = request.extensions_mut().remove() else {
+            let reason = "the tower layer removed the extensions of the request";
+            return ResponseFuture::failed(Error::new(ErrorKind::ServiceFailed, reason));
         };
         match convert::from_http_request(request, Some(head)) {
             Ok(request) => {
-                let (reply, answer) = oneshot::channel();
-                desk.put(Order { request, reply });
-                Reply(Ok(answer))
+                let (response, receiver) = oneshot::channel();
+                queue.push(PendingCall { request, response });
+                ResponseFuture(Ok(receiver))
             }
-            Err(error) => Reply::refused(error),
+            Err(error) => ResponseFuture::failed(error),
         }
     }
 }
 
-/// The future of [`Inside`].
+/// Future of [`InnerService`].
 #[derive(Debug)]
-pub struct Reply(Result<oneshot::Receiver<Answer>, Option<Error>>);
+pub struct ResponseFuture(Result<oneshot::Receiver<CallResult>, Option<Error>>);
 
-impl Reply {
-    fn refused(error: Error) -> Reply {
-        Reply(Err(Some(error)))
+impl ResponseFuture {
+    fn failed(error: Error) -> ResponseFuture {
+        ResponseFuture(Err(Some(error)))
     }
 }
 
-impl Future for Reply {
+impl Future for ResponseFuture {
     type Output = Result<http::Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let gone = || Error::new(ErrorKind::ServiceFailed, "the request was answered before");
+        let answered =
+            || Error::new(ErrorKind::ServiceFailed, "the request has already been answered");
         let error = match &mut self.0 {
-            Ok(answer) => match ready!(Pin::new(answer).poll(cx)) {
+            Ok(receiver) => match ready!(Pin::new(receiver).poll(cx)) {
                 Ok(Ok(response)) => return Poll::Ready(Ok(response)),
                 Ok(Err(panic)) => resume_unwind(panic),
-                Err(_) => gone(),
+                Err(_) => answered(),
             },
-            Err(error) => error.take().unwrap_or_else(gone),
+            Err(error) => error.take().unwrap_or_else(answered),
         };
-        Poll::Ready(Ok(convert::plain(super::failed(error))))
+        Poll::Ready(Ok(convert::to_http_response_as_is(error_response(error))))
     }
 }

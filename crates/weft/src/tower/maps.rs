@@ -1,8 +1,8 @@
-//! Header maps whose names were seen before.
+//! Cache of header maps.
 //!
-//! Clients send the same few lists of names again and again. Building a `HeaderMap` takes a hash
-//! of each name; copying one that has the names, and putting the values in, takes none. Most
-//! values are the same again, too; those are copied with it, without being checked again.
+//! Clients send the same few lists of field names repeatedly. Building a `HeaderMap` hashes each
+//! name; cloning a cached map with the same names and replacing the values does not. Most values
+//! repeat as well; they are cloned with the map, without being validated again.
 
 use std::cell::RefCell;
 
@@ -11,63 +11,66 @@ use http::header::MaxSizeReached;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::proto::headers::Headers;
-use crate::tower::names::{Names, is_steady};
+use crate::tower::names::{HeaderNameCache, is_stable};
 
-/// How many maps are kept: a site's browsers send some dozen lists of names.
-const PLACES: usize = 64;
+/// Number of cached maps: the browsers of a site send several dozen lists of names.
+const SLOTS: usize = 64;
 
-/// Longer lists are rare, and not worth keeping.
-const MOST_FIELDS: usize = 32;
-const MOST_BYTES: usize = 1024;
+/// Longer lists are rare and not cached.
+const MAX_FIELDS: usize = 32;
+const MAX_NAMES_BYTES: usize = 1024;
 
-/// Nor are longer values.
-const LONGEST_VALUE: usize = 192;
+/// Longer values are not cached.
+const MAX_VALUE_BYTES: usize = 192;
 
-/// To keep a map takes longer than to build it. So whoever never sends the same list twice, or
-/// shares a place with another, has only one of so many kept.
-const ONE_IN: u32 = 16;
+/// Caching a map takes longer than building it. So for a client that never sends the same list
+/// twice, or lists that share a slot, only one map in 16 is cached.
+const INSERT_ONE_IN: u32 = 16;
 
-/// A map for each place.
+/// One map per slot.
 #[derive(Clone)]
-pub(super) struct Maps {
-    names: Names,
-    places: RefCell<Vec<Place>>,
+pub(super) struct HeaderMapCache {
+    names: HeaderNameCache,
+    slots: RefCell<Vec<Slot>>,
 }
 
 #[derive(Clone, Default)]
-struct Place {
-    seen: Option<Seen>,
-    /// How many maps were built here.
+struct Slot {
+    cached: Option<CachedMap>,
+    /// Number of maps built for this slot.
     built: u32,
 }
 
 #[derive(Clone)]
-struct Seen {
-    /// The names as they were written, each with a colon behind it.
-    written: Box<[u8]>,
-    /// With the values of steady fields, as they were first seen, and other values empty.
+struct CachedMap {
+    /// Names as received, each followed by a colon.
+    raw: Box<[u8]>,
+    /// Map with the first values of stable fields; other values are empty.
     map: HeaderMap,
 }
 
-impl Maps {
-    pub(super) fn new() -> Maps {
-        Maps { names: Names::new(), places: RefCell::new(vec![Place::default(); PLACES]) }
+impl HeaderMapCache {
+    pub(super) fn new() -> HeaderMapCache {
+        HeaderMapCache {
+            names: HeaderNameCache::new(),
+            slots: RefCell::new(vec![Slot::default(); SLOTS]),
+        }
     }
 
-    /// All fields, in order. The values are parts of the head's bytes, or were kept.
+    /// Returns all fields, in order. The values are slices of the head, or cached.
     ///
     /// # Errors
-    /// If there are more than a map holds.
+    /// If there are more fields than a map can hold.
     pub(super) fn get(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
-        let place = &mut self.places.borrow_mut()[place(headers)];
-        if let Some(seen) = place.seen.as_ref().filter(|seen| seen.has_names(headers)) {
-            return Ok(seen.with_values(headers));
+        let slot = &mut self.slots.borrow_mut()[slot_index(headers)];
+        if let Some(cached) = slot.cached.as_ref().filter(|cached| cached.has_names(headers)) {
+            return Ok(cached.with_values(headers));
         }
         let map = self.build(headers)?;
-        if place.built.is_multiple_of(ONE_IN) {
-            place.seen = Seen::new(headers, &map).or(place.seen.take());
+        if slot.built.is_multiple_of(INSERT_ONE_IN) {
+            slot.cached = CachedMap::new(headers, &map).or(slot.cached.take());
         }
-        place.built = place.built.wrapping_add(1);
+        slot.built = slot.built.wrapping_add(1);
         Ok(map)
     }
 
@@ -80,45 +83,44 @@ impl Maps {
     }
 }
 
-impl Seen {
-    /// What is kept of a map. One whose names are not in the order of the fields is not kept, as
-    /// when a name is repeated: values are put in by their places.
-    fn new(headers: &Headers, map: &HeaderMap) -> Option<Seen> {
-        let written_so = |(name, written): (&HeaderName, &[u8])| {
-            name.as_str().as_bytes().eq_ignore_ascii_case(written)
-        };
+impl CachedMap {
+    /// Creates a cache entry for a map. A map whose names are not in the order of the fields, such
+    /// as one with a repeated name, is not cached: values are replaced by position.
+    fn new(headers: &Headers, map: &HeaderMap) -> Option<CachedMap> {
+        let is_same =
+            |(name, raw): (&HeaderName, &[u8])| name.as_str().as_bytes().eq_ignore_ascii_case(raw);
         let is_in_order =
-            map.keys_len() == headers.len() && map.keys().zip(headers.names()).all(written_so);
-        let mut written = Vec::new();
+            map.keys_len() == headers.len() && map.keys().zip(headers.names()).all(is_same);
+        let mut raw = Vec::new();
         for name in headers.names() {
-            written.extend_from_slice(name);
-            written.push(b':');
+            raw.extend_from_slice(name);
+            raw.push(b':');
         }
-        let is_small = headers.len() <= MOST_FIELDS && written.len() <= MOST_BYTES;
+        let is_small = headers.len() <= MAX_FIELDS && raw.len() <= MAX_NAMES_BYTES;
         (is_small && is_in_order).then(|| {
             let mut map = map.clone();
             for (name, value) in &mut map {
-                let is_kept = is_steady(name) && value.len() <= LONGEST_VALUE;
-                // A copy, so that the head does not live as long as this.
-                let kept = if is_kept { value.as_bytes() } else { b"" };
-                *value = self::value(Bytes::copy_from_slice(kept));
+                let is_cacheable = is_stable(name) && value.len() <= MAX_VALUE_BYTES;
+                // A copy, so that the cache does not keep the head in memory.
+                let bytes = if is_cacheable { value.as_bytes() } else { b"" };
+                *value = self::value(Bytes::copy_from_slice(bytes));
             }
-            Seen { written: written.into(), map }
+            CachedMap { raw: raw.into(), map }
         })
     }
 
     fn has_names(&self, headers: &Headers) -> bool {
         let rest = headers
             .names()
-            .try_fold(&*self.written, |rest, name| rest.strip_prefix(name)?.strip_prefix(b":"));
+            .try_fold(&*self.raw, |rest, name| rest.strip_prefix(name)?.strip_prefix(b":"));
         rest.is_some_and(<[u8]>::is_empty)
     }
 
     fn with_values(&self, headers: &Headers) -> HeaderMap {
         let mut map = self.map.clone();
-        for (kept, (_, sent)) in map.values_mut().zip(headers.iter_bytes()) {
-            if *kept != *sent {
-                *kept = value(headers.text().slice_ref(sent));
+        for (cached, (_, sent)) in map.values_mut().zip(headers.iter_bytes()) {
+            if *cached != *sent {
+                *cached = value(headers.text().slice_ref(sent));
             }
         }
         map
@@ -126,16 +128,16 @@ impl Seen {
 }
 
 fn value(bytes: Bytes) -> HeaderValue {
-    HeaderValue::from_maybe_shared(bytes).expect("the parser lets no controls pass")
+    HeaderValue::from_maybe_shared(bytes).expect("the parser rejects control characters")
 }
 
-/// Lengths and last letters tell the usual lists of names apart well enough.
-fn place(headers: &Headers) -> usize {
+/// Lengths and last letters distinguish the usual lists of names well enough.
+fn slot_index(headers: &Headers) -> usize {
     let add = |sum: usize, name: &[u8]| {
         let last = name.last().copied().map_or(0, usize::from);
         sum.wrapping_mul(31).wrapping_add(name.len() * 7 + last)
     };
-    headers.names().fold(0, add) % PLACES
+    headers.names().fold(0, add) % SLOTS
 }
 
 #[cfg(test)]
@@ -153,24 +155,28 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_like_a_map_that_was_built() {
-        let long = format!("User-Agent: {}", "a".repeat(LONGEST_VALUE + 1));
+    fn cached_map_equals_a_built_map() {
+        let long = format!("User-Agent: {}", "a".repeat(MAX_VALUE_BYTES + 1));
         let lists: &[&[&str]] = &[
             &["Host: a"],
             &["Host: a", "User-Agent: a", "Accept: */*", "Cookie: a=1", "Sec-Fetch-Mode: cors"],
             &["Host: b", "User-Agent: b", "Accept: ", "Cookie: b=2", "Sec-Fetch-Mode: navigate"],
-            // The same place for these, for they have the same lengths and last letters.
+            // These share a slot, because they have the same lengths and last letters.
             &["Host: a", "X-Ab: 1", "X-Bb: 2"],
             &["Host: a", "X-Bb: 1", "X-Ab: 2"],
             &["Host: a", "Accept: 1", "Via: 2", "accept: 3"],
             &["host: a", "user-agent: a", "accept: */*", "cookie: a=1", "sec-fetch-mode: cors"],
             &["Host: a", &long],
         ];
-        let maps = Maps::new();
-        for list in [lists; ONE_IN as usize + 2].concat() {
+        let maps = HeaderMapCache::new();
+        for list in [lists; INSERT_ONE_IN as usize + 2].concat() {
             let headers = headers(list);
             let mut map = maps.get(&headers).unwrap();
-            assert_eq!(fields(&map), fields(&Maps::new().get(&headers).unwrap()), "{list:?}");
+            assert_eq!(
+                fields(&map),
+                fields(&HeaderMapCache::new().get(&headers).unwrap()),
+                "{list:?}"
+            );
             for name in headers.names() {
                 assert!(map.contains_key(std::str::from_utf8(name).unwrap()), "{list:?}");
             }
@@ -180,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn only_all_of_its_names_are_its_names() {
-        let seen = |list: &[&str]| {
+    fn entry_matches_only_the_same_list_of_names() {
+        let entry = |list: &[&str]| {
             let headers = headers(list);
-            Seen::new(&headers, &Maps::new().get(&headers).unwrap())
+            CachedMap::new(&headers, &HeaderMapCache::new().get(&headers).unwrap())
         };
-        let known = seen(&["Host: a", "X: 1", "Y: 2"]).unwrap();
+        let cached = entry(&["Host: a", "X: 1", "Y: 2"]).unwrap();
         for (list, expected) in [
             (&["Host: b", "X: ", "Y: 3"][..], true),
             (&["Host: a", "X: 1"], false),
@@ -194,30 +200,30 @@ mod tests {
             (&["Host: a", "X: 1", "Ya: 2"], false),
             (&["Host: a", "x: 1", "Y: 2"], false),
         ] {
-            assert_eq!(known.has_names(&headers(list)), expected, "{list:?}");
+            assert_eq!(cached.has_names(&headers(list)), expected, "{list:?}");
         }
-        assert!(seen(&["Host: a", "X: 1", "x: 2"]).is_none());
-        let many: Vec<_> = (0..MOST_FIELDS).map(|n| format!("X-{n}: 1")).collect();
+        assert!(entry(&["Host: a", "X: 1", "x: 2"]).is_none());
+        let many: Vec<_> = (0..MAX_FIELDS).map(|n| format!("X-{n}: 1")).collect();
         let mut many: Vec<_> = many.iter().map(String::as_str).collect();
         many[0] = "Host: a";
-        assert!(seen(&many).is_some());
+        assert!(entry(&many).is_some());
         many.push("Y: 1");
-        assert!(seen(&many).is_none());
+        assert!(entry(&many).is_none());
     }
 
     #[test]
-    fn nothing_secret_is_kept() {
-        let maps = Maps::new();
+    fn does_not_cache_secret_values() {
+        let maps = HeaderMapCache::new();
         let headers = headers(&["Host: a", "Cookie: b", "Authorization: c", "X-Token: d"]);
         maps.get(&headers).unwrap();
-        let places = maps.places.borrow();
-        let kept: Vec<_> = places
+        let slots = maps.slots.borrow();
+        let cached: Vec<_> = slots
             .iter()
-            .filter_map(|place| place.seen.as_ref())
-            .flat_map(|seen| fields(&seen.map))
+            .filter_map(|slot| slot.cached.as_ref())
+            .flat_map(|cached| fields(&cached.map))
             .collect();
         let expected: [(_, &[u8]); 4] =
             [("host", b"a"), ("cookie", b""), ("authorization", b""), ("x-token", b"")];
-        assert_eq!(kept, expected);
+        assert_eq!(cached, expected);
     }
 }

@@ -1,6 +1,6 @@
-//! Run tower services and axum routers, and use tower layers.
+//! Runs tower services and axum routers, and uses tower layers as middleware.
 //!
-//! [`app`] makes an [`Application`] of a tower service, so that an axum router runs as it is:
+//! [`app`] converts a tower service to an [`Application`], so that an axum router runs unchanged:
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
@@ -11,12 +11,12 @@
 //! }
 //! ```
 
-mod convert; // requests and responses between weft and http
-mod head; // the head of a request that comes back from there
-mod maps; // header maps whose names were seen before
-mod names; // field names that were seen before
-mod layer; // a layer as middleware
-mod service; // an application as a service
+mod convert; // requests and responses, to and from the types of `http`
+mod head; // request heads, from the types of `http`
+mod maps; // a cache of header maps
+mod names; // a cache of field names
+mod layer; // layers as middleware
+mod service; // applications as services
 
 use std::fmt;
 use std::future::poll_fn;
@@ -30,9 +30,9 @@ use http::Extensions;
 use http_body::Frame;
 use tower_service::Service;
 
-pub use self::layer::{Inside, Layered, Reply, layer};
-use self::maps::Maps;
-pub use self::service::{AppService, Call, service};
+pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
+use self::maps::HeaderMapCache;
+pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
@@ -40,17 +40,17 @@ pub use crate::message::request::Connection;
 use crate::message::request::Request;
 use crate::message::response::Response;
 
-/// The error of any service.
+/// Error type of any service.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A tower service as an application.
+/// Converts a tower service to an application.
 ///
-/// The service gets requests whose body is a [`Body`]. Their extensions have what middleware
-/// put there, and the [`Connection`]: its peer, and whether the server is to stop.
+/// The body of a request is a [`Body`]. Its extensions contain those set by middleware, and the
+/// [`Connection`], with the peer and the shutdown state of the server.
 ///
-/// Each request goes to a clone of the service, once that clone is ready; the request waits
-/// until then. An error of the service becomes a 500, is told to the
-/// [hooks](crate::Hooks), and closes the connection.
+/// Each request is passed to a clone of the service, after waiting until that clone is ready. An
+/// error of the service becomes a 500, is reported to the [hooks](crate::Hooks), and closes the
+/// connection.
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::get};
@@ -67,31 +67,31 @@ where
     S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>> + Clone,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    App { service, maps: Maps::new(), connect_info: None }
+    App { service, maps: HeaderMapCache::new(), connect_info: None }
 }
 
-/// A tower service as an application: what [`app`] makes.
+/// A tower service as an application; returned by [`app`].
 #[derive(Clone)]
 pub struct App<S> {
     service: S,
-    maps: Maps,
+    maps: HeaderMapCache,
     connect_info: Option<Arc<AddInfo>>,
 }
 
 type AddInfo = dyn Fn(SocketAddr, &mut Extensions) + Send + Sync;
 
 impl<S> App<S> {
-    /// Puts into each request's extensions what a function makes of the peer's address. That
-    /// is how axum's extractor `ConnectInfo` comes to its address. The peer of a Unix socket
-    /// has none, and gets nothing.
+    /// Inserts the result of `f` for the peer's address into the extensions of each request. With
+    /// axum's `ConnectInfo` as `f`, its extractor of the same name works. A peer on a Unix socket
+    /// has no address, and nothing is inserted.
     ///
     /// ```
     /// use std::net::SocketAddr;
     ///
     /// use axum::{Router, extract::ConnectInfo, routing::get};
     ///
-    /// let who = async |ConnectInfo(peer): ConnectInfo<SocketAddr>| format!("You are {peer}\n");
-    /// let router = Router::new().route("/", get(who));
+    /// let peer = async |ConnectInfo(peer): ConnectInfo<SocketAddr>| format!("You are {peer}\n");
+    /// let router = Router::new().route("/", get(peer));
     /// let app = weft::tower::app(router).connect_info(ConnectInfo);
     ///
     /// let mut request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -115,17 +115,18 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     async fn call(&self, request: Request) -> Response {
-        let make = || {
+        let make_request = || {
             let mut request = convert::to_http_request(&self.maps, request)?;
             if let Some(add) = &self.connect_info {
                 let connection = request.extensions().get::<Connection>();
-                if let Some(address) = connection.and_then(|known| known.peer().address()) {
+                if let Some(address) = connection.and_then(|connection| connection.peer().address())
+                {
                     add(address, request.extensions_mut());
                 }
             }
             Ok(request)
         };
-        answer(self.service.clone(), make).await
+        call_service(self.service.clone(), make_request).await
     }
 }
 
@@ -135,10 +136,9 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
     }
 }
 
-/// What a service answers. It is called only when it says that it is ready, and it is the
-/// same instance that said so. The request is made then, and moved no further than to the call:
-/// it is large.
-async fn answer<S, B>(
+/// Calls a service and converts its response. `call` follows `poll_ready` on the same instance, as
+/// tower requires. The request is large, so it is built only then, and moved only into the call.
+async fn call_service<S, B>(
     mut service: S,
     make_request: impl FnOnce() -> Result<http::Request<Body>>,
 ) -> Response
@@ -147,7 +147,7 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
-        return failed(error);
+        return error_response(error);
     }
     let call = match make_request() {
         Ok(request) => service.call(request),
@@ -155,24 +155,26 @@ where
     };
     match call.await {
         Ok(response) => convert::from_http_response(response),
-        Err(error) => failed(error),
+        Err(error) => error_response(error),
     }
 }
 
-/// A response that fails when it is sent: so the engine tells the hooks why.
-fn failed(error: impl Into<BoxError>) -> Response {
+/// Returns a response whose body fails, so that the engine reports the error to the hooks.
+fn error_response(error: impl Into<BoxError>) -> Response {
     let error = match error.into().downcast::<Error>() {
-        Ok(own) => *own,
-        Err(other) => Error::new(ErrorKind::ServiceFailed, "the service failed").because(other),
+        Ok(error) => *error,
+        Err(source) => {
+            Error::new(ErrorKind::ServiceFailed, "the tower service failed").because(source)
+        }
     };
     let status = Response::from(&error).status();
-    Response::body(Body::own(Fails(Some(error)))).with_status(status)
+    Response::body(Body::own(FailingBody(Some(error)))).with_status(status)
 }
 
-/// A body that fails at once.
-struct Fails(Option<Error>);
+/// A body whose first read fails.
+struct FailingBody(Option<Error>);
 
-impl http_body::Body for Fails {
+impl http_body::Body for FailingBody {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,22 +1,21 @@
-//! Field names that were seen before.
+//! Cache of field names.
 //!
-//! Clients send the same few names again and again. Making a `HeaderName` of one takes a
-//! search among the registered names, and for any other an allocation; finding it here takes
-//! a comparison.
+//! Clients send the same few names repeatedly. Creating a `HeaderName` requires a lookup among the
+//! registered names, and an allocation for any other name; a cache hit requires only a comparison.
 
 use std::cell::RefCell;
 
 use http::{HeaderName, header};
 
-/// How many names are kept: more than a client sends.
-const PLACES: usize = 64;
+/// Number of cache slots: more than the number of names that a client sends.
+const SLOTS: usize = 64;
 
-/// Longer names are rare, and not worth keeping.
-const LONGEST: usize = 64;
+/// Longer names are rare and not cached.
+const MAX_NAME_BYTES: usize = 64;
 
-/// Of fields that say the same in request after request, and nothing that is secret. Those that
-/// are not registered are here for a second reason: to copy a static name counts no references.
-static STEADY: [HeaderName; 24] = [
+/// Fields whose values repeat from request to request and are not secret. Unregistered names are
+/// listed also because cloning a static name counts no references.
+static STABLE_FIELDS: [HeaderName; 24] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::ACCEPT_LANGUAGE,
@@ -43,38 +42,38 @@ static STEADY: [HeaderName; 24] = [
     HeaderName::from_static("x-requested-with"),
 ];
 
-pub(super) fn is_steady(name: &HeaderName) -> bool {
-    STEADY.contains(name)
+pub(super) fn is_stable(name: &HeaderName) -> bool {
+    STABLE_FIELDS.contains(name)
 }
 
-/// The name that was last seen for each place.
+/// The most recent name in each slot.
 #[derive(Clone)]
-pub(super) struct Names(RefCell<Vec<Option<Seen>>>);
+pub(super) struct HeaderNameCache(RefCell<Vec<Option<CachedName>>>);
 
 #[derive(Clone)]
-struct Seen {
-    written: Box<[u8]>,
+struct CachedName {
+    raw: Box<[u8]>,
     name: HeaderName,
 }
 
-impl Names {
-    pub(super) fn new() -> Names {
-        Names(RefCell::new(vec![None; PLACES]))
+impl HeaderNameCache {
+    pub(super) fn new() -> HeaderNameCache {
+        HeaderNameCache(RefCell::new(vec![None; SLOTS]))
     }
 
-    /// The name that is written so.
+    /// Returns the name spelled `raw`.
     ///
     /// # Panics
-    /// If it is no token.
-    pub(super) fn get(&self, written: &[u8]) -> HeaderName {
-        let mut places = self.0.borrow_mut();
-        let place = &mut places[place(written)];
-        match place {
-            Some(seen) if *seen.written == *written => seen.name.clone(),
+    /// If `raw` is not a token.
+    pub(super) fn get(&self, raw: &[u8]) -> HeaderName {
+        let mut slots = self.0.borrow_mut();
+        let slot = &mut slots[slot_index(raw)];
+        match slot {
+            Some(cached) if *cached.raw == *raw => cached.name.clone(),
             _ => {
-                let name = parse(written);
-                if written.len() <= LONGEST {
-                    *place = Some(Seen { written: written.into(), name: name.clone() });
+                let name = parse(raw);
+                if raw.len() <= MAX_NAME_BYTES {
+                    *slot = Some(CachedName { raw: raw.into(), name: name.clone() });
                 }
                 name
             }
@@ -82,14 +81,14 @@ impl Names {
     }
 }
 
-fn parse(written: &[u8]) -> HeaderName {
-    let is_it = |name: &&HeaderName| name.as_str().as_bytes().eq_ignore_ascii_case(written);
-    let parse = || HeaderName::from_bytes(written).expect("the parser lets only tokens pass");
-    STEADY.iter().find(is_it).cloned().unwrap_or_else(parse)
+fn parse(raw: &[u8]) -> HeaderName {
+    let matches = |name: &&HeaderName| name.as_str().as_bytes().eq_ignore_ascii_case(raw);
+    let parse = || HeaderName::from_bytes(raw).expect("the parser lets only tokens pass");
+    STABLE_FIELDS.iter().find(matches).cloned().unwrap_or_else(parse)
 }
 
-/// Length and last letters tell the usual names apart well enough.
-fn place(written: &[u8]) -> usize {
-    let last = written.iter().rev().take(3).fold(0, |sum, &b| sum * 37 + usize::from(b | 0x20));
-    (written.len() * 7 + last) % PLACES
+/// Length and last letters distinguish the usual names well enough.
+fn slot_index(raw: &[u8]) -> usize {
+    let last = raw.iter().rev().take(3).fold(0, |sum, &b| sum * 37 + usize::from(b | 0x20));
+    (raw.len() * 7 + last) % SLOTS
 }

@@ -1,4 +1,4 @@
-//! An application as a tower service.
+//! Applications as tower services.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -20,16 +20,17 @@ use crate::message::body::Body;
 use crate::message::response::Response;
 use crate::tower::{BoxError, convert};
 
-/// An application as a tower service: to be mounted in an axum router that Weft serves, or
+/// Converts an application to a tower service, to be mounted in an axum router that Weft serves, or
 /// to be tested with tower's tools.
 ///
-/// The futures of an application stay on their thread, while routers want futures that can
-/// be sent to others. So each call runs as a local task of the thread, and there has to be a
-/// place for that: Weft's workers have one, and so has a [`LocalSet`](tokio::task::LocalSet).
-/// **Anywhere else a call panics,** under `axum::serve` too. Dropping a call's future ends
-/// its task. Each thread has a clone of the application, as each worker of a server has.
+/// The futures of an application are not `Send`, but routers require `Send` futures. So each call
+/// runs as a local task of the current thread, which needs a local task context: Weft's workers
+/// provide one, and so does a [`LocalSet`](tokio::task::LocalSet). **Anywhere else a call panics,**
+/// including under `axum::serve`. Dropping a call's future cancels its task. Each thread has its
+/// own clone of the application, as each worker of a server has.
 ///
-/// Of an [`app`](super::app) around it, the application has the peer and the shutdown.
+/// Inside an [`app`](super::app), requests have the peer and the shutdown state of the outer
+/// server.
 ///
 /// ```
 /// use axum::Router;
@@ -54,35 +55,35 @@ where
     AppService(Arc::new(Mutex::new(app)))
 }
 
-/// An application as a tower service: what [`service`] makes.
+/// An application as a tower service; returned by [`service`].
 ///
-/// Its application is locked once in each thread.
+/// The mutex is locked once in each thread.
 pub struct AppService<A>(Arc<Mutex<A>>);
 
 thread_local! {
-    static CLONES: RefCell<Vec<Local>> = RefCell::default();
+    static CLONES: RefCell<Vec<ThreadLocalApp>> = RefCell::default();
 }
 
-/// This thread's clone of an application.
-struct Local {
-    /// The application's place in its service.
+/// The current thread's clone of an application.
+struct ThreadLocalApp {
+    /// Identifies the service that the clone was made for.
     source: Weak<dyn Any + Send + Sync>,
     app: Rc<dyn Any>,
 }
 
 impl<A: Clone + Send + 'static> AppService<A> {
-    /// This thread's clone of the application.
+    /// Returns the current thread's clone of the application.
     fn local(&self) -> Rc<A> {
         CLONES.with_borrow_mut(|clones| {
             let source = Arc::as_ptr(&self.0);
-            let known = clones.iter().find(|l| std::ptr::addr_eq(l.source.as_ptr(), source));
-            if let Some(app) = known.and_then(|local| local.app.clone().downcast().ok()) {
+            let existing = clones.iter().find(|l| std::ptr::addr_eq(l.source.as_ptr(), source));
+            if let Some(app) = existing.and_then(|local| local.app.clone().downcast().ok()) {
                 return app;
             }
             clones.retain(|local| local.source.strong_count() > 0);
             let app = Rc::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone());
             let source: Arc<dyn Any + Send + Sync> = self.0.clone();
-            clones.push(Local { source: Arc::downgrade(&source), app: app.clone() });
+            clones.push(ThreadLocalApp { source: Arc::downgrade(&source), app: app.clone() });
             app
         })
     }
@@ -95,22 +96,22 @@ where
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Call;
+    type Future = CallFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Call {
+    fn call(&mut self, request: http::Request<B>) -> CallFuture {
         let app = self.local();
         let request = convert::from_http_request(request, None);
-        Call(tokio::task::spawn_local(async move {
+        CallFuture(tokio::task::spawn_local(async move {
             match request {
                 Ok(request) => {
                     let head = request.head().clone();
                     convert::to_http_response(&head, app.call(request).await)
                 }
-                Err(error) => convert::plain(Response::from(error)),
+                Err(error) => convert::to_http_response_as_is(Response::from(error)),
             }
         }))
     }
@@ -128,11 +129,11 @@ impl<A> fmt::Debug for AppService<A> {
     }
 }
 
-/// The future of [`AppService`].
+/// Future of [`AppService`].
 #[derive(Debug)]
-pub struct Call(JoinHandle<http::Response<Body>>);
+pub struct CallFuture(JoinHandle<http::Response<Body>>);
 
-impl Future for Call {
+impl Future for CallFuture {
     type Output = Result<http::Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -140,14 +141,14 @@ impl Future for Call {
             Ok(response) => Poll::Ready(Ok(response)),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // Only a runtime that is shutting down cancels it.
+                // The task is canceled only if the runtime shuts down.
                 Err(_) => Poll::Pending,
             },
         }
     }
 }
 
-impl Drop for Call {
+impl Drop for CallFuture {
     fn drop(&mut self) {
         self.0.abort();
     }

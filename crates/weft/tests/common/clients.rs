@@ -1,5 +1,5 @@
-//! Clients of every transport. A case says what is sent and what has to come back; how that
-//! goes over each transport is known only here.
+//! Clients for every transport. A case defines the request and the expected response; this module
+//! alone contains the differences between transports.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::error::Error as _;
@@ -39,7 +39,7 @@ use crate::common::PATIENCE;
 
 // -- transports
 
-/// How requests come and responses go.
+/// A combination of HTTP version and plain TCP or TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Http1,
@@ -77,23 +77,23 @@ impl Transport {
         let mut config = CREDENTIALS.client.clone();
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::try_from("a").unwrap();
-        let shaking = TlsConnector::from(Arc::new(config)).connect(name, socket);
-        let stream = within("the handshake ends", 1, shaking).await?;
+        let handshake = TlsConnector::from(Arc::new(config)).connect(name, socket);
+        let stream = within("the TLS handshake completes", 1, handshake).await?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
         Ok(Box::new(stream))
     }
 
     fn listen<A: Application + 'static>(self, server: Server<A>) -> Server<A> {
         let address = "127.0.0.1:0";
-        let listening = match self.is_tls() {
+        let bound = match self.is_tls() {
             true => server.listen_tls(address, &CREDENTIALS.server),
             false => server.listen(address),
         };
-        listening.unwrap()
+        bound.unwrap()
     }
 }
 
-/// What servers prove themselves with, and clients that believe them.
+/// The certificate of the servers, and a client configuration that trusts it.
 struct Credentials {
     server: Tls,
     client: ClientConfig,
@@ -119,12 +119,12 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// Runs a case over every transport. If it fails, it is said over which.
+/// Runs `case` over every transport and panics with the list of transports that failed.
 #[track_caller]
-pub fn everywhere(case: impl AsyncFn(Transport)) {
+pub fn on_every_transport(case: impl AsyncFn(Transport)) {
     let fails = |transport: &Transport| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let run = || runtime.block_on(within("the end of the case", 4, case(*transport)));
+        let run = || runtime.block_on(within("the case completes", 4, case(*transport)));
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
     let failed: Vec<Transport> = TRANSPORTS.into_iter().filter(fails).collect();
@@ -133,26 +133,26 @@ pub fn everywhere(case: impl AsyncFn(Transport)) {
     assert!(failed.is_empty(), "{name} failed over {failed:?}");
 }
 
-/// What a future gives, which must be before some patiences are over.
-async fn within<T>(what: &str, patiences: u32, future: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(PATIENCE * patiences, future).await;
-    outcome.unwrap_or_else(|_| panic!("never: {what}"))
+/// Awaits `future`; panics after `timeouts` times `PATIENCE`.
+async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(PATIENCE * timeouts, future).await;
+    result.unwrap_or_else(|_| panic!("timed out: {description}"))
 }
 
-/// Waits until it is so.
-pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Polls `condition` every 5 ms until it returns true; panics after `PATIENCE`.
+pub async fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
-        while !is_so() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within(what, 1, wait).await;
+    within(description, 1, wait).await;
 }
 
 // -- a server
 
-/// A server that is asked by a transport.
-pub struct Site {
+/// A server that listens on one transport.
+pub struct TransportServer {
     pub transport: Transport,
     pub address: SocketAddr,
     server: Running,
@@ -160,37 +160,37 @@ pub struct Site {
 
 impl Transport {
     /// Serves an application with one worker.
-    pub fn serve<A: Application + Clone + Send + 'static>(self, app: A) -> Site {
+    pub fn serve<A: Application + Clone + Send + 'static>(self, app: A) -> TransportServer {
         self.start(Server::new(app).workers(1))
     }
 
-    pub fn serve_with<A>(self, settings: Settings, app: A) -> Site
+    pub fn serve_with<A>(self, settings: Settings, app: A) -> TransportServer
     where
         A: Application + Clone + Send + 'static,
     {
         self.start(Server::new(app).settings(settings).workers(1))
     }
 
-    /// Starts a server that has no address yet.
-    pub fn start<A: Application + 'static>(self, server: Server<A>) -> Site {
+    /// Binds a loopback address for this transport and starts the server.
+    pub fn start<A: Application + 'static>(self, server: Server<A>) -> TransportServer {
         let server = self.listen(server).start().unwrap();
         let address = server.addresses()[0].address().expect("a TCP address");
-        Site { transport: self, address, server }
+        TransportServer { transport: self, address, server }
     }
 }
 
-impl Site {
-    /// A client with a connection of its own.
+impl TransportServer {
+    /// Opens a new connection.
     pub async fn client(&self) -> Client {
         Client::connect(self.transport, self.address).await
     }
 
-    /// Stops a server that has nothing important to do.
+    /// Stops the server with a grace period of 100 ms.
     pub async fn stop(self) {
         self.shutdown(Duration::from_millis(100)).await.unwrap();
     }
 
-    /// Begins to stop the server; ready when it has.
+    /// Starts a graceful shutdown; the handle completes when the server has stopped.
     pub fn shutdown(self, grace: Duration) -> JoinHandle<()> {
         tokio::task::spawn_blocking(move || self.server.shutdown(grace))
     }
@@ -198,51 +198,51 @@ impl Site {
 
 // -- requests
 
-type Sent = UnsyncBoxBody<Bytes, io::Error>;
+type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// A request that is to be sent. The host is `a`.
-pub struct Ask {
+/// A request to send. The host is `a`.
+pub struct ClientRequest {
     method: Method,
     target: String,
     fields: HeaderMap,
-    body: Sent,
+    body: RequestBody,
 }
 
-impl Ask {
-    pub fn new(method: &str, target: impl Into<String>) -> Ask {
+impl ClientRequest {
+    pub fn new(method: &str, target: impl Into<String>) -> ClientRequest {
         let method = method.parse().unwrap();
         let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-        Ask { method, target: target.into(), fields: HeaderMap::new(), body }
+        ClientRequest { method, target: target.into(), fields: HeaderMap::new(), body }
     }
 
-    pub fn get(target: impl Into<String>) -> Ask {
-        Ask::new("GET", target)
+    pub fn get(target: impl Into<String>) -> ClientRequest {
+        ClientRequest::new("GET", target)
     }
 
-    pub fn post(target: impl Into<String>) -> Ask {
-        Ask::new("POST", target)
+    pub fn post(target: impl Into<String>) -> ClientRequest {
+        ClientRequest::new("POST", target)
     }
 
-    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Ask {
+    pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> ClientRequest {
         let name: HeaderName = name.parse().unwrap();
         self.fields.append(name, HeaderValue::from_bytes(value.as_ref()).unwrap());
         self
     }
 
-    /// With this body, whose length is said.
-    pub fn body(self, body: impl Into<Bytes>) -> Ask {
+    /// Sets a body with a known length.
+    pub fn body(self, body: impl Into<Bytes>) -> ClientRequest {
         let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
-        Ask { body, ..self }
+        ClientRequest { body, ..self }
     }
 
-    /// With a body that is sent bit by bit. Its length is not said, but by a field.
-    pub fn upload(self) -> (Ask, Upload) {
+    /// Sets a streamed body. Its length is unknown unless a `Content-Length` field is added.
+    pub fn upload(self) -> (ClientRequest, Upload) {
         let (upload, mut frames) = mpsc::channel(1);
         let body = StreamBody::new(stream_of(move |cx| frames.poll_recv(cx))).boxed_unsync();
-        (Ask { body, ..self }, Upload(upload))
+        (ClientRequest { body, ..self }, Upload(upload))
     }
 
-    fn into_request(self, transport: Transport) -> http::Request<Sent> {
+    fn into_request(self, transport: Transport) -> http::Request<RequestBody> {
         let mut request = http::Request::new(self.body);
         *request.method_mut() = self.method;
         *request.headers_mut() = self.fields;
@@ -257,34 +257,38 @@ impl Ask {
     }
 }
 
-/// The sending end of a request's body. The body is whole when it is dropped.
+/// The sending end of a streamed request body. Dropping it completes the body.
 pub struct Upload(mpsc::Sender<io::Result<Frame<Bytes>>>);
 
 impl Upload {
-    /// Sends a piece, as soon as the one before is taken; false if nobody takes it.
+    /// Sends a piece once the previous one was consumed; false if the body was dropped.
     pub async fn send(&self, piece: impl Into<Bytes>) -> bool {
         let sent = self.0.send(Ok(Frame::data(piece.into())));
-        within("a piece is taken", 1, sent).await.is_ok()
+        within("a body piece is consumed", 1, sent).await.is_ok()
     }
 
-    /// Sends the same piece until nothing goes any more; how often it went.
-    pub async fn send_until_held_back(&self, piece: Bytes, most: usize) -> usize {
-        for sent in 0..most {
+    /// Sends the same piece up to `max` times, until one is not consumed within a second; returns
+    /// the number of pieces sent.
+    pub async fn send_until_blocked(&self, piece: Bytes, max: usize) -> usize {
+        for sent in 0..max {
             let send = self.0.send(Ok(Frame::data(piece.clone())));
             if tokio::time::timeout(Duration::from_secs(1), send).await.is_err() {
                 return sent;
             }
         }
-        most
+        max
     }
 
     pub async fn trailers(&self, name: &'static str, value: &'static str) {
         let field = (HeaderName::from_static(name), HeaderValue::from_static(value));
         let trailers = Frame::trailers([field].into_iter().collect());
-        assert!(self.0.send(Ok(trailers)).await.is_ok(), "nobody takes the trailers");
+        assert!(
+            self.0.send(Ok(trailers)).await.is_ok(),
+            "the body was dropped before its trailers"
+        );
     }
 
-    /// Breaks the body off.
+    /// Aborts the body with an error.
     pub async fn fail(self) {
         let _ = self.0.send(Err(io::Error::other("on purpose"))).await;
     }
@@ -292,9 +296,9 @@ impl Upload {
 
 // -- responses
 
-/// A response that came whole.
+/// A complete response.
 #[derive(Debug)]
-pub struct Reply {
+pub struct ClientResponse {
     pub status: u16,
     pub version: Version,
     pub fields: HeaderMap,
@@ -302,21 +306,21 @@ pub struct Reply {
     pub trailers: HeaderMap,
 }
 
-impl Reply {
+impl ClientResponse {
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("a text")
+        std::str::from_utf8(&self.body).expect("UTF-8 text")
     }
 
     pub fn field(&self, name: &str) -> Option<&str> {
-        text_of(&self.fields, name)
+        text_value(&self.fields, name)
     }
 
     pub fn trailer(&self, name: &str) -> Option<&str> {
-        text_of(&self.trailers, name)
+        text_value(&self.trailers, name)
     }
 
-    /// The fields, sorted, but for `Date`, which may change between two requests.
-    pub fn fields_but_date(&self) -> Vec<(&str, &[u8])> {
+    /// The sorted fields without `Date`, which may differ between two requests.
+    pub fn fields_without_date(&self) -> Vec<(&str, &[u8])> {
         let fields = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let mut fields: Vec<_> = fields.filter(|(name, _)| *name != "date").collect();
         fields.sort();
@@ -324,107 +328,109 @@ impl Reply {
     }
 }
 
-fn text_of<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    fields.get(name).map(|value| value.to_str().expect("a text"))
+fn text_value<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    fields.get(name).map(|value| value.to_str().expect("UTF-8 text"))
 }
 
-/// A response that did not come, or not to its end.
+/// A response that was not received or is incomplete.
 #[derive(Debug)]
-pub struct Cut {
-    /// Its status, if it had begun.
+pub struct IncompleteResponse {
+    /// The status, if the head was received.
     pub status: Option<u16>,
-    /// What came of its body.
+    /// The part of the body that was received.
     pub body: Vec<u8>,
-    /// What was wrong, as the client says.
-    pub how: String,
+    /// The client's error message.
+    pub error: String,
 }
 
-fn cut(status: Option<u16>, body: Vec<u8>, error: &hyper::Error) -> Cut {
+fn incomplete(status: Option<u16>, body: Vec<u8>, error: &hyper::Error) -> IncompleteResponse {
     let source = error.source().map(|source| format!(": {source}"));
-    Cut { status, body, how: format!("{error}{}", source.unwrap_or_default()) }
+    IncompleteResponse { status, body, error: format!("{error}{}", source.unwrap_or_default()) }
 }
 
-type Head = Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>>;
 
-/// A response to a request that was sent. To drop it takes the request back.
-pub struct Coming(Head);
+/// A response that is not received yet. Dropping it cancels the request.
+pub struct PendingResponse(ResponseFuture);
 
-impl Coming {
-    /// The head.
-    pub async fn begin(self) -> Result<Beginning, Cut> {
-        let response = within("a response begins", 1, self.0).await;
-        let (head, body) = response.map_err(|error| cut(None, Vec::new(), &error))?.into_parts();
+impl PendingResponse {
+    /// Waits for the head of the response.
+    pub async fn read_head(self) -> Result<StreamingResponse, IncompleteResponse> {
+        let response = within("a response head is received", 1, self.0).await;
+        let (head, body) =
+            response.map_err(|error| incomplete(None, Vec::new(), &error))?.into_parts();
         let (version, fields) = (head.version, head.headers);
-        let reply = Reply {
+        let response = ClientResponse {
             status: head.status.as_u16(),
             version,
             fields,
             body: Vec::new(),
             trailers: HeaderMap::new(),
         };
-        Ok(Beginning { reply, body })
+        Ok(StreamingResponse { response, body })
     }
 
-    /// The response, which is expected to be whole.
-    pub async fn reply(self) -> Reply {
-        self.outcome().await.unwrap_or_else(|cut| panic!("the response is not whole: {cut:?}"))
+    /// Collects the response; panics if it is incomplete.
+    pub async fn collect(self) -> ClientResponse {
+        self.try_collect().await.unwrap_or_else(|error| panic!("incomplete response: {error:?}"))
     }
 
-    pub async fn outcome(self) -> Result<Reply, Cut> {
-        self.begin().await?.outcome().await
+    pub async fn try_collect(self) -> Result<ClientResponse, IncompleteResponse> {
+        self.read_head().await?.try_collect().await
     }
 }
 
-/// A response whose head has come.
-pub struct Beginning {
-    reply: Reply,
+/// A response after its head was received.
+pub struct StreamingResponse {
+    response: ClientResponse,
     body: Incoming,
 }
 
-impl Beginning {
-    pub fn head(&self) -> &Reply {
-        &self.reply
+impl StreamingResponse {
+    pub fn head(&self) -> &ClientResponse {
+        &self.response
     }
 
-    /// What has come of the body so far, and at least so many bytes.
-    pub async fn read(&mut self, least: usize) -> &[u8] {
-        while self.reply.body.len() < least {
-            let more = self.next().await.unwrap_or_else(|cut| panic!("it is cut: {cut:?}"));
-            assert!(more, "it ends after {} bytes", self.reply.body.len());
+    /// Reads until at least `min` bytes of the body were received; returns all received bytes.
+    pub async fn read(&mut self, min: usize) -> &[u8] {
+        while self.response.body.len() < min {
+            let more =
+                self.next().await.unwrap_or_else(|error| panic!("incomplete body: {error:?}"));
+            assert!(more, "the body ends after {} bytes", self.response.body.len());
         }
-        &self.reply.body
+        &self.response.body
     }
 
     /// Reads the next frame; false at the end.
-    pub async fn next(&mut self) -> Result<bool, Cut> {
-        let frame = match within("more of a body", 1, self.body.frame()).await {
+    pub async fn next(&mut self) -> Result<bool, IncompleteResponse> {
+        let frame = match within("a body frame is received", 1, self.body.frame()).await {
             None => return Ok(false),
             Some(Err(error)) => {
-                let came = std::mem::take(&mut self.reply.body);
-                return Err(cut(Some(self.reply.status), came, &error));
+                let received = std::mem::take(&mut self.response.body);
+                return Err(incomplete(Some(self.response.status), received, &error));
             }
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {
-            Ok(data) => self.reply.body.extend_from_slice(&data),
-            Err(frame) => self.reply.trailers.extend(frame.into_trailers().expect("no data")),
+            Ok(data) => self.response.body.extend_from_slice(&data),
+            Err(frame) => self.response.trailers.extend(frame.into_trailers().expect("trailers")),
         }
         Ok(true)
     }
 
-    pub async fn outcome(mut self) -> Result<Reply, Cut> {
+    pub async fn try_collect(mut self) -> Result<ClientResponse, IncompleteResponse> {
         while self.next().await? {}
-        Ok(self.reply)
+        Ok(self.response)
     }
 
-    pub async fn reply(self) -> Reply {
-        self.outcome().await.unwrap_or_else(|cut| panic!("the response is not whole: {cut:?}"))
+    pub async fn collect(self) -> ClientResponse {
+        self.try_collect().await.unwrap_or_else(|error| panic!("incomplete response: {error:?}"))
     }
 }
 
 // -- clients
 
-/// A client with one connection. To drop it closes the connection when it is idle.
+/// A client with one connection. Dropping it closes the connection once it is idle.
 pub struct Client {
     transport: Transport,
     address: SocketAddr,
@@ -433,8 +439,8 @@ pub struct Client {
 }
 
 enum Sender {
-    Http1(http1::SendRequest<Sent>),
-    Http2(http2::SendRequest<Sent>),
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
 }
 
 impl Client {
@@ -442,26 +448,27 @@ impl Client {
         Client::try_connect(transport, address).await.expect("a connection")
     }
 
-    /// An error if nobody listens.
+    /// Returns an error if the connection is refused.
     pub async fn try_connect(transport: Transport, address: SocketAddr) -> io::Result<Client> {
         let io = TokioIo::new(transport.connect(address).await?);
         let (sender, connection) = match transport.is_http2() {
             true => {
-                let shaken = http2::handshake(TokioExecutor::new(), io).await;
-                let (sender, connection) = shaken.map_err(io::Error::other)?;
+                let handshake = http2::handshake(TokioExecutor::new(), io).await;
+                let (sender, connection) = handshake.map_err(io::Error::other)?;
                 (Sender::Http2(sender), tokio::spawn(connection))
             }
             false => {
-                let shaken = http1::handshake(io).await;
-                let (sender, connection) = shaken.map_err(io::Error::other)?;
+                let handshake = http1::handshake(io).await;
+                let (sender, connection) = handshake.map_err(io::Error::other)?;
                 (Sender::Http1(sender), tokio::spawn(connection.with_upgrades()))
             }
         };
         Ok(Client { transport, address, sender, connection })
     }
 
-    /// A client that can ask while this one waits: over HTTP/2 on the same connection.
-    pub async fn beside(&self) -> Client {
+    /// A client whose requests run concurrently with this one's: over HTTP/2 on the same
+    /// connection, over HTTP/1 on another.
+    pub async fn concurrent_client(&self) -> Client {
         match &self.sender {
             Sender::Http1(_) => Client::connect(self.transport, self.address).await,
             Sender::Http2(sender) => Client {
@@ -473,16 +480,16 @@ impl Client {
         }
     }
 
-    /// Sends a request, once the connection can take one.
-    pub async fn send(&mut self, ask: Ask) -> Coming {
-        let request = ask.into_request(self.transport);
+    /// Sends a request once the connection is ready for it.
+    pub async fn send(&mut self, request: ClientRequest) -> PendingResponse {
+        let request = request.into_request(self.transport);
         self.send_request(request).await
     }
 
-    async fn send_request(&mut self, request: http::Request<Sent>) -> Coming {
+    async fn send_request(&mut self, request: http::Request<RequestBody>) -> PendingResponse {
         let refused = |error| -> Ready<_> { ready(Err(error)) };
-        let ready = "the connection takes a request";
-        Coming(match &mut self.sender {
+        let ready = "the connection is ready for a request";
+        PendingResponse(match &mut self.sender {
             Sender::Http1(sender) => match within(ready, 1, sender.ready()).await {
                 Ok(()) => Box::pin(sender.send_request(request)),
                 Err(error) => Box::pin(refused(error)),
@@ -494,138 +501,164 @@ impl Client {
         })
     }
 
-    pub async fn ask(&mut self, ask: Ask) -> Reply {
-        self.send(ask).await.reply().await
+    /// Sends a request and collects its response.
+    pub async fn fetch(&mut self, request: ClientRequest) -> ClientResponse {
+        self.send(request).await.collect().await
     }
 
-    pub async fn get(&mut self, target: &str) -> Reply {
-        self.ask(Ask::get(target)).await
+    pub async fn get(&mut self, target: &str) -> ClientResponse {
+        self.fetch(ClientRequest::get(target)).await
     }
 
-    /// Asks again, on another connection if the server has closed this one.
-    pub async fn get_anew(&mut self, target: &str) -> Reply {
-        if let Ok(reply) = self.send(Ask::get(target)).await.outcome().await {
-            return reply;
+    /// Sends a GET request, again on a new connection if the server has closed this one.
+    pub async fn get_reconnecting(&mut self, target: &str) -> ClientResponse {
+        if let Ok(response) = self.send(ClientRequest::get(target)).await.try_collect().await {
+            return response;
         }
         *self = Client::connect(self.transport, self.address).await;
         self.get(target).await
     }
 
-    /// Closes the connection, whatever is under way.
-    pub fn leave(self) {
+    /// Closes the connection, aborting all exchanges.
+    pub fn abort(self) {
         self.connection.abort();
     }
 
     /// Waits until the server has closed the connection.
-    pub async fn closed(&self) {
-        until("the connection is closed", || self.connection.is_finished()).await;
+    pub async fn wait_closed(&self) {
+        wait_until("the connection is closed", || self.connection.is_finished()).await;
     }
 
     pub fn is_closed(&self) -> bool {
         self.connection.is_finished()
     }
 
-    /// Goes over to another protocol: by an upgrade, or by an extended CONNECT (RFC 8441), which
-    /// the server has to have spoken of before. The status, if that is refused.
-    pub async fn upgrade(&mut self, ask: Ask, protocol: &'static str) -> Result<Other, u16> {
+    /// Switches to another protocol by `Upgrade`, or over HTTP/2 by extended CONNECT (RFC 8441);
+    /// the server must have enabled extended CONNECT in its SETTINGS. Returns the status if refused.
+    pub async fn upgrade(
+        &mut self,
+        request: ClientRequest,
+        protocol: &'static str,
+    ) -> Result<UpgradedIo, u16> {
         let request = match self.transport.is_http2() {
             true => {
-                let mut request = ask.into_request(self.transport);
+                let mut request = request.into_request(self.transport);
                 *request.method_mut() = Method::CONNECT;
                 request.extensions_mut().insert(Protocol::from_static(protocol));
                 request
             }
-            false => ask
+            false => request
                 .field("connection", "upgrade")
                 .field("upgrade", protocol)
                 .field("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
                 .into_request(self.transport),
         };
-        self.go_over(request, if self.transport.is_http2() { 200 } else { 101 }).await
+        self.switch_protocol(request, if self.transport.is_http2() { 200 } else { 101 }).await
     }
 
-    /// Asks for a tunnel to `a:1`.
-    pub async fn tunnel(&mut self) -> Result<Other, u16> {
-        let mut request = Ask::new("CONNECT", "/").into_request(self.transport);
+    /// Opens a tunnel to `a:1` with CONNECT.
+    pub async fn tunnel(&mut self) -> Result<UpgradedIo, u16> {
+        let mut request = ClientRequest::new("CONNECT", "/").into_request(self.transport);
         *request.uri_mut() = "a:1".parse().unwrap();
         request.headers_mut().remove(header::HOST);
         if !self.transport.is_http2() {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("a:1"));
         }
-        self.go_over(request, 200).await
+        self.switch_protocol(request, 200).await
     }
 
-    async fn go_over(&mut self, request: http::Request<Sent>, expected: u16) -> Result<Other, u16> {
-        let response = within("an answer", 1, self.send_request(request).await.0).await.unwrap();
+    async fn switch_protocol(
+        &mut self,
+        request: http::Request<RequestBody>,
+        expected: u16,
+    ) -> Result<UpgradedIo, u16> {
+        let response = within("a response head is received", 1, self.send_request(request).await.0)
+            .await
+            .unwrap();
         match response.status().as_u16() {
-            status if status == expected => {
-                Ok(TokioIo::new(hyper::upgrade::on(response).await.expect("another protocol")))
-            }
+            status if status == expected => Ok(TokioIo::new(
+                hyper::upgrade::on(response).await.expect("the protocol is switched"),
+            )),
             status => Err(status),
         }
     }
 }
 
-/// A connection, or a stream of one, that has gone over to another protocol.
-pub type Other = TokioIo<Upgraded>;
+/// A connection or HTTP/2 stream after the switch to another protocol.
+pub type UpgradedIo = TokioIo<Upgraded>;
 
 // -- interim responses
 
-/// An interim response: its status, and the values of its `Link` fields.
+/// An interim response: status and values of the `Link` fields.
 pub type Interim = (u16, Vec<String>);
 
-impl Site {
-    /// Sends the head of a request, and its body when the client is told to continue or, if
-    /// there is no such word, when the response has come. Says what came in between.
-    pub async fn ask_step_by_step(&self, ask: Ask, body: &'static str) -> (Vec<Interim>, Reply) {
+impl TransportServer {
+    /// Sends the head of a request, and its body only after a 100. Without a 100 the body is not
+    /// sent. Returns the interim responses and the final response.
+    pub async fn fetch_with_interim(
+        &self,
+        request: ClientRequest,
+        body: &'static str,
+    ) -> (Vec<Interim>, ClientResponse) {
         match self.transport.is_http2() {
-            true => self.step_by_step_2(ask, body).await,
-            false => self.step_by_step_1(ask, body).await,
+            true => self.fetch_with_interim_http2(request, body).await,
+            false => self.fetch_with_interim_http1(request, body).await,
         }
     }
 
-    async fn step_by_step_1(&self, ask: Ask, body: &'static str) -> (Vec<Interim>, Reply) {
-        let (ask, upload) = match body {
-            "" => (ask, None),
+    async fn fetch_with_interim_http1(
+        &self,
+        request: ClientRequest,
+        body: &'static str,
+    ) -> (Vec<Interim>, ClientResponse) {
+        let (request, upload) = match body {
+            "" => (request, None),
             _ => {
-                let (ask, upload) = ask.upload();
-                (ask.field("content-length", body.len().to_string()), Some(upload))
+                let (request, upload) = request.upload();
+                (request.field("content-length", body.len().to_string()), Some(upload))
             }
         };
-        let mut request = ask.into_request(self.transport);
+        let mut request = request.into_request(self.transport);
         let interims = Arc::new(Mutex::new(Vec::new()));
-        let (noted, go_on) = (interims.clone(), Arc::new(tokio::sync::Notify::new()));
-        let word = go_on.clone();
+        let (recorded, continued) = (interims.clone(), Arc::new(tokio::sync::Notify::new()));
+        let on_continue = continued.clone();
         hyper::ext::on_informational(&mut request, move |interim| {
-            noted.lock().unwrap().push(interim_of(interim.status().as_u16(), interim.headers()));
+            recorded
+                .lock()
+                .unwrap()
+                .push(interim_from(interim.status().as_u16(), interim.headers()));
             if interim.status() == 100 {
-                word.notify_one();
+                on_continue.notify_one();
             }
         });
         let mut client = self.client().await;
-        let coming = client.send_request(request).await;
-        let reply = std::pin::pin!(coming.reply());
-        let told = std::pin::pin!(go_on.notified());
-        let reply = match futures_util::future::select(reply, told).await {
-            Either::Left((reply, _)) => reply,
-            Either::Right(((), reply)) => {
+        let response_future = client.send_request(request).await;
+        let response = std::pin::pin!(response_future.collect());
+        let continued = std::pin::pin!(continued.notified());
+        let response = match futures_util::future::select(response, continued).await {
+            Either::Left((response, _)) => response,
+            Either::Right(((), response)) => {
                 if let Some(upload) = upload {
                     upload.send(body).await;
                 }
-                reply.await
+                response.await
             }
         };
         let interims = std::mem::take(&mut *interims.lock().unwrap());
-        (interims, reply)
+        (interims, response)
     }
 
-    /// The crate hyper does not show interim responses over HTTP/2, the crate h2 does.
-    async fn step_by_step_2(&self, ask: Ask, body: &'static str) -> (Vec<Interim>, Reply) {
+    /// Uses the crate h2, because the crate hyper does not expose interim responses over HTTP/2.
+    async fn fetch_with_interim_http2(
+        &self,
+        request: ClientRequest,
+        body: &'static str,
+    ) -> (Vec<Interim>, ClientResponse) {
         let io = self.transport.connect(self.address).await.unwrap();
         let (sender, connection) = h2::client::handshake(io).await.unwrap();
         let connection = tokio::spawn(connection);
         let mut sender = sender.ready().await.unwrap();
-        let request = ask.into_request(self.transport).map(|_| ());
+        let request = request.into_request(self.transport).map(|_| ());
         let (mut response, mut upload) = sender.send_request(request, body.is_empty()).unwrap();
         let mut interims = Vec::new();
         let steps = poll_fn(|cx| {
@@ -634,24 +667,24 @@ impl Site {
                 if interim.status() == 100 {
                     upload.send_data(body.into(), true).unwrap();
                 }
-                interims.push(interim_of(interim.status().as_u16(), interim.headers()));
+                interims.push(interim_from(interim.status().as_u16(), interim.headers()));
             }
             Pin::new(&mut response).poll(cx)
         });
-        let response = within("a response", 1, steps).await.unwrap();
+        let response = within("a response head is received", 1, steps).await.unwrap();
         let (head, mut stream) = response.into_parts();
-        let mut came = Vec::new();
-        while let Some(data) = within("more of a body", 1, stream.data()).await {
-            came.extend_from_slice(&data.unwrap());
+        let mut received = Vec::new();
+        while let Some(data) = within("a body frame is received", 1, stream.data()).await {
+            received.extend_from_slice(&data.unwrap());
         }
         connection.abort();
         let (status, version) = (head.status.as_u16(), head.version);
         let (fields, trailers) = (head.headers, HeaderMap::new());
-        (interims, Reply { status, version, fields, body: came, trailers })
+        (interims, ClientResponse { status, version, fields, body: received, trailers })
     }
 }
 
-fn interim_of(status: u16, fields: &HeaderMap) -> Interim {
+fn interim_from(status: u16, fields: &HeaderMap) -> Interim {
     let links = fields.get_all(header::LINK).iter();
     (status, links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned()).collect())
 }

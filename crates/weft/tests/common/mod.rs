@@ -1,4 +1,4 @@
-//! What the tests share: a server's address, and responses read as data.
+//! Helpers shared by the test files: a server's address, parsed responses, a raw HTTP/1 client.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod frames;
@@ -18,11 +18,12 @@ pub fn address(server: &Running) -> SocketAddr {
     }
 }
 
-/// Short, but longer than a busy machine mostly holds up a client that means well.
+/// A timeout that keeps tests fast, but is longer than the usual scheduling delay of a
+/// well-behaved client on a busy machine.
 pub const SHORT: Duration = Duration::from_millis(500);
 
-/// Settings whose clocks of connections are short.
-pub fn quick() -> Settings {
+/// Settings with short connection timeouts.
+pub fn short_timeouts() -> Settings {
     Settings {
         head_timeout: SHORT,
         idle_timeout: SHORT,
@@ -32,19 +33,19 @@ pub fn quick() -> Settings {
     }
 }
 
-/// A response as a client sees it.
+/// A response as received by a client.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// How many bytes it took.
+    /// Length of the whole message in bytes.
     pub length: usize,
 }
 
 impl Response {
-    /// The first response of these bytes, if it is whole. One without a length has
-    /// all of them.
+    /// Parses the first response in `bytes`; `None` if it is incomplete. A response without a
+    /// length extends to the end of `bytes`.
     pub fn parse(bytes: &[u8], head_only: bool) -> Option<Response> {
         let head = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
         let text = std::str::from_utf8(&bytes[..head]).expect("a head is text");
@@ -67,7 +68,7 @@ impl Response {
                 let size = usize::from_str_radix(size, 16).expect("a chunk's size");
                 rest = &rest[line + 2..];
                 if size == 0 {
-                    // The tests' trailers are few: up to the empty line.
+                    // Skip the trailer section, up to the empty line.
                     while !rest.starts_with(b"\r\n") {
                         rest = &rest[rest.windows(2).position(|w| w == b"\r\n")? + 2..];
                     }
@@ -86,7 +87,7 @@ impl Response {
         Some(response)
     }
 
-    /// Whether it says itself where it ends.
+    /// Returns true if the message framing determines the end of the response.
     fn is_framed(&self) -> bool {
         self.status < 200
             || matches!(self.status, 204 | 304)
@@ -95,7 +96,7 @@ impl Response {
     }
 
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("a text")
+        std::str::from_utf8(&self.body).expect("UTF-8 text")
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -104,10 +105,10 @@ impl Response {
     }
 }
 
-/// A client that says exactly what it is told to.
+/// An HTTP/1 client that sends exactly the given bytes.
 pub struct Client {
     socket: TcpStream,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Client {
@@ -119,10 +120,10 @@ impl Client {
         let socket = TcpStream::connect(address).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { socket, came: Vec::new() }
+        Client { socket, received: Vec::new() }
     }
 
-    /// A client that has sent this.
+    /// Connects and sends `bytes`.
     pub fn with(server: &Running, bytes: impl AsRef<[u8]>) -> Client {
         let mut client = Client::connect(server);
         client.send(bytes);
@@ -130,10 +131,10 @@ impl Client {
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.socket.write_all(bytes.as_ref()).expect("the server takes it");
+        self.socket.write_all(bytes.as_ref()).expect("the server reads it");
     }
 
-    /// Sends a request line and `Host`.
+    /// Sends a GET request with only a `Host` field.
     pub fn get(&mut self, target: &str) {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }
@@ -143,16 +144,16 @@ impl Client {
     }
 
     pub fn half_close(&self) {
-        self.socket.shutdown(Shutdown::Write).expect("the connection is there");
+        self.socket.shutdown(Shutdown::Write).expect("the connection is open");
     }
 
-    /// The next response, interim ones included.
+    /// Reads the next response, interim responses included.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         self.next(false)
     }
 
-    /// The next response, to a HEAD.
+    /// Reads the next response, which answers a HEAD request.
     #[track_caller]
     pub fn head(&mut self) -> Response {
         self.next(true)
@@ -161,52 +162,52 @@ impl Client {
     #[track_caller]
     fn next(&mut self, head_only: bool) -> Response {
         loop {
-            let whole = Response::parse(&self.came, head_only);
-            if let Some(response) = whole.filter(|r| r.is_framed() || head_only) {
-                self.came.drain(..response.length);
+            let parsed = Response::parse(&self.received, head_only);
+            if let Some(response) = parsed.filter(|r| r.is_framed() || head_only) {
+                self.received.drain(..response.length);
                 return response;
             }
             if self.read() == 0 {
-                let came = std::mem::take(&mut self.came);
-                let whole = Response::parse(&came, head_only);
-                return whole.unwrap_or_else(|| panic!("cut: {}", came.escape_ascii()));
+                let received = std::mem::take(&mut self.received);
+                let parsed = Response::parse(&received, head_only);
+                return parsed.unwrap_or_else(|| panic!("incomplete: {}", received.escape_ascii()));
             }
         }
     }
 
-    /// Reads once more; 0 is the end.
+    /// Reads from the socket once; 0 means end of stream or a reset.
     #[track_caller]
     pub fn read(&mut self) -> usize {
         let mut buffer = [0; 65536];
         match self.socket.read(&mut buffer) {
             Ok(n) => {
-                self.came.extend_from_slice(&buffer[..n]);
+                self.received.extend_from_slice(&buffer[..n]);
                 n
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
-            Err(error) => panic!("{error}, after {}", self.came.escape_ascii()),
+            Err(error) => panic!("{error}, after {}", self.received.escape_ascii()),
         }
     }
 
-    /// What came and was not looked at.
+    /// Bytes received and not yet consumed as a response.
     pub fn came(&self) -> &[u8] {
-        &self.came
+        &self.received
     }
 
-    /// Puts away what came.
+    /// Discards the received bytes.
     pub fn forget(&mut self) {
-        self.came.clear();
+        self.received.clear();
     }
 
-    /// Reads to the end; nothing more must come.
+    /// Reads to the end of the stream and asserts that no further bytes are received.
     #[track_caller]
     pub fn assert_closed(&mut self) {
         while self.read() > 0 {}
-        assert_eq!(self.came.escape_ascii().to_string(), "", "something came before the end");
+        assert_eq!(self.received.escape_ascii().to_string(), "", "bytes received before the end");
     }
 
-    /// Asks once more and is answered: the connection is alive.
+    /// Asserts that the connection is open: a GET request receives a 200.
     #[track_caller]
     pub fn assert_open(&mut self, target: &str) {
         self.get(target);
@@ -214,36 +215,38 @@ impl Client {
     }
 }
 
-/// How long a test waits for what must come: not to be met, however busy the machine is.
+/// Upper bound on waiting for an expected event. Long enough never to expire on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until it is so.
+/// Polls `condition` every 5 ms until it returns true; panics after `PATIENCE`.
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Stops a server that has nothing important to do.
+/// Stops a server with a grace period of 100 ms.
 pub fn stop(server: Running) {
     server.shutdown(Duration::from_millis(100));
 }
 
-/// Whether an outside program is installed. If it is not, the test that needs it says so
-/// and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails instead.
+/// Returns true if the external program `name` is in `PATH`. Otherwise prints `SKIPPED` and
+/// returns false, so that the test passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it
+/// panics instead.
 #[track_caller]
-pub fn tool(name: &str) -> bool {
+pub fn has_tool(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    if !is_there {
+    let is_installed = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !is_installed {
         let required = std::env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
         assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
         let line = format!("SKIPPED: {name} is not installed\n");
-        // The test harness hides what a test that passes prints, but not what it writes.
-        std::io::stderr().write_all(line.as_bytes()).expect("stderr is there");
+        // The test harness captures the output of `print!` and `eprintln!` in tests that pass, but
+        // not writes to the stderr handle.
+        std::io::stderr().write_all(line.as_bytes()).expect("stderr is writable");
     }
-    is_there
+    is_installed
 }

@@ -1,4 +1,4 @@
-//! A folder in the file system, served over real sockets.
+//! A temporary directory tree, served over real sockets.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -16,7 +16,7 @@ use weft::{Directory, DirectorySettings, Running, Server};
 
 use super::{Client, Response, until};
 
-/// A folder in a folder: what lies beside the root must never be served.
+/// A root directory inside another directory: files beside the root must never be served.
 pub struct Tree {
     pub outer: TempDir,
 }
@@ -31,7 +31,7 @@ impl Tree {
         Tree { outer }
     }
 
-    /// A tree with files: path and contents.
+    /// Creates a tree with `files`, pairs of path and contents.
     pub fn with(files: &[(&str, &str)]) -> Tree {
         let tree = Tree::new();
         for (path, contents) in files {
@@ -48,7 +48,7 @@ impl Tree {
         self.root().join(OsStr::from_bytes(name.as_ref()))
     }
 
-    /// Writes a file, and makes its folders.
+    /// Writes a file and creates its parent directories.
     pub fn write(&self, name: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -64,20 +64,21 @@ impl Tree {
         rustix::fs::mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).unwrap();
     }
 
-    /// Puts another file in the place of one, as careful programs do.
+    /// Replaces a file atomically, by `rename`.
     pub fn replace(&self, name: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
         let new = self.outer.path().join("new");
         fs::write(&new, contents).unwrap();
         fs::rename(new, self.path(name)).unwrap();
     }
 
-    /// Has a file modified so many seconds ago.
+    /// Sets a file's modification time to `seconds` ago.
     pub fn age(&self, name: impl AsRef<[u8]>, seconds: u64) {
         let file = fs::File::options().write(true).open(self.path(name)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
     }
 
-    /// Waits until no file has changed just now: only then are contents kept in memory.
+    /// Waits until no file has changed recently: the server caches contents in memory only if
+    /// the file has not changed within the last two seconds.
     #[track_caller]
     pub fn settle(&self) {
         let mut newest = 0;
@@ -91,24 +92,25 @@ impl Tree {
             }
         }
         let settled = UNIX_EPOCH + Duration::from_secs(newest as u64 + 3);
-        until("the files have settled", || SystemTime::now() >= settled);
+        until("all files are older than 3 s", || SystemTime::now() >= settled);
     }
 
-    /// How many files beneath the root this process has open.
+    /// Number of files below the root that this process has open.
     pub fn open_files(&self) -> usize {
         let open = fs::read_dir("/proc/self/fd").unwrap();
         let paths = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
         paths.filter(|path| path.starts_with(self.root()) && *path != self.root()).count()
     }
 
-    /// Lets everybody read the tree, but for these.
+    /// Makes the tree readable by every user, except `names`, which get mode 000.
     pub fn close(&self, names: &[&str]) {
         let set = |path: PathBuf, mode| fs::set_permissions(path, Permissions::from_mode(mode));
         set(self.outer.path().to_owned(), 0o755).unwrap();
         names.iter().for_each(|name| set(self.path(name), 0o000).unwrap());
     }
 
-    /// Targets that shall lead out of the root, and must not. There is a folder `folder/deep`.
+    /// Request targets that attempt path traversal out of the root. The tree must have a directory
+    /// `folder/deep`.
     pub fn ways_out(&self) -> Vec<String> {
         let absolute = self.outer.path().join("secret.txt");
         let absolute = absolute.to_str().unwrap();
@@ -131,7 +133,7 @@ impl Tree {
             "/..%2Fsecret.txt",
             "/%2e%2e%2fsecret.txt",
             "/folder%2f..%2f..%2fsecret.txt",
-            // Encoded twice, it is the name of a file that is not there.
+            // Encoded twice: decoded once, this is the name of a file that does not exist.
             "/%252e%252e/secret.txt",
             "/%252e%252e%252fsecret.txt",
             "/..%252fsecret.txt",
@@ -149,7 +151,7 @@ impl Tree {
             "/..%3b/secret.txt",
             "/..%20/secret.txt",
             "/..%0d%0a/secret.txt",
-            // Overlong UTF-8 and other ways to write a dot or a slash.
+            // Overlong UTF-8 and other encodings of a dot or a slash.
             "/%c0%ae%c0%ae/secret.txt",
             "/%c0%ae%c0%ae%c0%afsecret.txt",
             "/%e0%80%ae%e0%80%ae/secret.txt",
@@ -195,15 +197,16 @@ pub fn serve(directory: Directory) -> Running {
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
-/// What lies outside of the root.
+/// Contents of the files outside of the root.
 pub const SECRET: &str = "SECRET";
 
+/// Sends a request and reads the response.
 pub fn ask(client: &mut Client, method: &str, target: impl AsRef<[u8]>) -> Response {
     client.send(request(method, target));
     if method == "HEAD" { client.head() } else { client.response() }
 }
 
-/// Asks with more fields, whose lines are parted by CRLF; none if there is nothing.
+/// Sends a request with additional field lines, separated by CRLF, and reads the response.
 #[track_caller]
 pub fn ask_with(
     client: &mut Client,
@@ -224,18 +227,18 @@ pub fn request(method: &str, target: impl AsRef<[u8]>) -> Vec<u8> {
     [method.as_bytes(), b" ", target.as_ref(), b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat()
 }
 
-/// Asks for each target on one connection, and compares statuses.
+/// Sends a GET request for each target on one connection and asserts the status codes.
 #[track_caller]
 pub fn assert_statuses(server: &Running, cases: &[(&str, u16)]) {
     let mut client = Client::connect(server);
     for (target, status) in cases {
         let response = ask(&mut client, "GET", target);
         assert_eq!(response.status, *status, "{target}: {}", response.text());
-        assert!(!response.text().contains(SECRET), "{target} went out of the root");
+        assert!(!response.text().contains(SECRET), "{target} escaped the root");
     }
 }
 
-/// Asks for each target on one connection; each is found and has this body.
+/// Sends a GET request for each target on one connection and asserts a 200 with the given body.
 #[track_caller]
 pub fn assert_bodies<T: AsRef<[u8]>>(server: &Running, cases: &[(T, &str)]) {
     let mut client = Client::connect(server);
@@ -246,27 +249,31 @@ pub fn assert_bodies<T: AsRef<[u8]>>(server: &Running, cases: &[(T, &str)]) {
     }
 }
 
-/// Bytes that do not repeat with any power of two.
+/// `length` bytes whose period (251) is not a power of two.
 pub fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8).collect()
+    (0..length).map(|i| (i % 251) as u8).collect()
 }
 
-/// `Date` may change between two requests; all else shall not.
+/// The fields except `Date`, which may differ between two requests.
 pub fn fields_but_date(response: &Response) -> Vec<(String, String)> {
     response.headers.iter().filter(|(name, _)| name != "date").cloned().collect()
 }
 
-/// As a user whom permissions bind, if the test is run by one whom they do not.
+/// Runs `work` in a thread with the user id of `nobody` if the test runs as root, because file
+/// permissions do not restrict root.
 pub fn as_nobody(work: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread, and of those that it starts. It fails for who is not root.
+            // Applies to this thread and the threads it starts. Fails unless run as root.
             let nobody = Uid::from_raw(65_534);
             let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
             match rustix::process::geteuid().is_root() {
                 false => work(),
-                // The test harness hides what a test that passes prints, but not what it writes.
-                true => std::io::stderr().write_all(b"SKIPPED: root cannot leave\n").unwrap(),
+                // The test harness captures the output of `print!` and `eprintln!` in tests that
+                // pass, but not writes to the stderr handle.
+                true => {
+                    std::io::stderr().write_all(b"SKIPPED: cannot drop root privileges\n").unwrap()
+                }
             }
         });
         if let Err(panic) = thread.join() {

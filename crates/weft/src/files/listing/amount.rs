@@ -1,8 +1,8 @@
-//! Amounts as people read them. Pure.
+//! Human-readable sizes and counts. Pure.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// A length in bytes, in the unit that suits it: `812 B`, `1.2 MiB`.
+/// A length in bytes, shown in the largest fitting unit: `812 B`, `1.2 MiB`.
 pub(crate) struct Size(pub(crate) u64);
 
 impl Display for Size {
@@ -10,7 +10,7 @@ impl Display for Size {
         if self.0 < 1_024 {
             return write!(f, "{} B", self.0);
         }
-        // Rounded before the unit is chosen, so that nothing is 1024.0 of its unit.
+        // Rounds before choosing the unit, so that 1024.0 of a unit is never shown.
         let half = |power: u32| 1 << (10 * power - 1);
         let tenths = |power: u32| (u128::from(self.0) * 10 + half(power)) >> (10 * power);
         let power = (1..6).find(|&power| tenths(power) < 10_240).unwrap_or(6);
@@ -19,7 +19,7 @@ impl Display for Size {
     }
 }
 
-/// A number with a comma before each three digits.
+/// A number with a comma as thousands separator.
 pub(crate) struct Grouped(pub(crate) u64);
 
 impl Display for Grouped {
@@ -35,7 +35,7 @@ impl Display for Grouped {
     }
 }
 
-/// How many of something: `1 file`, `1,200 files`.
+/// A number with its noun: `1 file`, `1,200 files`.
 pub(crate) struct Count(pub(crate) u64, pub(crate) &'static str);
 
 impl Display for Count {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn shows_sizes_in_binary_units() {
         const MIB: u64 = 1 << 20;
         for (length, expected) in [
             (0, "0 B"),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn counts() {
+    fn shows_counts_with_separators_and_plural() {
         for (number, expected) in [
             (0, "0 bytes"),
             (1, "1 byte"),

@@ -1,7 +1,7 @@
-//! A folder that is read, as far as its entries may be seen.
+//! Reads the visible entries of a folder.
 //!
-//! A listing shows what a request would find. So a link is what it leads to, if it leads to
-//! anything beneath the root; and what would not be served, a pipe or a device, is not there.
+//! A listing shows only files and folders that a request would find. So a symbolic link is shown
+//! as its target, if that is beneath the root, and pipes and devices are not shown.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,25 +13,24 @@ use rustix::io::{Errno, Result};
 use crate::disk::File;
 use crate::files::listing::{Entry, Listing};
 
-/// Where a folder is, which its links are resolved from.
+/// The location of a folder, for the resolution of its symbolic links.
 pub(crate) struct Folder<'a> {
     pub(crate) root: BorrowedFd<'a>,
-    /// Beneath the root, decoded, without slashes at its ends; the root's is empty.
+    /// The path beneath the root, decoded, without slashes at its ends; empty for the root.
     pub(crate) path: Vec<u8>,
-    /// How links are followed. They stay beneath the root only if this says so.
+    /// The policy for symbolic links. Without `BENEATH` their targets may be outside of the root.
     pub(crate) resolve: ResolveFlags,
 }
 
 impl Folder<'_> {
-    /// The entries of this folder, which is open for reading: those whose names are to be
-    /// shown, and at most so many.
+    /// Reads the entries of this folder, which is open for reading: at most `limit` entries, and
+    /// only names for which `is_shown` returns true.
     ///
-    /// This blocks while the disk is asked about each of them, so it is for a thread that
-    /// may wait.
+    /// Blocks for one `stat` of each entry, so it has to run on a thread that may block.
     ///
     /// # Errors
-    /// Those of the system, if the folder cannot be read, or for want of descriptors or
-    /// memory. An entry that cannot be reached, or has vanished meanwhile, is left out.
+    /// Errors of the system, if the folder cannot be read, or if descriptors or memory are
+    /// exhausted. An entry that cannot be reached, or was removed meanwhile, is omitted.
     pub(crate) fn read(
         self,
         open: impl AsFd,
@@ -46,11 +45,11 @@ impl Folder<'_> {
             if matches!(name, b"." | b"..") || !is_shown(name) {
                 continue;
             }
-            let seen = match statat(names.fd()?, found.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if file_type(&stat) == FileType::Symlink => self.follow(name),
-                seen => seen,
+            let stat = match statat(names.fd()?, found.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if file_type(&stat) == FileType::Symlink => self.stat_target(name),
+                stat => stat,
             };
-            let Some(entry) = entry(name, seen)? else { continue };
+            let Some(entry) = to_entry(name, stat)? else { continue };
             if entries.len() == limit {
                 truncated = true;
                 break;
@@ -60,37 +59,38 @@ impl Folder<'_> {
         Ok(Listing { path: self.path, entries, truncated })
     }
 
-    /// What a link leads to. It is looked up from the root, which alone the kernel can hold
-    /// it beneath: from here it may well go up. If the folder was moved since it was opened,
-    /// that is another link or none, but none that leads out.
-    fn follow(&self, name: &[u8]) -> Result<Stat> {
+    /// Returns the metadata of a symbolic link's target. The link is resolved from the root,
+    /// because the kernel can confine a path only to the directory it starts from, and a link may
+    /// lead up from this folder. If the folder was moved since it was opened, this finds another
+    /// link or none, but never a target outside of the root.
+    fn stat_target(&self, name: &[u8]) -> Result<Stat> {
         let path = match &self.path[..] {
             b"" => name.into(),
             folder => [folder, b"/", name].concat(),
         };
-        // This opens nothing but the place: no pipe waits for its writer, no device starts.
+        // PATH does not open the file itself: no pipe waits for its writer, no device starts.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         fstat(openat2(self.root, path, flags, Mode::empty(), self.resolve)?)
     }
 }
 
-/// The entries of a folder of files that are all in memory, by their paths.
-pub(crate) fn among(
+/// Lists a folder of embedded files, given by their paths.
+pub(crate) fn list_embedded(
     files: &BTreeMap<Vec<u8>, File>,
     path: Vec<u8>,
     limit: usize,
     is_shown: impl Fn(&[u8]) -> bool,
 ) -> Listing {
-    let within = if path.is_empty() { Vec::new() } else { [&path[..], b"/"].concat() };
+    let prefix = if path.is_empty() { Vec::new() } else { [&path[..], b"/"].concat() };
     let mut listing = Listing { path, entries: Vec::new(), truncated: false };
-    let inner = files.range(within.clone()..).take_while(|(path, _)| path.starts_with(&within));
+    let inner = files.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
     for (path, file) in inner {
-        let mut rest = path[within.len()..].splitn(2, |&b| b == b'/');
+        let mut rest = path[prefix.len()..].splitn(2, |&b| b == b'/');
         let (name, is_folder) = (rest.next().unwrap_or_default(), rest.next().is_some());
-        // All that is in one folder comes together.
-        let is_known =
+        // The paths of one subfolder are adjacent in the map.
+        let is_duplicate =
             listing.entries.last().is_some_and(|last| last.is_folder && last.name == name);
-        if is_known || !is_shown(name) {
+        if is_duplicate || !is_shown(name) {
             continue;
         }
         if listing.entries.len() == limit {
@@ -103,9 +103,9 @@ pub(crate) fn among(
     listing
 }
 
-/// An entry as it was seen; `None` if it is not one to be listed.
-fn entry(name: &[u8], seen: Result<Stat>) -> Result<Option<Entry>> {
-    let stat = match seen {
+/// Makes an entry from the result of `stat`; `None` if it is not to be listed.
+fn to_entry(name: &[u8], stat: Result<Stat>) -> Result<Option<Entry>> {
+    let stat = match stat {
         Ok(stat) => stat,
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error),
         Err(_) => return Ok(None),
@@ -144,7 +144,7 @@ mod tests {
         File::open(path).unwrap().into()
     }
 
-    /// The names in a folder of a root, in order, with a slash behind those of folders.
+    /// The sorted names in a folder beneath a root, with a slash after the names of folders.
     fn names(root: &Path, path: &str, resolve: ResolveFlags) -> Vec<String> {
         let descriptor = open(root);
         let folder = Folder { root: descriptor.as_fd(), path: path.into(), resolve };
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_could_be_served_is_there() {
+    fn lists_only_files_and_folders_that_could_be_served() {
         let tree = TempDir::new().unwrap();
         let root = tree.path().join("root");
         let inner = root.join("a/b");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_as_they_are() {
+    fn entries_have_raw_names_lengths_and_times() {
         let root = TempDir::new().unwrap();
         let name = b"\xff\n<b>";
         let file = File::create(root.path().join(OsStr::from_bytes(name))).unwrap();
@@ -225,29 +225,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_or_vanishes_is_left_out() {
+    fn omits_hidden_and_removed_entries() {
         let root = TempDir::new().unwrap();
-        for name in [".hidden", "gone", "here"] {
+        for name in [".hidden", "removed", "present"] {
             fs::write(root.path().join(name), "").unwrap();
         }
-        symlink(".hidden", root.path().join("link gone")).unwrap();
+        symlink(".hidden", root.path().join("link removed")).unwrap();
         let descriptor = open(root.path());
         let folder = Folder { root: descriptor.as_fd(), path: vec![], resolve: BENEATH };
         let listing = folder.read(open(root.path()), 1, |name| {
-            // Its name was read already.
-            if name.ends_with(b"gone") {
+            // Removed after its name was read.
+            if name.ends_with(b"removed") {
                 fs::remove_file(root.path().join(OsStr::from_bytes(name))).unwrap();
             }
             !name.starts_with(b".")
         });
         let listing = listing.unwrap();
         assert_eq!(listing.entries.len(), 1);
-        assert_eq!(listing.entries[0].name, b"here");
-        assert!(!listing.truncated, "what is left out does not count");
+        assert_eq!(listing.entries[0].name, b"present");
+        assert!(!listing.truncated, "omitted entries do not count");
     }
 
     #[test]
-    fn what_is_in_memory_has_folders_too() {
+    fn lists_folders_of_embedded_files() {
         let paths = ["a", "a.b", "b/c", "b/d/e", "b/d/f", "b/.h", "bc"];
         let files = paths.map(|path| (path.as_bytes().to_vec(), crate::File::of_bytes(b"xyz")));
         let files = BTreeMap::from(files);
@@ -257,18 +257,18 @@ mod tests {
             ("b", 9, "c 3, d 0"),
             ("b/d", 9, "e 3, f 3"),
         ] {
-            let listing = among(&files, path.into(), limit, |name| !name.starts_with(b"."));
+            let listing = list_embedded(&files, path.into(), limit, |name| !name.starts_with(b"."));
             let name = |entry: &Entry| String::from_utf8_lossy(&entry.name).into_owned();
             let entries = listing.entries.iter();
             let entries = entries.map(|entry| format!("{} {}", name(entry), entry.length));
-            let mut seen = entries.collect::<Vec<_>>().join(", ");
-            seen.push_str(if listing.truncated { " …" } else { "" });
-            assert_eq!(seen, expected, "{path}");
+            let mut found = entries.collect::<Vec<_>>().join(", ");
+            found.push_str(if listing.truncated { " …" } else { "" });
+            assert_eq!(found, expected, "{path}");
         }
     }
 
     #[test]
-    fn ten_thousand_files() {
+    fn truncates_ten_thousand_files_at_the_limit() {
         let root = TempDir::new().unwrap();
         for number in 0..10_000 {
             File::create(root.path().join(format!("{number}"))).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_cannot_be_read() {
+    fn rejects_a_file_as_a_folder() {
         let root = TempDir::new().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();

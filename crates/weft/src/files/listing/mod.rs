@@ -1,34 +1,34 @@
-//! What a folder holds, and how that is told to programs: JSON. `page.rs` tells it to people.
-//! Pure, but for `folder.rs`.
+//! The listing of a folder, and its form as JSON; `page.rs` has the form as HTML.
+//! Pure, except for `folder.rs`.
 //!
-//! The JSON is written here and not by a library: it has one shape, and all that can go wrong
-//! with it is a string, for which `name.rs` has to answer anyway.
+//! The JSON is written here without a library: it has a fixed structure, and only the strings need
+//! escaping, which is the task of `name.rs` anyway.
 
-mod folder; // a folder that is read
-mod order; // by what entries are sorted
-mod name; // names in links, pages and JSON
-mod amount; // amounts as people read them
-mod page; // the listing as a page
+mod folder; // reads the entries of a folder
+mod order; // sort order of the entries
+mod name; // escaping of names for links, HTML and JSON
+mod amount; // human-readable sizes and counts
+mod page; // the listing as HTML
 
 use std::fmt::{self, Write};
 
 use self::name::{Href, Json};
 use crate::proto::headers::Headers;
 use crate::proto::semantics::accept;
-use crate::proto::semantics::date::civil;
+use crate::proto::semantics::date::civil_from_days;
 
-pub(super) use self::folder::{Folder, among};
+pub(super) use self::folder::{Folder, list_embedded};
 pub(super) use self::order::Order;
-pub(super) use self::page::POLICY;
+pub(super) use self::page::PAGE_CSP;
 
-/// The entries of a folder, in no order.
+/// The entries of a folder, unsorted.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// The folder's path beneath the root, decoded, without slashes at its ends; the root's
-    /// is empty.
+    /// The folder's path beneath the root, decoded, without slashes at its ends; empty for the
+    /// root.
     pub(crate) path: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
-    /// There are more entries than these.
+    /// True if the folder has more entries than these.
     pub(crate) truncated: bool,
 }
 
@@ -39,15 +39,15 @@ pub(crate) struct Entry {
     pub(crate) is_folder: bool,
     /// In bytes; 0 for a folder.
     pub(crate) length: u64,
-    /// In seconds since 1970, if it is known.
+    /// In seconds since 1970; `None` for embedded files.
     pub(crate) modified: Option<i64>,
 }
 
 impl Listing {
-    /// The listing as an object of JSON, an entry on each line.
+    /// Writes the listing as a JSON object, with one entry on each line.
     pub(crate) fn json(&self, order: Order) -> String {
         let mut json = String::with_capacity(128 + 160 * self.entries.len());
-        self.write_json(&mut json, order).expect("a string takes all that is written");
+        self.write_json(&mut json, order).expect("writing to a String does not fail");
         json
     }
 
@@ -70,7 +70,7 @@ impl Listing {
         json.write_str("\n]}\n")
     }
 
-    /// The folder's path from the root, with a slash at each end.
+    /// Returns the folder's path from the root, with a slash at each end.
     pub(crate) fn absolute_path(&self) -> Vec<u8> {
         match &self.path[..] {
             b"" => b"/".into(),
@@ -79,18 +79,18 @@ impl Listing {
     }
 }
 
-/// An instant as RFC 3339 writes it: `2026-11-21T10:51:01Z`. As in all that is told of files,
-/// times before 1970 are its first second.
+/// Formats a time in RFC 3339 format: `2026-11-21T10:51:01Z`. A time before 1970 is shown as the
+/// first second of 1970, as in all metadata of files that is sent.
 pub(crate) fn timestamp(seconds: i64) -> String {
     // 9999 is the last year with four digits.
     let seconds = u64::try_from(seconds).unwrap_or(0).min(253_402_300_799);
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = civil_from_days(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Whether a client would rather have JSON than a page. It has to say so by name: browsers
-/// name `text/html`, and who takes anything gets what people can read.
+/// Returns true if a client prefers JSON to HTML. `Accept` has to name `application/json`:
+/// browsers name `text/html`, and a client that accepts `*/*` gets HTML.
 pub(crate) fn prefers_json(headers: &Headers) -> bool {
     accept::prefers(headers, "application/json", "text/html")
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn json_as_a_parser_reads_it() {
+    fn json_can_be_parsed() {
         let listing = Listing {
             path: b"a/\"b\"\xff".into(),
             entries: vec![
@@ -136,18 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_root() {
+    fn json_of_an_empty_root() {
         let listing = Listing { path: vec![], entries: vec![], truncated: false };
         let parsed: Value = serde_json::from_str(&listing.json(Order::default())).unwrap();
         assert_eq!(parsed, json!({"path": "/", "truncated": false, "entries": []}));
     }
 
     #[test]
-    fn json_is_in_order() {
+    fn json_is_sorted_by_the_query() {
         let entries = vec![file(b"a", 1, 3), file(b"b", 2, 2), file(b"c", 3, 1)];
         let listing = Listing { path: vec![], entries, truncated: false };
         for (query, expected) in [("", ["a", "b", "c"]), ("sort=date", ["c", "b", "a"])] {
-            let json = listing.json(Order::of(Some(query)));
+            let json = listing.json(Order::from_query(Some(query)));
             let parsed: Value = serde_json::from_str(&json).unwrap();
             let names = [0, 1, 2].map(|at| parsed["entries"][at]["name"].as_str().unwrap());
             assert_eq!(names, expected, "{query}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_json() {
+    fn prefers_json_by_accept() {
         for (accept, expected) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),

@@ -1,12 +1,13 @@
-//! A file's name as it stands in links, in pages and in JSON. Pure.
+//! Escaping of file names for links, HTML and JSON. Pure.
 //!
-//! A name is bytes, chosen by somebody who may wish no good. In a link it keeps every byte. On
-//! a page it is text, of which nothing can end an element or turn round what stands beside it.
+//! A name is a string of bytes that an attacker may have chosen. A link keeps every byte. In HTML
+//! the name is text that cannot end an element or change the direction of the text beside it.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// A name as a segment of a reference: all bytes but the unreserved ones (RFC 3986 §2.3) are
-/// encoded. A reference of it alone could begin with a scheme, `javascript:`; it needs a `./`.
+/// A name as a path segment of a URI reference: all bytes except the unreserved ones (RFC 3986
+/// §2.3) are percent-encoded. The reference needs a `./` in front, because the name alone could
+/// begin with a scheme such as `javascript:`.
 pub(crate) struct Href<'a>(pub(crate) &'a [u8]);
 
 impl Display for Href<'_> {
@@ -20,12 +21,12 @@ impl Display for Href<'_> {
     }
 }
 
-/// A name as text of a page or as a quoted attribute.
+/// A name as HTML text or as a quoted attribute value.
 ///
-/// What is no UTF-8 is U+FFFD. Characters that would be obeyed instead of shown become
-/// visible: controls as their pictures, and U+FFFD for what sets a direction, since one that
-/// is not closed reaches beyond its `<bdi>`. The marks U+200E and U+200F, which names of
-/// right-to-left scripts may need, reach nowhere and stay.
+/// Invalid UTF-8 becomes U+FFFD. Control characters become visible: ASCII controls as control
+/// pictures, and directional formatting characters as U+FFFD, since one that is not closed affects
+/// text outside of its `<bdi>`. The marks U+200E and U+200F, which names in right-to-left scripts
+/// may need, have no such effect and are kept.
 pub(crate) struct Html<'a>(pub(crate) &'a [u8]);
 
 impl Display for Html<'_> {
@@ -52,9 +53,9 @@ const CONTROL_PICTURES: [char; 32] = [
     '␐', '␑', '␒', '␓', '␔', '␕', '␖', '␗', '␘', '␙', '␚', '␛', '␜', '␝', '␞', '␟',
 ];
 
-/// A name as a string of JSON (RFC 8259 §7), with its quotes. It says the name as it is, but
-/// for U+FFFD where that is no UTF-8. Controls of all kinds are escaped, so that none reaches
-/// a terminal, and the two line ends that JSON has and old JavaScript has not.
+/// A name as a JSON string (RFC 8259 §7), with its quotes. The name is unchanged, except that
+/// invalid UTF-8 becomes U+FFFD. All control characters are escaped, so that none reaches a
+/// terminal, and so are U+2028 and U+2029, which are line terminators in old JavaScript.
 pub(crate) struct Json<'a>(pub(crate) &'a [u8]);
 
 impl Display for Json<'_> {
@@ -75,7 +76,7 @@ impl Display for Json<'_> {
 mod tests {
     use super::*;
 
-    /// Name, link, text of a page, JSON.
+    /// Name, link, HTML text, JSON.
     const NAMES: &[(&[u8], &str, &str, &str)] = &[
         (b"a-b_c.d~e", "a-b_c.d~e", "a-b_c.d~e", r#""a-b_c.d~e""#),
         (b"a b+c", "a%20b%2Bc", "a b+c", r#""a b+c""#),
@@ -108,7 +109,7 @@ mod tests {
     ];
 
     #[test]
-    fn names() {
+    fn escapes_names_for_links_html_and_json() {
         for &(name, href, html, json) in NAMES {
             let case = String::from_utf8_lossy(name);
             assert_eq!(Href(name).to_string(), href, "{case:?}");

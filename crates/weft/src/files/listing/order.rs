@@ -1,99 +1,101 @@
-//! The order in which a folder's entries are listed. Pure.
+//! Sort order of the entries of a listing. Pure.
 //!
-//! Names are compared as people count and spell: `file 9` before `file 10`, `apple` beside
-//! `Apple`. Each name is made into a key once, so that comparing two is comparing bytes.
+//! Names are sorted in natural order: `file 9` before `file 10`, `apple` beside `Apple`. A
+//! collation key is made once for each name, so that a comparison compares bytes.
 
 use crate::files::listing::Entry;
 
-/// By what, and which way. Folders come first either way.
+/// Sort key and direction. Folders are first in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Order {
-    pub(crate) by: By,
+    pub(crate) by: SortKey,
     pub(crate) is_descending: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SortKey {
     #[default]
     Name,
     Size,
     Date,
 }
 
-impl By {
-    /// What a query calls it.
-    pub(crate) fn word(self) -> &'static str {
+impl SortKey {
+    /// The value of `sort` in a query.
+    pub(crate) fn query_value(self) -> &'static str {
         match self {
-            By::Name => "name",
-            By::Size => "size",
-            By::Date => "date",
+            SortKey::Name => "name",
+            SortKey::Size => "size",
+            SortKey::Date => "date",
         }
     }
 }
 
 impl Order {
-    /// The order that a query asks for: `sort=name|size|date` and `order=asc|desc`. All else
-    /// is by name, and ascending.
-    pub(crate) fn of(query: Option<&str>) -> Order {
+    /// Parses the order from a query: `sort=name|size|date` and `order=asc|desc`. The default, also
+    /// for other values, is by name and ascending.
+    pub(crate) fn from_query(query: Option<&str>) -> Order {
         let mut order = Order::default();
         for pair in query.unwrap_or_default().split('&') {
             match pair.split_once('=') {
-                Some(("sort", "size")) => order.by = By::Size,
-                Some(("sort", "date")) => order.by = By::Date,
-                Some(("sort", _)) => order.by = By::Name,
-                Some(("order", way)) => order.is_descending = way == "desc",
+                Some(("sort", "size")) => order.by = SortKey::Size,
+                Some(("sort", "date")) => order.by = SortKey::Date,
+                Some(("sort", _)) => order.by = SortKey::Name,
+                Some(("order", direction)) => order.is_descending = direction == "desc",
                 _ => {}
             }
         }
         order
     }
 
-    /// What a query calls the way.
-    pub(crate) fn way(self) -> &'static str {
+    /// The value of `order` in a query.
+    pub(crate) fn direction(self) -> &'static str {
         if self.is_descending { "desc" } else { "asc" }
     }
 
-    /// The order that the head of a column leads to. The column that is in charge is
-    /// reversed. Another begins with what is looked for most: the largest and the latest.
-    pub(crate) fn turned_to(self, by: By) -> Order {
-        let is_descending = if by == self.by { !self.is_descending } else { by != By::Name };
+    /// Returns the order that the heading of a column links to. The current sort column is
+    /// reversed. Another column starts with the largest size or the latest date, and with the
+    /// first name.
+    pub(crate) fn after_click(self, by: SortKey) -> Order {
+        let is_descending = if by == self.by { !self.is_descending } else { by != SortKey::Name };
         Order { by, is_descending }
     }
 
-    /// The entries in this order; those that are equal in it stand by name.
+    /// Returns the entries in this order; equal entries are sorted by name.
     pub(crate) fn sorted(self, entries: &[Entry]) -> impl Iterator<Item = &Entry> {
-        let mut sorted: Vec<_> = entries.iter().map(|entry| (key(&entry.name), entry)).collect();
+        let mut sorted: Vec<_> =
+            entries.iter().map(|entry| (collation_key(&entry.name), entry)).collect();
         sorted.sort_unstable_by(|(key_a, a), (key_b, b)| {
             let by_name = || key_a.cmp(key_b).then_with(|| a.name.cmp(&b.name));
-            let wanted = match self.by {
-                By::Name => by_name(),
-                By::Size => a.length.cmp(&b.length),
-                By::Date => a.modified.cmp(&b.modified),
+            let by_key = match self.by {
+                SortKey::Name => by_name(),
+                SortKey::Size => a.length.cmp(&b.length),
+                SortKey::Date => a.modified.cmp(&b.modified),
             };
-            let turned = if self.is_descending { wanted.reverse() } else { wanted };
+            let directed = if self.is_descending { by_key.reverse() } else { by_key };
             let folders_first = b.is_folder.cmp(&a.is_folder);
-            folders_first.then(turned).then_with(by_name)
+            folders_first.then(directed).then_with(by_name)
         });
         sorted.into_iter().map(|(_, entry)| entry)
     }
 }
 
-/// Bytes that compare as the names should: small letters, and before the digits of each
-/// number how many they are, without the zeros in front. All digits begin with a `0`, and
-/// so keep their place among the other characters.
-fn key(name: &[u8]) -> Vec<u8> {
+/// Makes a key with the byte order of the natural order of names: the name in lower case, with
+/// each number replaced by a `0`, the count of its digits and the digits, without leading zeros.
+/// The `0` keeps numbers in their place among the other characters.
+fn collation_key(name: &[u8]) -> Vec<u8> {
     let name = String::from_utf8_lossy(name).to_lowercase();
     let mut key = Vec::with_capacity(name.len() + 8);
     let mut rest = name.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
+    while let Some((&first, after)) = rest.split_first() {
         if !first.is_ascii_digit() {
             key.push(first);
-            rest = behind;
+            rest = after;
             continue;
         }
         let end = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
         let zeros = rest[..end].iter().take_while(|&&b| b == b'0').count();
-        // A name of a file has at most 255 bytes.
+        // The name of a file has at most 255 bytes.
         key.extend([b'0', u8::try_from(end - zeros).unwrap_or(u8::MAX)]);
         key.extend_from_slice(&rest[zeros..end]);
         rest = &rest[end..];
@@ -106,44 +108,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries() {
+    fn parses_queries() {
         for (query, by, is_descending) in [
-            (None, By::Name, false),
-            (Some(""), By::Name, false),
-            (Some("sort=name&order=asc"), By::Name, false),
-            (Some("order=desc"), By::Name, true),
-            (Some("sort=size"), By::Size, false),
-            (Some("sort=size&order=desc"), By::Size, true),
-            (Some("order=desc&a&sort=date&=&b=c"), By::Date, true),
-            (Some("sort=date&order=up"), By::Date, false),
-            (Some("sort=SIZE"), By::Name, false),
-            (Some("sort=%73ize"), By::Name, false),
-            (Some("sort=size&sort=x"), By::Name, false),
-            (Some("xsort=size"), By::Name, false),
+            (None, SortKey::Name, false),
+            (Some(""), SortKey::Name, false),
+            (Some("sort=name&order=asc"), SortKey::Name, false),
+            (Some("order=desc"), SortKey::Name, true),
+            (Some("sort=size"), SortKey::Size, false),
+            (Some("sort=size&order=desc"), SortKey::Size, true),
+            (Some("order=desc&a&sort=date&=&b=c"), SortKey::Date, true),
+            (Some("sort=date&order=up"), SortKey::Date, false),
+            (Some("sort=SIZE"), SortKey::Name, false),
+            (Some("sort=%73ize"), SortKey::Name, false),
+            (Some("sort=size&sort=x"), SortKey::Name, false),
+            (Some("xsort=size"), SortKey::Name, false),
         ] {
-            assert_eq!(Order::of(query), Order { by, is_descending }, "{query:?}");
+            assert_eq!(Order::from_query(query), Order { by, is_descending }, "{query:?}");
         }
     }
 
     #[test]
-    fn heads_of_columns() {
+    fn column_headings_reverse_or_change_the_order() {
         let order = |by, is_descending| Order { by, is_descending };
         for (from, by, to) in [
-            (order(By::Name, false), By::Name, order(By::Name, true)),
-            (order(By::Name, true), By::Name, order(By::Name, false)),
-            (order(By::Name, true), By::Size, order(By::Size, true)),
-            (order(By::Size, true), By::Size, order(By::Size, false)),
-            (order(By::Size, false), By::Date, order(By::Date, true)),
-            (order(By::Date, true), By::Name, order(By::Name, false)),
+            (order(SortKey::Name, false), SortKey::Name, order(SortKey::Name, true)),
+            (order(SortKey::Name, true), SortKey::Name, order(SortKey::Name, false)),
+            (order(SortKey::Name, true), SortKey::Size, order(SortKey::Size, true)),
+            (order(SortKey::Size, true), SortKey::Size, order(SortKey::Size, false)),
+            (order(SortKey::Size, false), SortKey::Date, order(SortKey::Date, true)),
+            (order(SortKey::Date, true), SortKey::Name, order(SortKey::Name, false)),
         ] {
-            assert_eq!(from.turned_to(by), to);
-            let query = format!("sort={}&order={}", to.by.word(), to.way());
-            assert_eq!(Order::of(Some(&query)), to);
+            assert_eq!(from.after_click(by), to);
+            let query = format!("sort={}&order={}", to.by.query_value(), to.direction());
+            assert_eq!(Order::from_query(Some(&query)), to);
         }
     }
 
     #[test]
-    fn names_as_people_sort_them() {
+    fn sorts_names_in_natural_order() {
         let sorted: &[&[u8]] = &[
             b" space",
             b"-rf",
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn orders() {
+    fn sorts_by_key_and_direction_with_folders_first() {
         let folder = |name: &str, modified| Entry { is_folder: true, ..entry(name, 0, modified) };
         let entries = [
             entry("b", 3, 20),
@@ -194,7 +196,7 @@ mod tests {
             ("sort=date", "yXdcbA"),
             ("sort=date&order=desc", "XyAbcd"),
         ] {
-            let sorted = Order::of(Some(query)).sorted(&entries);
+            let sorted = Order::from_query(Some(query)).sorted(&entries);
             let names: Vec<u8> = sorted.flat_map(|entry| entry.name.clone()).collect();
             assert_eq!(String::from_utf8(names).unwrap(), expected, "{query}");
         }

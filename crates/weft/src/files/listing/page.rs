@@ -1,28 +1,28 @@
-//! A folder's listing as a page of HTML. Pure.
+//! The listing of a folder as an HTML page. Pure.
 //!
-//! The page brings along all that it needs, and no script: the heads of its columns are links
-//! that sort. So it can be sent under [`POLICY`], which makes whatever a name might smuggle in
-//! harmless a second time. Its links are relative, so it does not matter where it is mounted.
+//! The page is self-contained and has no script: the column headings are links that sort. So it can
+//! be sent with [`PAGE_CSP`], a second defense against markup in file names. Its links are
+//! relative, so the directory can be mounted at any path.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::files::listing::amount::{Count, Grouped, Size};
 use crate::files::listing::name::{Href, Html};
-use crate::files::listing::order::{By, Order};
+use crate::files::listing::order::{Order, SortKey};
 use crate::files::listing::{Entry, Listing, timestamp};
 
-/// The `Content-Security-Policy` that the page is to be sent with. Its one style is inline;
-/// where nothing can be fetched, a style does no harm.
-pub(crate) const POLICY: &str =
+/// The `Content-Security-Policy` of the page. Its only style sheet is inline; inline styles are
+/// harmless if nothing can be fetched.
+pub(crate) const PAGE_CSP: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = include_str!("page.css");
 
 impl Listing {
-    /// The listing as a page.
+    /// Writes the listing as a page.
     pub(crate) fn html(&self, order: Order) -> String {
         let mut page = String::with_capacity(8_192 + 256 * self.entries.len());
-        self.write_page(&mut page, order).expect("a string takes all that is written");
+        self.write_page(&mut page, order).expect("writing to a String does not fail");
         page
     }
 
@@ -44,13 +44,13 @@ impl Listing {
             writeln!(page, "it has more than these {shown} entries.</p>")?;
         }
         match self.entries.is_empty() {
-            true => self.write_nothing(page)?,
+            true => self.write_empty(page)?,
             false => self.write_table(page, order)?,
         }
         writeln!(page, "</main>\n</body>\n</html>")
     }
 
-    /// The folder's name, and above it the way to it.
+    /// Writes the folder's name, and above it links to its parent folders.
     fn write_heading(&self, page: &mut String) -> fmt::Result {
         if self.is_root() {
             return writeln!(page, "<header>\n<h1>Index</h1>\n</header>");
@@ -67,7 +67,7 @@ impl Listing {
         writeln!(page, "</ol>\n</nav>\n<h1><bdi>{name}</bdi></h1>\n</header>")
     }
 
-    fn write_nothing(&self, page: &mut String) -> fmt::Result {
+    fn write_empty(&self, page: &mut String) -> fmt::Result {
         writeln!(page, "<p>Nothing is listed here.</p>")?;
         match self.is_root() {
             true => Ok(()),
@@ -77,12 +77,14 @@ impl Listing {
 
     fn write_table(&self, page: &mut String, order: Order) -> fmt::Result {
         writeln!(page, "<table>\n<caption>{}</caption>\n<thead>\n<tr>", Summary(&self.entries))?;
-        for (by, label) in [(By::Name, "Name"), (By::Size, "Size"), (By::Date, "Modified (UTC)")] {
-            let (state, next) = (sort_state(order, by), order.turned_to(by));
-            let (sort, way) = (next.by.word(), next.way());
-            // A crawler need not collect a folder in all of its orders.
+        for (by, label) in
+            [(SortKey::Name, "Name"), (SortKey::Size, "Size"), (SortKey::Date, "Modified (UTC)")]
+        {
+            let (state, next) = (aria_sort(order, by), order.after_click(by));
+            let (sort, direction) = (next.by.query_value(), next.direction());
+            // Keeps crawlers from fetching a folder in all of its orders.
             write!(page, r#"<th scope="col"{state}><a rel="nofollow" "#)?;
-            writeln!(page, r#"href="?sort={sort}&amp;order={way}">{label}</a></th>"#)?;
+            writeln!(page, r#"href="?sort={sort}&amp;order={direction}">{label}</a></th>"#)?;
         }
         writeln!(page, "</tr>\n</thead>\n<tbody>")?;
         if !self.is_root() {
@@ -98,8 +100,8 @@ impl Listing {
     }
 }
 
-/// How a column tells that it is in charge.
-fn sort_state(order: Order, by: By) -> &'static str {
+/// Returns the `aria-sort` attribute of a column heading; empty unless the page is sorted by it.
+fn aria_sort(order: Order, by: SortKey) -> &'static str {
     match (order.by == by, order.is_descending) {
         (true, false) => r#" aria-sort="ascending""#,
         (true, true) => r#" aria-sort="descending""#,
@@ -125,7 +127,7 @@ fn write_row(page: &mut String, entry: &Entry) -> fmt::Result {
     writeln!(page, r#"<td><time datetime="{instant}">{date} {time}</time></td></tr>"#)
 }
 
-/// How many entries there are, and how large they are together.
+/// The number of entries and their total size.
 struct Summary<'a>(&'a [Entry]);
 
 impl Display for Summary<'_> {
@@ -156,17 +158,17 @@ mod tests {
 
     fn page(path: &[u8], entries: &[Entry], query: &str) -> String {
         let listing = Listing { path: path.into(), entries: entries.into(), truncated: false };
-        listing.html(Order::of(Some(query)))
+        listing.html(Order::from_query(Some(query)))
     }
 
-    /// The targets of all links of a page, in order.
+    /// Returns the targets of all links of a page, in order.
     fn links(page: &str) -> Vec<&str> {
         let (_, body) = page.split_once("</style>").unwrap();
         body.split("href=\"").skip(1).map(|rest| rest.split_once('"').unwrap().0).collect()
     }
 
     #[test]
-    fn rows() {
+    fn rows_show_name_size_and_time() {
         for (entry, row) in [
             (
                 file(b"a b.txt", 1_234_567),
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link() {
+    fn links_are_relative_and_encoded() {
         let entries = [file(b"javascript:alert(1)", 1), folder(b"a:b"), file(b"//c?d#e", 2)];
         let root = ["?sort=name&amp;order=asc", "?sort=size&amp;order=asc"];
         let root = [&root[..], &["?sort=date&amp;order=desc"]].concat();
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_column_is_in_charge() {
+    fn marks_the_sort_column() {
         for (query, expected) in [
             ("", r#"<th scope="col" aria-sort="ascending"><a rel="nofollow" href="?sort=name"#),
             (
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_text() {
+    fn escapes_the_path() {
         let page = page(b"a&b/<script>/\xe2\x80\xaex\n", &[], "");
         let (title, heading) = ("/a&amp;b/&lt;script&gt;/\u{fffd}x␊/", "\u{fffd}x␊");
         assert!(page.contains(&format!("<title>Index of {title}</title>")), "{page}");
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn notes_that_a_listing_is_truncated() {
         let mut listing =
             Listing { path: vec![], entries: vec![file(b"a", 1); 1_000], truncated: true };
         let notice = "Not all of this folder is listed: it has more than these 1,000 entries.";
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn summaries() {
+    fn summarizes_counts_and_total_size() {
         let entries = [folder(b"a"), folder(b"b"), file(b"c", 700), file(b"d", 700)];
         for (entries, expected) in [
             (&entries[..1], "1 folder"),
@@ -247,9 +249,9 @@ mod tests {
         }
     }
 
-    /// The policy allows nothing to be fetched, and so nothing may be missed.
+    /// [`PAGE_CSP`] blocks all fetches, so the page must not need any.
     #[test]
-    fn nothing_comes_from_elsewhere() {
+    fn page_fetches_nothing() {
         let page = page(b"a/b", &[file(b"c", 1)], "");
         for word in ["<script", "<link", "<img", "<base", "@import", "url(", "src=", "style=\""] {
             assert!(!page.contains(word), "{word}");

@@ -1,4 +1,4 @@
-//! What stands in the place of TLS where it is not compiled in: types without values.
+//! Replacement for TLS when the feature is disabled: types without values.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ impl Tls {
         match self {}
     }
 
-    pub(crate) fn is(&self, _: &Tls) -> bool {
+    pub(crate) fn ptr_eq(&self, _: &Tls) -> bool {
         match *self {}
     }
 }

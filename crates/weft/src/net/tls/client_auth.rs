@@ -1,4 +1,4 @@
-//! Certificates of clients: whether they are asked for, and who may have signed them.
+//! Client authentication by certificate, and the trusted certificate authorities.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,23 +11,24 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 use crate::error::Result;
-use crate::net::tls::identity::{Text, certificates, read};
+use crate::net::tls::identity::{DataSource, certificates, read};
 use crate::net::tls::invalid;
 
-/// Whether clients are asked for a certificate. Applications see it by
+/// Authentication of clients by certificate. Applications read the certificate with
 /// [`Session::peer_certificates`](super::Session::peer_certificates).
 #[derive(Clone, Debug, Default)]
 pub enum ClientAuth {
-    /// They are not.
+    /// No certificate is requested.
     #[default]
     None,
-    /// They are, and may go on without. Who shows one that these have not signed may not.
+    /// A certificate is requested. Clients without one are accepted; clients with a
+    /// certificate that these authorities have not signed are rejected.
     Optional(Roots),
-    /// They are, and must show one that these have signed.
+    /// A certificate that these authorities have signed is required.
     Required(Roots),
 }
 
-/// The authorities whose signature on a client's certificate counts.
+/// Certificate authorities trusted to sign client certificates.
 #[derive(Clone, Debug)]
 pub struct Roots(Source);
 
@@ -37,40 +38,40 @@ enum Source {
     Pem(Arc<[u8]>),
 }
 
-/// How clients are verified.
-pub(super) struct Loaded {
+/// Verifier of client certificates.
+pub(super) struct LoadedClientAuth {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    pub(super) rule: Rule,
+    pub(super) digest: ClientAuthDigest,
 }
 
-/// Stands for all that is demanded of a client.
-pub(super) type Rule = [u8; 32];
+/// SHA-256 digest of the client authentication settings.
+pub(super) type ClientAuthDigest = [u8; 32];
 
 impl Roots {
-    /// Certificates in a PEM file, which is read anew when it changes.
+    /// Certificates in a PEM file, which is reloaded when it changes.
     pub fn file(path: impl Into<PathBuf>) -> Roots {
         Roots(Source::File(path.into()))
     }
 
-    /// Certificates in PEM.
+    /// Certificates in PEM, in memory.
     pub fn pem(certificates: impl Into<Vec<u8>>) -> Roots {
         Roots(Source::Pem(certificates.into().into()))
     }
 
-    fn text(&self) -> Text<'_> {
+    fn source(&self) -> DataSource<'_> {
         match &self.0 {
-            Source::File(path) => Text::File(path),
-            Source::Pem(pem) => Text::Memory(pem),
+            Source::File(path) => DataSource::File(path),
+            Source::Pem(pem) => DataSource::Memory(pem),
         }
     }
 
     fn load(&self) -> Result<Vec<CertificateDer<'static>>> {
-        certificates(&read(self.text())?, self.text())
+        certificates(&read(self.source())?, self.source())
     }
 }
 
 impl ClientAuth {
-    /// The file that is read.
+    /// Path of the file that is read.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             ClientAuth::Optional(Roots(Source::File(path)))
@@ -79,38 +80,39 @@ impl ClientAuth {
         }
     }
 
-    pub(super) fn load(&self, provider: &Arc<CryptoProvider>) -> Result<Loaded> {
+    pub(super) fn load(&self, provider: &Arc<CryptoProvider>) -> Result<LoadedClientAuth> {
         let (roots, is_required) = match self {
             ClientAuth::None => {
                 let verifier = WebPkiClientVerifier::no_client_auth();
-                return Ok(Loaded { verifier, rule: rule(0, &[]) });
+                return Ok(LoadedClientAuth { verifier, digest: digest(0, &[]) });
             }
             ClientAuth::Optional(roots) => (roots, false),
             ClientAuth::Required(roots) => (roots, true),
         };
         let certificates = roots.load()?;
-        let unusable = |place| invalid(format!("the authorities in {place} cannot be used"));
+        let unusable =
+            |source| invalid(format!("cannot use the certificate authorities in {source}"));
         let mut store = RootCertStore::empty();
         for certificate in &certificates {
             let added = store.add(certificate.clone());
-            added.map_err(|error| unusable(roots.text()).because(error))?;
+            added.map_err(|error| unusable(roots.source()).because(error))?;
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
         let builder = if is_required { builder } else { builder.allow_unauthenticated() };
         let verifier = builder.build();
-        let verifier = verifier.map_err(|error| unusable(roots.text()).because(error))?;
-        Ok(Loaded { verifier, rule: rule(1 + u8::from(is_required), &certificates) })
+        let verifier = verifier.map_err(|error| unusable(roots.source()).because(error))?;
+        Ok(LoadedClientAuth { verifier, digest: digest(1 + u8::from(is_required), &certificates) })
     }
 }
 
-fn rule(mode: u8, roots: &[CertificateDer<'_>]) -> Rule {
+fn digest(mode: u8, roots: &[CertificateDer<'_>]) -> ClientAuthDigest {
     let mut digest = Context::new(&SHA256);
     digest.update(&[mode]);
     for root in roots {
-        // With its length, so that no two lists look the same.
+        // Includes the length, so that different lists have different digests.
         digest.update(&root.len().to_be_bytes());
         digest.update(root);
     }
-    digest.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+    digest.finish().as_ref().try_into().expect("a SHA-256 digest has 32 bytes")
 }

@@ -1,4 +1,4 @@
-//! Settings → what rustls wants to know.
+//! Converts settings to a rustls configuration.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::error::Result;
 use crate::net::tls::resolver::Resolver;
-use crate::net::tls::tickets::SharedKeys;
+use crate::net::tls::tickets::TicketKeys;
 use crate::net::tls::{Settings, Version, invalid};
 
-/// What new connections get.
+/// Configurations for new connections.
 pub(super) struct Configs {
-    /// For servers that speak HTTP/2.
+    /// For servers with HTTP/2 enabled.
     pub(super) http2: Arc<ServerConfig>,
-    /// For those that do not.
+    /// For servers with HTTP/2 disabled.
     pub(super) http1: Arc<ServerConfig>,
 }
 
 impl Configs {
-    /// Reads all that the settings name.
+    /// Reads all certificates and keys that the settings refer to.
     pub(super) fn load(settings: &Settings) -> Result<Configs> {
-        // Named, and not the default of the process, which others may have set.
+        // Explicit, because other code may have set the default provider of the process.
         let provider = Arc::new(aws_lc_rs::default_provider());
         let identities = settings.identities.iter().map(|identity| identity.load(&provider));
         let identities = identities.collect::<Result<Vec<_>>>()?;
         if identities.is_empty() {
-            return Err(invalid("TLS needs a certificate, and none was given".to_owned()));
+            return Err(invalid("TLS requires a certificate, and none is configured".to_owned()));
         }
-        let clients = settings.client_auth.load(&provider)?;
-        let unusable = |error| invalid("TLS cannot be set up".to_owned()).because(error);
-        // Tickets of other keys, or of another rule for clients, are not taken: rustls
-        // does not ask what was demanded of a client when its session began.
+        let client_auth = settings.client_auth.load(&provider)?;
+        let unusable = |error| invalid("cannot configure TLS".to_owned()).because(error);
+        // Tickets with other keys, or issued under other client authentication settings, are not
+        // accepted: rustls does not check which client certificate was required when a session
+        // began.
         let ticketer = match &settings.ticket_keys {
-            Some(path) => SharedKeys::read(path, clients.rule)?,
+            Some(path) => TicketKeys::read(path, client_auth.digest)?,
             None => aws_lc_rs::Ticketer::new().map_err(unusable)?,
         };
         let versions = match settings.min_version {
@@ -45,10 +46,11 @@ impl Configs {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(unusable)?
-            .with_client_cert_verifier(clients.verifier)
+            .with_client_cert_verifier(client_auth.verifier)
             .with_cert_resolver(Arc::new(Resolver::new(identities)));
         config.ticketer = ticketer;
-        // Clients keep their sessions themselves. A cache would be ours to lock and to bound.
+        // Clients store their sessions in tickets. A server-side cache would need a lock and a
+        // bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
         let mut http1 = config.clone();

@@ -1,32 +1,32 @@
-//! Which files TLS is made of, and whether they have changed.
+//! The files of a TLS configuration, and detection of changes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::net::tls::Settings;
 
-/// How all files looked at one time.
+/// Versions of all files at one time; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Files(Vec<Option<Look>>);
+pub(super) struct FileVersions(Vec<Option<FileVersion>>);
 
-/// What tells two versions of a file apart: device, inode, size, and both times.
-type Look = (u64, u64, u64, (i64, i64), (i64, i64));
+/// Identifies a version of a file: device, inode, size, and both times.
+type FileVersion = (u64, u64, u64, (i64, i64), (i64, i64));
 
-impl Files {
-    pub(super) fn look(settings: &Settings) -> Files {
-        Files(settings.paths().map(look).collect())
+impl FileVersions {
+    pub(super) fn read(settings: &Settings) -> FileVersions {
+        FileVersions(settings.paths().map(file_version).collect())
     }
 }
 
-/// Symbolic links are followed: some swap a whole folder by one.
-fn look(path: &Path) -> Option<Look> {
+/// Follows symbolic links, because some tools replace a whole directory by switching a link.
+fn file_version(path: &Path) -> Option<FileVersion> {
     let file = std::fs::metadata(path).ok()?;
     let times = ((file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()));
     Some((file.dev(), file.ino(), file.size(), times.0, times.1))
 }
 
 impl Settings {
-    /// The files that are read.
+    /// Paths of all files that are read.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let identities = self.identities.iter().flat_map(|identity| identity.paths());
         let tickets = self.ticket_keys.as_deref();

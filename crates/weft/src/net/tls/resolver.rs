@@ -1,4 +1,4 @@
-//! Which certificate a client gets.
+//! Selection of the certificate for a client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,39 +7,39 @@ use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::net::tls::identity::Loaded;
+use crate::net::tls::identity::LoadedIdentity;
 
 #[derive(Debug)]
 pub(super) struct Resolver {
     keys: Vec<Arc<CertifiedKey>>,
-    /// Which of them are for a name, in lower case; or for `*.` and the rest of one.
+    /// Indexes of the keys for each name, in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Vec<usize>>,
 }
 
 impl Resolver {
-    /// There is at least one identity.
-    pub(super) fn new(identities: Vec<Loaded>) -> Resolver {
+    /// `identities` must not be empty.
+    pub(super) fn new(identities: Vec<LoadedIdentity>) -> Resolver {
         let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new() };
-        for (number, Loaded { key, names }) in identities.into_iter().enumerate() {
+        for (index, LoadedIdentity { key, names }) in identities.into_iter().enumerate() {
             resolver.keys.push(key);
             for name in names {
-                resolver.names.entry(name).or_default().push(number);
+                resolver.names.entry(name).or_default().push(index);
             }
         }
         resolver
     }
 
     fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<CertifiedKey> {
-        let fits = |number: &usize| self.keys[*number].key.choose_scheme(schemes).is_some();
+        let is_supported = |index: &usize| self.keys[*index].key.choose_scheme(schemes).is_some();
         let named = name.map_or(&[][..], |name| self.named(name));
-        let number = match named.iter().copied().find(fits).or(named.first().copied()) {
-            Some(number) => number,
-            None => (0..self.keys.len()).find(fits).unwrap_or(0),
+        let index = match named.iter().copied().find(is_supported).or(named.first().copied()) {
+            Some(index) => index,
+            None => (0..self.keys.len()).find(is_supported).unwrap_or(0),
         };
-        &self.keys[number]
+        &self.keys[index]
     }
 
-    /// Those that are for a name.
+    /// Returns the indexes of the keys for a name.
     fn named(&self, name: &str) -> &[usize] {
         let name = name.to_ascii_lowercase();
         // RFC 9525 §6.3: the asterisk is one label, the first.

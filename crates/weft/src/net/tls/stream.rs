@@ -1,11 +1,11 @@
-//! A connection behind TLS: plaintext on our side, records on the other.
+//! A TLS stream: plaintext towards the application, records towards the socket.
 //!
-//! Why not tokio-rustls: it reads 4 KiB at a time, so that a large record takes five system
-//! calls; it cannot wait for input without a buffer; and it leaves the sizes of records and
-//! the number of system calls that they take to chance.
+//! tokio-rustls is not used because it reads 4 KiB at a time, so that a large record takes five
+//! system calls; it cannot wait for input without a buffer; and it does not control record sizes
+//! and the number of system calls per write.
 //!
-//! Both halves share the state of the connection behind a mutex, for the reader may be lent
-//! to a body that is read in another thread. Nobody waits while holding it.
+//! Both halves share the state of the connection behind a mutex, because the reader may be lent to
+//! a body that is read on another thread. The mutex is never held across a wait.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,16 +18,16 @@ use tokio::io::ReadBuf;
 
 use crate::clock::deadline::Stopwatch;
 use crate::net::socket::Socket;
-use crate::net::tls::records::Records;
+use crate::net::tls::records::RecordSizes;
 use crate::net::{conn, writer};
 
-/// The receiving direction.
+/// Receiving half.
 pub(crate) struct ReadHalf {
     half: conn::ReadHalf,
     state: Shared,
 }
 
-/// The sending direction.
+/// Sending half.
 pub(crate) struct WriteHalf {
     half: writer::WriteHalf,
     state: Shared,
@@ -37,36 +37,37 @@ type Shared = Arc<Mutex<State>>;
 
 struct State {
     connection: ServerConnection,
-    /// What was received and not yet decrypted. An idle connection has no such buffer.
+    /// Received bytes that are not decrypted yet. An idle connection has no such buffer.
     ciphertext: BytesMut,
-    /// What ended the input.
-    broken: Option<rustls::Error>,
-    records: Records,
-    /// Plaintext was taken whose records have not all been sent.
+    /// Error that ended the input.
+    read_error: Option<rustls::Error>,
+    record_sizes: RecordSizes,
+    /// `true` while records of accepted plaintext have not all been sent.
     unsent: bool,
 }
 
-/// The room for one receive: a whole record (RFC 8446 §5.2).
+/// Buffer capacity for one receive: a whole record (RFC 8446 §5.2).
 const RECEIVE_BYTES: usize = 5 + (16 << 10) + 256;
 
-/// A body may be received in larger pieces.
+/// Maximum buffer capacity for one receive of a body.
 const MOST_RECEIVE_BYTES: usize = 64 << 10;
 
-/// How much plaintext is encrypted before it is sent: a head and a piece of a file. In small
-/// records that is less than the 64 slices that rustls gives to one system call.
+/// Plaintext encrypted before a write: a response head and a part of a file. Even in small records
+/// it stays below the 64 slices that rustls passes to one system call.
 const BATCH_BYTES: usize = 68 << 10;
 
-/// The halves of a connection whose handshake is over, with what was read behind that.
+/// Splits a connection after its handshake. `ciphertext` holds the bytes received after the
+/// handshake.
 pub(crate) fn split(
     mut connection: ServerConnection,
     ciphertext: BytesMut,
     read: conn::ReadHalf,
     write: writer::WriteHalf,
 ) -> (ReadHalf, WriteHalf) {
-    // We bound what waits ourselves; a batch has more bytes when it is encrypted.
+    // Buffered data is bounded here; an encrypted batch is larger than its plaintext.
     connection.set_buffer_limit(None);
-    let (records, broken, unsent) = (Records::new(), None, false);
-    let state = State { connection, ciphertext, broken, records, unsent };
+    let (record_sizes, read_error, unsent) = (RecordSizes::new(), None, false);
+    let state = State { connection, ciphertext, read_error, record_sizes, unsent };
     let state = Arc::new(Mutex::new(state));
     (ReadHalf { half: read, state: state.clone() }, WriteHalf { half: write, state })
 }
@@ -76,8 +77,7 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 }
 
 impl ReadHalf {
-    /// Ready when there is plaintext, or will be none any more. While it waits there is no
-    /// buffer.
+    /// Ready when plaintext is available or the input has ended. No buffer is held during the wait.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).poll_plaintext(&mut self.half, RECEIVE_BYTES, cx)
     }
@@ -93,7 +93,7 @@ impl ReadHalf {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the space that a buffer has. 0 is the end.
+    /// Reads into the spare capacity of a buffer. 0 is the end of the input.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -107,7 +107,7 @@ impl ReadHalf {
 }
 
 impl State {
-    /// Receives and decrypts until there is plaintext, or will be none any more.
+    /// Receives and decrypts until plaintext is available or the input has ended.
     fn poll_plaintext(
         &mut self,
         half: &mut conn::ReadHalf,
@@ -118,11 +118,11 @@ impl State {
             match self.connection.reader().fill_buf() {
                 Ok(_) => return Poll::Ready(Ok(())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The connection ended, and nobody has said that it would: RFC 8446 §6.1.
+                // The connection ended without close_notify (RFC 8446 §6.1).
                 Err(_) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             }
-            if let Some(error) = &self.broken {
-                return Poll::Ready(Err(broken(error.clone())));
+            if let Some(error) = &self.read_error {
+                return Poll::Ready(Err(aborted(error.clone())));
             }
             if self.ciphertext.is_empty() {
                 let received = match half.poll_readable(cx) {
@@ -134,7 +134,7 @@ impl State {
                     Poll::Pending => Poll::Pending,
                 };
                 let Poll::Ready(received) = received else {
-                    self.reply(half.socket());
+                    self.try_send_protocol_records(half.socket());
                     self.ciphertext = BytesMut::new();
                     return Poll::Pending;
                 };
@@ -144,29 +144,28 @@ impl State {
                 }
             }
             self.decrypt();
-            if self.broken.is_some() {
-                self.reply(half.socket());
+            if self.read_error.is_some() {
+                self.try_send_protocol_records(half.socket());
             }
         }
     }
 
-    /// Decrypts what was received, until there is plaintext.
+    /// Decrypts received bytes until plaintext is available.
     fn decrypt(&mut self) {
         while !self.ciphertext.is_empty() {
-            let fed = feed(&mut self.connection, &mut self.ciphertext);
-            match fed {
+            match process_records(&mut self.connection, &mut self.ciphertext) {
                 Ok(state) if state.peer_has_closed() => self.ciphertext.clear(),
                 Ok(state) if state.plaintext_bytes_to_read() > 0 => return,
                 Ok(_) => {}
                 Err(error) => {
-                    self.broken = Some(error);
+                    self.read_error = Some(error);
                     self.ciphertext.clear();
                 }
             }
         }
     }
 
-    /// Hands out plaintext, as much as is at hand and has room.
+    /// Passes available plaintext to `put`, at most `room` bytes, and returns its length.
     fn take(&mut self, mut room: usize, mut put: impl FnMut(&[u8])) -> usize {
         let mut taken = 0;
         while room > 0 {
@@ -188,21 +187,21 @@ impl State {
         taken
     }
 
-    /// Sends what the protocol itself has to say, if the socket takes it at once. Otherwise it
-    /// goes with whatever is sent next.
-    fn reply(&mut self, socket: Option<Socket<'_>>) {
+    /// Sends records of the protocol itself, such as alerts and key updates, if the socket accepts
+    /// them at once. Otherwise they are sent with the next write.
+    fn try_send_protocol_records(&mut self, socket: Option<Socket<'_>>) {
         let Some(socket) = socket else { return };
-        // Somebody waits to send, and will.
+        // While application data is unsent, its writer sends these records, too.
         while !self.unsent && self.connection.wants_write() {
-            if !matches!(self.connection.write_tls(&mut AtOnce(socket)), Ok(1..)) {
+            if !matches!(self.connection.write_tls(&mut TryWriter(socket)), Ok(1..)) {
                 return;
             }
         }
     }
 }
 
-/// Gives a part of what was received to rustls, and has it decrypted.
-pub(crate) fn feed(
+/// Passes received bytes to rustls, which decrypts the complete records.
+pub(crate) fn process_records(
     connection: &mut ServerConnection,
     ciphertext: &mut BytesMut,
 ) -> Result<rustls::IoState, rustls::Error> {
@@ -212,14 +211,14 @@ pub(crate) fn feed(
     connection.process_new_packets()
 }
 
-/// What the peer has made of the connection is its own doing.
-fn broken(error: rustls::Error) -> io::Error {
+/// Invalid records are the fault of the peer.
+fn aborted(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, error)
 }
 
 impl WriteHalf {
-    /// Takes plaintext, and sends its records as far as the socket takes them. Nothing more is
-    /// taken before they are all sent.
+    /// Encrypts plaintext, and sends its records as far as the socket accepts them. No more
+    /// plaintext is accepted before all of them are sent.
     pub(crate) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -229,18 +228,18 @@ impl WriteHalf {
         while state.holds_back() {
             ready!(state.poll_send(&mut self.half, cx))?;
         }
-        let taken = state.encrypt(slices)?;
+        let accepted = state.encrypt(slices)?;
         state.unsent = true;
         while state.holds_back() && state.poll_send(&mut self.half, cx)?.is_ready() {}
-        Poll::Ready(Ok(taken))
+        Poll::Ready(Ok(accepted))
     }
 
-    /// Whether plaintext was taken whose records wait to be sent.
+    /// Returns `true` if records of accepted plaintext are not sent yet.
     pub(crate) fn holds_back(&self) -> bool {
         lock(&self.state).holds_back()
     }
 
-    /// Sends of the records that wait; 0 when there are none.
+    /// Sends pending records; 0 when there are none.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         lock(&self.state).poll_send(&mut self.half, cx)
     }
@@ -250,30 +249,30 @@ impl WriteHalf {
         self.half.poll_flush(cx)
     }
 
-    /// Sends of the records that wait to a socket that does not seem to be ready; `None` if it
-    /// takes nothing.
+    /// Sends pending records to a socket that is not reported as writable; `None` if it accepts
+    /// nothing.
     pub(crate) fn press(&mut self) -> Option<usize> {
         let mut state = lock(&self.state);
-        let sent = state.connection.write_tls(&mut Pressing(self.half.socket()?));
+        let sent = state.connection.write_tls(&mut WriterIgnoringReadiness(self.half.socket()?));
         state.unsent &= state.connection.wants_write();
         sent.ok().filter(|&sent| sent > 0)
     }
 
-    /// Says that nothing more comes, and ends the direction below.
+    /// Sends close_notify, then shuts down the sending direction of the transport.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).connection.send_close_notify();
         ready!(self.poll_flush(cx))?;
         self.half.poll_shutdown(cx)
     }
 
-    /// Says that nothing more comes, if the socket takes that at once.
+    /// Sends close_notify, if the socket accepts it at once.
     pub(crate) fn say_goodbye(&mut self) {
         let mut state = lock(&self.state);
         state.connection.send_close_notify();
-        state.reply(self.half.socket());
+        state.try_send_protocol_records(self.half.socket());
     }
 
-    /// What is below.
+    /// Returns the underlying half.
     pub(crate) fn plain(&self) -> &writer::WriteHalf {
         &self.half
     }
@@ -298,24 +297,24 @@ impl State {
         Poll::Ready(Ok(sent))
     }
 
-    /// Makes records of plaintext; how much of it is the result.
+    /// Encrypts plaintext into records, and returns how many bytes were accepted.
     fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum::<usize>().min(BATCH_BYTES);
-        self.records.begin(Stopwatch::start());
-        let mut taken = 0;
-        while taken < length {
-            let next = self.records.next(length - taken);
-            let part = part(slices, taken, next);
+        self.record_sizes.start_write(Stopwatch::start());
+        let mut accepted = 0;
+        while accepted < length {
+            let next = self.record_sizes.next_record_len(length - accepted);
+            let part = sub_slices(slices, accepted, next);
             let written = self.connection.writer().write_vectored(&part);
-            taken +=
+            accepted +=
                 written.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }
 
-/// So many bytes of the slices, from some place on.
-fn part<'a>(
+/// Returns `length` bytes of the slices, starting at offset `from`.
+fn sub_slices<'a>(
     slices: &'a [IoSlice<'_>],
     mut from: usize,
     mut length: usize,
@@ -333,7 +332,7 @@ fn part<'a>(
     part
 }
 
-/// Sends of the records that wait; 0 when there are none.
+/// Sends pending records; 0 when there are none.
 pub(crate) fn poll_send(
     connection: &mut ServerConnection,
     half: &mut writer::WriteHalf,
@@ -342,7 +341,7 @@ pub(crate) fn poll_send(
     if !connection.wants_write() {
         return Poll::Ready(Ok(0));
     }
-    match connection.write_tls(&mut Patient { half, cx }) {
+    match connection.write_tls(&mut PollWriter { half, cx }) {
         Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         Ok(sent) => Poll::Ready(Ok(sent)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
@@ -350,13 +349,13 @@ pub(crate) fn poll_send(
     }
 }
 
-/// Sends to a transport, whose task is woken when it takes more.
-struct Patient<'a, 'cx> {
+/// Writes to a transport, and registers the task for a wake-up when it blocks.
+struct PollWriter<'a, 'cx> {
     half: &'a mut writer::WriteHalf,
     cx: &'a mut Context<'cx>,
 }
 
-impl Write for Patient<'_, '_> {
+impl Write for PollWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -373,10 +372,10 @@ impl Write for Patient<'_, '_> {
     }
 }
 
-/// Sends to a socket what it takes at once.
-struct AtOnce<'a>(Socket<'a>);
+/// Writes to a socket as much as it accepts at once.
+struct TryWriter<'a>(Socket<'a>);
 
-impl Write for AtOnce<'_> {
+impl Write for TryWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -390,10 +389,10 @@ impl Write for AtOnce<'_> {
     }
 }
 
-/// Sends to a socket that does not seem to be ready.
-struct Pressing<'a>(Socket<'a>);
+/// Writes to a socket that is not reported as writable.
+struct WriterIgnoringReadiness<'a>(Socket<'a>);
 
-impl Write for Pressing<'_> {
+impl Write for WriterIgnoringReadiness<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

@@ -1,45 +1,46 @@
-//! Decoding of bodies, sized and chunked. Pure.
+//! Decoder for bodies with a Content-Length and for chunked bodies (RFC 9112 §6 and §7). Pure.
 //!
-//! The decoder looks at the input and says what its next bytes are; the caller
-//! takes them off and asks again. Nothing is copied.
+//! The decoder classifies the next bytes of the input; the caller consumes them and calls it again.
+//! Nothing is copied.
 
 use crate::error::{Error, Result};
 use crate::proto::http1::framing::Length;
 use crate::proto::http1::parse::{Fields, Limits, trailers};
 use crate::proto::semantics::path::hex_value;
 
-/// What the next bytes of the input are.
+/// The meaning of the next bytes of the input.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// So many bytes of framing.
+    /// This many bytes of framing, to be skipped.
     Skip(usize),
-    /// So many bytes of the body.
+    /// This many bytes of the body.
     Data(usize),
-    /// The trailer section, of so many bytes, and then the end.
+    /// The fields of the trailer section and its length in bytes. The body ends after it.
     Trailers(Fields, usize),
     /// The body has ended.
     End,
-    /// Not to be told before more has come.
+    /// More input is needed.
     Wait,
 }
 
-/// Where in the body the input stands.
+/// The state of the decoder: its position in the framing of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoder {
-    /// So many bytes of a sized body are left.
+    /// In a body with a known length, with this many bytes remaining.
     Sized(u64),
-    /// At a chunk's size.
+    /// At the size line of a chunk.
     ChunkSize,
-    /// So many bytes of a chunk are left, and the CRLF behind them.
+    /// In a chunk, with this many bytes and the CRLF after them remaining.
     Chunk(u64),
     /// At the trailer section.
     Trailers,
+    /// After the end of the body.
     Done,
 }
 
-/// The longest line with a chunk's size and its extensions, which nobody uses; without
-/// its CRLF.
-const MAX_SIZE_LINE: usize = 256;
+/// Longest accepted chunk size line in bytes, without its CRLF. The rest of the line after the size
+/// is chunk extensions, which are practically unused.
+const MAX_SIZE_LINE_BYTES: usize = 256;
 
 impl Decoder {
     pub(crate) fn new(length: Length) -> Decoder {
@@ -50,15 +51,19 @@ impl Decoder {
         }
     }
 
-    /// The next step for this input; after an error there is none.
+    /// Returns the next step for this input. Must not be called again after an error.
     pub(crate) fn step(&mut self, input: &[u8], limits: &Limits) -> Result<Step> {
         let available = input.len() as u64;
         match *self {
             Decoder::Done => Ok(Step::End),
             _ if input.is_empty() => Ok(Step::Wait),
-            Decoder::Sized(left) => {
-                let take = left.min(available);
-                *self = if take == left { Decoder::Done } else { Decoder::Sized(left - take) };
+            Decoder::Sized(remaining) => {
+                let take = remaining.min(available);
+                *self = if take == remaining {
+                    Decoder::Done
+                } else {
+                    Decoder::Sized(remaining - take)
+                };
                 Ok(Step::Data(take as usize))
             }
             Decoder::ChunkSize => {
@@ -72,11 +77,11 @@ impl Decoder {
                     Ok(Step::Skip(2))
                 }
                 [b'\r'] => Ok(Step::Wait),
-                _ => Err(Error::malformed("no CRLF behind a chunk")),
+                _ => Err(Error::malformed("no CRLF after a chunk")),
             },
-            Decoder::Chunk(left) => {
-                let take = left.min(available);
-                *self = Decoder::Chunk(left - take);
+            Decoder::Chunk(remaining) => {
+                let take = remaining.min(available);
+                *self = Decoder::Chunk(remaining - take);
                 Ok(Step::Data(take as usize))
             }
             Decoder::Trailers => {
@@ -89,20 +94,20 @@ impl Decoder {
         }
     }
 
-    /// How many bytes are left, where that is known.
+    /// Returns the number of remaining bytes, if known.
     pub(crate) fn length(&self) -> Option<u64> {
         match *self {
-            Decoder::Sized(left) => Some(left),
+            Decoder::Sized(remaining) => Some(remaining),
             Decoder::Done => Some(0),
             _ => None,
         }
     }
 }
 
-/// A chunk's size and the length of its line (RFC 9112 §7.1). Extensions are passed
-/// over, as long as they are text.
+/// Parses a chunk size line (RFC 9112 §7.1). Returns the size and the length of the line, or `None`
+/// if more input is needed. Extensions are ignored, but must be valid field content.
 fn size_line(input: &[u8]) -> Result<Option<(u64, usize)>> {
-    let window = &input[..input.len().min(MAX_SIZE_LINE + 2)];
+    let window = &input[..input.len().min(MAX_SIZE_LINE_BYTES + 2)];
     let digits = window.iter().take_while(|&&b| hex_value(b).is_some()).count();
     if digits > 16 {
         return Err(Error::malformed("a chunk size of more than 16 digits"));
@@ -119,9 +124,9 @@ fn size_line(input: &[u8]) -> Result<Option<(u64, usize)>> {
     };
     match window[digits + extensions..] {
         [b'\r', b'\n', ..] => Ok(Some((size, digits + extensions + 2))),
-        [] | [b'\r'] if window.len() < MAX_SIZE_LINE + 2 => Ok(None),
-        [] | [b'\r'] => Err(Error::malformed("a line with a chunk's size is too long")),
-        _ => Err(Error::malformed("a line with a chunk's size does not end in CRLF")),
+        [] | [b'\r'] if window.len() < MAX_SIZE_LINE_BYTES + 2 => Ok(None),
+        [] | [b'\r'] => Err(Error::malformed("a chunk size line is too long")),
+        _ => Err(Error::malformed("a chunk size line does not end in CRLF")),
     }
 }
 
@@ -131,21 +136,22 @@ mod tests {
 
     const LIMITS: Limits = Limits { request_line: 0, head: 64, fields: 4 };
 
-    /// Decodes what comes in pieces of this size; the body, and what is behind it.
+    /// Decodes input that arrives in pieces of `piece` bytes. Returns the body and the bytes after
+    /// it.
     fn decode(input: &[u8], length: Length, piece: usize) -> Result<(Vec<u8>, Vec<u8>)> {
-        let (mut decoder, mut body, mut seen) = (Decoder::new(length), Vec::new(), Vec::new());
+        let (mut decoder, mut body, mut received) = (Decoder::new(length), Vec::new(), Vec::new());
         let mut pieces = input.chunks(piece);
         loop {
-            match decoder.step(&seen, &LIMITS)? {
-                Step::Skip(n) => drop(seen.drain(..n)),
-                Step::Data(n) => body.extend(seen.drain(..n)),
-                Step::Trailers(_, n) => drop(seen.drain(..n)),
+            match decoder.step(&received, &LIMITS)? {
+                Step::Skip(n) => drop(received.drain(..n)),
+                Step::Data(n) => body.extend(received.drain(..n)),
+                Step::Trailers(_, n) => drop(received.drain(..n)),
                 Step::End => {
-                    seen.extend(pieces.flatten());
-                    return Ok((body, seen));
+                    received.extend(pieces.flatten());
+                    return Ok((body, received));
                 }
                 Step::Wait => match pieces.next() {
-                    Some(piece) => seen.extend(piece),
+                    Some(piece) => received.extend(piece),
                     None => return Err(Error::new(crate::ErrorKind::BodyIncomplete, "cut")),
                 },
             }
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_whole_in_pieces_and_with_a_tail() {
+    fn decodes_bodies_in_pieces_of_any_size_and_leaves_the_tail() {
         let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(254));
         let too_long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(255));
         let chunked = [

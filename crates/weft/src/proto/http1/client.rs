@@ -1,10 +1,9 @@
-//! The pure half of a client of HTTP/1: what a server answers, from bytes.
+//! A sans-I/O HTTP/1 client: parses responses from bytes.
 //!
-//! For applications that pass requests on and have a connection of their own to a server. Nothing
-//! here knows a socket or a clock: bytes come in a buffer, and heads, pieces of bodies and
-//! trailers are cut from it without being copied. What has more than one reading is refused, as
-//! it is in requests: two that disagree about where a response ends can be made to take one
-//! client's response for another's.
+//! For applications that forward requests over their own connection to a server. This module uses
+//! neither a socket nor a clock: it splits heads, body pieces and trailers off an input buffer
+//! without copying them. Ambiguous framing is rejected, as it is in requests: two parties that
+//! disagree about the end of a response can be made to deliver one client's response to another.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -13,12 +12,12 @@
 //!
 //! let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 //! let mut heads = HeadReader::new(16 << 10);
-//! let head = heads.read(&mut input, &Method::GET)?.expect("all of it is here");
+//! let head = heads.read(&mut input, &Method::GET)?.expect("the head is complete");
 //! assert_eq!((head.status.as_u16(), head.length), (200, Length::Sized(5)));
 //! assert!(head.keep_alive);
 //!
 //! let mut body = BodyReader::new(head.length);
-//! let Piece::Data(data) = body.read(&mut input)? else { panic!("a piece of the body") };
+//! let Piece::Data(data) = body.read(&mut input)? else { panic!("expected body data") };
 //! assert_eq!(data, "hello");
 //! assert!(matches!(body.read(&mut input)?, Piece::End));
 //! # Ok::<(), weft::Error>(())
@@ -32,117 +31,119 @@ use crate::proto::headers::Headers;
 use crate::proto::http1::chunked::{Decoder, Step};
 use crate::proto::http1::framing::{self, content_length, keep_alive};
 use crate::proto::http1::parse::{
-    Fields, Known, Limits, Line, MOST_BYTES, Occurrence, field_line, head_too_large,
+    Fields, KnownFields, Limits, Line, MOST_BYTES, Occurrence, field_line, head_too_large,
 };
 use crate::proto::http1::scan;
 
-/// The most fields that a head or a trailer section may have.
-const MOST_FIELDS: usize = 256;
+/// Largest number of fields in a head or a trailer section.
+const MAX_FIELDS: usize = 256;
 
-/// The longest trailer section, in bytes.
-const MOST_TRAILER_BYTES: usize = 16 << 10;
+/// Largest trailer section in bytes.
+const MAX_TRAILER_BYTES: usize = 16 << 10;
 
 /// The head of a response.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The status.
     pub status: StatusCode,
-    /// The version in which the server has answered: 1.1 or 1.0.
+    /// The HTTP version of the response: 1.1 or 1.0.
     pub version: Version,
-    /// The fields, as they came.
+    /// The header fields, in the order received.
     pub headers: Headers,
-    /// How long the body is.
+    /// The length of the body.
     pub length: Length,
-    /// Whether the connection can be used again, once the body was read to its end. The head
-    /// does not know what is behind that: if anything is, it cannot.
+    /// True if the connection can be reused after the body has been read to its end. If any input
+    /// remains after the body, the connection must not be reused; the head cannot show this.
     pub keep_alive: bool,
 }
 
 /// The length of a response's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes. Where there is no body, whatever the fields say, it is 0.
+    /// This many bytes. 0 for responses that have no body, regardless of their fields.
     Sized(u64),
-    /// It is chunked.
+    /// The body uses the chunked transfer coding.
     Chunked,
-    /// All that comes before the connection ends.
+    /// The body extends to the end of the connection.
     UntilClose,
 }
 
-/// Reads the head of a response as it comes, and the interim ones before it.
+/// Incremental parser for the head of a response and the interim responses before it.
 #[derive(Debug)]
 pub struct HeadReader {
     limits: Limits,
     status: Option<(StatusCode, Version)>,
     fields: Fields,
-    known: Known,
-    /// Where the first line begins that was not whole, and how far it was looked at.
+    known: KnownFields,
+    /// Start of the first incomplete line.
     line: usize,
-    seen: usize,
+    /// Number of input bytes scanned without finding the end of that line.
+    scanned: usize,
 }
 
 impl HeadReader {
-    /// A reader of a head that has at most so many bytes, together with interim ones that come
-    /// before it; 65,535 is the highest limit. It may have 256 fields.
+    /// Creates a parser for a head of at most `max_bytes`, including the interim responses before
+    /// it. The highest limit is 65,535 bytes. A head may have 256 fields.
     pub fn new(max_bytes: usize) -> HeadReader {
         let head = max_bytes.min(MOST_BYTES);
         HeadReader {
-            limits: Limits { request_line: head, head, fields: MOST_FIELDS },
+            limits: Limits { request_line: head, head, fields: MAX_FIELDS },
             status: None,
             fields: Fields::new(),
-            known: Known::default(),
+            known: KnownFields::default(),
             line: 0,
-            seen: 0,
+            scanned: 0,
         }
     }
 
-    /// Takes a head off the start of what has come, if it is whole; `None` asks for more. The
-    /// method is that of the request.
+    /// Splits a head off the start of `input` if it is complete; `None` means that more input is
+    /// needed. `method` is the method of the request.
     ///
-    /// Interim heads (1xx) are heads, too: after one of those the next is read in the same way,
-    /// unless it was 101.
+    /// Interim responses (1xx) are returned, too: call this method again for the next head, unless
+    /// the status was 101.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) if it is none, or does not say clearly where
-    /// its body ends, [`HeadTooLarge`](ErrorKind::HeadTooLarge) beyond the limits.
+    /// [`Malformed`](ErrorKind::Malformed) if the input is not a response head or the end of its
+    /// body is ambiguous, [`HeadTooLarge`](ErrorKind::HeadTooLarge) if it exceeds the limits.
     pub fn read(&mut self, input: &mut BytesMut, method: &Method) -> Result<Option<Head>> {
         let Some((length, status, version)) = self.find_end(input)? else { return Ok(None) };
         let text = input.split_to(length).freeze();
         let (fields, known) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.known));
         self.limits.head -= length;
-        (self.status, self.line, self.seen) = (None, 0, 0);
-        let said = body_length(&known, &text, version)?;
-        let (length, is_clear) = match status {
-            // Its fields speak of what another request would have got.
+        (self.status, self.line, self.scanned) = (None, 0, 0);
+        let declared = body_length(&known, &text, version)?;
+        let (length, is_unambiguous) = match status {
+            // The fields of a response to HEAD describe the response to GET (RFC 9110 §9.3.2).
             _ if *method == Method::HEAD => (Length::Sized(0), true),
             StatusCode::NOT_MODIFIED => (Length::Sized(0), true),
-            // Who speaks of a body that there cannot be may send one all the same.
+            // A server that declares a body for such a status may send one: the connection cannot
+            // be reused.
             status if framing::is_bodiless(status) => {
-                (Length::Sized(0), matches!(said, Length::UntilClose | Length::Sized(0)))
+                (Length::Sized(0), matches!(declared, Length::UntilClose | Length::Sized(0)))
             }
-            _ => (said, true),
+            _ => (declared, true),
         };
         let headers = Headers::new(text, fields);
         let http_10 = version == Version::HTTP_10;
         let keep_alive = match known.connection {
-            _ if !is_clear || length == Length::UntilClose => false,
-            Occurrence::Never => !http_10,
+            _ if !is_unambiguous || length == Length::UntilClose => false,
+            Occurrence::Absent => !http_10,
             _ => keep_alive(headers.list("connection"), http_10),
         };
         Ok(Some(Head { status, version, headers, length, keep_alive }))
     }
 
-    /// The length of the head, once it is whole.
+    /// Returns the length of the head, its status and its version if the head is complete.
     fn find_end(&mut self, input: &[u8]) -> Result<Option<(usize, StatusCode, Version)>> {
-        // A line that was not whole is looked at again only when it may end.
-        let is_new = |b: &u8| matches!(b, b'\r' | b'\n');
-        if self.seen > self.line && !input[self.seen - 1..].iter().any(is_new) {
-            return self.wait(input);
+        // An incomplete line is parsed again only if the new input can contain its end.
+        let is_line_end = |b: &u8| matches!(b, b'\r' | b'\n');
+        if self.scanned > self.line && !input[self.scanned - 1..].iter().any(is_line_end) {
+            return self.need_more(input);
         }
         let (status, version) = match self.status {
             Some(found) => found,
             None => match status_line(input)? {
-                None => return self.wait(input),
+                None => return self.need_more(input),
                 Some((status, version, length)) => {
                     self.line = length;
                     *self.status.insert((status, version))
@@ -155,7 +156,7 @@ impl HeadReader {
                     if self.fields.len() == self.limits.fields {
                         return Err(too_many_fields());
                     }
-                    self.known.note(name, field.value);
+                    self.known.record(name, field.value);
                     self.fields.push(field);
                     self.line = next;
                 }
@@ -163,13 +164,13 @@ impl HeadReader {
                     return Ok(Some((length, status, version)));
                 }
                 Line::End(_) => return Err(head_too_large().into()),
-                Line::Partial => return self.wait(input),
+                Line::Partial => return self.need_more(input),
             }
         }
     }
 
-    fn wait<T>(&mut self, input: &[u8]) -> Result<Option<T>> {
-        self.seen = input.len();
+    fn need_more<T>(&mut self, input: &[u8]) -> Result<Option<T>> {
+        self.scanned = input.len();
         if input.len() >= self.limits.head { Err(head_too_large().into()) } else { Ok(None) }
     }
 }
@@ -178,8 +179,8 @@ fn too_many_fields() -> Error {
     Error::new(ErrorKind::HeadTooLarge, "too many fields")
 }
 
-/// `HTTP/1.x SP status [SP reason] CRLF` (RFC 9112 §4), and the length of the line. Many leave
-/// the second space out where there is no reason.
+/// Parses `HTTP/1.x SP status [SP reason] CRLF` (RFC 9112 §4). Returns the status, the version and
+/// the length of the line. Many servers omit the second space if there is no reason phrase.
 fn status_line(input: &[u8]) -> Result<Option<(StatusCode, Version, usize)>> {
     const START: &[u8; 9] = b"HTTP/1.1 ";
     let malformed = |reason| Err(Error::malformed(reason));
@@ -194,21 +195,23 @@ fn status_line(input: &[u8]) -> Result<Option<(StatusCode, Version, usize)>> {
                 Version::HTTP_11
             }
         }
-        Some(_) => return malformed("it does not begin with HTTP/1.1"),
+        Some(_) => return malformed("the response does not start with HTTP/1.0 or HTTP/1.1"),
         None => {
             let fits = |(at, &b): (usize, &u8)| b == START[at] || (at == 7 && b.is_ascii_digit());
-            let may_be_one = input.iter().enumerate().all(fits);
-            return if may_be_one {
+            let is_valid_prefix = input.iter().enumerate().all(fits);
+            return if is_valid_prefix {
                 Ok(None)
             } else {
-                malformed("it does not begin with HTTP/1.1")
+                malformed("the response does not start with HTTP/1.0 or HTTP/1.1")
             };
         }
     };
     let Some((status, rest)) = input[START.len()..].split_first_chunk::<3>() else {
         return Ok(None);
     };
-    let Ok(status) = StatusCode::from_bytes(status) else { return malformed("its status is none") };
+    let Ok(status) = StatusCode::from_bytes(status) else {
+        return malformed("the response has an invalid status code");
+    };
     let reason = match rest {
         [b' ', ..] => scan::field_value(rest),
         _ => 0,
@@ -216,45 +219,45 @@ fn status_line(input: &[u8]) -> Result<Option<(StatusCode, Version, usize)>> {
     match rest[reason..] {
         [b'\r', b'\n', ..] => Ok(Some((status, version, START.len() + 3 + reason + 2))),
         [] | [b'\r'] => Ok(None),
-        _ => malformed("its status line does not end in CRLF"),
+        _ => malformed("the status line does not end in CRLF"),
     }
 }
 
-/// What the fields say of the body (RFC 9112 §6.3), without the RFC's leniencies.
-fn body_length(known: &Known, text: &[u8], version: Version) -> Result<Length> {
-    use Occurrence::{Never, Once, Repeated};
+/// Determines the length of the body from the fields (RFC 9112 §6.3), without the RFC's leniencies.
+fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<Length> {
+    use Occurrence::{Absent, Once, Repeated};
     let malformed = |reason| Err(Error::malformed(reason));
     match (known.transfer_encoding, known.content_length) {
-        (Never, Never) => Ok(Length::UntilClose),
-        (Never, Once(value)) => match content_length(value.of(text)) {
+        (Absent, Absent) => Ok(Length::UntilClose),
+        (Absent, Once(value)) => match content_length(value.of(text)) {
             Some(length) => Ok(Length::Sized(length)),
-            None => malformed("its Content-Length is not one decimal number"),
+            None => malformed("Content-Length is not one decimal number"),
         },
-        (Never, Repeated) => malformed("it has more than one Content-Length"),
-        // §6.1: an attempt to smuggle something, perhaps.
-        (_, Once(_) | Repeated) => malformed("it has a Content-Length and a Transfer-Encoding"),
-        _ if version == Version::HTTP_10 => malformed("it has a Transfer-Encoding in HTTP/1.0"),
-        (Once(value), Never) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
+        (Absent, Repeated) => malformed("more than one Content-Length"),
+        // §6.1: possibly an attempt at response splitting or request smuggling.
+        (_, Once(_) | Repeated) => malformed("both Content-Length and Transfer-Encoding"),
+        _ if version == Version::HTTP_10 => malformed("Transfer-Encoding in HTTP/1.0"),
+        (Once(value), Absent) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
             Ok(Length::Chunked)
         }
-        _ => malformed("its transfer coding is another than chunked"),
+        _ => malformed("unsupported transfer coding (only a single chunked is supported)"),
     }
 }
 
-/// What the next bytes of a body are.
+/// The next part of a body.
 #[derive(Debug)]
 pub enum Piece {
-    /// A part of it.
+    /// Bytes of the body.
     Data(Bytes),
-    /// The trailer fields (RFC 9110 §6.5). Behind them it ends.
+    /// The trailer fields (RFC 9110 §6.5). The body ends after them.
     Trailers(Headers),
-    /// It has ended.
+    /// The end of the body.
     End,
-    /// Not to be told before more has come.
+    /// More input is needed.
     Wait,
 }
 
-/// Reads the body of a response as it comes. Chunked coding is taken off.
+/// Incremental decoder for the body of a response. Removes the chunked transfer coding.
 #[derive(Debug)]
 pub struct BodyReader(State);
 
@@ -265,7 +268,7 @@ enum State {
 }
 
 impl BodyReader {
-    /// The reader of a body of this length.
+    /// Creates a decoder for a body of this length.
     pub fn new(length: Length) -> BodyReader {
         BodyReader(match length {
             Length::Sized(bytes) => State::Framed(Decoder::new(framing::Length::Sized(bytes))),
@@ -274,19 +277,19 @@ impl BodyReader {
         })
     }
 
-    /// Takes the next piece off the start of what has come. A trailer section may have 16 KiB and
-    /// 256 fields.
+    /// Splits the next piece of the body off the start of `input`. A trailer section may have 16
+    /// KiB and 256 fields.
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed) for bad chunked coding. After an error there
-    /// is no more to read.
+    /// [`Malformed`](ErrorKind::Malformed) for invalid chunked coding. The decoder must not be used
+    /// after an error.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<Piece> {
         let decoder = match &mut self.0 {
             State::Framed(decoder) => decoder,
             State::UntilClose if input.is_empty() => return Ok(Piece::Wait),
             State::UntilClose => return Ok(Piece::Data(input.split().freeze())),
         };
-        let limits = Limits { request_line: 0, head: MOST_TRAILER_BYTES, fields: MOST_FIELDS };
+        let limits = Limits { request_line: 0, head: MAX_TRAILER_BYTES, fields: MAX_FIELDS };
         loop {
             match decoder.step(input, &limits)? {
                 Step::Skip(bytes) => input.advance(bytes),
@@ -303,7 +306,7 @@ impl BodyReader {
         }
     }
 
-    /// How many bytes are still to come, if that is known: 0 at the end.
+    /// Returns the number of remaining bytes, if known: 0 at the end.
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             State::Framed(decoder) => decoder.length(),
@@ -311,7 +314,7 @@ impl BodyReader {
         }
     }
 
-    /// Whether the end of the connection is the end of the body, if it comes now.
+    /// Returns true if the body is complete when the connection ends at this point.
     pub fn may_end(&self) -> bool {
         matches!(self.0, State::UntilClose | State::Framed(Decoder::Done))
     }
@@ -321,8 +324,8 @@ impl BodyReader {
 mod tests {
     use super::*;
 
-    /// Status, length (`~` for until-close, `*` for chunked), `k` if it can be used again; or `!`
-    /// for a refusal, `?` if more is wanted.
+    /// Returns status, length (`~` for until-close, `*` for chunked), `k` if the connection can be
+    /// reused; or `!` for an error, `?` if more input is needed.
     fn read(text: &[u8], method: &Method, piece: usize) -> String {
         let (mut input, mut heads) = (BytesMut::new(), HeadReader::new(120));
         let mut found = String::new();
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_whole_and_in_pieces() {
+    fn parses_response_heads_in_pieces_of_any_size() {
         let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(96));
         let too_long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(97));
         let flood = "HTTP/1.1 102 A\r\n\r\n".repeat(7);
@@ -370,7 +373,7 @@ mod tests {
                 "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\n",
                 "200 1k ",
             ),
-            // What has no body, whatever the fields say.
+            // Responses without a body, regardless of their fields.
             (&get, "HTTP/1.1 204 No\r\n\r\n", "204 0k "),
             (&get, "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204 0 "),
             (&get, "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", "204 0 "),
@@ -378,7 +381,7 @@ mod tests {
             (&head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\n\r\n", "200 0k "),
-            // What comes before.
+            // Interim responses before the final one.
             (
                 &get,
                 "HTTP/1.1 103 Hints\r\nLink: a\r\n\r\nHTTP/1.1 100 C\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
@@ -387,7 +390,7 @@ mod tests {
             (&get, &flood, "102 0k 102 0k 102 0k 102 0k 102 0k 102 0k !"),
             (&get, &long, "200 ~ "),
             (&get, &too_long, "!"),
-            // Lengths that have more than one reading.
+            // Ambiguous lengths.
             (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", "!"),
             (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n", "!"),
             (&get, "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n", "!"),
@@ -407,7 +410,7 @@ mod tests {
                 "!",
             ),
             (&get, "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "!"),
-            // What is no head.
+            // Malformed heads.
             (&get, "HTTP/2.0 200 OK\r\n\r\n", "!"),
             (&get, "HTTP/1.1 2000 OK\r\n\r\n", "!"),
             (&get, "HTTP/1.1 20 OK\r\n\r\n", "!"),
@@ -425,7 +428,7 @@ mod tests {
             (&get, "HTTP/1.1 2", "?"),
             (&get, "", "?"),
         ] {
-            // A letter stands for its byte.
+            // Each character is one byte (Latin-1).
             let bytes: Vec<u8> = text.chars().map(|letter| letter as u8).collect();
             for piece in 1..=bytes.len().max(1) {
                 assert_eq!(read(&bytes, method, piece), expected, "{text:?} by {piece}");
@@ -434,8 +437,8 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_so_many_fields_and_no_more() {
-        for (count, expected) in [(MOST_FIELDS, "200 ~ "), (MOST_FIELDS + 1, "!")] {
+    fn rejects_head_with_too_many_fields() {
+        for (count, expected) in [(MAX_FIELDS, "200 ~ "), (MAX_FIELDS + 1, "!")] {
             let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a:b\r\n".repeat(count));
             let mut heads = HeadReader::new(1 << 20);
             let found = heads.read(&mut BytesMut::from(&*text), &Method::GET);
@@ -444,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn decodes_bodies_of_each_length_kind() {
         use Length::*;
         for (length, input, expected, is_whole) in [
             (Sized(0), "x", "$", true),

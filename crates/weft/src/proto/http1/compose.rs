@@ -1,7 +1,6 @@
-//! Response head → bytes. Pure.
+//! Serialization of response heads and chunk framing (RFC 9112 §4 to §7). Pure.
 //!
-//! The exact length is made room for first; then every part is copied once. There
-//! is no formatting machinery.
+//! The required capacity is reserved first; then every part is copied once. `std::fmt` is not used.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -20,7 +19,7 @@ pub(crate) struct ToWrite<'a> {
     pub(crate) lines: &'a [u8],
 }
 
-/// What there is to say in the head of a response.
+/// The parts of a response head.
 pub(crate) struct Head<'a> {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
@@ -30,12 +29,12 @@ pub(crate) struct Head<'a> {
     pub(crate) opening: &'a Opening,
 }
 
-/// The lines that most heads begin with: the status line of a success, `date` and `server`.
-/// Made once a second, so that they are one copy.
+/// The lines at the start of most heads: the status line of 200, `date` and `server`. Updated once
+/// per second, so that composing a head copies them at once.
 pub(crate) struct Opening(Vec<u8>);
 
 impl Opening {
-    /// Without a name there is no line for it.
+    /// Creates the lines. Without `server` there is no `server` line.
     pub(crate) fn new(server: Option<&HeaderValue>) -> Opening {
         let mut lines = [STATUS_LINE, b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"].concat();
         if let Some(name) = server {
@@ -44,12 +43,13 @@ impl Opening {
         Opening(lines)
     }
 
+    /// Replaces the date.
     pub(crate) fn set_date(&mut self, date: &[u8; 29]) {
         let start = STATUS_LINE.len() + "date: ".len();
         self.0[start..start + date.len()].copy_from_slice(date);
     }
 
-    /// The date alone.
+    /// Returns the date without the field name.
     pub(crate) fn date(&self) -> &[u8] {
         &self.date_line()["date: ".len()..][..29]
     }
@@ -65,11 +65,11 @@ impl Opening {
 
 /// Appends the head.
 ///
-/// Fields that say where the message ends are ours alone: what the application set
-/// was compared with its body before, and is written anew from there.
+/// The engine alone writes the fields that frame the message: a Content-Length that the application
+/// set was compared with its body before, and is written from that result.
 pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
     let (mut has_date, mut has_server) = (false, false);
-    let mut length = head.opening.0.len() + REASON_ROOM + FRAMING_ROOM + CLOSE.len();
+    let mut length = head.opening.0.len() + MAX_REASON_BYTES + MAX_FRAMING_BYTES + CLOSE_LINE.len();
     let ToWrite { passed, list, lines } = &head.fields;
     for (name, value) in *list {
         has_date |= *name == DATE;
@@ -101,7 +101,7 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
     }
     framing(out, head.framing);
     match (head.version, head.keep_alive) {
-        (_, false) => out.extend_from_slice(CLOSE),
+        (_, false) => out.extend_from_slice(CLOSE_LINE),
         (Version::HTTP_10, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
         (_, true) => {}
     }
@@ -110,51 +110,52 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
 }
 
 /// Appends the head of an interim response.
-pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, of: &ToWrite<'_>) {
+pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, list: &ToWrite<'_>) {
     status_line(out, status);
-    fields(out, of);
+    fields(out, list);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the lines of fields, but of those that are ours alone.
+/// Appends the field lines except those of [`FRAMING_FIELDS`].
 fn fields(out: &mut Vec<u8>, ToWrite { passed, list, lines }: &ToWrite<'_>) {
     if let Some(passed) = passed {
-        passed_on(out, passed);
+        passed_fields(out, passed);
     }
     for (name, value) in *list {
-        if !OURS.contains(name) {
+        if !FRAMING_FIELDS.contains(name) {
             field(out, name, value);
         }
     }
     out.extend_from_slice(lines);
 }
 
-fn passed_on(out: &mut Vec<u8>, headers: &Headers) {
+fn passed_fields(out: &mut Vec<u8>, headers: &Headers) {
     for (name, value) in headers.iter_bytes() {
-        let is_ours = match name.len() {
+        let is_framing = match name.len() {
             10 => name.eq_ignore_ascii_case(b"connection"),
             14 => name.eq_ignore_ascii_case(b"content-length"),
             17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
             _ => false,
         };
-        if !is_ours {
+        if !is_framing {
             line(out, name, value);
         }
     }
 }
 
-/// Fields that frame a message.
-static OURS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
+/// Fields that frame a message. The engine alone writes them.
+static FRAMING_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
-/// Where the date's line ends in an opening.
+/// End of the date line in an [`Opening`].
 const DATE_END: usize = STATUS_LINE.len() + "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
-const CLOSE: &[u8] = b"connection: close\r\n";
+const CLOSE_LINE: &[u8] = b"connection: close\r\n";
 /// The longest registered reason phrase has 31 bytes.
-const REASON_ROOM: usize = 32;
-const FRAMING_ROOM: usize = b"content-length: 18446744073709551615\r\n".len();
+const MAX_REASON_BYTES: usize = 32;
+const MAX_FRAMING_BYTES: usize = b"content-length: 18446744073709551615\r\n".len();
 
-/// The version is our own, whatever the request's (RFC 9110 §6.2).
+/// Appends the status line. The version is that of the server, regardless of the request's
+/// (RFC 9110 §6.2).
 fn status_line(out: &mut Vec<u8>, status: StatusCode) {
     if status == StatusCode::OK {
         return out.extend_from_slice(STATUS_LINE);
@@ -176,7 +177,7 @@ fn framing(out: &mut Vec<u8>, framing: Outgoing) {
     }
 }
 
-/// Appends the line `content-length`: laid out from its end, and copied once.
+/// Appends the `content-length` line: formatted backward from its end, then copied once.
 fn length_line(out: &mut Vec<u8>, length: u64) {
     const NAME: usize = "content-length: ".len();
     let mut line = *b"content-length: 18446744073709551615\r\n";
@@ -186,12 +187,12 @@ fn length_line(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(&line[start - NAME..]);
 }
 
-/// Writes a number in decimal at the end of this room; where it begins.
-pub(crate) fn decimal(room: &mut [u8], mut number: u64) -> usize {
-    let mut start = room.len();
+/// Writes a decimal number at the end of `buffer`. Returns the position of its first digit.
+pub(crate) fn decimal(buffer: &mut [u8], mut number: u64) -> usize {
+    let mut start = buffer.len();
     loop {
         start -= 1;
-        room[start] = b'0' + (number % 10) as u8;
+        buffer[start] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
             return start;
@@ -202,25 +203,25 @@ pub(crate) fn decimal(room: &mut [u8], mut number: u64) -> usize {
 /// Appends a chunk's size line (RFC 9112 §7.1).
 pub(crate) fn chunk_size(out: &mut Vec<u8>, size: usize) {
     let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
-    for place in (0..digits).rev() {
-        out.push(b"0123456789abcdef"[size >> (4 * place) & 15]);
+    for digit in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[size >> (4 * digit) & 15]);
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2). What frames a message is
-/// ours alone here, too, and nothing that may stand behind it (RFC 9110 §6.5.1).
+/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2). Framing fields are omitted:
+/// they are not allowed in trailers (RFC 9110 §6.5.1).
 pub(crate) fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        if !OURS.contains(name) {
+        if !FRAMING_FIELDS.contains(name) {
             field(out, name, value);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a field's line.
+/// Appends a field line.
 pub(crate) fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     line(out, name.as_str().as_bytes(), value.as_bytes());
 }
@@ -239,7 +240,7 @@ mod tests {
     use http::header::{CONTENT_TYPE, LOCATION};
 
     #[test]
-    fn heads() {
+    fn composes_heads() {
         let field = |name, value| (name, HeaderValue::from_static(value));
         let cases = [
             (
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn chunk_sizes() {
+    fn writes_chunk_sizes_in_hexadecimal() {
         for size in [0, 1, 9, 10, 15, 16, 255, 256, 0xfff, 0x1000, 65_536, usize::MAX] {
             let mut out = Vec::new();
             chunk_size(&mut out, size);

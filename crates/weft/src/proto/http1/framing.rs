@@ -1,21 +1,23 @@
-//! How long is this body, and does the connection go on? Both directions. Pure.
+//! Message framing: body length, connection persistence, request target and Host (RFC 9112 §3, §6
+//! and §9.3), for requests and responses. Pure.
 
 use http::{Method, StatusCode, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::headers::members;
-use crate::proto::http1::parse::{Head, Known, Occurrence, Span};
+use crate::proto::http1::parse::{Head, KnownFields, Occurrence, Span};
 use crate::proto::http1::scan;
 
-/// What a request's head says about what follows it.
+/// The framing of a request, and the parts of its target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Incoming {
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub(crate) expects_continue: bool,
+    /// The authority of the target, in absolute-form and authority-form.
     pub(crate) authority: Option<Span>,
-    /// Path and query within the target.
+    /// Path and query of the target.
     pub(crate) local: Span,
 }
 
@@ -26,9 +28,9 @@ pub(crate) enum Length {
     Chunked,
 }
 
-/// Decides about a request, or refuses it. `text` is the head.
+/// Determines the framing of a request, or rejects the request. `text` is the head.
 pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
-    let Known { host, connection, expect, .. } = head.known;
+    let KnownFields { host, connection, expect, .. } = head.known;
     let http_10 = head.version == Version::HTTP_10;
     let length = request_length(&head.known, text, http_10)?;
     let (authority, local) = target(&head.method, head.target, text)?;
@@ -36,11 +38,11 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
         Occurrence::Once(host) if is_plain_authority(host, text) => {}
         Occurrence::Once(host) => check_authority(host.of(text))?,
         Occurrence::Repeated => return Err(Error::malformed("more than one Host")),
-        Occurrence::Never if http_10 => {}
-        Occurrence::Never => return Err(Error::malformed("no Host")),
+        Occurrence::Absent if http_10 => {}
+        Occurrence::Absent => return Err(Error::malformed("no Host")),
     }
     let keep_alive = match connection {
-        Occurrence::Never => !http_10,
+        Occurrence::Absent => !http_10,
         Occurrence::Once(value) => keep_alive(members(value.of(text)), http_10),
         Occurrence::Repeated => keep_alive(
             head.fields
@@ -51,7 +53,7 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
         ),
     };
     let expects_continue = match expect {
-        Occurrence::Never => false,
+        Occurrence::Absent => false,
         _ if http_10 => false, // RFC 9110 §10.1.1: such an expectation is ignored
         Occurrence::Once(value) if value.of(text).eq_ignore_ascii_case(b"100-continue") => true,
         _ => return Err(Error::new(ErrorKind::ExpectationFailed, "an unknown expectation")),
@@ -59,32 +61,32 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
     Ok(Incoming { length, keep_alive, expects_continue, authority, local })
 }
 
-/// RFC 9112 §6.3, without its leniencies: each of them is how two servers come to
-/// disagree about where a request ends.
-fn request_length(known: &Known, text: &[u8], http_10: bool) -> Result<Length> {
-    use Occurrence::{Never, Once, Repeated};
+/// Determines the length of a request's body (RFC 9112 §6.3), without the RFC's leniencies: each
+/// of them allows two servers to disagree about the end of a request (request smuggling).
+fn request_length(known: &KnownFields, text: &[u8], http_10: bool) -> Result<Length> {
+    use Occurrence::{Absent, Once, Repeated};
     match (known.transfer_encoding, known.content_length) {
-        (Never, Never) => Ok(Length::Sized(0)),
-        (Never, Once(value)) => match content_length(value.of(text)) {
+        (Absent, Absent) => Ok(Length::Sized(0)),
+        (Absent, Once(value)) => match content_length(value.of(text)) {
             Some(length) => Ok(Length::Sized(length)),
             None => Err(Error::malformed("Content-Length is not one decimal number")),
         },
-        (Never, Repeated) => Err(Error::malformed("more than one Content-Length")),
+        (Absent, Repeated) => Err(Error::malformed("more than one Content-Length")),
         (_, Once(_) | Repeated) => {
             Err(Error::malformed("both Content-Length and Transfer-Encoding"))
         }
         _ if http_10 => Err(Error::malformed("Transfer-Encoding in HTTP/1.0")),
-        (Once(value), Never) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
+        (Once(value), Absent) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
             Ok(Length::Chunked)
         }
         _ => Err(Error::new(
             ErrorKind::NotImplemented,
-            "the only transfer coding here is chunked, once",
+            "unsupported transfer coding (only a single chunked is supported)",
         )),
     }
 }
 
-/// Digits and nothing else, within 64 bits.
+/// Parses the value of `Content-Length`: digits only, within 64 bits.
 pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -95,7 +97,8 @@ pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// RFC 9112 §9.3. `close` wins over `keep-alive`.
+/// Returns true if the connection persists after this message (RFC 9112 §9.3). `close` takes
+/// precedence over `keep-alive`.
 pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: bool) -> bool {
     let mut keep = !http_10;
     for option in options {
@@ -107,19 +110,19 @@ pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: b
     keep
 }
 
-/// The target's authority, and its path with the query (RFC 9112 §3.2).
+/// Splits the request target into its authority, and its path with the query (RFC 9112 §3.2).
 pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>, Span)> {
     let target = whole.of(text);
     if !target.is_ascii() && std::str::from_utf8(target).is_err() {
-        return Err(Error::malformed("the request target is no UTF-8"));
+        return Err(Error::malformed("the request target is not valid UTF-8"));
     }
     if method == Method::CONNECT {
         check_authority(target)?;
         // RFC 9110 §9.3.6: there is no default port.
         if !target.last().is_some_and(u8::is_ascii_digit) || !target.contains(&b':') {
-            return Err(Error::malformed("CONNECT wants host:port"));
+            return Err(Error::malformed("the target of CONNECT is not host:port"));
         }
-        return Ok((Some(whole), whole.part(0, 0)));
+        return Ok((Some(whole), whole.slice(0, 0)));
     }
     match target {
         [b'/', ..] => Ok((None, whole)),
@@ -138,22 +141,23 @@ pub(crate) fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Optio
             if start == end {
                 return Err(Error::malformed("the request target has no authority"));
             }
-            Ok((Some(whole.part(start, end)), whole.part(end, target.len())))
+            Ok((Some(whole.slice(start, end)), whole.slice(end, target.len())))
         }
     }
 }
 
-/// Whether it is what nearly all are: letters, digits, hyphens and dots, and perhaps a port. The
-/// bytes behind it are looked at too: a run of sixteen costs less than one of fewer.
+/// Returns true if the authority consists of letters, digits, hyphens and dots, and an optional
+/// port, as nearly all do. The scan includes the bytes after it, because a full chunk of 16 bytes
+/// costs less than a shorter one.
 fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
     let length = authority.of(text).len();
-    let end = scan::host(authority.and_behind(text));
+    let end = scan::host(authority.with_rest(text));
     (1..=length).contains(&end) && is_port(&authority.of(text)[end..])
 }
 
-/// `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
+/// Checks `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
 pub(crate) fn check_authority(authority: &[u8]) -> Result<()> {
-    let is_sound = match authority {
+    let is_valid = match authority {
         [] => true,
         [b'[', rest @ ..] => rest
             .iter()
@@ -164,14 +168,15 @@ pub(crate) fn check_authority(authority: &[u8]) -> Result<()> {
             !host.is_empty() && is_port(port)
         }
     };
-    if is_sound { Ok(()) } else { Err(Error::malformed("not a valid host and port")) }
+    if is_valid { Ok(()) } else { Err(Error::malformed("not a valid host and port")) }
 }
 
 fn is_ipv6(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// A port with its colon, or nothing. An empty port is valid (RFC 3986 §3.2.3).
+/// Returns true for a port with its colon, and for no port. An empty port is valid (RFC 3986
+/// §3.2.3).
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] | [b':'] => true,
@@ -189,7 +194,8 @@ fn is_port(text: &[u8]) -> bool {
     }
 }
 
-/// Where a name at the start ends: unreserved / pct-encoded / sub-delims (RFC 3986 §3.2.2).
+/// Returns the length of the reg-name at the start: unreserved / pct-encoded / sub-delims (RFC 3986
+/// §3.2.2).
 fn reg_name(text: &[u8]) -> usize {
     let mut end = scan::host(text);
     loop {
@@ -203,20 +209,20 @@ fn reg_name(text: &[u8]) -> usize {
     }
 }
 
-/// How a response's end is shown (RFC 9112 §6).
+/// The framing of a response (RFC 9112 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outgoing {
-    /// By its status or its request's method it has no body, and no field says a length.
+    /// No body, because of the status or the request's method, and no field with a length.
     Bodiless,
     /// `Content-Length`.
     Sized(u64),
     /// `Transfer-Encoding: chunked`.
     Chunked,
-    /// The connection's end: all that HTTP/1.0 has for a length that is not known.
+    /// The end of the connection ends the body: the only framing of HTTP/1.0 for an unknown length.
     UntilClose,
 }
 
-/// Decides how a response is framed, whose payload has this length if it is known.
+/// Determines the framing of a response. `length` is the length of its payload, if known.
 pub(crate) fn response(version: Version, status: StatusCode, length: Option<u64>) -> Outgoing {
     match length {
         _ if is_bodiless(status) => Outgoing::Bodiless,
@@ -226,7 +232,7 @@ pub(crate) fn response(version: Version, status: StatusCode, length: Option<u64>
     }
 }
 
-/// Whether a response of this status never has a body (RFC 9112 §6.3).
+/// Returns true if a response with this status never has a body (RFC 9112 §6.3).
 pub(crate) fn is_bodiless(status: StatusCode) -> bool {
     status.is_informational()
         || status == StatusCode::NO_CONTENT
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_lengths() {
+    fn parses_content_length_as_decimal_digits_only() {
         for (value, length) in [
             ("0", Some(0)),
             ("007", Some(7)),
@@ -256,9 +262,9 @@ mod tests {
         }
     }
 
-    /// The quick look takes nothing for sound that the other does not.
+    /// The fast path must not accept an authority that the full check rejects.
     #[test]
-    fn authorities() {
+    fn accepts_only_valid_authorities() {
         let looks_plain = |authority: &str| {
             let text = format!("{authority}\r\nb: c\r\n\r\n");
             is_plain_authority(Span::new(0, authority.len()), text.as_bytes())

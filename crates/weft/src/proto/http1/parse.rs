@@ -1,8 +1,8 @@
-//! Bytes → request head. Pure.
+//! Parser for request heads and trailer sections (RFC 9112 §2 to §5). Pure.
 //!
-//! The parser answers done, not yet, or an error with its reason. It keeps only
-//! positions, and goes on at the line where the last call ended: a head that comes
-//! byte by byte costs what its length costs, not its square.
+//! The result is a complete head, a request for more input, or an error with its reason. The parser
+//! stores positions only, and resumes at the line at which the last call stopped: the cost of a
+//! head that arrives byte by byte is linear in its length, not quadratic.
 
 use http::{Method, Version};
 use smallvec::SmallVec;
@@ -10,35 +10,35 @@ use smallvec::SmallVec;
 use crate::error::{Error, ErrorKind};
 use crate::proto::http1::scan;
 
-/// Why a head is refused. Small, so that the parser can hand it on in registers.
+/// The kind and the reason of a parse error. Small enough to be returned in registers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusal(ErrorKind, &'static str);
+pub(crate) struct ParseError(ErrorKind, &'static str);
 
-impl From<Refusal> for Error {
-    fn from(Refusal(kind, reason): Refusal) -> Error {
+impl From<ParseError> for Error {
+    fn from(ParseError(kind, reason): ParseError) -> Error {
         Error::new(kind, reason)
     }
 }
 
-type Result<T> = std::result::Result<T, Refusal>;
+type Result<T> = std::result::Result<T, ParseError>;
 
-fn malformed(reason: &'static str) -> Refusal {
-    Refusal(ErrorKind::Malformed, reason)
+fn malformed(reason: &'static str) -> ParseError {
+    ParseError(ErrorKind::Malformed, reason)
 }
 
-/// What positions of two bytes reach; no limit may be higher.
+/// Largest head that two-byte positions can address; no configured limit may exceed it.
 pub(crate) const MOST_BYTES: usize = u16::MAX as usize;
 
-/// Where one field stands in the head.
+/// The positions of a field's name and value in the head.
 ///
-/// Two bytes each: [`Settings::max_head_bytes`](crate::Settings) is at most 65,535.
+/// Each position has two bytes: [`Settings::max_head_bytes`](crate::Settings) is at most 65,535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: Span,
     pub(crate) value: Span,
 }
 
-/// A part of the head.
+/// A range of bytes in the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     start: u16,
@@ -51,17 +51,18 @@ impl Span {
         Span { start: start as u16, end: end as u16 }
     }
 
-    /// The bytes from `start` to `end` of this part.
-    pub(crate) fn part(self, start: usize, end: usize) -> Span {
+    /// Returns the range from `start` to `end`, both relative to the start of this span.
+    pub(crate) fn slice(self, start: usize, end: usize) -> Span {
         Span::new(self.start as usize + start, self.start as usize + end)
     }
 
+    /// Returns the bytes of this span in `head`.
     pub(crate) fn of(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..self.end as usize]
     }
 
-    /// The same and all that is behind it.
-    pub(super) fn and_behind(self, head: &[u8]) -> &[u8] {
+    /// Returns the bytes of `head` from the start of this span to the end of `head`.
+    pub(super) fn with_rest(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..]
     }
 }
@@ -69,28 +70,29 @@ impl Span {
 /// The fields of a head, in order. Sixteen fit without an allocation.
 pub(crate) type Fields = SmallVec<[Field; 16]>;
 
-/// A head, read in as many calls as it takes: its parts are positions in the bytes.
+/// A request head, parsed incrementally. Its parts are positions in the input.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
     pub(crate) target: Span,
     pub(crate) version: Version,
     pub(crate) fields: Fields,
-    pub(crate) known: Known,
+    pub(crate) known: KnownFields,
     progress: Progress,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    /// The request line starts at this place, and does not end before the other.
+    /// In the request line: its start, and the number of input bytes scanned without finding its
+    /// end.
     RequestLine(usize, usize),
-    /// So does this field line.
+    /// In a field line: the same two positions.
     FieldLine(usize, usize),
 }
 
-/// The fields that the engine itself needs, noted as they pass.
+/// The fields that the engine itself evaluates, recorded during parsing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownFields {
     pub(crate) host: Occurrence,
     pub(crate) content_length: Occurrence,
     pub(crate) transfer_encoding: Occurrence,
@@ -98,25 +100,25 @@ pub(crate) struct Known {
     pub(crate) expect: Occurrence,
 }
 
-/// How often a field occurs, and where.
+/// The occurrences of a field: none, one with its value, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Occurrence {
     #[default]
-    Never,
+    Absent,
     Once(Span),
     Repeated,
 }
 
 impl Occurrence {
-    fn note(&mut self, value: Span) {
+    fn record(&mut self, value: Span) {
         *self = match self {
-            Occurrence::Never => Occurrence::Once(value),
+            Occurrence::Absent => Occurrence::Once(value),
             _ => Occurrence::Repeated,
         }
     }
 }
 
-/// How large a head may be.
+/// Size limits of a head: bytes of the request line, bytes of the head, number of fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) request_line: usize,
@@ -124,8 +126,8 @@ pub(crate) struct Limits {
     pub(crate) fields: usize,
 }
 
-/// The longest method that is looked at; the registered ones stay below 20.
-const MAX_METHOD: usize = 32;
+/// Longest accepted method in bytes; the registered methods have fewer than 20.
+const MAX_METHOD_BYTES: usize = 32;
 
 impl Default for Head {
     fn default() -> Head {
@@ -134,45 +136,46 @@ impl Default for Head {
 }
 
 impl Head {
-    /// A head of which nothing was read yet.
+    /// Creates a parser at the start of a head.
     pub(crate) fn new() -> Head {
         Head {
             method: Method::GET,
             target: Span::default(),
             version: Version::HTTP_11,
             fields: Fields::new(),
-            known: Known::default(),
+            known: KnownFields::default(),
             progress: Progress::RequestLine(0, 0),
         }
     }
 
-    /// Forgets what was read, for the next head.
+    /// Resets the parser for the next head and keeps the allocation of the field list.
     pub(crate) fn clear(&mut self) {
         self.fields.clear();
-        self.known = Known::default();
+        self.known = KnownFields::default();
         self.progress = Progress::RequestLine(0, 0);
     }
 
-    /// Reads `input`, which starts with the head and has grown since the last call. Says
-    /// the length of the head when it is whole; `None` asks for more.
+    /// Parses `input`, which starts with the head and may have grown since the last call. Returns
+    /// the length of the head if it is complete, and `None` if more input is needed.
     pub(crate) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
-        let (Progress::RequestLine(line, seen) | Progress::FieldLine(line, seen)) = self.progress;
-        // A line that was not whole is looked at again only when it may end.
-        if seen > line && !input[seen - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
-            return self.wait(line, input, limits);
+        let (Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned)) =
+            self.progress;
+        // An incomplete line is parsed again only if the new input can contain its end.
+        if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
+            return self.need_more(line, input, limits);
         }
         let mut line = match self.progress {
             Progress::FieldLine(line, _) => line,
             Progress::RequestLine(..) => {
-                // RFC 9112 §2.2: one empty line before is forgiven.
+                // RFC 9112 §2.2: one empty line before the request line is ignored.
                 let start = match input {
-                    [b'\r'] => return self.wait(0, input, limits),
+                    [b'\r'] => return self.need_more(0, input, limits),
                     [b'\r', b'\n', ..] => 2,
                     _ => 0,
                 };
                 match self.request_line(input, start, limits)? {
                     Some(next) => next,
-                    None => return self.wait(start, input, limits),
+                    None => return self.need_more(start, input, limits),
                 }
             }
         };
@@ -180,9 +183,9 @@ impl Head {
             match field_line(input, line, limits.head)? {
                 Line::Field(field, name, next) => {
                     if self.fields.len() == limits.fields {
-                        return Err(Refusal(ErrorKind::HeadTooLarge, "too many fields"));
+                        return Err(ParseError(ErrorKind::HeadTooLarge, "too many fields"));
                     }
-                    self.known.note(name, field.value);
+                    self.known.record(name, field.value);
                     self.fields.push(field);
                     line = next;
                 }
@@ -190,14 +193,14 @@ impl Head {
                 Line::End(_) => return Err(head_too_large()),
                 Line::Partial => {
                     self.progress = Progress::FieldLine(line, 0);
-                    return self.wait(line, input, limits);
+                    return self.need_more(line, input, limits);
                 }
             }
         }
     }
 
     #[cold]
-    fn wait(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+    fn need_more(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         self.progress = match self.progress {
             Progress::FieldLine(..) => Progress::FieldLine(line, input.len()),
             Progress::RequestLine(..) if input.len() - line > limits.request_line + 1 => {
@@ -208,7 +211,8 @@ impl Head {
         if input.len() >= limits.head { Err(head_too_large()) } else { Ok(None) }
     }
 
-    /// `method SP target SP HTTP/x.y CRLF` (RFC 9112 §3); says where the next line starts.
+    /// Parses `method SP target SP HTTP/x.y CRLF` (RFC 9112 §3); returns the start of the next
+    /// line.
     #[inline(always)]
     fn request_line(
         &mut self,
@@ -220,8 +224,8 @@ impl Head {
             [b'G', b'E', b'T', b' ', ..] => start + 3,
             _ => start + scan::token(&input[start..]),
         };
-        if method_end - start > MAX_METHOD {
-            return Err(Refusal(ErrorKind::NotImplemented, "the method is too long"));
+        if method_end - start > MAX_METHOD_BYTES {
+            return Err(ParseError(ErrorKind::NotImplemented, "the method is too long"));
         }
         match input.get(method_end) {
             None => return Ok(None),
@@ -236,7 +240,7 @@ impl Head {
         match input.get(target_end) {
             None => return Ok(None),
             Some(b' ') if target_end > target => {}
-            Some(&b) => return Err(malformed(wrong_target(b))),
+            Some(&b) => return Err(malformed(target_error(b))),
         }
         let Some(version) = version(&input[target_end + 1..])? else { return Ok(None) };
         let line_end = target_end + VERSION.len() - 1;
@@ -255,9 +259,10 @@ impl Head {
     }
 }
 
-impl Known {
+impl KnownFields {
     #[inline]
-    pub(super) fn note(&mut self, name: &[u8], value: Span) {
+    /// Records `value` if `name` is one of these fields.
+    pub(super) fn record(&mut self, name: &[u8], value: Span) {
         let slot = match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
             6 if name.eq_ignore_ascii_case(b"expect") => &mut self.expect,
@@ -266,13 +271,13 @@ impl Known {
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => &mut self.transfer_encoding,
             _ => return,
         };
-        slot.note(value);
+        slot.record(value);
     }
 }
 
 const VERSION: &[u8; 10] = b"HTTP/1.1\r\n";
 
-/// `HTTP/x.y CRLF`. A higher minor version is spoken to as 1.1 (RFC 9110 §2.5).
+/// Parses `HTTP/x.y CRLF`. A higher minor version is treated as 1.1 (RFC 9110 §2.5).
 #[inline(always)]
 fn version(input: &[u8]) -> Result<Option<Version>> {
     if input.starts_with(VERSION) { Ok(Some(Version::HTTP_11)) } else { other_version(input) }
@@ -288,33 +293,35 @@ fn other_version(input: &[u8]) -> Result<Option<Version>> {
         _ if !fits => Err(malformed("the request line does not end in HTTP/1.1 and CRLF")),
         [.., b'1', b'.', b'0', b'\r', b'\n'] => Ok(Some(Version::HTTP_10)),
         [.., b'1', b'.', _, b'\r', b'\n'] => Ok(Some(Version::HTTP_11)),
-        [.., b'\r', b'\n'] => {
-            Err(Refusal(ErrorKind::VersionUnsupported, "only HTTP/1.x is spoken here"))
-        }
+        [.., b'\r', b'\n'] => Err(ParseError(
+            ErrorKind::VersionUnsupported,
+            "unsupported HTTP version (expected HTTP/1.0 or HTTP/1.1)",
+        )),
         _ => Ok(None),
     }
 }
 
 #[cold]
-fn wrong_target(b: u8) -> &'static str {
+fn target_error(b: u8) -> &'static str {
     match b {
         b' ' => "the request target is empty",
         b'\r' | b'\n' => "the request line has no version",
-        _ => "a byte that no request target may have",
+        _ => "an invalid byte in the request target",
     }
 }
 
-/// What stands at the start of a line.
+/// The result of parsing one line of a field section.
 pub(super) enum Line<'a> {
-    /// A field, its name, and where the next line starts.
+    /// A field, the bytes of its name, and the start of the next line.
     Field(Field, &'a [u8], usize),
-    /// The empty line, and what follows it.
+    /// The empty line that ends the section, and the position after it.
     End(usize),
+    /// The line is incomplete.
     Partial,
 }
 
-/// `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
-/// within `limit`.
+/// Parses `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
+/// within the first `limit` bytes of the input.
 #[inline(always)]
 pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
     let line = &input[start..];
@@ -327,14 +334,14 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Lin
     match line.get(name) {
         None => return Ok(Line::Partial),
         Some(b':') if name > 0 => {}
-        Some(&b) => return Err(malformed(wrong_name(b, name == 0))),
+        Some(&b) => return Err(malformed(name_error(b, name == 0))),
     }
     let text = &line[name + 1..];
     let length = scan::field_value(text);
     match text[length..] {
         [b'\r', b'\n', ..] => {}
         [] | [b'\r'] => return Ok(Line::Partial),
-        [b, ..] => return Err(malformed(wrong_value(b))),
+        [b, ..] => return Err(malformed(value_error(b))),
     }
     let text_start = start + name + 1;
     let next = text_start + length + 2;
@@ -342,7 +349,7 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Lin
         return Err(head_too_large());
     }
     let value = match text[..length] {
-        // One space before and none behind, as nearly everybody writes it.
+        // Fast path for the usual form: one space before the value and none after it.
         [b' ', first, .., last] if first > b' ' && last > b' ' => {
             Span::new(text_start + 1, text_start + length)
         }
@@ -352,16 +359,16 @@ pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Lin
     Ok(Line::Field(field, &line[..name], next))
 }
 
-/// Where a value stands without the white space around it.
+/// Returns the span of a field value without the white space around it (OWS, RFC 9110 §5.5).
 fn trim(text: &[u8], start: usize) -> Span {
     let is_space = |&b: &u8| b == b' ' || b == b'\t';
-    let before = text.iter().take_while(|&b| is_space(b)).count();
-    let behind = text[before..].iter().rev().take_while(|&b| is_space(b)).count();
-    Span::new(start + before, start + text.len() - behind)
+    let leading = text.iter().take_while(|&b| is_space(b)).count();
+    let trailing = text[leading..].iter().rev().take_while(|&b| is_space(b)).count();
+    Span::new(start + leading, start + text.len() - trailing)
 }
 
 #[cold]
-fn wrong_name(b: u8, at_start: bool) -> &'static str {
+fn name_error(b: u8, at_start: bool) -> &'static str {
     match b {
         b' ' | b'\t' if at_start => "a folded field line",
         b' ' | b'\t' => "a space before the colon of a field",
@@ -369,12 +376,12 @@ fn wrong_name(b: u8, at_start: bool) -> &'static str {
         b'\n' => "a line ends in a bare LF",
         b'\r' if at_start => "a bare CR",
         b'\r' => "a field line without a colon",
-        _ => "a byte that no field name may have",
+        _ => "an invalid byte in a field name",
     }
 }
 
 #[cold]
-fn wrong_value(b: u8) -> &'static str {
+fn value_error(b: u8) -> &'static str {
     match b {
         b'\r' => "a bare CR in a field value",
         b'\n' => "a line ends in a bare LF",
@@ -383,17 +390,17 @@ fn wrong_value(b: u8) -> &'static str {
 }
 
 #[cold]
-fn target_too_long() -> Refusal {
-    Refusal(ErrorKind::TargetTooLong, "the request line is too long")
+fn target_too_long() -> ParseError {
+    ParseError(ErrorKind::TargetTooLong, "the request line is too long")
 }
 
 #[cold]
-pub(super) fn head_too_large() -> Refusal {
-    Refusal(ErrorKind::HeadTooLarge, "the head is too large")
+pub(super) fn head_too_large() -> ParseError {
+    ParseError(ErrorKind::HeadTooLarge, "the head is too large")
 }
 
-/// Field lines up to the empty line, as trailers are sent (RFC 9112 §7.1.2):
-/// the fields and the length of the section.
+/// Parses a trailer section up to its empty line (RFC 9112 §7.1.2). Returns the fields and the
+/// length of the section, or `None` if more input is needed.
 pub(crate) fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, usize)>> {
     let mut fields = Fields::new();
     let mut at = 0;
@@ -405,7 +412,7 @@ pub(crate) fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, 
             }
             Ok(Line::End(length)) if length <= limits.head => return Ok(Some((fields, length))),
             Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
-            Err(refusal @ Refusal(ErrorKind::Malformed, _)) => return Err(refusal),
+            Err(error @ ParseError(ErrorKind::Malformed, _)) => return Err(error),
             _ => return Err(malformed("the trailer section is too large")),
         }
     }

@@ -1,27 +1,27 @@
-//! Where does a run of allowed bytes end? Pure.
+//! Scanners that return the length of the longest prefix of allowed bytes. Pure.
 //!
-//! Sixteen bytes are judged at a time, by the vector instructions that every processor has.
+//! They classify 16 bytes at a time with the SIMD instructions of the target's baseline.
 
 use wide::u8x16;
 
-/// The length of the run that may stand in a field value: everything but the
-/// controls other than HTAB, and DEL (RFC 9110 §5.5).
+/// Returns the length of the prefix that is valid in a field value: all bytes except DEL and the
+/// control characters other than HTAB (RFC 9110 §5.5).
 #[inline(always)]
 pub(crate) fn field_value(bytes: &[u8]) -> usize {
     run(bytes, not_in_value)
 }
 
-/// The length of the run that may stand in a request target: everything visible
-/// and all bytes above ASCII, but no `#` (RFC 9112 §3.2 has no fragment).
+/// Returns the length of the prefix that is valid in a request target: visible ASCII without `#`
+/// (RFC 9112 §3.2 has no fragment), and all bytes above ASCII.
 #[inline(always)]
 pub(crate) fn target(bytes: &[u8]) -> usize {
     run(bytes, not_in_target)
 }
 
-/// The length of the token at the start (RFC 9110 §5.6.2).
+/// Returns the length of the token at the start (RFC 9110 §5.6.2).
 ///
-/// Nearly all field names are letters, digits and hyphens; the table is asked about the
-/// byte that ends them.
+/// Nearly all field names consist of letters, digits and hyphens; the table is consulted only for
+/// the byte that ends such a run.
 #[inline(always)]
 pub(crate) fn token(bytes: &[u8]) -> usize {
     let mut length = run(bytes, not_in_name);
@@ -31,20 +31,21 @@ pub(crate) fn token(bytes: &[u8]) -> usize {
     length
 }
 
-/// The length of the run that nearly all names of hosts are: letters, digits, hyphens and dots.
+/// Returns the length of the prefix of letters, digits, hyphens and dots, the bytes of nearly all
+/// host names.
 #[inline(always)]
 pub(super) fn host(bytes: &[u8]) -> usize {
     run(bytes, not_in_host)
 }
 
-/// The length of the run that means nothing but itself within quotes, in JSON and on a terminal:
-/// printable ASCII but for quotes and backslashes.
+/// Returns the length of the prefix that needs no escaping in a quoted string, in JSON and on a
+/// terminal: printable ASCII except quotes and backslashes.
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8]) -> usize {
     run(bytes, not_plain)
 }
 
-/// Sixteen bytes, or a mark for each: all of its bits, or none.
+/// Sixteen bytes, or a mask with all bits of a byte set or cleared.
 type Chunk = u8x16;
 
 const CHUNK: usize = 16;
@@ -91,14 +92,14 @@ fn not_plain(chunk: Chunk) -> Chunk {
     !between(chunk, b' ', b'~') | quote
 }
 
-/// The length of the run before the first byte that stops it.
+/// Returns the length of the prefix before the first byte for which `stops` sets the mask.
 #[inline(always)]
 fn run(bytes: &[u8], stops: impl Fn(Chunk) -> Chunk) -> usize {
     let mut length = 0;
     let mut rest = bytes;
     loop {
-        let Some((chunk, behind)) = rest.split_first_chunk::<CHUNK>() else {
-            // NUL stops every run, so what fills the last chunk up is no part of it.
+        let Some((chunk, tail)) = rest.split_first_chunk::<CHUNK>() else {
+            // NUL stops every scan, so the padding of the last chunk is never counted.
             let mut last = [0; CHUNK];
             last[..rest.len()].copy_from_slice(rest);
             return length + stops(Chunk::new(last)).to_bitmask().trailing_zeros() as usize;
@@ -108,18 +109,18 @@ fn run(bytes: &[u8], stops: impl Fn(Chunk) -> Chunk) -> usize {
             return length + stops.trailing_zeros() as usize;
         }
         length += CHUNK;
-        rest = behind;
+        rest = tail;
     }
 }
 
-/// Whether the byte may stand in a token.
+/// Returns true if the byte is allowed in a token (RFC 9110 §5.6.2).
 pub(super) fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }
 
 static TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// A table of the bytes that are ASCII letters, digits, or one of these.
+/// Builds a lookup table of the ASCII letters, the digits and `others`.
 pub(crate) const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut b = 0;
@@ -149,9 +150,9 @@ mod tests {
         (plain, |b| (b.is_ascii_graphic() || b == b' ') && b != b'"' && b != b'\\'),
     ];
 
-    /// Neighbours must not hide each other.
+    /// A byte must not affect the classification of its neighbor.
     #[test]
-    fn each_pair_of_bytes_is_judged_byte_by_byte() {
+    fn classifies_adjacent_bytes_independently() {
         for (scan, allowed) in SCANS {
             for pair in 0..=u16::MAX {
                 let [a, b] = pair.to_le_bytes();
@@ -162,18 +163,22 @@ mod tests {
         }
     }
 
-    /// Each byte, at each of the first 40 places, in a run of each kind.
+    /// Tests each byte, at each of the first 40 offsets, for each scanner.
     #[test]
-    fn runs_end_at_the_first_stop_wherever_it_is() {
+    fn scans_end_at_first_disallowed_byte_at_any_offset() {
         for (scan, allowed) in SCANS {
             for b in 0..=255u8 {
-                for place in 0..40 {
+                for offset in 0..40 {
                     for tail in [0, 1, 9, 30] {
-                        let mut bytes = vec![b'a'; place];
+                        let mut bytes = vec![b'a'; offset];
                         bytes.push(b);
                         bytes.extend(std::iter::repeat_n(b'-', tail));
-                        let end = if allowed(b) { bytes.len() } else { place };
-                        assert_eq!(scan(&bytes), end, "byte {b:#x} at {place}, {tail} behind");
+                        let end = if allowed(b) { bytes.len() } else { offset };
+                        assert_eq!(
+                            scan(&bytes),
+                            end,
+                            "byte {b:#x} at offset {offset}, {tail} bytes after it"
+                        );
                     }
                 }
             }

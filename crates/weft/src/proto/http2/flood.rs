@@ -1,54 +1,53 @@
-//! An account of frames: a client may not send many more of those that cost work and bring
-//! nothing than it has a use for. Pure.
+//! Flood protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
 //!
-//! Most attacks on HTTP/2 are frames that are cheap to send and not to handle: requests that
-//! are taken back at once, settings, pings, empty data, header blocks in a thousand parts.
-//! Each such frame is paid for from a credit, which bytes that move and time that passes fill
-//! again. A client with something to do never gets to its bottom.
+//! Most attacks on HTTP/2 consist of frames that are cheap to send and expensive to handle:
+//! requests that are reset at once, SETTINGS, PING, empty DATA, field blocks in a thousand
+//! CONTINUATION frames. Each such frame is deducted from a credit, which transferred bytes and
+//! elapsed time refill. Ordinary clients never exhaust it.
 
 use std::time::Duration;
 
 /// The frame header (RFC 9113 §4.1): length, type, flags, stream.
 const HEADER_BYTES: usize = 9;
 
-/// What each client begins with (RFC 9113 §3.4).
+/// Length of the client connection preface (RFC 9113 §3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// The most credit that can be saved up, which is also what a client begins with: a page's
-/// worth of requests can be taken back at once.
-const MOST_CREDIT: u64 = 2_000 * UNIT;
+/// Largest credit, which is also the initial one: a client can reset the requests of a whole page
+/// at once.
+const MAX_CREDIT: u64 = 2_000 * UNIT;
 
-/// In what the credit is counted, so that a byte is worth something.
+/// Credit of one frame, in the unit in which one transferred byte adds 1.
 const UNIT: u64 = 256;
 
-/// What a second is worth: fifty frames.
-const SECOND: u64 = 50 * UNIT;
+/// Credit per second of elapsed time: 50 frames.
+const CREDIT_PER_SECOND: u64 = 50 * UNIT;
 
-/// A frame costs one unit, and one that takes a request back ten: the request has cost more
-/// than its frame. Room in a window costs little: some clients give it for each byte that
-/// they get.
-const FRAME: u64 = UNIT;
-const RESET: u64 = 10 * UNIT;
-const WINDOW: u64 = UNIT / 8;
+/// Cost of a frame: one unit. RST_STREAM costs ten, because the request has cost more than its
+/// frame. WINDOW_UPDATE costs an eighth: some clients send one for each byte that they receive.
+const FRAME_COST: u64 = UNIT;
+const RST_STREAM_COST: u64 = 10 * UNIT;
+const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 
-/// The credit of a client, and where in its frames it is.
+/// The credit of a client, and the position in its stream of frames.
 pub(crate) struct Flood {
     credit: u64,
-    /// The header of the frame that begins, as far as it has come.
+    /// The current frame header, as far as received.
     header: [u8; HEADER_BYTES],
-    came: usize,
-    /// How many bytes there are before the next header.
+    /// Number of bytes of `header` received so far.
+    header_len: usize,
+    /// Number of bytes to skip before the next frame header.
     skip: usize,
 }
 
 impl Flood {
     pub(crate) fn new() -> Flood {
-        Flood { credit: MOST_CREDIT, header: [0; HEADER_BYTES], came: 0, skip: PREFACE_BYTES }
+        Flood { credit: MAX_CREDIT, header: [0; HEADER_BYTES], header_len: 0, skip: PREFACE_BYTES }
     }
 
-    /// Accounts for bytes that the client has sent; `false` when its credit is used up.
+    /// Accounts for bytes received from the client. Returns false if the credit is exhausted.
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> bool {
-        self.earn(bytes.len() as u64);
+        self.add_credit(bytes.len() as u64);
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -56,12 +55,12 @@ impl Flood {
             if bytes.is_empty() {
                 return true;
             }
-            let taken = bytes.len().min(HEADER_BYTES - self.came);
-            self.header[self.came..][..taken].copy_from_slice(&bytes[..taken]);
-            self.came += taken;
+            let taken = bytes.len().min(HEADER_BYTES - self.header_len);
+            self.header[self.header_len..][..taken].copy_from_slice(&bytes[..taken]);
+            self.header_len += taken;
             bytes = &bytes[taken..];
-            if self.came == HEADER_BYTES {
-                self.came = 0;
+            if self.header_len == HEADER_BYTES {
+                self.header_len = 0;
                 let [a, b, c, kind, flags, ..] = self.header;
                 self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 match self.credit.checked_sub(cost(kind, flags, self.skip)) {
@@ -72,36 +71,36 @@ impl Flood {
         }
     }
 
-    /// So many bytes were sent to the client.
+    /// Adds the credit for bytes sent to the client.
     pub(crate) fn sent(&mut self, bytes: usize) {
-        self.earn(bytes as u64);
+        self.add_credit(bytes as u64);
     }
 
-    /// So much time has passed.
+    /// Adds the credit for elapsed time.
     pub(crate) fn waited(&mut self, time: Duration) {
-        let earned = time.as_nanos().saturating_mul(u128::from(SECOND)) / 1_000_000_000;
-        self.earn(u64::try_from(earned).unwrap_or(MOST_CREDIT));
+        let credit = time.as_nanos().saturating_mul(u128::from(CREDIT_PER_SECOND)) / 1_000_000_000;
+        self.add_credit(u64::try_from(credit).unwrap_or(MAX_CREDIT));
     }
 
-    fn earn(&mut self, credit: u64) {
-        self.credit = self.credit.saturating_add(credit).min(MOST_CREDIT);
+    fn add_credit(&mut self, credit: u64) {
+        self.credit = self.credit.saturating_add(credit).min(MAX_CREDIT);
     }
 }
 
-/// What a frame costs, by its type, its flags and its length (RFC 9113 §6).
+/// Returns the cost of a frame by its type, flags and length (RFC 9113 §6).
 fn cost(kind: u8, flags: u8, length: usize) -> u64 {
     const END_STREAM: u8 = 1;
     match kind {
-        // DATA: not if it brings something, be it only the end.
+        // DATA: free if it carries data or ends the stream.
         0 if length > 0 || flags & END_STREAM != 0 => 0,
-        // HEADERS: how many requests there may be is limited elsewhere.
+        // HEADERS: the number of requests is limited elsewhere.
         1 => 0,
         // RST_STREAM
-        3 => RESET,
+        3 => RST_STREAM_COST,
         // WINDOW_UPDATE
-        8 => WINDOW,
-        // PRIORITY, SETTINGS, PING, GOAWAY, CONTINUATION, empty DATA, and what is not known.
-        _ => FRAME,
+        8 => WINDOW_UPDATE_COST,
+        // PRIORITY, SETTINGS, PING, GOAWAY, CONTINUATION, empty DATA, and unknown types.
+        _ => FRAME_COST,
     }
 }
 
@@ -116,7 +115,7 @@ mod tests {
         frame
     }
 
-    /// How many frames of a kind a client may send at once; at most 100,000 are tried.
+    /// Returns the number of copies of `frame` that a client may send at once, up to 100,000.
     fn allowed(frame: &[u8]) -> usize {
         let mut flood = Flood::new();
         assert!(flood.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
@@ -124,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_bring_nothing_are_limited() {
-        for (name, frame, least, most) in [
+    fn limits_frames_without_data() {
+        for (name, frame, min, max) in [
             ("empty DATA", frame(0, 0, 0), 2_000, 2_100),
             ("DATA that ends", frame(0, 1, 0), 100_000, 100_000),
             ("DATA", frame(0, 0, 1), 100_000, 100_000),
@@ -139,30 +138,30 @@ mod tests {
             ("unknown", frame(200, 0, 0), 2_000, 2_100),
         ] {
             let allowed = allowed(&frame);
-            assert!((least..=most).contains(&allowed), "{name}: {allowed}");
+            assert!((min..=max).contains(&allowed), "{name}: {allowed}");
         }
     }
 
     #[test]
-    fn frames_are_told_apart_wherever_a_read_ends() {
+    fn finds_frame_boundaries_for_any_split_of_the_input() {
         let frames = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
         let bytes = [&[b'P'; PREFACE_BYTES][..], &frames].concat();
         let credit = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-            let mut flood = Flood { credit: MOST_CREDIT / 2, ..Flood::new() };
+            let mut flood = Flood { credit: MAX_CREDIT / 2, ..Flood::new() };
             pieces.for_each(|piece| assert!(flood.read(piece)));
             flood.credit
         };
         let whole = credit(&mut std::iter::once(&bytes[..]));
-        assert_eq!(whole, MOST_CREDIT / 2 - FRAME - RESET + bytes.len() as u64);
+        assert_eq!(whole, MAX_CREDIT / 2 - FRAME_COST - RST_STREAM_COST + bytes.len() as u64);
         for split in 1..bytes.len() {
-            let (before, behind) = bytes.split_at(split);
-            assert_eq!(credit(&mut [before, behind].into_iter()), whole, "{split}");
+            let (before, after) = bytes.split_at(split);
+            assert_eq!(credit(&mut [before, after].into_iter()), whole, "{split}");
         }
         assert_eq!(credit(&mut bytes.chunks(1)), whole);
     }
 
     #[test]
-    fn credit_comes_back() {
+    fn bytes_and_time_refill_the_credit() {
         let ping = frame(6, 0, 8);
         let without_credit = || Flood { credit: 0, skip: 0, ..Flood::new() };
         assert!(!without_credit().read(&ping));
@@ -170,8 +169,8 @@ mod tests {
         flood.waited(Duration::from_secs(1));
         assert_eq!((0..).take_while(|_| flood.read(&ping)).count(), 53);
         flood.sent(1_000_000);
-        assert_eq!(flood.credit, MOST_CREDIT);
+        assert_eq!(flood.credit, MAX_CREDIT);
         flood.waited(Duration::MAX);
-        assert_eq!(flood.credit, MOST_CREDIT);
+        assert_eq!(flood.credit, MAX_CREDIT);
     }
 }

@@ -1,19 +1,19 @@
-//! The frames of HTTP/2 (RFC 9113 §4 and §6): bytes → head, and what is sent → bytes. Pure.
+//! HTTP/2 frames (RFC 9113 §4 and §6): parsing of frame headers, serialization of frames. Pure.
 
-/// The head of a frame: length, type, flags, stream (§4.1).
+/// Length of a frame header: length, type, flags, stream identifier (§4.1).
 pub(crate) const HEAD_BYTES: usize = 9;
 
-/// The largest payload that every side takes without having said so (§4.2). Nothing larger is
-/// taken here, or sent.
+/// The initial SETTINGS_MAX_FRAME_SIZE, which every endpoint must accept (§4.2). Larger frames are
+/// neither accepted nor sent.
 pub(crate) const MOST_PAYLOAD_BYTES: usize = 16_384;
 
-/// What each client begins with (§3.4).
+/// The client connection preface (§3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The window that each stream and the connection begin with (§6.9.2).
+/// Initial flow-control window of each stream and of the connection (§6.9.2).
 pub(crate) const FIRST_WINDOW: i64 = 65_535;
 
-/// The types of frames (§6).
+/// Frame types (§6).
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;
     pub(crate) const HEADERS: u8 = 1;
@@ -27,7 +27,7 @@ pub(crate) mod kind {
     pub(crate) const CONTINUATION: u8 = 9;
 }
 
-/// Their flags.
+/// Frame flags (§6).
 pub(crate) mod flag {
     pub(crate) const ACK: u8 = 1;
     pub(crate) const END_STREAM: u8 = 1;
@@ -36,7 +36,7 @@ pub(crate) mod flag {
     pub(crate) const PRIORITY: u8 = 32;
 }
 
-/// The parameters of SETTINGS (§6.5.2, RFC 8441 §3).
+/// Identifiers of SETTINGS parameters (§6.5.2, RFC 8441 §3).
 pub(crate) mod setting {
     pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
     pub(crate) const ENABLE_PUSH: u16 = 2;
@@ -47,7 +47,7 @@ pub(crate) mod setting {
     pub(crate) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Why a stream or a connection ends (§7).
+/// Error codes of RST_STREAM and GOAWAY (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) u32);
 
@@ -64,7 +64,7 @@ impl Code {
     pub(crate) const ENHANCE_YOUR_CALM: Code = Code(11);
 }
 
-/// The head of a frame.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) length: usize,
@@ -80,7 +80,7 @@ impl Head {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
             kind,
             flags,
-            // The first bit is reserved and not looked at.
+            // The first bit is reserved and must be ignored.
             stream: u32::from_be_bytes([s & 0x7f, t, u, v]),
         }
     }
@@ -95,7 +95,8 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The payload without its padding (§6.1); `None` if there is more of that than payload.
+    /// Returns the payload without its padding (§6.1), or `None` if the padding exceeds the
+    /// payload.
     pub(crate) fn unpadded(self, payload: &[u8]) -> Option<&[u8]> {
         if !self.has(flag::PADDED) {
             return Some(payload);
@@ -105,7 +106,7 @@ impl Head {
     }
 }
 
-/// A number of four bytes without its reserved first bit: a stream, or a window's increment.
+/// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
 pub(crate) fn number(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_there_and_back() {
+    fn frame_headers_round_trip() {
         for (bytes, length, kind, flags, stream) in [
             ([0; 9], 0, 0, 0, 0),
             ([0, 0x40, 1, 1, 5, 0, 0, 0, 3], 16_385, 1, 5, 3),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn padding() {
+    fn removes_padding_and_rejects_excess() {
         for (flags, payload, expected) in [
             (0, &b"\x02ab"[..], Some(&b"\x02ab"[..])),
             (flag::PADDED, b"\x02abcd", Some(b"ab")),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent() {
+    fn serializes_control_frames() {
         let mut out = Vec::new();
         settings(&mut out, &[(setting::MAX_FRAME_SIZE, 0x4000)]);
         reset(&mut out, 5, Code::CANCEL);

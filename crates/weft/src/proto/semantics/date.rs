@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An instant as RFC 9110 §5.6.7 writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats a time as an HTTP date (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +14,7 @@ pub fn http_date(time: SystemTime) -> String {
     String::from_utf8(imf_fixdate(seconds).to_vec()).expect("a date is ASCII")
 }
 
-/// An instant as RFC 3339 writes it, in UTC and to the second: `1994-11-06T08:49:37Z`.
+/// Formats a time in RFC 3339 format, in UTC and to the second: `1994-11-06T08:49:37Z`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -32,47 +32,47 @@ const LAST_SECOND: u64 = 253_402_300_799;
 pub(crate) fn imf_fixdate(seconds: u64) -> [u8; 29] {
     let seconds = seconds.min(LAST_SECOND);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_from_days(days);
     let mut date = *b"Sun, 06 Nov 1994 08:49:37 GMT";
     let name = |names: &'static [u8], index: u64| &names[index as usize * 3..][..3];
     date[0..3].copy_from_slice(name(b"ThuFriSatSunMonTueWed", days % 7));
-    date[5..7].copy_from_slice(&two(day));
+    date[5..7].copy_from_slice(&two_digits(day));
     date[8..11].copy_from_slice(name(b"JanFebMarAprMayJunJulAugSepOctNovDec", month - 1));
-    date[12..14].copy_from_slice(&two(year / 100));
-    date[14..16].copy_from_slice(&two(year % 100));
+    date[12..14].copy_from_slice(&two_digits(year / 100));
+    date[14..16].copy_from_slice(&two_digits(year % 100));
     date[17..25].copy_from_slice(&time_of_day(second));
     date
 }
 
 pub(crate) fn rfc3339_utc(seconds: u64) -> [u8; 20] {
     let seconds = seconds.min(LAST_SECOND);
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = civil_from_days(seconds / 86_400);
     let mut date = *b"1994-11-06T08:49:37Z";
-    date[0..2].copy_from_slice(&two(year / 100));
-    date[2..4].copy_from_slice(&two(year % 100));
-    date[5..7].copy_from_slice(&two(month));
-    date[8..10].copy_from_slice(&two(day));
+    date[0..2].copy_from_slice(&two_digits(year / 100));
+    date[2..4].copy_from_slice(&two_digits(year % 100));
+    date[5..7].copy_from_slice(&two_digits(month));
+    date[8..10].copy_from_slice(&two_digits(day));
     date[11..19].copy_from_slice(&time_of_day(seconds % 86_400));
     date
 }
 
 fn time_of_day(second: u64) -> [u8; 8] {
     let mut time = *b"08:49:37";
-    time[0..2].copy_from_slice(&two(second / 3_600));
-    time[3..5].copy_from_slice(&two(second / 60 % 60));
-    time[6..8].copy_from_slice(&two(second % 60));
+    time[0..2].copy_from_slice(&two_digits(second / 3_600));
+    time[3..5].copy_from_slice(&two_digits(second / 60 % 60));
+    time[6..8].copy_from_slice(&two_digits(second % 60));
     time
 }
 
-fn two(number: u64) -> [u8; 2] {
+fn two_digits(number: u64) -> [u8; 2] {
     [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]
 }
 
-/// Year, month and day of a day since 1970, in the proleptic Gregorian calendar.
+/// Converts days since 1970 to year, month and day in the proleptic Gregorian calendar.
 ///
 /// Years are counted from March, so that the leap day is the last of its year; 400
 /// such years are always 146,097 days.
-pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // from 1 March of the year 0
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
@@ -88,12 +88,12 @@ pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
-    /// Walks the calendar day by day, with the rules as people know them.
+    /// Compares with a day-by-day walk through the calendar.
     #[test]
-    fn every_day_of_five_centuries() {
+    fn converts_every_day_of_five_centuries() {
         let (mut year, mut month, mut day) = (1970, 1, 1);
         for days in 0..365 * 500 {
-            assert_eq!(civil(days), (year, month, day));
+            assert_eq!(civil_from_days(days), (year, month, day));
             let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let length = match month {
                 2 => 28 + u64::from(leap),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn dates() {
+    fn formats_dates() {
         for (seconds, date, short) in [
             (0, "Thu, 01 Jan 1970 00:00:00 GMT", "1970-01-01T00:00:00Z"),
             (951_782_399, "Mon, 28 Feb 2000 23:59:59 GMT", "2000-02-28T23:59:59Z"),

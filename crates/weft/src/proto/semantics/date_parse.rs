@@ -1,32 +1,35 @@
-//! Text → an instant: the three forms of a date (RFC 9110 §5.6.7). Pure.
+//! Parser for the three forms of an HTTP date (RFC 9110 §5.6.7). Pure.
 
 use smallvec::SmallVec;
 
-/// The seconds since 1970 of an HTTP-date; `now` says which century two digits of a year mean.
+/// Parses an HTTP-date to seconds since 1970. `now` determines the century of a two-digit year.
 ///
-/// The name of the day has to be one, not the right one. An instant before 1970 counts as
-/// 1970, which is how `date.rs` writes it.
+/// The name of the day has to be valid, but is not checked against the date. A time before 1970
+/// becomes the first second of 1970, as `date.rs` formats it.
 pub(crate) fn parse_http_date(text: &[u8], now: u64) -> Option<u64> {
-    // No form has more than six words; a seventh shows that there are too many.
+    // No form has more than six words; a seventh is kept so that the match fails.
     let words: SmallVec<[&[u8]; 7]> = text.split(|&b| b == b' ').take(7).collect();
     match words[..] {
         // Sun, 06 Nov 1994 08:49:37 GMT
         [&[ref name @ .., b','], day, month, year, time, b"GMT"] if is_short_day(name) => {
-            Parts { year: number(year, 4)?, month, day: number(day, 2)?, time }.seconds()
+            Parts { year: parse_number(year, 4)?, month, day: parse_number(day, 2)?, time }
+                .seconds()
         }
         // Sunday, 06-Nov-94 08:49:37 GMT
         [&[ref name @ .., b','], date, time, b"GMT"] if DAYS.contains(&name) => {
             let &[d1, d2, b'-', ref month @ .., b'-', y1, y2] = date else { return None };
-            let (year, day) = (number(&[y1, y2], 2)?, number(&[d1, d2], 2)?);
-            in_century(year, now, |year| Parts { year, month, day, time }.seconds())
+            let (year, day) = (parse_number(&[y1, y2], 2)?, parse_number(&[d1, d2], 2)?);
+            resolve_century(year, now, |year| Parts { year, month, day, time }.seconds())
         }
         // Sun Nov  6 08:49:37 1994
         [name, month, b"", day, time, year] if is_short_day(name) => {
-            Parts { year: number(year, 4)?, month, day: number(day, 1)?, time }.seconds()
+            Parts { year: parse_number(year, 4)?, month, day: parse_number(day, 1)?, time }
+                .seconds()
         }
         // Sun Nov 16 08:49:37 1994
         [name, month, day, time, year] if is_short_day(name) => {
-            Parts { year: number(year, 4)?, month, day: number(day, 2)?, time }.seconds()
+            Parts { year: parse_number(year, 4)?, month, day: parse_number(day, 2)?, time }
+                .seconds()
         }
         _ => None,
     }
@@ -39,15 +42,16 @@ fn is_short_day(name: &[u8]) -> bool {
     DAYS.iter().any(|day| day[..3] == *name)
 }
 
-/// Digits, so many and nothing else.
-fn number(text: &[u8], digits: usize) -> Option<u64> {
-    let sound = text.len() == digits && text.iter().all(u8::is_ascii_digit);
-    sound.then(|| text.iter().fold(0, |number, b| number * 10 + u64::from(b - b'0')))
+/// Parses a number with exactly this number of digits.
+fn parse_number(text: &[u8], digits: usize) -> Option<u64> {
+    let is_valid = text.len() == digits && text.iter().all(u8::is_ascii_digit);
+    is_valid.then(|| text.iter().fold(0, |number, b| number * 10 + u64::from(b - b'0')))
 }
 
-/// Of the years that end in these two digits, the last whose instant is no more than 50 years
-/// ahead (RFC 9110 §5.6.7). The years are average ones: that is right to the day.
-fn in_century(digits: u64, now: u64, at: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+/// Resolves a two-digit year: of the years that end in these digits, selects the last one with a
+/// date at most 50 years in the future (RFC 9110 §5.6.7). The 50 years are counted in average
+/// years, which is accurate to the day.
+fn resolve_century(digits: u64, now: u64, at: impl Fn(u64) -> Option<u64>) -> Option<u64> {
     const YEAR: u64 = 31_556_952;
     let horizon = now + 50 * YEAR;
     let latest = 1970 + horizon / YEAR;
@@ -55,7 +59,7 @@ fn in_century(digits: u64, now: u64, at: impl Fn(u64) -> Option<u64>) -> Option<
     [year, year - 100].into_iter().find_map(|year| at(year).filter(|&at| at <= horizon))
 }
 
-/// A date as it is written; nothing of it is checked but the digits.
+/// The parts of a date, not validated except for the digits.
 struct Parts<'a> {
     year: u64,
     month: &'a [u8],
@@ -64,7 +68,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The seconds since 1970, or 0 for what was before, if there is such a date.
+    /// Returns seconds since 1970 (0 for earlier dates), or `None` if the date does not exist.
     fn seconds(&self) -> Option<u64> {
         const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
         const LENGTHS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
@@ -76,18 +80,19 @@ impl Parts<'_> {
         if !(1..=LENGTHS[month] + u64::from(is_leap && month == 1)).contains(&self.day) {
             return None;
         }
-        // The leap days of the years before this one, of which the year 0 is the first.
+        // Leap days in the years from 0 to the one before this.
         let leap_days = year.div_ceil(4) - year.div_ceil(100) + year.div_ceil(400);
         let months = LENGTHS[..month].iter().sum::<u64>() + u64::from(is_leap && month > 1);
         let days = 365 * year + leap_days + months + self.day - 1;
-        Some((days * 86_400 + time_of_day(self.time)?).saturating_sub(DAYS_TO_1970 * 86_400))
+        Some((days * 86_400 + parse_time_of_day(self.time)?).saturating_sub(DAYS_TO_1970 * 86_400))
     }
 }
 
-/// The seconds since midnight. The 61st of a minute is a leap second, and taken for the next.
-fn time_of_day(text: &[u8]) -> Option<u64> {
+/// Parses a time of day to seconds since midnight. A leap second (`:60`) is treated as the next
+/// second.
+fn parse_time_of_day(text: &[u8]) -> Option<u64> {
     let &[h1, h2, b':', m1, m2, b':', s1, s2] = text else { return None };
-    let part = |a, b, most| number(&[a, b], 2).filter(|&number| number <= most);
+    let part = |a, b, max| parse_number(&[a, b], 2).filter(|&number| number <= max);
     Some(part(h1, h2, 23)? * 3_600 + part(m1, m2, 59)? * 60 + part(s1, s2, 60)?)
 }
 
@@ -99,7 +104,7 @@ mod tests {
     const NOW: u64 = 1_785_542_400;
 
     #[test]
-    fn dates() {
+    fn parses_dates() {
         for (text, seconds) in [
             // The examples of RFC 9110 §5.6.7.
             ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
@@ -115,17 +120,17 @@ mod tests {
             ("Fri, 01 Mar 2024 00:00:00 GMT", 1_709_251_200),
             ("Mon, 01 Mar 2100 00:00:00 GMT", 4_107_542_400),
             ("Fri, 31 Dec 9999 23:59:59 GMT", 253_402_300_799),
-            // A leap second is the next minute's first.
+            // A leap second is the first second of the next minute.
             ("Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
             ("Sun, 01 Jan 2017 00:00:00 GMT", 1_483_228_800),
-            // The day's name need not be the right one.
+            // The name of the day is not checked against the date.
             ("Mon, 06 Nov 1994 08:49:37 GMT", 784_111_777),
             ("Monday, 06-Nov-94 08:49:37 GMT", 784_111_777),
             // Before 1970.
             ("Wed, 31 Dec 1969 23:59:59 GMT", 0),
             ("Mon, 01 Jan 1900 00:00:00 GMT", 0),
             ("Sat, 01 Jan 0000 00:00:00 GMT", 0),
-            // Two digits of a year: at most 50 years ahead.
+            // Two-digit years: at most 50 years in the future.
             ("Saturday, 01-Aug-26 00:00:00 GMT", NOW),
             ("Wednesday, 01-Jan-70 00:00:00 GMT", 3_155_760_000),
             ("Friday, 31-Jul-76 00:00:00 GMT", 3_363_379_200),
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn rejects_malformed_dates() {
         for text in [
             "",
             " ",
@@ -213,9 +218,9 @@ mod tests {
         assert_eq!(parse_http_date(b"Sun, 06 Nov 1994 08:49:37 GMT\xff", NOW), None);
     }
 
-    /// What `date.rs` writes of one second in every day of five centuries.
+    /// Parses the output of `date.rs` for one second in every day of five centuries.
     #[test]
-    fn every_day_that_is_written_is_read() {
+    fn parses_every_formatted_day() {
         use std::time::{Duration, UNIX_EPOCH};
         for days in 0..365 * 500 {
             let seconds = days * 86_400 + days % 86_400;
@@ -225,10 +230,10 @@ mod tests {
         }
     }
 
-    /// 29 February of a year that has none means another century's, or no date at all.
+    /// 29 February of a year without a leap day resolves to another century, or to no date.
     #[test]
-    fn two_digits_of_a_year_as_time_goes_by() {
-        for (now, text, written) in [
+    fn resolves_two_digit_years_relative_to_now() {
+        for (now, text, expected) in [
             ("Fri, 01 Jan 1999 00:00:00 GMT", "01-Jan-00", Some("Sat, 01 Jan 2000 00:00:00 GMT")),
             ("Fri, 01 Jan 1999 00:00:00 GMT", "01-Jan-48", Some("Wed, 01 Jan 2048 00:00:00 GMT")),
             ("Fri, 01 Jan 1999 00:00:00 GMT", "01-Jan-50", Some("Sun, 01 Jan 1950 00:00:00 GMT")),
@@ -238,10 +243,10 @@ mod tests {
             ("Sat, 01 Jan 2072 00:00:00 GMT", "29-Feb-00", Some("Tue, 29 Feb 2000 00:00:00 GMT")),
             ("Sat, 01 Jan 2072 00:00:00 GMT", "29-Feb-21", None),
         ] {
-            let read = |text: &str, now| parse_http_date(text.as_bytes(), now);
-            let now = read(now, 0).unwrap();
-            let expected = written.map(|text| read(text, 0).unwrap());
-            assert_eq!(read(&format!("Monday, {text} 00:00:00 GMT"), now), expected, "{text}");
+            let parse = |text: &str, now| parse_http_date(text.as_bytes(), now);
+            let now = parse(now, 0).unwrap();
+            let expected = expected.map(|text| parse(text, 0).unwrap());
+            assert_eq!(parse(&format!("Monday, {text} 00:00:00 GMT"), now), expected, "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! File name → media type. Pure.
 
-/// The `Content-Type` of a file by the last part of its name; text is said to be UTF-8.
-pub(crate) fn of(name: &[u8]) -> &'static str {
+/// Returns the `Content-Type` of a file by its extension. Text has `charset=utf-8`.
+pub(crate) fn from_file_name(name: &[u8]) -> &'static str {
     let Some(extension) = extension(name).filter(|extension| extension.len() <= 11) else {
         return UNKNOWN;
     };
@@ -10,12 +10,12 @@ pub(crate) fn of(name: &[u8]) -> &'static str {
     found.map_or(UNKNOWN, |at| TYPES[at].1)
 }
 
-/// Whether a name ends in this extension, whatever the case.
+/// Returns true if a name ends in this extension. The comparison ignores case.
 pub(crate) fn has_extension(name: &[u8], expected: &[u8]) -> bool {
     extension(name).is_some_and(|extension| extension.eq_ignore_ascii_case(expected))
 }
 
-/// Whether this is the type of a page, or of what may be one.
+/// Returns true for the type of HTML pages and for the default of unknown extensions.
 pub(crate) fn is_page_or_unknown(media_type: &[u8]) -> bool {
     media_type.starts_with(b"text/html") || media_type == UNKNOWN.as_bytes()
 }
@@ -27,7 +27,7 @@ fn extension(name: &[u8]) -> Option<&[u8]> {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// In the order of the extensions.
+/// Extensions and media types, sorted by extension.
 const TYPES: &[(&str, &str)] = &[
     ("7z", "application/x-7z-compressed"),
     ("aac", "audio/aac"),
@@ -125,12 +125,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order() {
+    fn table_is_sorted() {
         assert!(TYPES.is_sorted_by(|a, b| a.0 < b.0));
     }
 
     #[test]
-    fn types() {
+    fn finds_types_by_extension() {
         for (name, media_type) in [
             ("index.html", "text/html; charset=utf-8"),
             ("A.JPG", "image/jpeg"),
@@ -141,7 +141,7 @@ mod tests {
             ("a.", UNKNOWN),
             ("a.unheard-of", UNKNOWN),
         ] {
-            assert_eq!(of(name.as_bytes()), media_type, "{name}");
+            assert_eq!(from_file_name(name.as_bytes()), media_type, "{name}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Percent-decoding, and a path as its segments. Pure.
+//! Percent-decoding, and the segments of a path. Pure.
 
 use std::borrow::Cow;
 use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-/// The bytes that a percent-encoded text stands for (RFC 3986 §2.1). A `%` that
-/// two hexadecimal digits do not follow stands for itself.
+/// Percent-decodes a text (RFC 3986 §2.1). A `%` that is not followed by two hexadecimal digits is
+/// kept.
 ///
 /// ```
 /// assert_eq!(&*weft::path::decode(b"d%C3%ADas"), "días".as_bytes());
@@ -17,7 +17,7 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut decoded = Vec::with_capacity(text.len());
     decoded.extend_from_slice(&text[..first]);
     let mut rest = &text[first..];
-    while let Some((&b, behind)) = rest.split_first() {
+    while let Some((&b, after)) = rest.split_first() {
         let value = match *rest {
             [b'%', high, low, ..] => hex_value(high).zip(hex_value(low)),
             _ => None,
@@ -29,14 +29,15 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
             }
             None => {
                 decoded.push(b);
-                rest = behind;
+                rest = after;
             }
         }
     }
     Cow::Owned(decoded)
 }
 
-/// Appends bytes in percent-encoding, all but slashes and what is unreserved (RFC 3986 §2.3).
+/// Appends bytes to `out`, percent-encoded except for slashes and unreserved characters (RFC 3986
+/// §2.3).
 pub(crate) fn encode(out: &mut String, bytes: &[u8]) {
     for &b in bytes {
         match b {
@@ -53,7 +54,7 @@ pub(crate) fn encode(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit.
 #[inline]
 pub(crate) fn hex_value(digit: u8) -> Option<u8> {
     match HEX[digit as usize] {
@@ -75,14 +76,14 @@ static HEX: [u8; 256] = {
     table
 };
 
-/// A path cut at its slashes, each segment decoded afterwards, so that an encoded
-/// slash stays within its segment. See [`Head::segments`](crate::Head::segments).
+/// The segments of a path. The path is split at its slashes before each segment is decoded, so that
+/// an encoded slash stays within its segment. See [`Head::segments`](crate::Head::segments).
 ///
-/// Bytes that are no UTF-8 are shown as U+FFFD; `%00` is the character U+0000.
+/// Invalid UTF-8 becomes U+FFFD; `%00` becomes the character U+0000.
 pub struct Segments<'a>(SmallVec<[&'a str; 8]>);
 
 impl<'a> Segments<'a> {
-    /// Cuts a path. The texts of segments that had to be decoded are kept in `decoded`.
+    /// Splits a path. If it is percent-encoded, the segments are borrowed from `decoded`.
     pub(crate) fn new(path: &'a str, decoded: impl FnOnce() -> &'a [String]) -> Segments<'a> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path {
@@ -93,7 +94,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Each segment of the path as text.
+/// Splits a path and decodes each segment.
 pub(crate) fn decode_segments(path: &str) -> Vec<String> {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.split('/')
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoding_touches_only_whole_triplets() {
+    fn decodes_only_whole_triplets() {
         for (text, bytes) in [
             ("", &b""[..]),
             ("plain", b"plain"),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_cut_before_it_is_decoded() {
+    fn splits_a_path_before_decoding_it() {
         for (path, expected) in [
             ("/", &[][..]),
             ("", &[]),

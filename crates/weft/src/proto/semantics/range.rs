@@ -1,49 +1,51 @@
-//! Which parts of a file does a request ask for? Ranges (RFC 9110 §14). Pure.
+//! Range requests (RFC 9110 §14). Pure.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
 use crate::proto::headers::members;
 
-/// What a Range field comes to.
+/// The parts that a Range field selects.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// The field is ignored: 200, with the whole file.
+    /// 200 with the whole file: the field is ignored.
     Whole,
-    /// 206, with this part.
+    /// 206 with one part.
     One(Range<u64>),
-    /// 206, with these parts in a [`Multipart`]: in ascending order, at least
-    /// [`PART_OVERHEAD`] bytes between them.
+    /// 206 with several parts in a [`Multipart`], in ascending order and with gaps of at least
+    /// [`PART_OVERHEAD`] bytes.
     Several(Vec<Range<u64>>),
     /// 416.
     Unsatisfiable,
 }
 
-/// More ranges than this are taken for an attack (RFC 9110 §17.15).
+/// Maximum number of ranges in a request. A request with more is treated as an attack and its Range
+/// field ignored (RFC 9110 §17.15).
 const MAX_SPECS: usize = 50;
 
-/// As many parts are sent at most.
+/// Maximum number of parts in a response.
 const MAX_PARTS: usize = 16;
 
-/// What a further part costs, roughly (RFC 9110 §15.3.7.2): to send a smaller gap is cheaper.
+/// Approximate cost of another part in bytes. Sending a smaller gap is cheaper (RFC 9110
+/// §15.3.7.2).
 const PART_OVERHEAD: u64 = 80;
 
-/// Reads the value of the only Range field, for a file of that length.
+/// Selects the parts of a file of that length by the value of the only Range field.
 ///
-/// What is malformed, of an unknown unit or abusive is ignored, as RFC 9110 §14.2 allows:
-/// the whole file is never a wrong answer.
+/// A value that is malformed, of an unknown unit or abusive is ignored, as RFC 9110 §14.2 permits:
+/// the whole file is always a correct response.
 pub(crate) fn select(value: &[u8], length: u64) -> Selection {
-    let Some(wanted) = satisfiable(value, length) else { return Selection::Whole };
-    if wanted.is_empty() {
+    let Some(ranges) = parse_satisfiable(value, length) else { return Selection::Whole };
+    if ranges.is_empty() {
         return Selection::Unsatisfiable;
     }
-    // Of an empty file a suffix alone is satisfiable, but no Content-Range can say so.
-    // Who asks for more bytes than there are asks for some of them twice.
-    let total = wanted.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
+    // In an empty file only a suffix is satisfiable, but Content-Range cannot express it.
+    // Ranges with more bytes in total than the file request some bytes twice.
+    let total = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end - range.start));
     if length == 0 || total > length {
         return Selection::Whole;
     }
-    let parts = merge(wanted);
+    let parts = merge(ranges);
     match &parts[..] {
         [part] => Selection::One(part.clone()),
         [..] if parts.len() > MAX_PARTS => Selection::Whole,
@@ -51,44 +53,44 @@ pub(crate) fn select(value: &[u8], length: u64) -> Selection {
     }
 }
 
-/// The ranges that can be satisfied, as they were asked for; `None` to ignore the field.
-fn satisfiable(value: &[u8], length: u64) -> Option<Vec<Range<u64>>> {
+/// Parses the satisfiable ranges, in the order of the request; `None` if the field is ignored.
+fn parse_satisfiable(value: &[u8], length: u64) -> Option<Vec<Range<u64>>> {
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes=") {
         return None;
     }
-    // RFC 9110 §14.1.1: there is at least one.
+    // RFC 9110 §14.1.1: the set has at least one member.
     members(set).next()?;
     let mut ranges = Vec::new();
-    for (number, spec) in members(set).enumerate() {
-        if number == MAX_SPECS {
+    for (index, spec) in members(set).enumerate() {
+        if index == MAX_SPECS {
             return None;
         }
-        ranges.extend(range(spec, length)?);
+        ranges.extend(parse_spec(spec, length)?);
     }
     Some(ranges)
 }
 
-/// What one range-spec selects (RFC 9110 §14.1.2); `None` if it is malformed, `Some(None)`
-/// if it is unsatisfiable.
-fn range(spec: &[u8], length: u64) -> Option<Option<Range<u64>>> {
+/// Parses a range-spec (RFC 9110 §14.1.2); `None` if it is malformed, `Some(None)` if it is
+/// unsatisfiable.
+fn parse_spec(spec: &[u8], length: u64) -> Option<Option<Range<u64>>> {
     let dash = spec.iter().position(|&b| b == b'-')?;
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
     if first.is_empty() {
-        let suffix = number(last)?;
+        let suffix = parse_number(last)?;
         return Some((suffix > 0).then(|| length.saturating_sub(suffix)..length));
     }
-    let first = number(first)?;
-    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    let first = parse_number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { parse_number(last)? };
     if last < first {
         return None;
     }
     Some((first < length).then(|| first..length.min(last.saturating_add(1))))
 }
 
-/// Digits and nothing else. What exceeds 64 bits is behind the end of any file, and the
-/// largest number says as much.
-fn number(digits: &[u8]) -> Option<u64> {
+/// Parses a number that consists of digits only. A number of more than 64 bits is beyond the end of
+/// any file, so it saturates.
+fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -98,10 +100,10 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Joins what overlaps, and what only a small gap divides (RFC 9110 §15.3.7.2).
+/// Merges ranges that overlap or are separated by a small gap (RFC 9110 §15.3.7.2).
 ///
-/// The parts are in ascending order then, whatever the request's: so the file is read from
-/// front to back.
+/// The parts are in ascending order regardless of the request's order, so that the file is read
+/// sequentially.
 fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut parts: Vec<Range<u64>> = Vec::new();
@@ -116,19 +118,19 @@ fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     parts
 }
 
-/// The Content-Range of a part that is not empty: `bytes 0-4/10` (RFC 9110 §14.4).
+/// Formats the Content-Range of a nonempty part: `bytes 0-4/10` (RFC 9110 §14.4).
 pub(crate) fn content_range(range: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end - 1)
 }
 
-/// The Content-Range of a 416: `bytes */10` (RFC 9110 §15.5.17).
-pub(crate) fn unsatisfied(length: u64) -> String {
+/// Formats the Content-Range of a 416 response: `bytes */10` (RFC 9110 §15.5.17).
+pub(crate) fn unsatisfied_content_range(length: u64) -> String {
     format!("bytes */{length}")
 }
 
-/// What stands around the parts of a `multipart/byteranges` body (RFC 9110 §14.6).
+/// Framing of a `multipart/byteranges` body (RFC 9110 §14.6): delimiters and heads of the parts.
 ///
-/// The body is the head of each part with the part behind it, then the end.
+/// The body consists of the head of each part followed by the part, then the end.
 pub(crate) struct Multipart {
     heads: Vec<Vec<u8>>,
     end: Vec<u8>,
@@ -137,10 +139,10 @@ pub(crate) struct Multipart {
 }
 
 impl Multipart {
-    /// For parts of a file of that length and media type.
+    /// Makes the framing for parts of a file of that length and media type.
     ///
-    /// The boundary is a token of at most 70 bytes (RFC 2046 §5.1.1), thus stands without
-    /// quotes. It must not occur in the file, so it should be random.
+    /// The boundary is a token of at most 70 bytes (RFC 2046 §5.1.1), so it needs no quotes. It
+    /// must not occur in the file, so it should be random.
     pub(crate) fn new(
         ranges: &[Range<u64>],
         length: u64,
@@ -149,7 +151,7 @@ impl Multipart {
     ) -> Multipart {
         let mut heads: Vec<Vec<u8>> = Vec::with_capacity(ranges.len());
         for range in ranges {
-            // The line end before a boundary belongs to it (RFC 2046 §5.1.1).
+            // The line end before a boundary is part of the delimiter (RFC 2046 §5.1.1).
             let line_end = if heads.is_empty() { "" } else { "\r\n" };
             let mut head = format!("{line_end}--{boundary}\r\n").into_bytes();
             if let Some(content_type) = content_type {
@@ -162,18 +164,18 @@ impl Multipart {
             heads.push(head);
         }
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
-        let frame = heads.iter().map(Vec::len).sum::<usize>() + end.len();
+        let framing = heads.iter().map(Vec::len).sum::<usize>() + end.len();
         let parts = ranges.iter().map(|range| range.end - range.start).sum::<u64>();
         let content_type = format!("multipart/byteranges; boundary={boundary}");
-        Multipart { heads, end, content_length: frame as u64 + parts, content_type }
+        Multipart { heads, end, content_length: framing as u64 + parts, content_type }
     }
 
-    /// What comes before the part of that index.
+    /// The bytes before the part with this index: the delimiter and the part's header.
     pub(crate) fn part_head(&self, index: usize) -> &[u8] {
         &self.heads[index]
     }
 
-    /// What comes after the last part.
+    /// The bytes after the last part: the closing delimiter.
     pub(crate) fn end(&self) -> &[u8] {
         &self.end
     }
@@ -189,12 +191,12 @@ impl Multipart {
     }
 }
 
-/// What a file's bytes contain only by malice of whoever knew it before.
+/// Makes a random boundary. A file contains it only if its author could predict it.
 pub(crate) fn random_boundary() -> String {
     format!("{:032x}", u128::from_be_bytes(random_bytes()))
 }
 
-/// Bytes that nobody guesses by chance; no secret can be made of them.
+/// Makes bytes that are unlikely to be guessed. They are not cryptographically secure.
 pub(crate) fn random_bytes() -> [u8; 16] {
     let number = || u128::from(RandomState::new().build_hasher().finish());
     (number() << 64 | number()).to_be_bytes()
@@ -206,7 +208,7 @@ mod tests {
     use Selection::*;
 
     #[test]
-    fn single_ranges() {
+    fn selects_single_ranges() {
         for (value, length, selection) in [
             ("bytes=0-4", 10, One(0..5)),
             ("bytes=0-0", 10, One(0..1)),
@@ -220,7 +222,7 @@ mod tests {
             ("bytes=-10", 10, One(0..10)),
             ("BYTES=0-4", 10, One(0..5)),
             ("bYtEs=-5", 10, One(5..10)),
-            // Ends behind the end are cut.
+            // A last position beyond the end of the file is cut.
             ("bytes=0-10", 10, One(0..10)),
             ("bytes=5-99", 10, One(5..10)),
             ("bytes=-11", 10, One(0..10)),
@@ -230,7 +232,7 @@ mod tests {
             ("bytes=-99999999999999999999999999", 10, One(0..10)),
             ("bytes=0-", u64::MAX, One(0..u64::MAX)),
             ("bytes=-1", u64::MAX, One(u64::MAX - 1..u64::MAX)),
-            // Starts behind the end select nothing, nor does no suffix.
+            // A first position beyond the end selects nothing, nor does a suffix of length 0.
             ("bytes=10-", 10, Unsatisfiable),
             ("bytes=10-10", 10, Unsatisfiable),
             ("bytes=11-20", 10, Unsatisfiable),
@@ -239,7 +241,7 @@ mod tests {
             ("bytes=18446744073709551615-", u64::MAX, Unsatisfiable),
             ("bytes=18446744073709551616-", 10, Unsatisfiable),
             ("bytes=99999999999999999999-99999999999999999998", 10, Unsatisfiable),
-            // Of an empty file, only a suffix is satisfiable (RFC 9110 §14.1.2).
+            // In an empty file, only a suffix is satisfiable (RFC 9110 §14.1.2).
             ("bytes=0-", 0, Unsatisfiable),
             ("bytes=0-0", 0, Unsatisfiable),
             ("bytes=-0", 0, Unsatisfiable),
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_ranges_are_ignored() {
+    fn ignores_malformed_ranges() {
         for value in [
             "",
             "bytes",
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn several_ranges() {
+    fn selects_and_merges_several_ranges() {
         for (value, length, selection) in [
             // The examples of RFC 9110 §14.1.2.
             ("bytes=0-0,-1", 10_000, Several(vec![0..1, 9_999..10_000])),
@@ -315,14 +317,14 @@ mod tests {
             ("bytes=,0-4,,500-504,", 1_000, Several(vec![0..5, 500..505])),
             ("bytes=0-4,", 10, One(0..5)),
             (" , 0-4", 10, Whole),
-            // Those that can be satisfied are.
+            // Unsatisfiable ranges are ignored beside satisfiable ones.
             ("bytes=0-4,10-", 10, One(0..5)),
             ("bytes=10-,0-4", 10, One(0..5)),
             ("bytes=-0,0-4", 10, One(0..5)),
             ("bytes=99999999999999999999-,-5", 10, One(5..10)),
             ("bytes=0-4,500-504,2000-", 1_000, Several(vec![0..5, 500..505])),
             ("bytes=10-,11-,-0", 10, Unsatisfiable),
-            // A gap of 79 bytes is filled, one of 80 is not.
+            // A gap of 79 bytes is sent, one of 80 bytes is not.
             ("bytes=0-4,84-90", 1_000, One(0..91)),
             ("bytes=0-4,85-90", 1_000, Several(vec![0..5, 85..91])),
             ("bytes=0-0,-1", 80, One(0..80)),
@@ -334,7 +336,7 @@ mod tests {
             ("bytes=0-99,0-99", 1_000, One(0..100)),
             ("bytes=700-,0-99,650-750", 1_000, Several(vec![0..100, 650..1_000])),
             ("bytes=0-4,5-9", 10, One(0..10)),
-            // More than there is.
+            // More bytes in total than the file has.
             ("bytes=0-,0-", 10, Whole),
             ("bytes=0-,-1", 10, Whole),
             ("bytes=0-6,3-9", 10, Whole),
@@ -345,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_counted_before_and_after_they_are_merged() {
-        // As many ranges, so far apart, and what of the selection: its parts, 0 for the whole.
-        for (count, apart, parts) in
+    fn limits_ranges_and_merged_parts() {
+        // Number of ranges, their distance, and the expected number of parts (0: the whole file).
+        for (count, distance, parts) in
             [(2, 100, 2), (16, 100, 16), (17, 100, 0), (50, 100, 0), (50, 10, 1), (51, 10, 0)]
         {
-            let specs: Vec<_> = (0..count).map(|i| format!("{0}-{0}", i * apart)).collect();
+            let specs: Vec<_> = (0..count).map(|i| format!("{0}-{0}", i * distance)).collect();
             let value = format!("bytes={}", specs.join(","));
             let got = match select(value.as_bytes(), 1_000_000) {
                 One(_) => 1,
@@ -358,16 +360,16 @@ mod tests {
                 Whole => 0,
                 Unsatisfiable => panic!("{value}"),
             };
-            assert_eq!(got, parts, "{count} ranges {apart} bytes apart");
+            assert_eq!(got, parts, "{count} ranges {distance} bytes apart");
         }
-        // Those that cannot be satisfied count, empty elements do not.
+        // Unsatisfiable ranges count, empty elements do not.
         assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(49)).as_bytes(), 10), One(0..5));
         assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(50)).as_bytes(), 10), Whole);
         assert_eq!(select(format!("bytes=0-4{}", ",".repeat(99)).as_bytes(), 10), One(0..5));
     }
 
     #[test]
-    fn content_ranges() {
+    fn formats_content_ranges() {
         for (range, length, text) in [
             (0..5, 10, "bytes 0-4/10"),
             (9..10, 10, "bytes 9-9/10"),
@@ -375,12 +377,12 @@ mod tests {
         ] {
             assert_eq!(content_range(&range, length), text);
         }
-        assert_eq!(unsatisfied(10), "bytes */10");
-        assert_eq!(unsatisfied(0), "bytes */0");
+        assert_eq!(unsatisfied_content_range(10), "bytes */10");
+        assert_eq!(unsatisfied_content_range(0), "bytes */0");
     }
 
     #[test]
-    fn multiparts() {
+    fn frames_multipart_bodies() {
         let file: Vec<u8> = (0..200).map(|i| b'a' + i % 26).collect();
         for (ranges, content_type, expected) in [
             (

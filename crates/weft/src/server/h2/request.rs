@@ -1,4 +1,4 @@
-//! The fields of a HEADERS frame → the head of a request. Pure.
+//! Conversion of a field block (HEADERS and CONTINUATION) into a request head (RFC 9113 §8). Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,33 +9,33 @@ use http::{Method, Version};
 use crate::error::{Error, ErrorKind};
 use crate::message::request::Head;
 use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{Field as Place, Fields, Limits, MOST_BYTES, Span};
+use crate::proto::http1::parse::{Field as FieldSpans, Fields, Limits, MOST_BYTES, Span};
 use crate::proto::http1::{framing, scan};
 use crate::proto::http2::frame::Code;
 use crate::proto::http2::hpack::{Field, Name};
 use crate::proto::semantics::range::random_bytes;
 
-/// What a client asks for.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) head: Head,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub(super) expects_continue: bool,
-    /// The length of the body, if it was said.
+    /// The value of Content-Length, if present.
     pub(super) length: Option<u64>,
-    /// The stream is to become a tunnel, or a connection of another protocol.
+    /// The request is a CONNECT: the stream becomes a tunnel (RFC 9113 §8.5, RFC 8441).
     pub(super) is_tunnel: bool,
 }
 
-/// What is wrong with a block of fields, the worst last.
+/// An error in a field block, in order of increasing severity.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The client is told in words.
+    /// The client receives a response that describes the error.
     Refused(Error),
     /// The stream is reset (RFC 9113 §8.1.1).
     Stream(Code),
-    /// RFC 9113 §5.4.1 allows an error of a stream to be made one of the connection: who sends
-    /// what no HTTP can say is no client of it.
+    /// The connection is closed. RFC 9113 §5.4.1 allows a stream error to be treated as a
+    /// connection error; this is done for bytes that no HTTP message can contain.
     Connection(Code),
 }
 
@@ -51,24 +51,25 @@ fn refused(reason: &'static str) -> Fault {
     Fault::Refused(Error::malformed(reason))
 }
 
-/// The fields of a block as they come, whether of a head or of trailers. Its room is used again.
+/// The fields of a field block, of a head or of trailers. The buffers are reused.
 #[derive(Default)]
 pub(super) struct Fieldset {
     text: Vec<u8>,
     fields: Fields,
-    /// The size of the list (RFC 9113 §6.5.2).
+    /// The size of the field section (RFC 9113 §6.5.2).
     size: usize,
     fault: Option<Fault>,
     pseudo: Pseudo,
+    /// The index of the Host field.
     host: Option<usize>,
-    /// Where there are cookies.
+    /// The number of `cookie` fields.
     cookies: usize,
     expects_continue: bool,
     length: Option<u64>,
     is_trailers: bool,
 }
 
-/// The pseudo-fields of a request (RFC 9113 §8.3.1, RFC 8441 §4).
+/// The pseudo-header fields of a request (RFC 9113 §8.3.1, RFC 8441 §4).
 #[derive(Default)]
 struct Pseudo {
     method: Option<Method>,
@@ -78,21 +79,21 @@ struct Pseudo {
     protocol: Option<Span>,
 }
 
-/// So many times larger than allowed a list may be to be refused in words. What is beyond that
-/// is not even looked at.
-const FAR_TOO_LARGE: usize = 4;
+/// A field section up to this many times the limit is rejected with a response. Decoding stops
+/// beyond that.
+const MAX_OVERSIZE_FACTOR: usize = 4;
 
-/// Heads that are larger than this are rare; their room is not kept.
-const KEPT_BYTES: usize = 2 << 10;
+/// Capacity kept for the next block; larger heads are rare.
+const MAX_RETAINED_BYTES: usize = 2 << 10;
 
-/// What each field counts beside its text (RFC 9113 §6.5.2).
-const FIELD_BYTES: usize = 32;
+/// Size of each field in addition to its name and value (RFC 9113 §6.5.2).
+const FIELD_OVERHEAD: usize = 32;
 
 impl Fieldset {
-    /// Forgets what was read, for the next block.
+    /// Resets the state for the next block.
     pub(super) fn clear(&mut self, is_trailers: bool) {
         self.text.clear();
-        self.text.shrink_to(KEPT_BYTES);
+        self.text.shrink_to(MAX_RETAINED_BYTES);
         self.fields.clear();
         (self.size, self.cookies) = (0, 0);
         (self.fault, self.host, self.length) = (None, None, None);
@@ -101,41 +102,41 @@ impl Fieldset {
         self.is_trailers = is_trailers;
     }
 
-    /// Takes a field; `false` if there are far too many of them.
+    /// Adds a field. Returns false if the section is so large that decoding must stop.
     pub(super) fn take(&mut self, field: Field<'_>, limits: &Limits) -> bool {
-        self.size += field.name.len() + field.value.len() + FIELD_BYTES;
+        self.size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
         if self.size > limits.head {
-            self.note(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
-            return self.size <= limits.head * FAR_TOO_LARGE;
+            self.record(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
+            return self.size <= limits.head * MAX_OVERSIZE_FACTOR;
         }
         if let Err(fault) = self.read(field, limits) {
-            self.note(fault);
+            self.record(fault);
         }
         true
     }
 
-    /// Of several faults the worst counts, and of those the first.
+    /// Records an error. Of several, the most severe is kept, and of equally severe ones the first.
     #[cold]
-    fn note(&mut self, fault: Fault) {
+    fn record(&mut self, fault: Fault) {
         let rank = |fault: &Fault| match fault {
             Fault::Refused(_) => 0,
             Fault::Stream(_) => 1,
             Fault::Connection(_) => 2,
         };
-        if self.fault.as_ref().is_none_or(|known| rank(known) < rank(&fault)) {
+        if self.fault.as_ref().is_none_or(|recorded| rank(recorded) < rank(&fault)) {
             self.fault = Some(fault);
         }
     }
 
     fn read(&mut self, field: Field<'_>, limits: &Limits) -> Result<(), Fault> {
-        let Field { name, value, meaning } = field;
-        match meaning.name {
-            Name::Unsound => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
+        let Field { name, value, class } = field;
+        match class.name {
+            Name::Invalid => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
             Name::Method | Name::Scheme | Name::Authority | Name::Path | Name::Protocol => {
-                return self.read_pseudo(meaning.name, value, limits);
+                return self.read_pseudo(class.name, value, limits);
             }
-            Name::Status | Name::OfConnection => return Err(MALFORMED),
-            _ if !meaning.is_sound => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
+            Name::Status | Name::ConnectionSpecific => return Err(MALFORMED),
+            _ if !class.is_valid_value => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
             Name::Te if value != b"trailers" => return Err(MALFORMED),
             _ if self.fields.len() == limits.fields + usize::from(self.has_added_host()) => {
                 let reason = "the head has too many fields";
@@ -149,7 +150,7 @@ impl Fieldset {
         }
         if let [b' ' | b'\t', ..] | [.., b' ' | b'\t'] = value {
             // RFC 9113 §8.2.1
-            return Err(refused("a field's value has white space around it"));
+            return Err(refused("a field value has leading or trailing white space"));
         }
         self.push(name, value);
         Ok(())
@@ -159,28 +160,29 @@ impl Fieldset {
         self.pseudo.authority.is_some()
     }
 
-    fn part(&mut self, part: &[u8]) -> Span {
+    fn append(&mut self, part: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(part);
         Span::new(start, self.text.len())
     }
 
     fn push(&mut self, name: &[u8], value: &[u8]) {
-        let (name, value) = (self.part(name), self.part(value));
-        self.fields.push(Place { name, value });
+        let (name, value) = (self.append(name), self.append(value));
+        self.fields.push(FieldSpans { name, value });
     }
 
-    /// RFC 9113 §8.3: in front of all others, each once, and not in trailers.
+    /// Reads a pseudo-header field. RFC 9113 §8.3: they precede all other fields, occur once each,
+    /// and are not allowed in trailers.
     fn read_pseudo(&mut self, name: Name, value: &[u8], limits: &Limits) -> Result<(), Fault> {
         let others = self.fields.len() - usize::from(self.has_added_host());
-        let is_again = match name {
+        let is_repeated = match name {
             Name::Method => self.pseudo.method.is_some(),
             Name::Scheme => self.pseudo.has_scheme,
             Name::Authority => self.pseudo.authority.is_some(),
             Name::Path => self.pseudo.path.is_some(),
             _ => self.pseudo.protocol.is_some(),
         };
-        if others > 0 || self.host.is_some() || is_again || self.is_trailers {
+        if others > 0 || self.host.is_some() || is_repeated || self.is_trailers {
             return Err(MALFORMED);
         }
         match name {
@@ -193,8 +195,8 @@ impl Fieldset {
                 self.pseudo.method = Some(method);
             }
             Name::Scheme if is_scheme(value) => self.pseudo.has_scheme = true,
-            Name::Authority if may_be_authority(value) => {
-                // Applications know it as Host, and as the first of the fields.
+            Name::Authority if has_authority_bytes(value) => {
+                // Applications get it as the first field, Host.
                 self.push(HOST.as_str().as_bytes(), value);
                 self.pseudo.authority = self.fields.last().map(|field| field.value);
             }
@@ -203,17 +205,17 @@ impl Fieldset {
                     let reason = "the request target is too long";
                     return Err(Error::new(ErrorKind::TargetTooLong, reason).into());
                 }
-                self.pseudo.path = Some(self.part(value));
+                self.pseudo.path = Some(self.append(value));
             }
             Name::Protocol if scan::token(value) == value.len() && !value.is_empty() => {
-                self.pseudo.protocol = Some(self.part(value));
+                self.pseudo.protocol = Some(self.append(value));
             }
             _ => return Err(MALFORMED),
         }
         Ok(())
     }
 
-    /// RFC 9113 §8.3.1: it says the same as `:authority`, if that is there.
+    /// Reads Host, which must match `:authority` if that is present (RFC 9113 §8.3.1).
     fn read_host(&mut self, value: &[u8]) -> Result<(), Fault> {
         if self.host.is_some() {
             return Err(refused("more than one Host"));
@@ -224,9 +226,9 @@ impl Fieldset {
             return Ok(());
         };
         if !authority.of(&self.text).eq_ignore_ascii_case(value) {
-            return Err(refused("Host is not the :authority"));
+            return Err(refused("Host does not match :authority"));
         }
-        let value = self.part(value);
+        let value = self.append(value);
         self.fields[0].value = value;
         Ok(())
     }
@@ -252,13 +254,13 @@ impl Fieldset {
         Ok(())
     }
 
-    /// The request that has these fields, and ends with them or goes on with a body.
-    pub(super) fn request(&mut self, ends: bool) -> Result<Asked, Fault> {
+    /// Builds the request. `end_stream` is true if it has no body.
+    pub(super) fn request(&mut self, end_stream: bool) -> Result<Asked, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
         let (method, target, is_tunnel) = self.check_pseudo()?;
-        if ends && self.length.is_some_and(|length| length > 0) {
+        if end_stream && self.length.is_some_and(|length| length > 0) {
             // RFC 9113 §8.1.1
             return Err(MALFORMED);
         }
@@ -269,17 +271,17 @@ impl Fieldset {
         if self.cookies > 1 {
             self.join_cookies()?;
         }
-        let names = framing::target(&method, target, &self.text)?;
+        let parts = framing::target(&method, target, &self.text)?;
         let headers = self.headers();
-        let head = Head::new(method, Version::HTTP_2, target, names, headers);
+        let head = Head::new(method, Version::HTTP_2, target, parts, headers);
         let (expects_continue, length) = (self.expects_continue, self.length);
         Ok(Asked { head, expects_continue, length, is_tunnel })
     }
 
-    /// The trailers that these fields are.
+    /// Builds the trailer section.
     pub(super) fn trailers(&mut self) -> Result<Headers, Fault> {
         match self.fault.take() {
-            // There is nobody any more who could be told in words.
+            // An error response is no longer possible: the response may have started.
             Some(Fault::Refused(_)) => Err(MALFORMED),
             Some(fault) => Err(fault),
             None => Ok(self.headers()),
@@ -290,8 +292,8 @@ impl Fieldset {
         Headers::new(Bytes::copy_from_slice(&self.text), std::mem::take(&mut self.fields))
     }
 
-    /// Method and target, in the form that they would have over HTTP/1, and whether they want a
-    /// tunnel.
+    /// Checks the pseudo-header fields. Returns method and target in their HTTP/1 form, and true if
+    /// the stream becomes a tunnel.
     fn check_pseudo(&mut self) -> Result<(Method, Span, bool), Fault> {
         let Pseudo { method, has_scheme, authority, path, protocol } = &mut self.pseudo;
         let method = method.take().ok_or(MALFORMED)?;
@@ -301,7 +303,7 @@ impl Fieldset {
             if *has_scheme || path.is_some() {
                 return Err(MALFORMED);
             }
-            let target = authority.ok_or_else(|| refused("CONNECT wants an authority"))?;
+            let target = authority.ok_or_else(|| refused("CONNECT without :authority"))?;
             return Ok((method, target, true));
         }
         if !*has_scheme || (is_extended && method != Method::CONNECT) {
@@ -310,39 +312,40 @@ impl Fieldset {
         let path = match path {
             Some(path) => *path,
             None if authority.is_some() => return Err(MALFORMED),
-            // Whoever asks so, without an authority, has HTTP/1 in mind, and is told in words.
-            None => return Err(refused("there is no path")),
+            // Without :authority, the client has probably converted an HTTP/1 request: it gets a
+            // response that describes the error.
+            None => return Err(refused("no :path")),
         };
         match path.of(&self.text) {
             [b'/', ..] => {}
             b"*" if method == Method::OPTIONS => {}
-            [b'*' | b'?', ..] => return Err(refused("the path does not begin with a slash")),
+            [b'*' | b'?', ..] => return Err(refused("the path does not start with a slash")),
             _ => return Err(MALFORMED),
         }
-        // RFC 8441 §5: what is an upgrade of a GET over HTTP/1 is an extended CONNECT here. It is
-        // handed on as that upgrade, so that applications need to know one form only.
+        // RFC 8441 §5: an extended CONNECT corresponds to the upgrade of a GET in HTTP/1. It is
+        // passed to the application in that form, so that applications handle one form only.
         Ok((if is_extended { Method::GET } else { method }, path, is_extended))
     }
 
     fn put_host_first(&mut self) -> Result<(), Fault> {
         if self.pseudo.authority.is_none() {
-            let place = self.host.ok_or_else(|| refused("neither :authority nor Host"))?;
-            self.fields[..=place].rotate_right(1);
+            let index = self.host.ok_or_else(|| refused("neither :authority nor Host"))?;
+            self.fields[..=index].rotate_right(1);
         }
         framing::check_authority(self.fields[0].value.of(&self.text))?;
         Ok(())
     }
 
-    /// This is less than what the pseudo-fields count beside their text, so that all positions
-    /// in the head stay within their two bytes.
+    /// Adds the fields of an HTTP/1 upgrade. They are smaller than the overhead counted for the
+    /// pseudo-header fields, so all positions in the head still fit into two bytes.
     fn add_upgrade(&mut self, protocol: Span) {
         self.push(CONNECTION.as_str().as_bytes(), b"upgrade");
-        let name = self.part(UPGRADE.as_str().as_bytes());
-        self.fields.push(Place { name, value: protocol });
+        let name = self.append(UPGRADE.as_str().as_bytes());
+        self.fields.push(FieldSpans { name, value: protocol });
         let mut added = 2;
         if protocol.of(&self.text).eq_ignore_ascii_case(b"websocket") {
-            // Over HTTP/2 there is none (RFC 8441 §5); who reads the request as one of HTTP/1
-            // looks for it.
+            // HTTP/2 has no such field (RFC 8441 §5), but code that handles HTTP/1 upgrades
+            // requires it.
             let key = STANDARD.encode(random_bytes());
             self.push(SEC_WEBSOCKET_KEY.as_str().as_bytes(), key.as_bytes());
             added += 1;
@@ -350,10 +353,11 @@ impl Fieldset {
         self.fields[1..].rotate_right(added);
     }
 
-    /// RFC 9113 §8.2.3: cookies may come one by one; elsewhere they are one field.
+    /// Joins the `cookie` fields, which HTTP/2 allows to be split (RFC 9113 §8.2.3), into one
+    /// field.
     fn join_cookies(&mut self) -> Result<(), Fault> {
         let (text, mut joined) = (&self.text, Vec::new());
-        let is_cookie = |field: &Place| field.name.of(text) == COOKIE.as_str().as_bytes();
+        let is_cookie = |field: &FieldSpans| field.name.of(text) == COOKIE.as_str().as_bytes();
         for field in self.fields.iter().filter(|field| is_cookie(field)) {
             if !joined.is_empty() {
                 joined.extend_from_slice(b"; ");
@@ -364,12 +368,12 @@ impl Fieldset {
             return Err(Error::new(ErrorKind::HeadTooLarge, "the cookies are too large").into());
         }
         let first = self.fields.iter().position(&is_cookie);
-        let mut place = 0;
+        let mut index = 0;
         self.fields.retain(|field| {
-            place += 1;
-            !is_cookie(field) || Some(place - 1) == first
+            index += 1;
+            !is_cookie(field) || Some(index - 1) == first
         });
-        let value = self.part(&joined);
+        let value = self.append(&joined);
         if let Some(first) = first {
             self.fields[first].value = value;
         }
@@ -377,17 +381,17 @@ impl Fieldset {
     }
 }
 
-/// RFC 3986 §3.1
+/// Returns true for a valid scheme (RFC 3986 §3.1).
 fn is_scheme(value: &[u8]) -> bool {
     value.first().is_some_and(u8::is_ascii_alphabetic)
         && value.iter().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))
 }
 
-/// Whether it has only what the authority of a URI may have; that it is a host and a port is
-/// found out later.
-fn may_be_authority(value: &[u8]) -> bool {
-    static MAY_STAND: [bool; 256] = scan::letters_digits_and(b"-._~!$&'()*+,;=%:@[]");
-    !value.is_empty() && value.iter().all(|&b| MAY_STAND[b as usize])
+/// Returns true if all bytes are allowed in the authority of a URI. `framing::check_authority`
+/// checks the host and the port later.
+fn has_authority_bytes(value: &[u8]) -> bool {
+    static ALLOWED: [bool; 256] = scan::letters_digits_and(b"-._~!$&'()*+,;=%:@[]");
+    !value.is_empty() && value.iter().all(|&b| ALLOWED[b as usize])
 }
 
 #[cfg(test)]
@@ -411,7 +415,8 @@ mod tests {
         set
     }
 
-    /// A head in short: pseudo-fields are those that begin with a colon.
+    /// Parses a request from its method, the other pseudo-header fields and the regular fields. `-`
+    /// omits a pseudo-header field.
     fn read(method: &str, uri: &[&str], fields: &[(&str, &str)]) -> Result<Asked, Fault> {
         let mut head = vec![(":method", method)];
         head.extend(
@@ -422,9 +427,9 @@ mod tests {
         fieldset(&head, false).request(true)
     }
 
-    /// Method, target and fields of a request.
-    fn show(asked: &Asked) -> String {
-        let head = &asked.head;
+    /// Formats method, target and fields of a request.
+    fn show(request: &Asked) -> String {
+        let head = &request.head;
         let fields: Vec<_> = head
             .headers()
             .iter()
@@ -434,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_as_applications_see_them() {
+    fn converts_field_blocks_to_http1_form() {
         for (method, uri, fields, shown) in [
             ("GET", &["http", "a", "/x?y"][..], &[][..], "GET /x?y host: a"),
             ("GET", &["http", "a:80", "/"], &[("host", "A:80")], "GET / host: A:80"),
@@ -460,33 +465,33 @@ mod tests {
             ("CONNECT", &["-", "a:1"], &[], "CONNECT a:1 host: a:1"),
             ("OPTIONS", &["http", "-", "*"], &[("host", "a")], "OPTIONS * host: a"),
         ] {
-            let asked = read(method, uri, fields).unwrap();
-            assert_eq!(show(&asked), shown);
-            assert_eq!(asked.is_tunnel, method == "CONNECT");
+            let request = read(method, uri, fields).unwrap();
+            assert_eq!(show(&request), shown);
+            assert_eq!(request.is_tunnel, method == "CONNECT");
         }
     }
 
     #[test]
-    fn an_extended_connect_is_an_upgrade() {
+    fn converts_extended_connect_to_upgrade() {
         for (uri, host) in [
             (["http", "a", "/chat", "websocket"], &[][..]),
             (["http", "-", "/chat", "websocket"], &[("host", "a")]),
         ] {
             let fields = [&[("sec-websocket-version", "13")], host].concat();
-            let asked = read("CONNECT", &uri, &fields).unwrap();
-            let key = asked.head.headers().get("sec-websocket-key").unwrap().to_owned();
+            let request = read("CONNECT", &uri, &fields).unwrap();
+            let key = request.head.headers().get("sec-websocket-key").unwrap().to_owned();
             assert_eq!(key.len(), 24);
             assert_eq!(
-                show(&asked).replace(&key, "KEY"),
+                show(&request).replace(&key, "KEY"),
                 "GET /chat host: a | connection: upgrade | upgrade: websocket | \
                  sec-websocket-key: KEY | sec-websocket-version: 13"
             );
-            assert!(asked.is_tunnel);
+            assert!(request.is_tunnel);
         }
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_invalid_requests_with_a_response() {
         let plain = &["http", "a", "/"][..];
         let large = &"x".repeat(126)[..];
         for (method, uri, fields, kind) in [
@@ -537,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_the_stream_or_the_connection() {
+    fn resets_stream_or_closes_connection_for_malformed_requests() {
         let plain = &["http", "a", "/"][..];
         for (method, uri, fields, of_connection) in [
             ("-", plain, &[][..], false),
@@ -560,7 +565,7 @@ mod tests {
             ("GET", plain, &[("content-length", "x")], false),
             ("GET", plain, &[("content-length", "5")], false),
             ("GET", plain, &[("content-length", "5"), ("content-length", "6")], false),
-            // The worst counts, wherever it stands.
+            // The most severe error counts, regardless of its position.
             ("GET", plain, &[("x", " 1"), ("connection", "close")], false),
             ("GET", plain, &[("connection", "close"), ("x", "\0")], true),
             ("G T", plain, &[], true),
@@ -570,18 +575,18 @@ mod tests {
             ("GET", plain, &[("x", "a\nb")], true),
         ] {
             let fault = read(method, uri, fields).unwrap_err();
-            let is_it = match fault {
+            let is_expected = match fault {
                 Fault::Stream(code) => !of_connection && code == Code::PROTOCOL_ERROR,
                 Fault::Connection(code) => of_connection && code == Code::PROTOCOL_ERROR,
                 Fault::Refused(_) => false,
             };
-            assert!(is_it, "{method} {uri:?} {fields:?}: {fault:?}");
+            assert!(is_expected, "{method} {uri:?} {fields:?}: {fault:?}");
         }
     }
 
     #[test]
-    fn trailers() {
-        for (fields, is_sound) in [
+    fn checks_trailers() {
+        for (fields, is_valid) in [
             (&[("x", "1"), ("content-length", "1"), ("expect", "y")][..], true),
             (&[], true),
             (&[(":path", "/")], false),
@@ -589,7 +594,7 @@ mod tests {
             (&[("x", " 1")], false),
             (&[("a", ""), ("b", ""), ("c", ""), ("d", ""), ("e", "")], false),
         ] {
-            assert_eq!(fieldset(fields, true).trailers().is_ok(), is_sound, "{fields:?}");
+            assert_eq!(fieldset(fields, true).trailers().is_ok(), is_valid, "{fields:?}");
         }
     }
 }

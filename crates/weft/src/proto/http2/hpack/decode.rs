@@ -1,14 +1,14 @@
-//! A block → fields (RFC 7541 §6).
+//! Decoder for field blocks (RFC 7541 §6).
 
-use crate::proto::http2::hpack::meaning::{Meaning, Name};
+use crate::proto::http2::hpack::meaning::{FieldClass, Name};
 use crate::proto::http2::hpack::table::{self, Table};
 use crate::proto::http2::hpack::{Malformed, huffman, integer};
 
-/// What the client's blocks are read with. It must see all of them, in their order, whatever
-/// becomes of their requests.
+/// Decoder for the client's field blocks. It must process all of them in order, including those of
+/// rejected requests, to keep the dynamic tables of both sides in sync.
 pub(crate) struct Decoder {
     table: Table,
-    /// Room for a literal.
+    /// Buffer for a literal.
     text: Vec<u8>,
 }
 
@@ -17,14 +17,14 @@ pub(crate) struct Decoder {
 pub(crate) struct Field<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
-    pub(crate) meaning: Meaning,
+    pub(crate) class: FieldClass,
 }
 
-/// Why a block was not read to its end: with that the connection ends.
+/// An error that stopped decoding. It is always a connection error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Malformed,
-    /// Who took the fields wanted no more.
+    /// The callback returned false.
     Stopped,
 }
 
@@ -34,15 +34,15 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// Literals that are larger than this are rare; their room is not kept.
-const KEPT_BYTES: usize = 1 << 10;
+/// Buffer capacity kept between blocks; larger literals are rare.
+const MAX_RETAINED_BYTES: usize = 1 << 10;
 
 impl Decoder {
     pub(crate) fn new() -> Decoder {
         Decoder { table: Table::new(), text: Vec::new() }
     }
 
-    /// Gives the fields of a block away, one after the other, as long as they are taken.
+    /// Calls `take` with each field of a block, until it returns false.
     pub(crate) fn decode(
         &mut self,
         mut block: &[u8],
@@ -50,72 +50,72 @@ impl Decoder {
     ) -> Result<(), Failure> {
         self.resize(&mut block)?;
         while let Some(&first) = block.first() {
-            let goes_on = if first >= 0x80 {
+            let continues = if first >= 0x80 {
                 let index = integer::read(&mut block, 7)?;
-                let (name, value, meaning) = self.table.get(index).ok_or(Malformed)?;
-                take(Field { name, value, meaning })
+                let (name, value, class) = self.table.get(index).ok_or(Malformed)?;
+                take(Field { name, value, class })
             } else {
-                let is_kept = first & 0x40 != 0;
-                // §4.2: the size changes at the beginning of a block only.
-                if !is_kept && first & 0x20 != 0 {
+                let is_indexed = first & 0x40 != 0;
+                // §4.2: size updates are allowed at the beginning of a block only.
+                if !is_indexed && first & 0x20 != 0 {
                     return Err(Failure::Malformed);
                 }
-                self.literal(&mut block, is_kept, &mut take)?
+                self.literal(&mut block, is_indexed, &mut take)?
             };
-            if !goes_on {
+            if !continues {
                 return Err(Failure::Stopped);
             }
         }
-        if self.text.capacity() > KEPT_BYTES {
+        if self.text.capacity() > MAX_RETAINED_BYTES {
             self.text = Vec::new();
         }
         Ok(())
     }
 
-    /// Changes of the table's size (§6.3).
+    /// Reads dynamic table size updates (§6.3).
     fn resize(&mut self, block: &mut &[u8]) -> Result<(), Malformed> {
         while let [0x20..=0x3f, ..] = block {
-            let most = integer::read(block, 5)?;
-            if most > table::MOST_BYTES {
+            let max_size = integer::read(block, 5)?;
+            if max_size > table::MAX_TABLE_BYTES {
                 return Err(Malformed);
             }
-            self.table.resize(most);
+            self.table.resize(max_size);
         }
         Ok(())
     }
 
-    /// A literal (§6.2), which may go into the table.
+    /// Reads a literal (§6.2) and inserts it into the table if it is indexed.
     fn literal(
         &mut self,
         block: &mut &[u8],
-        is_kept: bool,
+        is_indexed: bool,
         take: &mut impl FnMut(Field<'_>) -> bool,
     ) -> Result<bool, Malformed> {
         self.text.clear();
-        let known = match integer::read(block, if is_kept { 6 } else { 4 })? {
+        let known = match integer::read(block, if is_indexed { 6 } else { 4 })? {
             0 => {
                 string(block, &mut self.text)?;
                 None
             }
             index => {
-                let (name, _, meaning) = self.table.get(index).ok_or(Malformed)?;
+                let (name, _, class) = self.table.get(index).ok_or(Malformed)?;
                 self.text.extend_from_slice(name);
-                Some(meaning.name)
+                Some(class.name)
             }
         };
         let name_length = self.text.len();
         string(block, &mut self.text)?;
         let (name, value) = self.text.split_at(name_length);
-        let meaning = Meaning::new(known.unwrap_or_else(|| Name::of(name)), value);
-        let goes_on = take(Field { name, value, meaning });
-        if is_kept {
-            self.table.insert(&self.text, name_length, meaning);
+        let class = FieldClass::new(known.unwrap_or_else(|| Name::of(name)), value);
+        let continues = take(Field { name, value, class });
+        if is_indexed {
+            self.table.insert(&self.text, name_length, class);
         }
-        Ok(goes_on)
+        Ok(continues)
     }
 }
 
-/// Appends a string (§5.2).
+/// Reads a string literal (§5.2) and appends it to `out`.
 fn string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer::read(block, 7)?;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_of_one_field() {
+    fn decodes_rfc_examples_of_single_fields() {
         // RFC 7541 §C.2
         for (block, field, size) in [
             (
@@ -198,7 +198,7 @@ mod tests {
     ];
 
     #[test]
-    fn examples_of_requests() {
+    fn decodes_rfc_examples_of_requests() {
         // RFC 7541 §C.3 and, with the Huffman code, §C.4
         for blocks in [
             [
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_when_there_is_no_room() {
+    fn evicts_oldest_entries_when_table_is_full() {
         // RFC 7541 §C.6, in a table of 256 bytes.
         let mut decoder = Decoder::new();
         assert_eq!(decoded(&mut decoder, &hex("3fe101")).unwrap(), [""; 0]);
@@ -281,7 +281,7 @@ mod tests {
             let (table, bytes) = decoder.table.show();
             assert_eq!((table.len(), bytes), (entries, size));
         }
-        // What is larger than the table empties it, and so does a table of nothing.
+        // An entry larger than the table empties it, and so does a size of 0.
         let large = [&[0x40, 1, b'x', 0x7f, 0x81, 1][..], &[b'y'; 256]].concat();
         assert_eq!(decoded(&mut decoder, &large).unwrap().len(), 1);
         assert_eq!(decoder.table.show(), (vec![], 0));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_go_with_the_insertion_that_it_is_for() {
+    fn insertion_may_evict_the_entry_with_its_name() {
         // RFC 7541 §4.4
         let mut decoder = Decoder::new();
         decoded(&mut decoder, &hex("3f09 4001 6101 62")).unwrap();
@@ -301,19 +301,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_malformed_blocks() {
         for block in [
             "80", // index 0
-            "be", // nothing has this index yet
+            "be", // index of an empty slot
             "ff80 8080 8000",
-            "7f00 0161", // a name that there is not
-            "40",        // a literal without anything
-            "4001 61",   // without a value
-            "4002 61",   // a name that is cut
+            "7f00 0161", // name index out of range
+            "40",        // literal without name and value
+            "4001 61",   // literal without value
+            "4002 61",   // truncated name
             "0001 6102 62",
-            "0001 6181 00", // a bad Huffman code
-            "3fe21f",       // a table of 4,097 bytes
-            "8220",         // a size behind a field
+            "0001 6181 00", // invalid Huffman code
+            "3fe21f",       // table size of 4,097 bytes
+            "8220",         // size update after a field
         ] {
             let mut decoder = Decoder::new();
             let refused = decoded(&mut decoder, &hex(block));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_fields_may_stop() {
+    fn callback_can_stop_decoding() {
         let mut taken = 0;
         let stopped = Decoder::new().decode(&[0x82; 10], |_| {
             taken += 1;

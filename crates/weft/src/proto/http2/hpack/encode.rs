@@ -1,8 +1,8 @@
-//! Fields → a block (RFC 7541 §6).
+//! Encoder for field blocks (RFC 7541 §6).
 //!
-//! A field that is sent a second time goes into the client's table, and is a byte or two from
-//! then on; one that never comes again leaves no trace there. Nothing is sent in the Huffman
-//! code: what comes often is short already.
+//! A field is inserted into the client's dynamic table when it is sent for the second time, and
+//! takes one or two bytes from then on; fields that are not repeated do not occupy the table.
+//! Strings are not Huffman-coded: repeated fields are short already.
 
 use std::collections::VecDeque;
 
@@ -10,36 +10,38 @@ use http::StatusCode;
 
 use crate::proto::http1::compose::decimal;
 use crate::proto::http2::hpack::integer;
-use crate::proto::http2::hpack::table::{ENTRY_BYTES, MOST_BYTES, STATIC};
+use crate::proto::http2::hpack::table::{ENTRY_OVERHEAD, MAX_TABLE_BYTES, STATIC};
 
-/// What the blocks of responses are made with.
+/// Encoder for the field blocks of responses.
 pub(crate) struct Encoder {
-    /// What the client's table has; the newest is the first.
+    /// Copy of the client's dynamic table, newest entry first.
     entries: VecDeque<Entry>,
     size: usize,
-    most: usize,
-    /// The smallest size that the table has had since the client was last told of one.
-    shrunk: Option<usize>,
-    /// Marks of fields that were sent lately and are not in the table.
-    seen: [u32; SEEN],
-    next_seen: usize,
+    max_size: usize,
+    /// Smallest table size since the last size update was sent.
+    min_size: Option<usize>,
+    /// Hashes of recently sent fields that are not in the table, as a ring buffer.
+    recent: [u32; RECENT_FIELDS],
+    next_recent: usize,
 }
 
 struct Entry {
-    mark: u32,
+    hash: u32,
     text: Box<[u8]>,
     name_length: usize,
 }
 
-/// How many fields are remembered until they come again.
-const SEEN: usize = 16;
+/// Number of recently sent fields that are checked for repetition.
+const RECENT_FIELDS: usize = 16;
 
-/// Whether a field goes into the client's table.
+/// Indexing of a field in the client's dynamic table (RFC 7541 §6.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
+    /// Inserted when first sent.
     AtOnce,
-    /// When it comes a second time.
+    /// Inserted when sent for the second time.
     Again,
+    /// Never indexed, also not by intermediaries (§6.2.3).
     Never,
 }
 
@@ -48,32 +50,33 @@ impl Encoder {
         Encoder {
             entries: VecDeque::new(),
             size: 0,
-            most: MOST_BYTES,
-            shrunk: None,
-            seen: [0; SEEN],
-            next_seen: 0,
+            max_size: MAX_TABLE_BYTES,
+            min_size: None,
+            recent: [0; RECENT_FIELDS],
+            next_recent: 0,
         }
     }
 
-    /// The client's table may have so many bytes (RFC 9113 §4.3.1).
-    pub(crate) fn resize(&mut self, most: usize) {
-        let most = most.min(MOST_BYTES);
-        if most != self.most {
-            self.shrunk = Some(self.shrunk.unwrap_or(most).min(most));
-            self.most = most;
-            self.shrink(most);
+    /// Applies the client's SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §4.3.1).
+    pub(crate) fn resize(&mut self, max_size: usize) {
+        let max_size = max_size.min(MAX_TABLE_BYTES);
+        if max_size != self.max_size {
+            self.min_size = Some(self.min_size.unwrap_or(max_size).min(max_size));
+            self.max_size = max_size;
+            self.evict(max_size);
         }
     }
 
-    /// Begins a block: with the table's size, if that has changed (RFC 7541 §4.2).
+    /// Begins a block. Appends size updates if the table size has changed (RFC 7541 §4.2).
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
-        let Some(least) = self.shrunk.take() else { return };
-        if least < self.most {
-            integer::write(out, 5, 0x20, least);
+        let Some(min_size) = self.min_size.take() else { return };
+        if min_size < self.max_size {
+            integer::write(out, 5, 0x20, min_size);
         }
-        integer::write(out, 5, 0x20, self.most);
+        integer::write(out, 5, 0x20, self.max_size);
     }
 
+    /// Appends the `:status` pseudo-header field.
     pub(crate) fn status(&mut self, out: &mut Vec<u8>, status: StatusCode) {
         out.push(match status.as_u16() {
             200 => 0x88,
@@ -90,7 +93,7 @@ impl Encoder {
         });
     }
 
-    /// It is another one nearly every time: the table would be full of them.
+    /// Appends `content-length`. It is not indexed: the values differ, and would fill the table.
     pub(crate) fn content_length(&mut self, out: &mut Vec<u8>, length: u64) {
         const LITERAL: [u8; 2] = [0x0f, 28 - 0x0f];
         out.extend_from_slice(&LITERAL);
@@ -104,54 +107,57 @@ impl Encoder {
         if keep == Keep::Never {
             return literal(out, (4, 0x10), name, value);
         }
-        let mark = mark(name, value);
-        let is_it = |entry: &Entry| {
-            entry.mark == mark && entry.text.split_at(entry.name_length) == (name, value)
+        let hash = hash(name, value);
+        let is_same = |entry: &Entry| {
+            entry.hash == hash && entry.text.split_at(entry.name_length) == (name, value)
         };
-        if let Some(place) = self.entries.iter().position(is_it) {
-            return integer::write(out, 7, 0x80, STATIC.len() + 1 + place);
+        if let Some(index) = self.entries.iter().position(is_same) {
+            return integer::write(out, 7, 0x80, STATIC.len() + 1 + index);
         }
-        if keep == Keep::AtOnce || self.was_seen(mark) {
+        if keep == Keep::AtOnce || self.is_repeated(hash) {
             literal(out, (6, 0x40), name, value);
-            self.insert(mark, name, value);
+            self.insert(hash, name, value);
         } else {
             literal(out, (4, 0), name, value);
         }
     }
 
-    fn was_seen(&mut self, mark: u32) -> bool {
-        let was_seen = self.seen.contains(&mark);
-        if !was_seen {
-            self.seen[self.next_seen] = mark;
-            self.next_seen = (self.next_seen + 1) % SEEN;
+    /// Returns true if the field was sent recently; otherwise records it.
+    fn is_repeated(&mut self, hash: u32) -> bool {
+        let is_repeated = self.recent.contains(&hash);
+        if !is_repeated {
+            self.recent[self.next_recent] = hash;
+            self.next_recent = (self.next_recent + 1) % RECENT_FIELDS;
         }
-        was_seen
+        is_repeated
     }
 
-    /// Does what the client's decoder does (RFC 7541 §4.4).
-    fn insert(&mut self, mark: u32, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + ENTRY_BYTES;
-        self.shrink(self.most.saturating_sub(size));
-        if size <= self.most {
+    /// Inserts an entry as the client's decoder does (RFC 7541 §4.4).
+    fn insert(&mut self, hash: u32, name: &[u8], value: &[u8]) {
+        let size = name.len() + value.len() + ENTRY_OVERHEAD;
+        self.evict(self.max_size.saturating_sub(size));
+        if size <= self.max_size {
             self.size += size;
             let (text, name_length) = ([name, value].concat().into(), name.len());
-            self.entries.push_front(Entry { mark, text, name_length });
+            self.entries.push_front(Entry { hash, text, name_length });
         }
     }
 
-    fn shrink(&mut self, most: usize) {
-        while self.size > most
+    /// Evicts the oldest entries until the size is at most `max`.
+    fn evict(&mut self, max: usize) {
+        while self.size > max
             && let Some(oldest) = self.entries.pop_back()
         {
-            self.size -= oldest.text.len() + ENTRY_BYTES;
+            self.size -= oldest.text.len() + ENTRY_OVERHEAD;
         }
     }
 }
 
-/// Appends a literal (§6.2), of the form that these bits and their number stand for.
+/// Appends a literal (§6.2). `form` is the pattern of its representation, and `bits` the length of
+/// the index prefix.
 fn literal(out: &mut Vec<u8>, (bits, form): (u32, u8), name: &[u8], value: &[u8]) {
-    match STATIC.iter().position(|(known, _)| known.as_bytes() == name) {
-        Some(place) => integer::write(out, bits, form, place + 1),
+    match STATIC.iter().position(|(static_name, _)| static_name.as_bytes() == name) {
+        Some(index) => integer::write(out, bits, form, index + 1),
         None => {
             out.push(form);
             string(out, name);
@@ -165,9 +171,8 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// A number that few other fields have, of the lengths and of the last bytes, which differ the
-/// most.
-fn mark(name: &[u8], value: &[u8]) -> u32 {
+/// Hashes a field by the lengths and the last bytes of name and value, which differ the most.
+fn hash(name: &[u8], value: &[u8]) -> u32 {
     let last = |text: &[u8]| match text.last_chunk() {
         Some(bytes) => u64::from_le_bytes(*bytes),
         None => text.iter().fold(0, |number, &b| number << 8 | u64::from(b)),
@@ -175,7 +180,7 @@ fn mark(name: &[u8], value: &[u8]) -> u32 {
     let lengths = (name.len() << 16 ^ value.len()) as u64;
     let mixed = (last(name).rotate_left(31) ^ last(value) ^ lengths.rotate_left(48))
         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    // None is 0, which stands for nothing that was seen.
+    // Never 0, which marks an empty slot of `recent`.
     (mixed >> 32) as u32 | 1
 }
 
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_becomes_short() {
+    fn repeated_fields_are_indexed() {
         let (mut encoder, mut decoder) = (Encoder::new(), loona_hpack::Decoder::new());
         let fields = [
             ("date", "Mon, 21 Oct 2013 20:13:21 GMT", Keep::AtOnce),
@@ -218,15 +223,16 @@ mod tests {
         assert_eq!(lengths, [88, 57, 17, 17]);
     }
 
-    /// Whatever goes in and out of the table: an independent decoder always reads what was sent.
+    /// An independent decoder decodes the same fields after any sequence of insertions and
+    /// evictions.
     #[test]
-    fn both_tables_stay_the_same() {
+    fn encoder_and_decoder_tables_stay_in_sync() {
         let (mut encoder, mut decoder) = (Encoder::new(), loona_hpack::Decoder::new());
         let mut own = crate::proto::http2::hpack::Decoder::new();
         let mut number = 7u32;
-        let mut next = |most: u32| {
+        let mut next = |bound: u32| {
             number = number.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            (number >> 16) % most
+            (number >> 16) % bound
         };
         for round in 0..3_000 {
             if round % 97 == 0 {

@@ -1,11 +1,11 @@
 //! The Huffman code (RFC 7541 §5.2 and appendix B).
 //!
-//! It is canonical: codes of one length are consecutive numbers, in the order of their symbols,
-//! and behind all shorter ones. So the lengths say everything, and all tables come from them.
+//! The code is canonical: codes of the same length are consecutive numbers in the order of their
+//! symbols, and follow all shorter ones. All tables are therefore derived from the lengths.
 
 use crate::proto::http2::hpack::Malformed;
 
-/// How many bits each symbol has; the last is the end of the string, which is never sent.
+/// Code length of each symbol in bits. The last symbol is EOS, which is never sent.
 #[rustfmt::skip]
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -28,13 +28,13 @@ const LENGTHS: [u8; SYMBOLS] = [
 ];
 
 const SYMBOLS: usize = 257;
-const END: u16 = 256;
-const MOST_BITS: usize = 30;
+const EOS: u16 = 256;
+const MAX_CODE_BITS: usize = 30;
 
-/// Codes of so many bits are looked up at once; they are those of nearly all text.
+/// Codes of up to this many bits, those of nearly all text, are decoded with a single table lookup.
 const FAST_BITS: u32 = 8;
 
-/// What begins with eight bits: a symbol and its length, which is 0 if that is more than eight.
+/// Maps the next eight bits to a symbol and its code length; the length is 0 for longer codes.
 static FAST: [(u8, u8); 1 << FAST_BITS] = {
     let mut fast = [(0, 0); 1 << FAST_BITS];
     let mut at = 0;
@@ -54,25 +54,25 @@ static FAST: [(u8, u8); 1 << FAST_BITS] = {
     fast
 };
 
-/// The symbols in the order of their codes, and the codes.
+/// The symbols in the order of their codes, with lookup data per code length.
 struct Sorted {
     symbols: [u16; SYMBOLS],
     codes: [u32; SYMBOLS],
-    /// Behind the last code of each length, moved to the left of 32 bits, and where in the
-    /// order the codes of this length begin.
-    limits: [u64; MOST_BITS + 1],
-    starts: [usize; MOST_BITS + 1],
+    /// For each length: the last code plus 1, left-aligned in 32 bits.
+    limits: [u64; MAX_CODE_BITS + 1],
+    /// For each length: the index of its first code.
+    starts: [usize; MAX_CODE_BITS + 1],
 }
 
 static SORTED: Sorted = {
     let mut sorted = Sorted {
         symbols: [0; SYMBOLS],
         codes: [0; SYMBOLS],
-        limits: [0; MOST_BITS + 1],
-        starts: [0; MOST_BITS + 1],
+        limits: [0; MAX_CODE_BITS + 1],
+        starts: [0; MAX_CODE_BITS + 1],
     };
     let (mut at, mut code, mut length) = (0, 0, 1);
-    while length <= MOST_BITS {
+    while length <= MAX_CODE_BITS {
         code <<= 1;
         sorted.starts[length] = at;
         let mut symbol = 0;
@@ -91,26 +91,26 @@ static SORTED: Sorted = {
     sorted
 };
 
-/// Appends what a string means.
+/// Decodes a string and appends it to `out`.
 pub(super) fn decode(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    // No code has less than five bits.
+    // The shortest code has five bits.
     out.reserve(text.len() * 8 / 5);
-    // What comes next stands in the first bits.
-    let (mut window, mut here) = (0u64, 0u32);
+    // Input bits, left-aligned, and the number of valid ones.
+    let (mut window, mut bits) = (0u64, 0u32);
     loop {
-        if here < 32 {
+        if bits < 32 {
             match text.split_first_chunk() {
                 Some((four, rest)) => {
-                    window |= u64::from(u32::from_be_bytes(*four)) << (32 - here);
-                    here += 32;
+                    window |= u64::from(u32::from_be_bytes(*four)) << (32 - bits);
+                    bits += 32;
                     text = rest;
                 }
                 None => {
-                    while here <= 56
+                    while bits <= 56
                         && let Some((&byte, rest)) = text.split_first()
                     {
-                        window |= u64::from(byte) << (56 - here);
-                        here += 8;
+                        window |= u64::from(byte) << (56 - bits);
+                        bits += 8;
                         text = rest;
                     }
                 }
@@ -118,39 +118,39 @@ pub(super) fn decode(mut text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed
         }
         let (mut symbol, mut length) = FAST[(window >> (64 - FAST_BITS)) as usize];
         if length == 0 {
-            (symbol, length) = long(window).unwrap_or((0, u8::MAX));
+            (symbol, length) = decode_long(window).unwrap_or((0, u8::MAX));
         }
-        if u32::from(length) > here {
+        if u32::from(length) > bits {
             break;
         }
         out.push(symbol);
         window <<= length;
-        here -= u32::from(length);
+        bits -= u32::from(length);
     }
-    // §5.2: what is left is less than a byte, of the first bits of the end, which are all set.
-    let is_padding = here < 8 && window == !(u64::MAX >> here);
+    // §5.2: the padding is shorter than a byte and consists of the first bits of EOS, all set.
+    let is_padding = bits < 8 && window == !(u64::MAX >> bits);
     if is_padding { Ok(()) } else { Err(Malformed) }
 }
 
-/// The symbol of a long code at the start, and its length; `None` if that is the end.
+/// Decodes a code of more than eight bits: the symbol and its length, or `None` for EOS.
 #[cold]
-fn long(window: u64) -> Option<(u8, u8)> {
+fn decode_long(window: u64) -> Option<(u8, u8)> {
     let code = window >> 32;
-    let length = (FAST_BITS as usize + 1..=MOST_BITS).find(|&l| code < SORTED.limits[l])?;
+    let length = (FAST_BITS as usize + 1..=MAX_CODE_BITS).find(|&l| code < SORTED.limits[l])?;
     let start = SORTED.starts[length];
-    let place = start + ((code >> (32 - length)) as u32 - SORTED.codes[start]) as usize;
-    let symbol = SORTED.symbols[place];
-    (symbol != END).then_some((symbol as u8, length as u8))
+    let index = start + ((code >> (32 - length)) as u32 - SORTED.codes[start]) as usize;
+    let symbol = SORTED.symbols[index];
+    (symbol != EOS).then_some((symbol as u8, length as u8))
 }
 
-/// The code of a text.
+/// Encodes a string.
 #[cfg(test)]
 pub(super) fn encode(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();
     for &b in text {
-        let place = SORTED.symbols.iter().position(|&s| s == u16::from(b)).unwrap();
+        let index = SORTED.symbols.iter().position(|&s| s == u16::from(b)).unwrap();
         let width = LENGTHS[b as usize] as usize;
-        bits += &format!("{:0width$b}", SORTED.codes[place]);
+        bits += &format!("{:0width$b}", SORTED.codes[index]);
     }
     while !bits.len().is_multiple_of(8) {
         bits.push('1');
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn examples() {
+    fn decodes_rfc_examples() {
         // RFC 7541 §C.4 and §C.6
         for (code, text) in [
             (&b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"[..], "www.example.com"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_symbol_beside_every_other() {
+    fn round_trips_every_pair_of_symbols() {
         for a in 0..=255 {
             for b in 0..=255 {
                 let text = [a, b, a];
@@ -201,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_invalid_codes_and_padding() {
         for code in [
-            &b"\x00"[..], // "0" and three bits that are not set
-            b"\x07\xfe",  // the last bit of the padding is not set
+            &b"\x00"[..], // "0" and three zero bits of padding
+            b"\x07\xfe",  // the last bit of the padding is 0
             b"\xff",      // a whole byte of padding
-            b"\x07\xff",  // "0" and more padding than a byte
+            b"\x07\xff",  // "0" and more than seven bits of padding
             b"\x1f\xff",
-            b"\xff\xff\xff\xff",     // the end
-            b"\x07\xff\xff\xff\xff", // the end behind something
-            b"\xff\xff\xff",         // a code that is cut
+            b"\xff\xff\xff\xff",     // EOS
+            b"\x07\xff\xff\xff\xff", // EOS after a symbol
+            b"\xff\xff\xff",         // truncated code
         ] {
             assert_eq!(decoded(code), Err(Malformed), "{code:x?}");
         }

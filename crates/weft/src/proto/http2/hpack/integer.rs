@@ -1,17 +1,17 @@
-//! Integers behind the first bits of a byte (RFC 7541 §5.1).
+//! Prefix-coded integers (RFC 7541 §5.1).
 
 use crate::proto::http2::hpack::Malformed;
 
-/// Larger ones are refused, as §5.1 asks for: nothing here has such a size or index.
-const MOST: usize = 1 << 24;
+/// Largest accepted value, an implementation limit as §5.1 requires: no size or index is larger.
+const MAX_VALUE: usize = 1 << 24;
 
-/// Takes an integer of which the first byte has the last `bits` bits.
+/// Reads an integer with a prefix of `bits` bits from the start of `input`, and advances `input`.
 pub(super) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
     let (&first, rest) = input.split_first().ok_or(Malformed)?;
     *input = rest;
-    let most = (1 << bits) - 1;
-    let value = usize::from(first) & most;
-    if value < most { Ok(value) } else { read_rest(input, value) }
+    let prefix_max = (1 << bits) - 1;
+    let value = usize::from(first) & prefix_max;
+    if value < prefix_max { Ok(value) } else { read_rest(input, value) }
 }
 
 fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
@@ -19,7 +19,7 @@ fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
         let (&byte, rest) = input.split_first().ok_or(Malformed)?;
         *input = rest;
         value += usize::from(byte & 0x7f) << shift;
-        if value > MOST {
+        if value > MAX_VALUE {
             return Err(Malformed);
         }
         if byte < 0x80 {
@@ -29,14 +29,14 @@ fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
     Err(Malformed)
 }
 
-/// Appends an integer behind the first bits of a byte, which are given.
+/// Appends an integer with a prefix of `bits` bits. `first` holds the other bits of the first byte.
 pub(super) fn write(out: &mut Vec<u8>, bits: u32, first: u8, value: usize) {
-    let most = (1 << bits) - 1;
-    if value < most {
+    let prefix_max = (1 << bits) - 1;
+    if value < prefix_max {
         return out.push(first | value as u8);
     }
-    out.push(first | most as u8);
-    let mut rest = value - most;
+    out.push(first | prefix_max as u8);
+    let mut rest = value - prefix_max;
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
         rest >>= 7;
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
-        // RFC 7541 §C.1, and the borders.
+    fn integers_round_trip() {
+        // RFC 7541 §C.1, and boundary values.
         for (bits, first, value, bytes) in [
             (5, 0xa0, 10, &[0xaa][..]),
             (5, 0, 1_337, &[31, 154, 10]),
@@ -60,7 +60,7 @@ mod tests {
             (7, 0x80, 127, &[0xff, 0]),
             (7, 0x80, 254, &[0xff, 127]),
             (7, 0x80, 255, &[0xff, 128, 1]),
-            (4, 0, MOST, &[15, 241, 255, 255, 7]),
+            (4, 0, MAX_VALUE, &[15, 241, 255, 255, 7]),
         ] {
             let mut out = Vec::new();
             write(&mut out, bits, first, value);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large() {
+    fn rejects_integers_above_the_limit() {
         for bytes in [
             &[15, 242, 255, 255, 7][..],
             &[15, 255, 255, 255, 255, 0],

@@ -1,41 +1,42 @@
-//! What the name of a field means to HTTP/2, and whether name and value are sound (RFC 9113
-//! §8.2). It is found out once for what goes into the table.
+//! Classification of field names and validation of names and values (RFC 9113 §8.2). Entries of
+//! the dynamic table are classified once, on insertion.
 
 use crate::proto::http1::scan;
 
+/// Class of a field name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    // Pseudo-fields (§8.3.1, RFC 8441 §4).
+    // Pseudo-header fields (§8.3.1, RFC 8441 §4).
     Method,
     Scheme,
     Authority,
     Path,
     Protocol,
-    /// Of a response.
+    /// The pseudo-header field of a response.
     Status,
-    // What matters for the framing of a request.
+    // Fields that the engine evaluates.
     Host,
     ContentLength,
     Expect,
     Cookie,
     Te,
-    /// It belongs to a connection (§8.2.2).
-    OfConnection,
+    /// Connection-specific fields (§8.2.2).
+    ConnectionSpecific,
     Other,
-    /// No name in lower case (§8.2.1), or a pseudo-field that nobody knows.
-    Unsound,
+    /// Not a lowercase token (§8.2.1), or an unknown pseudo-header field.
+    Invalid,
 }
 
-/// A name, and whether the value may stand in a field.
+/// The class of a field's name, and the validity of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
+pub(crate) struct FieldClass {
     pub(crate) name: Name,
-    pub(crate) is_sound: bool,
+    pub(crate) is_valid_value: bool,
 }
 
-impl Meaning {
-    pub(super) fn new(name: Name, value: &[u8]) -> Meaning {
-        Meaning { name, is_sound: scan::field_value(value) == value.len() }
+impl FieldClass {
+    pub(super) fn new(name: Name, value: &[u8]) -> FieldClass {
+        FieldClass { name, is_valid_value: scan::field_value(value) == value.len() }
     }
 }
 
@@ -54,13 +55,13 @@ impl Name {
             b"cookie" => Name::Cookie,
             b"te" => Name::Te,
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
-            | b"upgrade" => Name::OfConnection,
-            [] => Name::Unsound,
+            | b"upgrade" => Name::ConnectionSpecific,
+            [] => Name::Invalid,
             _ => {
                 let mut at = 0;
                 while at < name.len() {
-                    if !MAY_STAND[name[at] as usize] {
-                        return Name::Unsound;
+                    if !NAME_BYTES[name[at] as usize] {
+                        return Name::Invalid;
                     }
                     at += 1;
                 }
@@ -70,8 +71,8 @@ impl Name {
     }
 }
 
-/// What a token has (RFC 9110 §5.6.2), but for capitals.
-static MAY_STAND: [bool; 256] = {
+/// The bytes of a token (RFC 9110 §5.6.2) except uppercase letters.
+static NAME_BYTES: [bool; 256] = {
     let mut table = scan::letters_digits_and(b"!#$%&'*+-.^_`|~");
     let mut capital = b'A';
     while capital <= b'Z' {

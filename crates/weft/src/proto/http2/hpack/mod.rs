@@ -1,4 +1,4 @@
-//! Compression of fields (RFC 7541). Pure.
+//! HPACK field compression (RFC 7541). Pure.
 
 mod decode;
 mod encode;
@@ -11,6 +11,6 @@ pub(crate) use self::decode::{Decoder, Failure, Field};
 pub(crate) use self::encode::{Encoder, Keep};
 pub(crate) use self::meaning::Name;
 
-/// A block that means nothing.
+/// The error of a block that is not valid HPACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;

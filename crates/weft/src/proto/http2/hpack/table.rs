@@ -1,17 +1,17 @@
-//! The tables of fields (RFC 7541 §2.3).
+//! The static and the dynamic table (RFC 7541 §2.3).
 
 use std::collections::VecDeque;
 
-use crate::proto::http2::hpack::meaning::{Meaning, Name};
+use crate::proto::http2::hpack::meaning::{FieldClass, Name};
 
-/// What each side may take for its table without a word (RFC 9113 §6.5.2), and what both take at
-/// most here.
-pub(super) const MOST_BYTES: usize = 4_096;
+/// Initial SETTINGS_HEADER_TABLE_SIZE (RFC 9113 §6.5.2), and the maximum that this implementation
+/// uses in both directions.
+pub(super) const MAX_TABLE_BYTES: usize = 4_096;
 
-/// What an entry counts beside its text (§4.1).
-pub(super) const ENTRY_BYTES: usize = 32;
+/// Size of an entry in addition to its name and value (§4.1).
+pub(super) const ENTRY_OVERHEAD: usize = 32;
 
-/// RFC 7541 appendix A; the first has the index 1.
+/// The static table (RFC 7541 appendix A). The first entry has index 1.
 #[rustfmt::skip]
 pub(super) static STATIC: [(&str, &str); 61] = [
     (":authority", ""),
@@ -77,7 +77,7 @@ pub(super) static STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// What the names of the static table mean. Its values are all sound.
+/// Classes of the names in the static table. Its values are all valid.
 static STATIC_NAMES: [Name; STATIC.len()] = {
     let mut names = [Name::Other; STATIC.len()];
     let mut at = 0;
@@ -92,56 +92,56 @@ static STATIC_NAMES: [Name; STATIC.len()] = {
 struct Entry {
     text: Box<[u8]>,
     name_length: usize,
-    meaning: Meaning,
+    class: FieldClass,
 }
 
-/// The table that the peer makes.
+/// The dynamic table of the decoder, which the peer's encoder controls.
 pub(super) struct Table {
-    /// The newest is the first.
+    /// Newest entry first.
     entries: VecDeque<Entry>,
     size: usize,
-    most: usize,
+    max_size: usize,
 }
 
 impl Table {
     pub(super) fn new() -> Table {
-        Table { entries: VecDeque::new(), size: 0, most: MOST_BYTES }
+        Table { entries: VecDeque::new(), size: 0, max_size: MAX_TABLE_BYTES }
     }
 
-    /// The entry of an index: name, value, and what they mean.
-    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], Meaning)> {
+    /// Returns the entry at an index: name, value and class.
+    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], FieldClass)> {
         let at = index.checked_sub(1)?;
         if let Some((name, value)) = STATIC.get(at) {
-            let meaning = Meaning { name: STATIC_NAMES[at], is_sound: true };
-            return Some((name.as_bytes(), value.as_bytes(), meaning));
+            let class = FieldClass { name: STATIC_NAMES[at], is_valid_value: true };
+            return Some((name.as_bytes(), value.as_bytes(), class));
         }
-        let Entry { text, name_length, meaning } = self.entries.get(at - STATIC.len())?;
+        let Entry { text, name_length, class } = self.entries.get(at - STATIC.len())?;
         let (name, value) = text.split_at(*name_length);
-        Some((name, value, *meaning))
+        Some((name, value, *class))
     }
 
-    /// RFC 7541 §4.4: what does not fit at all empties the table.
-    pub(super) fn insert(&mut self, text: &[u8], name_length: usize, meaning: Meaning) {
-        let size = text.len() + ENTRY_BYTES;
-        self.shrink(self.most.saturating_sub(size));
-        if size <= self.most {
+    /// Inserts an entry. One that is larger than the table empties it (RFC 7541 §4.4).
+    pub(super) fn insert(&mut self, text: &[u8], name_length: usize, class: FieldClass) {
+        let size = text.len() + ENTRY_OVERHEAD;
+        self.evict(self.max_size.saturating_sub(size));
+        if size <= self.max_size {
             self.size += size;
-            self.entries.push_front(Entry { text: text.into(), name_length, meaning });
+            self.entries.push_front(Entry { text: text.into(), name_length, class });
         }
     }
 
-    /// RFC 7541 §4.3
-    pub(super) fn resize(&mut self, most: usize) {
-        self.most = most;
-        self.shrink(most);
+    /// Changes the maximum size and evicts entries that exceed it (RFC 7541 §4.3).
+    pub(super) fn resize(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.evict(max_size);
     }
 
-    /// Lets go of the oldest until no more than so much is left.
-    fn shrink(&mut self, most: usize) {
-        while self.size > most
+    /// Evicts the oldest entries until the size is at most `max`.
+    fn evict(&mut self, max: usize) {
+        while self.size > max
             && let Some(oldest) = self.entries.pop_back()
         {
-            self.size -= oldest.text.len() + ENTRY_BYTES;
+            self.size -= oldest.text.len() + ENTRY_OVERHEAD;
         }
     }
 
