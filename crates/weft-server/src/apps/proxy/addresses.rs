@@ -1,4 +1,4 @@
-//! Where a name leads, and for how long that is believed.
+//! Cached addresses of an upstream's host name.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,42 +7,44 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// How long the addresses of a name are believed. Nobody tells us how long they may be.
-const BELIEVED: Duration = Duration::from_secs(30);
+/// Age from which a new lookup is started. The system's resolver does not report the TTL.
+const REVALIDATE_AFTER: Duration = Duration::from_secs(30);
 
-/// For how long they are good enough while one looks whether there are others.
-const GOOD_ENOUGH: Duration = Duration::from_secs(300);
+/// Maximum age of addresses that are used while a new lookup is in progress.
+const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// What all workers know of a name. It is asked for when a connection is made, not for each
+/// Addresses of one host name, shared by all workers. Read once per new connection, not per
 /// request.
 ///
-/// One look-up is under way at a time, and goes on when nobody waits for it any more: the system's
-/// resolver keeps a thread busy for as long as it takes, however many would ask.
+/// At most one lookup is in progress at a time, and it continues if no caller waits for it any
+/// more: the system's resolver occupies a thread until it is done, regardless of the number of
+/// callers.
 #[derive(Clone, Default)]
-pub(super) struct Addresses(Arc<Mutex<State>>);
+pub(super) struct AddressCache(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    known: Option<Known>,
-    /// The look-up that is under way, or was the last: its other end goes with it.
-    look_up: Option<watch::Receiver<Option<Found>>>,
+    cached: Option<CachedAddresses>,
+    /// Result of the lookup in progress or of the last one; its sender is dropped when the lookup
+    /// ends.
+    lookup: Option<watch::Receiver<Option<LookupResult>>>,
 }
 
-struct Known {
+struct CachedAddresses {
     addresses: Arc<[SocketAddr]>,
     since: Instant,
 }
 
-type Found = Result<Arc<[SocketAddr]>, Arc<io::Error>>;
+type LookupResult = Result<Arc<[SocketAddr]>, Arc<io::Error>>;
 
-impl Addresses {
-    /// The addresses of a name, which are looked up if that was long ago. If that fails, the old
-    /// ones are believed on.
+impl AddressCache {
+    /// Returns the addresses of a name, and starts a lookup if they are old. If the lookup fails,
+    /// the old addresses stay in use.
     pub(super) async fn get<F, L>(
         &self,
         (host, port): (&str, u16),
         now: Instant,
-        look_up_of: impl FnOnce(String) -> L,
+        resolve: impl FnOnce(String) -> L,
     ) -> io::Result<Arc<[SocketAddr]>>
     where
         F: IntoIterator<Item = SocketAddr>,
@@ -51,49 +53,53 @@ impl Addresses {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok([SocketAddr::new(ip, port)].into());
         }
-        let mut look_up = {
+        let mut lookup = {
             let mut state = self.state();
-            let age = state.known.as_ref().map(|known| now.saturating_duration_since(known.since));
-            if age.is_none_or(|age| age >= BELIEVED) && !state.is_looking() {
-                let (tell, look_up) = watch::channel(None);
-                state.look_up = Some(look_up);
-                let (addresses, look_up) = (self.clone(), look_up_of(host.to_owned()));
+            let age =
+                state.cached.as_ref().map(|cached| now.saturating_duration_since(cached.since));
+            if age.is_none_or(|age| age >= REVALIDATE_AFTER) && !state.is_lookup_running() {
+                let (sender, lookup) = watch::channel(None);
+                state.lookup = Some(lookup);
+                let (addresses, lookup) = (self.clone(), resolve(host.to_owned()));
                 tokio::spawn(async move {
-                    let found = look_up.await.map(|found| found.into_iter().collect());
-                    tell.send_replace(Some(addresses.note(found, now)));
+                    let found = lookup.await.map(|found| found.into_iter().collect());
+                    sender.send_replace(Some(addresses.store(found, now)));
                 });
             }
-            match (&state.known, age, &state.look_up) {
-                (Some(known), Some(age), _) if age < GOOD_ENOUGH => {
-                    return Ok(known.addresses.clone());
+            match (&state.cached, age, &state.lookup) {
+                (Some(cached), Some(age), _) if age < MAX_AGE => {
+                    return Ok(cached.addresses.clone());
                 }
-                (_, _, Some(look_up)) => look_up.clone(),
-                (..) => unreachable!("what is not good enough is looked up"),
+                (_, _, Some(lookup)) => lookup.clone(),
+                (..) => unreachable!("a lookup is in progress if no usable address is cached"),
             }
         };
-        match look_up.wait_for(Option::is_some).await.as_deref() {
+        match lookup.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(Ok(found))) => Ok(found.clone()),
             Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), error.clone())),
-            // It ends with the worker that has begun it.
-            Ok(None) | Err(_) => Err(io::Error::other("the look-up of the name was broken off")),
+            // The lookup is aborted if the worker that started it stops.
+            Ok(None) | Err(_) => {
+                Err(io::Error::other("the name lookup was aborted because its worker stopped"))
+            }
         }
     }
 
-    /// Writes down what was found. Better the old ones than none, and not asked for again at once.
-    fn note(&self, found: io::Result<Arc<[SocketAddr]>>, now: Instant) -> Found {
+    /// Stores the result of a lookup. If it failed, the old addresses are kept and count as new, to
+    /// avoid another lookup at once.
+    fn store(&self, found: io::Result<Arc<[SocketAddr]>>, now: Instant) -> LookupResult {
         let mut state = self.state();
-        let addresses = match (found, &state.known) {
+        let addresses = match (found, &state.cached) {
             (Ok(found), _) => found,
-            (Err(_), Some(known)) => known.addresses.clone(),
+            (Err(_), Some(cached)) => cached.addresses.clone(),
             (Err(error), None) => return Err(Arc::new(error)),
         };
-        state.known = Some(Known { addresses: addresses.clone(), since: now });
+        state.cached = Some(CachedAddresses { addresses: addresses.clone(), since: now });
         Ok(addresses)
     }
 
-    /// Nobody is there: it may be somewhere else by now.
-    pub(super) fn forget(&self) {
-        self.state().known = None;
+    /// Drops the addresses after none of them accepted a connection: the host may have moved.
+    pub(super) fn invalidate(&self) {
+        self.state().cached = None;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -102,8 +108,8 @@ impl Addresses {
 }
 
 impl State {
-    fn is_looking(&self) -> bool {
-        self.look_up.as_ref().is_some_and(|look_up| look_up.has_changed().is_ok())
+    fn is_lookup_running(&self) -> bool {
+        self.lookup.as_ref().is_some_and(|lookup| lookup.has_changed().is_ok())
     }
 }
 
@@ -113,43 +119,43 @@ mod tests {
     use tokio::sync::oneshot;
     use tokio::time::timeout;
 
-    type Answer = io::Result<[SocketAddr; 1]>;
+    type LookupAnswer = io::Result<[SocketAddr; 1]>;
 
-    fn one(last: u8) -> Answer {
+    fn address(last: u8) -> LookupAnswer {
         Ok([SocketAddr::from(([192, 0, 2, last], 80))])
     }
 
-    fn none() -> Answer {
-        Err(io::Error::other("nothing is known of it"))
+    fn lookup_error() -> LookupAnswer {
+        Err(io::Error::other("unknown host"))
     }
 
-    /// The last number of what is found at a time, in seconds.
-    async fn ask(
-        addresses: &Addresses,
+    /// Requests the addresses `second` seconds after `start`; returns the last octet of the first
+    /// one.
+    async fn lookup_at(
+        addresses: &AddressCache,
         (host, start, second): (&str, Instant, u64),
-        look_up: impl Future<Output = Answer> + Send + 'static,
+        lookup: impl Future<Output = LookupAnswer> + Send + 'static,
     ) -> String {
         let now = start + Duration::from_secs(second);
-        let found = addresses.get((host, 80), now, |_| look_up).await;
+        let found = addresses.get((host, 80), now, |_| lookup).await;
         let found = found.map_or("-".to_owned(), |found| found[0].to_string());
         found.trim_start_matches("192.0.2.").trim_end_matches(":80").to_owned()
     }
 
-    /// Lets a look-up that nobody waits for come to its end.
-    async fn settle(addresses: &Addresses) {
-        while addresses.state().is_looking() {
+    /// Waits for the end of a lookup in progress.
+    async fn wait_for_lookup(addresses: &AddressCache) {
+        while addresses.state().is_lookup_running() {
             tokio::task::yield_now().await;
         }
     }
 
-    /// What is found for a name at some times by a resolver that answers with 192.0.2.N, or not
-    /// at all.
+    /// Each row: time in seconds, result of the resolver (192.0.2.N or an error), returned address.
     #[tokio::test]
-    async fn names_are_looked_up_again() {
+    async fn revalidates_old_addresses() {
         let start = Instant::now();
-        for (host, looks) in [
-            // Not before the time is over; what is found then is for the next, and counts from
-            // then.
+        for (host, lookups) in [
+            // No lookup before 30 s. Its result is returned by the next call, and its age counts
+            // from the start of the lookup.
             (
                 "a",
                 &[
@@ -162,66 +168,68 @@ mod tests {
                     (61, Some(7), "6"),
                 ][..],
             ),
-            // After a long time it is waited for.
+            // From an age of 300 s on, addresses are not returned: the call waits for the lookup.
             ("a", &[(0, Some(1), "1"), (299, Some(2), "1"), (599, Some(3), "3")]),
-            // Better the old ones than none, and not asked for again at once.
+            // A failed lookup keeps the old addresses for another 30 s.
             ("a", &[(0, Some(1), "1"), (30, None, "1"), (31, Some(2), "1"), (60, Some(3), "1")]),
             ("a", &[(0, Some(1), "1"), (600, None, "1"), (601, Some(2), "1")]),
             ("a", &[(0, None, "-"), (0, Some(1), "1")]),
             ("192.0.2.9", &[(0, None, "9"), (99, Some(1), "9")]),
         ] {
-            let addresses = Addresses::default();
-            for &(second, answer, expected) in looks {
-                let answer = async move { answer.map_or_else(none, one) };
-                let found = ask(&addresses, (host, start, second), answer).await;
+            let addresses = AddressCache::default();
+            for &(second, answer, expected) in lookups {
+                let answer = async move { answer.map_or_else(lookup_error, address) };
+                let found = lookup_at(&addresses, (host, start, second), answer).await;
                 assert_eq!(found, expected, "{host} at {second}");
-                settle(&addresses).await;
+                wait_for_lookup(&addresses).await;
             }
         }
     }
 
     #[tokio::test]
-    async fn who_is_not_there_is_looked_up_at_once() {
-        let (addresses, now) = (Addresses::default(), Instant::now());
+    async fn looks_up_invalidated_name_at_once() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
         for last in [1, 2] {
-            let found = ask(&addresses, ("a", now, 0), async move { one(last) }).await;
+            let found = lookup_at(&addresses, ("a", now, 0), async move { address(last) }).await;
             assert_eq!(found, last.to_string());
-            addresses.forget();
+            addresses.invalidate();
         }
     }
 
-    /// However many wait, and give up.
+    /// The lookup outlives its cancelled caller, and later callers wait for the same one.
     #[tokio::test]
-    async fn one_look_up_is_under_way_and_is_not_in_vain() {
-        let (addresses, now) = (Addresses::default(), Instant::now());
-        let (answer, is_asked) = oneshot::channel();
-        let slow = async move { is_asked.await.unwrap() };
-        let first = ask(&addresses, ("a", now, 0), slow);
+    async fn concurrent_callers_share_one_lookup() {
+        let (addresses, now) = (AddressCache::default(), Instant::now());
+        let (answer_sender, answer_receiver) = oneshot::channel();
+        let slow = async move { answer_receiver.await.unwrap() };
+        let first = lookup_at(&addresses, ("a", now, 0), slow);
         assert!(timeout(Duration::from_millis(10), first).await.is_err());
         let others: Vec<_> = (0..3)
             .map(|_| {
                 let addresses = addresses.clone();
-                let second_look = async { unreachable!("one is under way") };
-                tokio::spawn(async move { ask(&addresses, ("a", now, 9), second_look).await })
+                let second_lookup = async { unreachable!("a lookup is in progress") };
+                tokio::spawn(
+                    async move { lookup_at(&addresses, ("a", now, 9), second_lookup).await },
+                )
             })
             .collect();
         tokio::task::yield_now().await;
-        answer.send(one(1)).unwrap();
+        answer_sender.send(address(1)).unwrap();
         for other in others {
             assert_eq!(other.await.unwrap(), "1");
         }
     }
 
     #[tokio::test]
-    async fn the_old_ones_are_believed_while_one_looks() {
-        let (addresses, start) = (Addresses::default(), Instant::now());
-        assert_eq!(ask(&addresses, ("a", start, 0), async { one(1) }).await, "1");
-        let (answer, is_asked) = oneshot::channel();
-        let slow = async move { is_asked.await.unwrap() };
-        assert_eq!(ask(&addresses, ("a", start, 30), slow).await, "1");
-        assert_eq!(ask(&addresses, ("a", start, 31), async { none() }).await, "1");
-        answer.send(one(2)).unwrap();
-        settle(&addresses).await;
-        assert_eq!(ask(&addresses, ("a", start, 32), async { none() }).await, "2");
+    async fn returns_old_addresses_during_lookup() {
+        let (addresses, start) = (AddressCache::default(), Instant::now());
+        assert_eq!(lookup_at(&addresses, ("a", start, 0), async { address(1) }).await, "1");
+        let (answer_sender, answer_receiver) = oneshot::channel();
+        let slow = async move { answer_receiver.await.unwrap() };
+        assert_eq!(lookup_at(&addresses, ("a", start, 30), slow).await, "1");
+        assert_eq!(lookup_at(&addresses, ("a", start, 31), async { lookup_error() }).await, "1");
+        answer_sender.send(address(2)).unwrap();
+        wait_for_lookup(&addresses).await;
+        assert_eq!(lookup_at(&addresses, ("a", start, 32), async { lookup_error() }).await, "2");
     }
 }

@@ -1,30 +1,30 @@
-//! Which of several upstreams gets a request. Pure.
+//! Selection of the upstream for a request. Pure.
 
 use super::settings::Balance;
 
-/// What speaks for and against an upstream.
+/// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) is_up: bool,
-    /// This request was there before, and failed.
+    /// The request was sent to this upstream before, and failed.
     pub(super) was_tried: bool,
-    /// It has as many connections as it may: the request would queue.
+    /// All permitted connections are in use: the request would be queued.
     pub(super) is_full: bool,
-    /// How many requests are there or wait.
+    /// Requests in progress or queued.
     pub(super) load: usize,
 }
 
-/// The best of them, if one is up: one that was not tried rather than one with a queue, and
-/// even that rather than the same again. The search begins at `turn`, so that those who are
-/// equal get their turn.
+/// Returns the index of the best available upstream: preferably one that was not tried yet, then
+/// one without a queue, then by `balance`. The search begins at `start`, so that equal candidates
+/// take turns.
 pub(super) fn choose(
     balance: Balance,
     count: usize,
-    turn: usize,
+    start: usize,
     candidate: impl Fn(usize) -> Candidate,
 ) -> Option<usize> {
     let mut best: Option<(usize, (bool, bool, usize))> = None;
-    for index in (0..count).map(|offset| (turn + offset) % count) {
+    for index in (0..count).map(|offset| (start + offset) % count) {
         let Candidate { is_up, was_tried, is_full, load } = candidate(index);
         if !is_up {
             continue;
@@ -33,9 +33,9 @@ pub(super) fn choose(
             Balance::RoundRobin => 0,
             Balance::LeastConnections => load,
         };
-        let against = (was_tried, is_full, load);
-        if best.is_none_or(|(_, least)| against < least) {
-            best = Some((index, against));
+        let penalty = (was_tried, is_full, load);
+        if best.is_none_or(|(_, lowest)| penalty < lowest) {
+            best = Some((index, penalty));
         }
     }
     best.map(|(index, _)| index)
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn chooses_best_available_upstream() {
         use Balance::*;
         for (text, balance, expected) in [
             ("0", RoundRobin, [Some(0), Some(0), Some(0)]),
@@ -73,7 +73,7 @@ mod tests {
             ("3 -0 4", LeastConnections, [Some(0), Some(0), Some(0)]),
         ] {
             let all = candidates(text);
-            let chosen = [0, 1, 2].map(|turn| choose(balance, all.len(), turn, |at| all[at]));
+            let chosen = [0, 1, 2].map(|start| choose(balance, all.len(), start, |at| all[at]));
             assert_eq!(chosen, expected, "{text} by {balance:?}");
         }
     }

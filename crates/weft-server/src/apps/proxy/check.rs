@@ -1,4 +1,4 @@
-//! Active checks: upstreams are asked from time to time how they are.
+//! Active health checks: periodic requests to the upstreams.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -13,54 +13,58 @@ use super::settings::Check;
 use super::upstream::Upstream;
 use super::wire::INPUT_BYTES;
 
-/// The largest head of an answer, in bytes.
-const MOST_HEAD_BYTES: usize = 32 << 10;
+/// Maximum size of the head of a response, in bytes.
+const MAX_HEAD_BYTES: usize = 32 << 10;
 
-/// Asks one upstream, again and again, as long as anybody has it.
-pub(super) async fn watch(upstream: Weak<Upstream>, check: Arc<Check>) {
+/// Checks one upstream periodically, until its last strong reference is dropped.
+pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>) {
     let mut tick = interval(check.interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // How often in a row it was the same.
-    let (mut was_well, mut row) = (true, 0u32);
+    // Number of consecutive checks with the same result.
+    let (mut was_healthy, mut streak) = (true, 0u32);
     loop {
         tick.tick().await;
         let Some(upstream) = upstream.upgrade() else { return };
-        let is_well = timeout(check.timeout, ask(&upstream, &check)).await.unwrap_or(false);
-        row = if is_well == was_well { row.saturating_add(1) } else { 1 };
-        was_well = is_well;
-        let enough = if is_well { check.rise } else { check.fall };
-        if row >= enough && upstream.health.set_sick(!is_well) {
-            match is_well {
-                true => log::info!("the upstream {upstream} is well again"),
-                false => log::warn!("the upstream {upstream} is not well"),
+        let is_healthy = timeout(check.timeout, probe(&upstream, &check)).await.unwrap_or(false);
+        streak = if is_healthy == was_healthy { streak.saturating_add(1) } else { 1 };
+        was_healthy = is_healthy;
+        let threshold = if is_healthy { check.rise } else { check.fall };
+        if streak >= threshold && upstream.health.set_unhealthy(!is_healthy) {
+            match is_healthy {
+                true => log::info!(
+                    "the upstream {upstream}: health checks pass; it gets requests again"
+                ),
+                false => {
+                    log::warn!("the upstream {upstream}: health checks fail; it gets no requests")
+                }
             }
         }
     }
 }
 
-/// Whether it answers as it should.
-async fn ask(upstream: &Upstream, check: &Check) -> bool {
-    let status = status(upstream, check).await.map(|status| status.as_u16());
+/// Sends one check; returns whether the response has the expected status.
+async fn probe(upstream: &Upstream, check: &Check) -> bool {
+    let status = fetch_status(upstream, check).await.map(|status| status.as_u16());
     status.is_some_and(|status| {
-        check.status.map_or((200..400).contains(&status), |wanted| status == wanted)
+        check.status.map_or((200..400).contains(&status), |expected| status == expected)
     })
 }
 
-async fn status(upstream: &Upstream, check: &Check) -> Option<StatusCode> {
+async fn fetch_status(upstream: &Upstream, check: &Check) -> Option<StatusCode> {
     let url = &upstream.url;
-    let mut text = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
-    push_field(&mut text, b"host", url.authority.as_bytes());
-    push_field(&mut text, b"user-agent", b"weft");
-    text.extend_from_slice(b"connection: close\r\n\r\n");
-    let mut wire = upstream.connect(check.timeout).await.ok()?;
-    wire.write_all(&text).await.ok()?;
-    wire.flush().await.ok()?;
-    let mut heads = HeadReader::new(MOST_HEAD_BYTES);
+    let mut head = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
+    push_field(&mut head, b"host", url.authority.as_bytes());
+    push_field(&mut head, b"user-agent", b"weft");
+    head.extend_from_slice(b"connection: close\r\n\r\n");
+    let mut connection = upstream.connect(check.timeout).await.ok()?;
+    connection.write_all(&head).await.ok()?;
+    connection.flush().await.ok()?;
+    let mut head_reader = HeadReader::new(MAX_HEAD_BYTES);
     loop {
-        match heads.read(&mut wire.input, &Method::GET).ok()? {
-            Some(head) if head.status.is_informational() => {}
-            Some(head) => return Some(head.status),
-            None => match poll_fn(|cx| wire.poll_fill(cx, INPUT_BYTES)).await {
+        match head_reader.read(&mut connection.input, &Method::GET).ok()? {
+            Some(response) if response.status.is_informational() => {}
+            Some(response) => return Some(response.status),
+            None => match poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES)).await {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return None,
             },

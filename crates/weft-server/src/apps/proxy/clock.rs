@@ -1,4 +1,4 @@
-//! How long somebody has been silent.
+//! A timer for inactivity.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,40 +6,41 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A clock that is started and stopped often, and hardly ever is over. Its timer is left where it
-/// is until it goes off; only then is it looked at whether it was meant for so early.
+/// A timer that is started and stopped often and rarely elapses. Stopping and starting it leave the
+/// underlying `Sleep` unchanged if that fires earlier; when it fires, it is reset to the current
+/// deadline.
 #[derive(Default)]
-pub(super) struct Clock {
-    /// When it is over, while it runs.
-    end: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
+pub(super) struct InactivityTimer {
+    /// Deadline, while the timer runs.
+    deadline: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Clock {
+impl InactivityTimer {
     pub(super) fn stop(&mut self) {
-        self.end = None;
+        self.deadline = None;
     }
 
-    /// Runs on, or begins to. Ready when it has run for so long.
-    pub(super) fn poll_over(&mut self, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let end = match self.end {
-            Some(end) => end,
-            None => match Instant::now().checked_add(patience) {
-                Some(end) => *self.end.insert(end),
-                // A time too far away is none.
+    /// Starts the timer unless it is running. Ready once it has run for `timeout`.
+    pub(super) fn poll_elapsed(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None => match Instant::now().checked_add(timeout) {
+                Some(deadline) => *self.deadline.insert(deadline),
+                // A deadline beyond the range of `Instant` never elapses.
                 None => return Poll::Pending,
             },
         };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        if timer.deadline() > end {
-            timer.as_mut().reset(end);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
         }
         loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= end {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(end);
+            sleep.as_mut().reset(deadline);
         }
     }
 }
@@ -53,31 +54,31 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Waits until it is over, which is soon.
-    async fn over(clock: &mut Clock) {
-        let over = poll_fn(|cx| clock.poll_over(SHORT, cx));
-        timeout(Duration::from_secs(30), over).await.expect("it is over in time");
+    /// Waits until the timer has elapsed, which takes `SHORT`.
+    async fn wait_elapsed(timer: &mut InactivityTimer) {
+        let elapsed = poll_fn(|cx| timer.poll_elapsed(SHORT, cx));
+        timeout(Duration::from_secs(30), elapsed).await.expect("the timer elapses in time");
     }
 
     #[tokio::test]
-    async fn it_is_over_when_it_has_run_for_so_long() {
-        let mut clock = Clock::default();
+    async fn elapses_after_timeout() {
+        let mut timer = InactivityTimer::default();
         for round in 0..3 {
-            // The timer that a longer wait has left behind does not make a shorter one longer.
-            assert!(timeout(SHORT, poll_fn(|cx| clock.poll_over(LONG, cx))).await.is_err());
-            clock.stop();
+            // The `Sleep` of a longer timeout does not delay a shorter one.
+            assert!(timeout(SHORT, poll_fn(|cx| timer.poll_elapsed(LONG, cx))).await.is_err());
+            timer.stop();
             let start = Instant::now();
-            over(&mut clock).await;
+            wait_elapsed(&mut timer).await;
             assert!(start.elapsed() >= SHORT, "in round {round}");
-            // What was over is over, until it begins anew.
-            over(&mut clock).await;
-            clock.stop();
+            // An elapsed timer stays elapsed until it is stopped.
+            wait_elapsed(&mut timer).await;
+            timer.stop();
             let start = Instant::now();
-            over(&mut clock).await;
+            wait_elapsed(&mut timer).await;
             assert!(start.elapsed() >= SHORT, "in round {round}");
-            clock.stop();
+            timer.stop();
         }
-        let never = timeout(SHORT, poll_fn(|cx| clock.poll_over(Duration::MAX, cx)));
+        let never = timeout(SHORT, poll_fn(|cx| timer.poll_elapsed(Duration::MAX, cx)));
         assert!(never.await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a response on its way from an upstream to the client.
+//! The body of a response, streamed from an upstream to the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,57 +11,58 @@ use weft::{Error, ErrorKind};
 
 use super::pool::Lease;
 use super::response;
-use super::upload::{Turn, Upload};
+use super::upload::{Upload, WaitingFor};
 
-/// How much is asked for at once: a little, and more as long as all of it comes.
-const LEAST_ROOM: usize = 8 << 10;
-const MOST_ROOM: usize = 64 << 10;
+/// Minimum free buffer space for a read, in bytes. It starts at the minimum and rises to the
+/// maximum while reads fill the buffer.
+const MIN_READ_BYTES: usize = 8 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
 
-/// A body that holds the connection which it comes from: at its end the next request may have
-/// it, and if it is dropped before, the connection closes.
+/// A response body that owns its connection: at its end the connection returns to the pool; if the
+/// body is dropped earlier, the connection closes.
 pub(super) struct Download {
     body: BodyReader,
-    /// `None` when it is over.
+    /// `None` after the end of the body.
     lease: Option<Lease>,
-    /// Whether another response can come over the connection.
+    /// The connection is persistent (RFC 9112 §9.3): it can serve another request.
     keep_alive: bool,
-    /// What is still to come of the request.
+    /// Remaining body of the request.
     upload: Option<Box<Upload>>,
-    patience: Duration,
-    room: usize,
-    /// Why no more of it comes.
+    idle_timeout: Duration,
+    read_bytes: usize,
+    /// Error to return from the next poll.
     failure: Option<Error>,
 }
 
 impl Download {
-    /// A body that has such a head.
+    /// Creates the body that follows `head`.
     pub(super) fn new(
         head: &Head,
         lease: Lease,
         upload: Option<Box<Upload>>,
-        patience: Duration,
+        idle_timeout: Duration,
     ) -> Download {
         Download {
             body: BodyReader::new(head.length),
             lease: Some(lease),
             keep_alive: head.keep_alive,
             upload,
-            patience,
-            room: LEAST_ROOM,
+            idle_timeout,
+            read_bytes: MIN_READ_BYTES,
             failure: None,
         }
     }
 
-    /// The same, for events: they come when something happens, which may be seldom.
-    pub(super) fn with_patience(self, patience: Duration) -> Download {
-        Download { patience, ..self }
+    /// Sets the timeout for event streams, in which events may be rare.
+    pub(super) fn with_idle_timeout(self, idle_timeout: Duration) -> Download {
+        Download { idle_timeout, ..self }
     }
 
-    /// All of the body, if that has come already. Nothing of it is left here then, and the
-    /// connection is given back.
-    pub(super) fn all_at_hand(&mut self) -> Option<Bytes> {
+    /// Takes the whole body if it has already been received. Nothing remains in `self`, and the
+    /// connection returns to the pool.
+    pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
         let length = self.body.length()?;
-        let input = &mut self.lease.as_mut()?.wire.input;
+        let input = &mut self.lease.as_mut()?.connection.input;
         if (input.len() as u64) < length {
             return None;
         }
@@ -69,64 +70,71 @@ impl Download {
             Ok(Piece::Data(bytes)) => bytes,
             _ => Bytes::new(),
         };
-        self.end();
+        self.finish();
         Some(bytes)
     }
 
-    /// The next piece, as far as it has come; `None` at the end.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, String>> {
+    /// Reads the next frame of the body; `None` at the end.
+    fn poll_next_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, String>> {
         let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
-        let wire = &mut lease.wire;
+        let connection = &mut lease.connection;
         if let Some(upload) = &mut self.upload
-            && let Poll::Ready(Err(_)) = upload.poll(cx, wire)
+            && let Poll::Ready(Err(_)) = upload.poll(cx, connection)
         {
-            // The response may be whole all the same, but it is the last.
+            // The response may still be complete, but the connection is not used again.
             upload.stop();
         }
         loop {
-            let piece = match self.body.read(&mut wire.input) {
+            let frame = match self.body.read(&mut connection.input) {
                 Ok(Piece::Data(data)) => Some(Frame::data(data)),
                 Ok(Piece::Trailers(fields)) => Some(Frame::trailers(response::trailers(&fields))),
                 Ok(Piece::End) => None,
-                Ok(Piece::Wait) => match wire.poll_fill(cx, self.room) {
+                Ok(Piece::Wait) => match connection.poll_fill(cx, self.read_bytes) {
                     Poll::Ready(Ok(0)) if self.body.may_end() => None,
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(cut(&"it ended"))),
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(Err(truncated(&"the connection closed")));
+                    }
                     Poll::Ready(Ok(bytes)) => {
-                        self.room = if bytes < self.room { LEAST_ROOM } else { MOST_ROOM };
+                        self.read_bytes =
+                            if bytes < self.read_bytes { MIN_READ_BYTES } else { MAX_READ_BYTES };
                         continue;
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(cut(&error))),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(truncated(&error))),
                     Poll::Pending => {
-                        // It may be silent because it waits for more of the request.
-                        let turn = self.upload.as_mut().map(|upload| upload.turn().0);
-                        if turn == Some(Turn::Client) {
-                            wire.clock.stop();
+                        // The upstream may be waiting for more of the request.
+                        let waiting_for =
+                            self.upload.as_mut().map(|upload| upload.take_wait_state().0);
+                        if waiting_for == Some(WaitingFor::Client) {
+                            connection.timer.stop();
                             return Poll::Pending;
                         }
-                        let silence = wire.clock.poll_over(self.patience, cx);
-                        return silence
-                            .map(|()| Err("it is silent in the middle of a body".into()));
+                        let elapsed = connection.timer.poll_elapsed(self.idle_timeout, cx);
+                        return elapsed
+                            .map(|()| Err("timed out waiting for response body data".into()));
                     }
                 },
-                Err(error) => return Poll::Ready(Err(cut(&error))),
+                Err(error) => return Poll::Ready(Err(truncated(&error))),
             };
-            wire.clock.stop();
-            return Poll::Ready(Ok(piece));
+            connection.timer.stop();
+            return Poll::Ready(Ok(frame));
         }
     }
 
-    /// Gives the connection back if it can be used again: if the request is through, too. What is
-    /// still to come of that, nobody wants.
-    fn end(&mut self) {
+    /// Returns the connection to the pool if it can be used again, which requires that the request
+    /// is complete, too. Otherwise closes it, and the rest of the request is not sent.
+    fn finish(&mut self) {
         let Some(lease) = self.lease.take() else { return };
-        if self.keep_alive && self.upload.as_ref().is_none_or(|upload| upload.is_whole()) {
-            lease.give_back();
+        if self.keep_alive && self.upload.as_ref().is_none_or(|upload| upload.is_complete()) {
+            lease.return_to_pool();
         }
     }
 }
 
-fn cut(why: &dyn std::fmt::Display) -> String {
-    format!("the body was cut: {why}")
+fn truncated(reason: &dyn std::fmt::Display) -> String {
+    format!("response body truncated: {reason}")
 }
 
 impl Body for Download {
@@ -140,21 +148,22 @@ impl Body for Download {
         if let Some(failure) = self.failure.take() {
             return Poll::Ready(Some(Err(failure)));
         }
-        match ready!(self.poll_piece(cx)) {
-            Ok(piece) => {
-                if piece.is_none() || self.body.length() == Some(0) {
-                    self.end();
+        match ready!(self.poll_next_frame(cx)) {
+            Ok(frame) => {
+                if frame.is_none() || self.body.length() == Some(0) {
+                    self.finish();
                 }
-                Poll::Ready(piece.map(Ok))
+                Poll::Ready(frame.map(Ok))
             }
             Err(reason) => {
                 self.failure = self.lease.take().map(|lease| {
-                    lease.upstream().failed(&reason);
+                    lease.upstream().record_failure(&reason);
                     let reason = format!("the upstream {}: {reason}", lease.upstream());
                     Error::new(ErrorKind::ServiceFailed, reason)
                 });
-                // While nothing new is to be had, what has come is sent: of a response that fails
-                // before it has begun the engine would make one of its own.
+                // The next poll returns the error. `Pending` makes the engine send the data
+                // received so far: it would replace a response that fails before any of it is sent
+                // with an error page.
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -170,11 +179,11 @@ impl Body for Download {
     }
 }
 
-/// The body that the head of a response speaks of when there is none: the response to HEAD to
-/// which a GET would have had one of unknown length.
-pub(super) struct Unsaid;
+/// An empty body of unknown length: the body of a response to HEAD for which GET would have had a
+/// body of unknown length.
+pub(super) struct EmptyOfUnknownLength;
 
-impl Body for Unsaid {
+impl Body for EmptyOfUnknownLength {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,4 +1,4 @@
-//! A request and the head of its response, over one connection.
+//! Sends a request and receives the head of its response, over one connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,71 +10,72 @@ use weft::{Method, Request, StatusCode};
 
 use super::failure::Failure;
 use super::pool::Lease;
-use super::request::Wants;
+use super::request::RequestOptions;
 use super::response;
 use super::settings::Settings;
-use super::upload::{Turn, Upload};
-use super::wire::Wire;
+use super::upload::{Upload, WaitingFor};
+use super::wire::UpstreamConnection;
 
-/// A read of a head has at least so much room.
-const LEAST_ROOM: usize = 1 << 10;
+/// Minimum free buffer space for a read of a response head, in bytes.
+const MIN_READ_BYTES: usize = 1 << 10;
 
-/// A request, and what has to be known of it while it is passed on.
-pub(super) struct Order {
-    /// Without its body.
+/// A request while it is forwarded.
+pub(super) struct OutboundRequest {
+    /// The request; its body is in `upload`.
     pub(super) request: Request,
-    pub(super) wants: Wants,
-    /// That of the body, if it is known.
-    pub(super) length: Option<u64>,
+    pub(super) options: RequestOptions,
+    /// Length of the body, if known.
+    pub(super) body_length: Option<u64>,
     /// `None` if there is no body.
     pub(super) upload: Option<Box<Upload>>,
 }
 
-impl Order {
-    /// Whether it may be sent once more although it may have arrived (RFC 9110 §9.2.2).
-    pub(super) fn can_be_repeated(&self) -> bool {
+impl OutboundRequest {
+    /// Returns true if the request may be sent again although the upstream may have received it
+    /// (RFC 9110 §9.2.2).
+    pub(super) fn is_retryable(&self) -> bool {
         self.request.method().is_idempotent() && self.upload.is_none()
     }
 }
 
-/// Sends what is gathered, then the body, and waits for the head of the response.
+/// Sends the buffered output, then the body, and waits for the head of the response.
 pub(super) async fn run(
     lease: &mut Lease,
-    order: &mut Order,
+    outbound: &mut OutboundRequest,
     settings: &Settings,
 ) -> Result<Head, Failure> {
     let mut exchange = Exchange {
-        heads: HeadReader::new(settings.max_response_head_bytes),
-        patience: settings.response_timeout,
+        head_reader: HeadReader::new(settings.max_response_head_bytes),
+        response_timeout: settings.response_timeout,
         is_reused: lease.is_reused,
-        broken: None,
-        wire: &mut lease.wire,
-        order,
+        send_failure: None,
+        connection: &mut lease.connection,
+        outbound,
     };
     let head = poll_fn(|cx| exchange.poll(cx)).await;
-    lease.wire.clock.stop();
+    lease.connection.timer.stop();
     head
 }
 
 struct Exchange<'a> {
-    wire: &'a mut Wire,
-    order: &'a mut Order,
-    heads: HeadReader,
-    patience: Duration,
+    connection: &'a mut UpstreamConnection,
+    outbound: &'a mut OutboundRequest,
+    head_reader: HeadReader,
+    response_timeout: Duration,
     is_reused: bool,
-    /// Why nothing more can be sent. An answer may have come all the same (RFC 9112 §9.5).
-    broken: Option<Failure>,
+    /// Reason why sending has failed. The response may have arrived nevertheless (RFC 9112 §9.5).
+    send_failure: Option<Failure>,
 }
 
 impl Exchange<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
         loop {
-            if self.broken.is_none()
+            if self.send_failure.is_none()
                 && let Poll::Ready(Err(failure)) = self.poll_send(cx)
             {
                 match failure {
                     Failure::Client(_) => return Poll::Ready(Err(failure)),
-                    failure => self.broken = Some(failure),
+                    failure => self.send_failure = Some(failure),
                 }
             }
             let Poll::Ready(head) = self.poll_head(cx) else { break };
@@ -82,61 +83,65 @@ impl Exchange<'_> {
             if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                 return Poll::Ready(Ok(head));
             }
-            self.wire.clock.stop();
-            match (head.status, &mut self.order.upload) {
-                (StatusCode::CONTINUE, Some(upload)) => upload.release(),
-                _ => self.order.request.interim(response::interim(&head)),
+            self.connection.timer.stop();
+            match (head.status, &mut self.outbound.upload) {
+                (StatusCode::CONTINUE, Some(upload)) => upload.on_continue(),
+                _ => self.outbound.request.interim(response::interim(&head)),
             }
         }
-        let (turn, has_moved) = match &mut self.order.upload {
-            Some(upload) => upload.turn(),
-            None => (Turn::Upstream, false),
+        let (waiting_for, made_progress) = match &mut self.outbound.upload {
+            Some(upload) => upload.take_wait_state(),
+            None => (WaitingFor::Upstream, false),
         };
-        if has_moved || turn == Turn::Client {
-            self.wire.clock.stop();
+        if made_progress || waiting_for == WaitingFor::Client {
+            self.connection.timer.stop();
         }
-        match turn {
-            Turn::Client => Poll::Pending,
-            Turn::Upstream => {
-                self.wire.clock.poll_over(self.patience, cx).map(|()| Err(Failure::TooSlow))
-            }
+        match waiting_for {
+            WaitingFor::Client => Poll::Pending,
+            WaitingFor::Upstream => self
+                .connection
+                .timer
+                .poll_elapsed(self.response_timeout, cx)
+                .map(|()| Err(Failure::ResponseTimeout)),
         }
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        match &mut self.order.upload {
-            Some(upload) => upload.poll(cx, self.wire),
-            None => self.wire.poll_send(cx).map_err(Failure::Broken),
+        match &mut self.outbound.upload {
+            Some(upload) => upload.poll(cx, self.connection),
+            None => self.connection.poll_send(cx).map_err(Failure::ConnectionLost),
         }
     }
 
-    /// The next head, interim or not.
+    /// Reads the next head, interim or final.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
         loop {
-            if !self.wire.input.is_empty() {
-                let method: &Method = self.order.request.method();
-                let head = self.heads.read(&mut self.wire.input, method);
-                let head = head.map_err(|error| Failure::BadAnswer(error.to_string()))?;
+            if !self.connection.input.is_empty() {
+                let method: &Method = self.outbound.request.method();
+                let head = self.head_reader.read(&mut self.connection.input, method);
+                let head = head.map_err(|error| Failure::InvalidResponse(error.to_string()))?;
                 if let Some(head) = head {
                     return Poll::Ready(Ok(head));
                 }
             }
-            let ended = match ready!(self.wire.poll_fill(cx, LEAST_ROOM)) {
+            let error = match ready!(self.connection.poll_fill(cx, MIN_READ_BYTES)) {
                 Ok(1..) => continue,
                 Ok(0) => io::Error::from(io::ErrorKind::UnexpectedEof),
                 Err(error) => error,
             };
-            return Poll::Ready(Err(self.ended(ended)));
+            return Poll::Ready(Err(self.classify_close(error)));
         }
     }
 
-    /// What it means that the connection has ended before the response.
-    fn ended(&mut self, error: io::Error) -> Failure {
-        if !self.wire.input.is_empty() {
-            return Failure::BadAnswer("the connection ended in the middle of a head".to_owned());
+    /// Determines the failure if the connection closes before the response.
+    fn classify_close(&mut self, error: io::Error) -> Failure {
+        if !self.connection.input.is_empty() {
+            return Failure::InvalidResponse(
+                "the connection closed in the middle of the response head".to_owned(),
+            );
         }
-        match self.broken.take().unwrap_or(Failure::Broken(error)) {
-            Failure::Broken(error) if self.is_reused => Failure::Stale(error),
+        match self.send_failure.take().unwrap_or(Failure::ConnectionLost(error)) {
+            Failure::ConnectionLost(error) if self.is_reused => Failure::StaleConnection(error),
             failure => failure,
         }
     }

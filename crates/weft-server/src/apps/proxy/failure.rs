@@ -1,4 +1,4 @@
-//! Why a request has no response of an upstream's, and what the client is told instead.
+//! Failures to get a response from an upstream, and the error responses for the client.
 
 use std::fmt;
 use std::io;
@@ -9,37 +9,46 @@ use crate::shortage::is_shortage;
 
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No connection could be made.
+    /// The connection could not be established.
     Unreachable(io::Error),
-    /// This process has no room for another connection.
-    Shortage(io::Error),
-    /// The connection ended before anything of a response had come.
-    Broken(io::Error),
-    /// The same on a connection that was kept: the upstream may close it when it likes.
-    Stale(io::Error),
-    /// What came was no response, or one that makes no sense.
-    BadAnswer(String),
-    /// It did not come in time.
-    TooSlow,
-    /// All upstreams are out.
-    NoneUp,
-    /// They have no room, and the queue is full.
-    Full,
-    /// The client's own doing: its request, or the body that it sends.
+    /// This process has no file descriptors or memory for another connection.
+    ResourcesExhausted(io::Error),
+    /// The connection closed before the first byte of a response.
+    ConnectionLost(io::Error),
+    /// A reused connection closed before the first byte of a response: the upstream may close an
+    /// idle connection at any time.
+    StaleConnection(io::Error),
+    /// The upstream sent bytes that are not a valid response.
+    InvalidResponse(String),
+    /// The response did not arrive in time.
+    ResponseTimeout,
+    /// All upstreams are resting or down.
+    NoneAvailable,
+    /// All connections to the upstream are in use, and the queue is full or the wait in it was too
+    /// long.
+    Overloaded,
+    /// An error of the client: in its request, or in the body that it sends.
     Client(Error),
 }
 
 impl Failure {
-    /// No connection was made, for such a reason.
-    pub(super) fn of_connecting(error: io::Error) -> Failure {
-        if is_shortage(&error) { Failure::Shortage(error) } else { Failure::Unreachable(error) }
+    /// Classifies an error of `connect`.
+    pub(super) fn from_connect_error(error: io::Error) -> Failure {
+        if is_shortage(&error) {
+            Failure::ResourcesExhausted(error)
+        } else {
+            Failure::Unreachable(error)
+        }
     }
 
-    /// Whether it speaks against the upstream.
-    pub(super) fn is_upstreams(&self) -> bool {
+    /// Returns true if the failure counts against the health of the upstream.
+    pub(super) fn counts_against_upstream(&self) -> bool {
         matches!(
             self,
-            Failure::Unreachable(_) | Failure::Broken(_) | Failure::BadAnswer(_) | Failure::TooSlow
+            Failure::Unreachable(_)
+                | Failure::ConnectionLost(_)
+                | Failure::InvalidResponse(_)
+                | Failure::ResponseTimeout
         )
     }
 
@@ -49,33 +58,35 @@ impl Failure {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Failure::Unreachable(_)
-            | Failure::Broken(_)
-            | Failure::Stale(_)
-            | Failure::BadAnswer(_) => StatusCode::BAD_GATEWAY,
-            Failure::TooSlow => StatusCode::GATEWAY_TIMEOUT,
-            Failure::Shortage(_) | Failure::NoneUp | Failure::Full => {
+            | Failure::ConnectionLost(_)
+            | Failure::StaleConnection(_)
+            | Failure::InvalidResponse(_) => StatusCode::BAD_GATEWAY,
+            Failure::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Failure::ResourcesExhausted(_) | Failure::NoneAvailable | Failure::Overloaded => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Failure::Client(_) => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// What has happened, in words.
+    /// Returns a description of the failure.
     pub(super) fn reason(&self) -> String {
         match self {
             Failure::Client(error) => error.reason().to_owned(),
-            Failure::Unreachable(error) | Failure::Shortage(error) => {
+            Failure::Unreachable(error) | Failure::ResourcesExhausted(error) => {
                 format!("cannot connect: {error}")
             }
-            Failure::Broken(error) | Failure::Stale(error) => format!("no answer: {error}"),
-            Failure::BadAnswer(why) => format!("no valid answer: {why}"),
-            Failure::TooSlow => "it did not answer in time".to_owned(),
-            Failure::NoneUp => "none is up".to_owned(),
-            Failure::Full => "too many requests are under way".to_owned(),
+            Failure::ConnectionLost(error) | Failure::StaleConnection(error) => {
+                format!("no response: {error}")
+            }
+            Failure::InvalidResponse(reason) => format!("invalid response: {reason}"),
+            Failure::ResponseTimeout => "timed out waiting for the response".to_owned(),
+            Failure::NoneAvailable => "none is available".to_owned(),
+            Failure::Overloaded => "too many requests in progress".to_owned(),
         }
     }
 
-    /// The page, and the error for the hooks, which names the upstream.
+    /// Creates the error response, and the error for the hooks, which names the upstream.
     pub(super) fn into_response(self, upstream: Option<&dyn fmt::Display>) -> Response {
         let (status, reason) = (self.status(), self.reason());
         if let Failure::Client(error) = self {

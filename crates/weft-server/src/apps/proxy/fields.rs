@@ -1,10 +1,10 @@
-//! Which fields are passed on. Pure.
+//! Rules for forwarding fields. Pure.
 
 use weft::Headers;
 
-/// Fields that belong to one connection (RFC 9110 §7.6.1), and `Proxy`, which programs behind
-/// CGI take for a setting of their own.
-static OF_THE_CONNECTION: Names = Names::new(&[
+/// Hop-by-hop fields, which apply to one connection only (RFC 9110 §7.6.1), and `Proxy`, which CGI
+/// programs mistake for a configuration variable (`HTTP_PROXY`).
+static HOP_BY_HOP: FieldNames = FieldNames::new(&[
     b"connection",
     b"keep-alive",
     b"proxy",
@@ -16,61 +16,61 @@ static OF_THE_CONNECTION: Names = Names::new(&[
     b"upgrade",
 ]);
 
-/// Fields that may only stand in a head (RFC 9110 §6.5.1), beside those of the connection.
-static OF_THE_HEAD: Names = Names::new(&[b"content-length", b"host", b"set-cookie", b"trailer"]);
+/// Fields allowed only in a head (RFC 9110 §6.5.1), besides the hop-by-hop fields.
+static HEAD_ONLY: FieldNames =
+    FieldNames::new(&[b"content-length", b"host", b"set-cookie", b"trailer"]);
 
-/// Some names of fields.
-pub(super) struct Names {
+/// A set of field names.
+pub(super) struct FieldNames {
     names: &'static [&'static [u8]],
-    /// A bit for each length that one of them has: most others have another.
+    /// A bit for each length that occurs, which rejects most other names.
     lengths: u32,
 }
 
-impl Names {
-    /// Names in small letters, none of them longer than 31.
-    pub(super) const fn new(names: &'static [&'static [u8]]) -> Names {
-        let (mut lengths, mut at) = (0, 0);
-        while at < names.len() {
-            lengths |= 1 << names[at].len();
-            at += 1;
+impl FieldNames {
+    /// Creates a set of lower-case names of at most 31 bytes.
+    pub(super) const fn new(names: &'static [&'static [u8]]) -> FieldNames {
+        let (mut lengths, mut index) = (0, 0);
+        while index < names.len() {
+            lengths |= 1 << names[index].len();
+            index += 1;
         }
-        Names { names, lengths }
+        FieldNames { names, lengths }
     }
 
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        let may_be = name.len() < 32 && self.lengths >> name.len() & 1 == 1;
-        may_be && self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
+    pub(super) fn contains(&self, name: &[u8]) -> bool {
+        let may_match = name.len() < 32 && self.lengths >> name.len() & 1 == 1;
+        may_match && self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// The fields of a head that end with its connection: by their nature, or because `Connection`
-/// names them.
-pub(super) struct OfTheConnection<'a>(Vec<&'a [u8]>);
+/// The hop-by-hop fields of a head: the fixed ones, and those named by `Connection`.
+pub(super) struct HopByHopFields<'a>(Vec<&'a [u8]>);
 
-impl<'a> OfTheConnection<'a> {
-    pub(super) fn new(headers: &'a Headers) -> OfTheConnection<'a> {
-        static OPTIONS: Names = Names::new(&[b"close", b"keep-alive"]);
-        let mut named = Vec::new();
+impl<'a> HopByHopFields<'a> {
+    pub(super) fn new(headers: &'a Headers) -> HopByHopFields<'a> {
+        static OPTIONS: FieldNames = FieldNames::new(&[b"close", b"keep-alive"]);
+        let mut listed = Vec::new();
         for value in headers.get_all("connection") {
-            // What is mostly said names no field.
-            if !OPTIONS.has(value) {
-                named.extend(value.split(|&b| b == b',').map(<[u8]>::trim_ascii));
+            // The common values name no field.
+            if !OPTIONS.contains(value) {
+                listed.extend(value.split(|&b| b == b',').map(<[u8]>::trim_ascii));
             }
         }
-        OfTheConnection(named)
+        HopByHopFields(listed)
     }
 
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        OF_THE_CONNECTION.has(name) || self.0.iter().any(|named| named.eq_ignore_ascii_case(name))
+    pub(super) fn contains(&self, name: &[u8]) -> bool {
+        HOP_BY_HOP.contains(name) || self.0.iter().any(|listed| listed.eq_ignore_ascii_case(name))
     }
 }
 
-/// Whether a field may stand behind a body.
-pub(super) fn may_be_trailer(name: &[u8]) -> bool {
-    !OF_THE_HEAD.has(name) && !OF_THE_CONNECTION.has(name)
+/// Returns true if the field is allowed in a trailer section.
+pub(super) fn is_allowed_in_trailers(name: &[u8]) -> bool {
+    !HEAD_ONLY.contains(name) && !HOP_BY_HOP.contains(name)
 }
 
-/// Appends the line of a field, its name in small letters.
+/// Appends a field line, with its name in lower case.
 pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend(name.iter().map(u8::to_ascii_lowercase));
     out.extend_from_slice(b": ");
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_known_without_regard_to_case() {
-        for (name, is_known) in [
+    fn matches_names_case_insensitively() {
+        for (name, expected) in [
             ("te", true),
             ("TE", true),
             ("ta", false),
@@ -93,7 +93,7 @@ mod tests {
             ("Proxy-Authorisation", false),
             ("a-name-that-is-longer-than-all-of-them", false),
         ] {
-            assert_eq!(OF_THE_CONNECTION.has(name.as_bytes()), is_known, "{name}");
+            assert_eq!(HOP_BY_HOP.contains(name.as_bytes()), expected, "{name}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Whether an upstream is worth asking: from what became of requests, and from checks.
+//! Health of an upstream, from the outcome of requests and of health checks.
 //!
-//! All workers share what is known. To ask for it is to load two atomics; the mutex is for those
-//! who have bad news, or good news after bad.
+//! All workers share it. Reading it is two atomic loads; the mutex is taken only for a failure, or
+//! for the first success after a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How failures are judged.
+/// Limits that decide when failing requests make an upstream rest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct FailurePolicy {
     pub(super) max_failures: u32,
     pub(super) window: Duration,
     pub(super) down_time: Duration,
@@ -17,110 +17,111 @@ pub(super) struct Terms {
 
 #[derive(Debug)]
 pub(super) struct Health {
-    terms: Terms,
-    born: Instant,
-    /// Until when it gets no requests, in milliseconds since it was born.
-    out_until: AtomicU64,
-    /// A check has found that it is not well.
-    is_sick: AtomicBool,
-    /// Whether the record is anything but fine.
-    is_suspect: AtomicBool,
+    policy: FailurePolicy,
+    created_at: Instant,
+    /// End of the resting period, in milliseconds since `created_at`; 0: none.
+    resting_until: AtomicU64,
+    /// The last health checks have failed.
+    is_unhealthy: AtomicBool,
+    /// `record` is not `Healthy`; readable without the mutex.
+    has_failures: AtomicBool,
     record: Mutex<Record>,
 }
 
-/// What became of the last requests.
+/// Outcome of the most recent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
-    Fine,
-    /// So many have failed, the first at that time.
-    Suspect {
+    Healthy,
+    /// Number of failures, and the time of the first of them.
+    Failing {
         since: Duration,
         failures: u32,
     },
-    /// It is out, or was and is being tried again: one more failure is enough.
+    /// Resting, or being tried again after resting: one more failure starts another resting period.
     Probation,
 }
 
-/// What is new about failures.
+/// Change of health caused by a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// It is the first for a while.
-    Begins,
-    /// There were so many that it is left alone from now on.
-    PutOut,
+pub(super) enum HealthChange {
+    /// The first failure of a series.
+    FirstFailure,
+    /// `max_failures` was reached: the upstream rests from now on.
+    StartedResting,
 }
 
 impl Health {
-    pub(super) fn new(terms: Terms, now: Instant) -> Health {
+    pub(super) fn new(policy: FailurePolicy, now: Instant) -> Health {
         Health {
-            terms,
-            born: now,
-            out_until: AtomicU64::new(0),
-            is_sick: AtomicBool::new(false),
-            is_suspect: AtomicBool::new(false),
-            record: Mutex::new(Record::Fine),
+            policy,
+            created_at: now,
+            resting_until: AtomicU64::new(0),
+            is_unhealthy: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
+            record: Mutex::new(Record::Healthy),
         }
     }
 
-    /// Whether requests have failed so often that it is left alone for now.
-    pub(super) fn is_out(&self, now: Instant) -> bool {
-        let until = self.out_until.load(Relaxed);
+    /// Returns true if the upstream gets no requests for now because too many have failed.
+    pub(super) fn is_resting(&self, now: Instant) -> bool {
+        let until = self.resting_until.load(Relaxed);
         until > 0 && self.age(now).as_millis() < u128::from(until)
     }
 
-    /// Whether the last checks have failed.
-    pub(super) fn is_sick(&self) -> bool {
-        self.is_sick.load(Relaxed)
+    /// Returns true if the last health checks have failed.
+    pub(super) fn is_unhealthy(&self) -> bool {
+        self.is_unhealthy.load(Relaxed)
     }
 
-    /// What checks have found; true if that is new.
-    pub(super) fn set_sick(&self, is_sick: bool) -> bool {
-        self.is_sick.swap(is_sick, Relaxed) != is_sick
+    /// Stores the result of health checks; returns whether it has changed.
+    pub(super) fn set_unhealthy(&self, is_unhealthy: bool) -> bool {
+        self.is_unhealthy.swap(is_unhealthy, Relaxed) != is_unhealthy
     }
 
-    /// A request has failed through its fault.
-    pub(super) fn failed(&self, now: Instant) -> Option<Trouble> {
+    /// Records a failed request for which the upstream is responsible.
+    pub(super) fn record_failure(&self, now: Instant) -> Option<HealthChange> {
         let age = self.age(now);
         let mut record = self.record();
-        self.is_suspect.store(true, Relaxed);
+        self.has_failures.store(true, Relaxed);
         let failures = match *record {
-            // Those that were under way when it was put out have nothing new to say.
-            Record::Probation if self.is_out(now) => return None,
-            Record::Probation => self.terms.max_failures,
-            // Two workers may come in another order than that in which they looked at the clock.
-            Record::Suspect { since, failures }
-                if age.saturating_sub(since) <= self.terms.window =>
+            // Requests that were in progress when the resting period began do not extend it.
+            Record::Probation if self.is_resting(now) => return None,
+            Record::Probation => self.policy.max_failures,
+            // Failures of two workers may be recorded in another order than that of their
+            // timestamps.
+            Record::Failing { since, failures }
+                if age.saturating_sub(since) <= self.policy.window =>
             {
-                *record = Record::Suspect { since, failures: failures + 1 };
+                *record = Record::Failing { since, failures: failures + 1 };
                 failures + 1
             }
-            Record::Suspect { .. } | Record::Fine => {
-                *record = Record::Suspect { since: age, failures: 1 };
+            Record::Failing { .. } | Record::Healthy => {
+                *record = Record::Failing { since: age, failures: 1 };
                 1
             }
         };
-        if failures < self.terms.max_failures {
-            return (failures == 1).then_some(Trouble::Begins);
+        if failures < self.policy.max_failures {
+            return (failures == 1).then_some(HealthChange::FirstFailure);
         }
         *record = Record::Probation;
-        let until = age.saturating_add(self.terms.down_time).as_millis();
-        self.out_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
-        Some(Trouble::PutOut)
+        let until = age.saturating_add(self.policy.down_time).as_millis();
+        self.resting_until.store(until.try_into().unwrap_or(u64::MAX), Relaxed);
+        Some(HealthChange::StartedResting)
     }
 
-    /// A request was answered; true if it was out before, or is being tried again.
-    pub(super) fn succeeded(&self) -> bool {
-        if !self.is_suspect.load(Relaxed) {
+    /// Records a response; returns whether the upstream was resting or being tried again.
+    pub(super) fn record_success(&self) -> bool {
+        if !self.has_failures.load(Relaxed) {
             return false;
         }
         let mut record = self.record();
-        self.is_suspect.store(false, Relaxed);
-        self.out_until.store(0, Relaxed);
-        std::mem::replace(&mut *record, Record::Fine) == Record::Probation
+        self.has_failures.store(false, Relaxed);
+        self.resting_until.store(0, Relaxed);
+        std::mem::replace(&mut *record, Record::Healthy) == Record::Probation
     }
 
     fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.born)
+        now.saturating_duration_since(self.created_at)
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -139,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_out_and_until_when() {
+    fn rests_after_max_failures_for_down_time() {
         use Event::*;
-        // Three failures within ten seconds, then out for twenty.
-        for (events, (out_at, expected)) in [
+        // Three failures within ten seconds, then a resting period of twenty.
+        for (events, (checked_at, expected)) in [
             (&[][..], (0, false)),
             (&[Failed(1), Failed(2)], (2, false)),
             (&[Failed(1), Failed(2), Failed(3)], (3, true)),
@@ -151,31 +152,31 @@ mod tests {
             (&[Failed(1), Failed(2), Succeeded, Failed(3)], (3, false)),
             (&[Failed(1), Failed(2), Failed(3)], (22, true)),
             (&[Failed(1), Failed(2), Failed(3)], (23, false)),
-            // Who was under way does not make it longer.
+            // A request that was in progress does not extend the resting period.
             (&[Failed(1), Failed(2), Failed(3), Failed(9)], (23, false)),
-            // Whoever looked at the clock first may be the second to tell.
+            // Failures may be recorded out of order.
             (&[Failed(2), Failed(1), Failed(3)], (3, true)),
-            // It is tried again, and one failure is enough.
+            // After the resting period one failure starts another.
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (49, true)),
             (&[Failed(1), Failed(2), Failed(3), Failed(30)], (50, false)),
             (&[Failed(1), Failed(2), Failed(3), Succeeded, Failed(30)], (30, false)),
             (&[Failed(1), Failed(2), Failed(3), Succeeded], (4, false)),
         ] {
-            let born = Instant::now();
-            let at = |seconds| born + Duration::from_secs(seconds);
-            let terms = Terms {
+            let created_at = Instant::now();
+            let at = |seconds| created_at + Duration::from_secs(seconds);
+            let policy = FailurePolicy {
                 max_failures: 3,
                 window: Duration::from_secs(10),
                 down_time: Duration::from_secs(20),
             };
-            let health = Health::new(terms, born);
+            let health = Health::new(policy, created_at);
             for event in events {
                 match event {
-                    Failed(seconds) => _ = health.failed(at(*seconds)),
-                    Succeeded => _ = health.succeeded(),
+                    Failed(seconds) => _ = health.record_failure(at(*seconds)),
+                    Succeeded => _ = health.record_success(),
                 }
             }
-            assert_eq!(health.is_out(at(out_at)), expected, "{events:?} at {out_at}");
+            assert_eq!(health.is_resting(at(checked_at)), expected, "{events:?} at {checked_at}");
         }
     }
 }

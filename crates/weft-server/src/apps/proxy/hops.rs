@@ -1,13 +1,14 @@
-//! How far a request has come, and how far it may go. Pure.
+//! Limits on forwarding: loop detection by `Via`, and `Max-Forwards`. Pure.
 
 use weft::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
 pub(super) const MAX_FORWARDS: &str = "max-forwards";
 
-/// How often a request may come by: several of us may stand one behind the other under one name.
-const MOST_PASSES: usize = 8;
+/// Number of passes from which a request counts as looping: several proxies of the same name may be
+/// chained.
+const MAX_PASSES: usize = 8;
 
-/// Our own name in `Via` (RFC 9110 §7.6.3), with each version that is received.
+/// Values of the `Via` field that this proxy adds (RFC 9110 §7.6.3), one per received version.
 pub(super) struct Via {
     http_10: HeaderValue,
     http_11: HeaderValue,
@@ -15,7 +16,7 @@ pub(super) struct Via {
 }
 
 impl Via {
-    /// `None` if we have no name.
+    /// Returns `None` if `name` is empty.
     pub(super) fn new(name: &str) -> Option<Via> {
         let with = |version| HeaderValue::from_str(&format!("{version} {name}")).ok();
         if name.is_empty() {
@@ -24,7 +25,7 @@ impl Via {
         Some(Via { http_10: with("1.0")?, http_11: with("1.1")?, http_2: with("2")? })
     }
 
-    /// What is to be added.
+    /// Returns the value to add for a message of the `received` version.
     pub(super) fn value(&self, received: Version) -> &HeaderValue {
         match received {
             Version::HTTP_10 => &self.http_10,
@@ -34,39 +35,42 @@ impl Via {
     }
 }
 
-/// Answers what is not to be passed on: a request that was to come here and no further, and one
-/// that goes in circles, which our own name in `Via` tells.
-pub(super) fn turn_back(request: &Request, via: Option<&Via>) -> Option<Response> {
-    let ours = via.and_then(|via| received_by(via.http_11.as_bytes()));
-    let is_ours = |member: &&[u8]| {
-        received_by(member).zip(ours).is_some_and(|(name, ours)| name.eq_ignore_ascii_case(ours))
+/// Responds to a request that must not be forwarded: one with `Max-Forwards: 0`, or one that loops,
+/// detected by the number of `Via` members with the name of this proxy.
+pub(super) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Response> {
+    let own_name = via.and_then(|via| received_by(via.http_11.as_bytes()));
+    let is_own = |member: &&[u8]| {
+        received_by(member)
+            .zip(own_name)
+            .is_some_and(|(name, own_name)| name.eq_ignore_ascii_case(own_name))
     };
-    if request.headers().list("via").filter(is_ours).count() >= MOST_PASSES {
+    if request.headers().list("via").filter(is_own).count() >= MAX_PASSES {
         return Some(StatusCode::LOOP_DETECTED.into());
     }
-    match forwards(request) {
-        // RFC 9110 §9.3.7: of us there is nothing to be told.
+    match max_forwards(request) {
+        // RFC 9110 §9.3.7: there are no communication options to report.
         Some(0) if *request.method() == Method::OPTIONS => Some(Response::new(StatusCode::OK)),
-        // §9.3.8: what came is not sent back, for it may hold what a script must not see.
+        // RFC 9110 §9.3.8: the request is not echoed, as it may hold fields that scripts must not
+        // see.
         Some(0) => Some(StatusCode::NOT_IMPLEMENTED.into()),
         _ => None,
     }
 }
 
-/// Who has passed it on, in a member of `Via`: the second word.
+/// Returns the received-by part of a member of `Via`: its second word.
 fn received_by(member: &[u8]) -> Option<&[u8]> {
     member.split(|&b| b == b' ' || b == b'\t').filter(|word| !word.is_empty()).nth(1)
 }
 
-/// How often a request may still be passed on, by those who come after us.
-pub(super) fn left(request: &Request) -> Option<u64> {
-    forwards(request).map(|forwards| forwards.saturating_sub(1))
+/// Returns the value of `Max-Forwards` for the forwarded request, if it has to be updated.
+pub(super) fn decremented_max_forwards(request: &Request) -> Option<u64> {
+    max_forwards(request).map(|forwards| forwards.saturating_sub(1))
 }
 
-/// `Max-Forwards` of a method for which it is more than an offer (RFC 9110 §7.6.2).
-fn forwards(request: &Request) -> Option<u64> {
-    let is_heeded = matches!(*request.method(), Method::OPTIONS | Method::TRACE);
-    is_heeded.then(|| request.headers().get(MAX_FORWARDS)?.parse().ok()).flatten()
+/// Parses `Max-Forwards`, for the methods that must respect it (RFC 9110 §7.6.2).
+fn max_forwards(request: &Request) -> Option<u64> {
+    let is_required = matches!(*request.method(), Method::OPTIONS | Method::TRACE);
+    is_required.then(|| request.headers().get(MAX_FORWARDS)?.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -75,15 +79,15 @@ mod tests {
     use weft::testing::request;
 
     #[test]
-    fn who_is_turned_back() {
-        let ours = "1.1 weft";
-        let often = |times| format!("Via: {}", [ours].repeat(times).join(", "));
+    fn responds_to_loops_and_exhausted_max_forwards() {
+        let member = "1.1 weft";
+        let via_times = |times| format!("Via: {}", [member].repeat(times).join(", "));
         for (line, fields, expected) in [
             ("GET /", String::new(), None),
-            ("GET /", often(7), None),
-            ("GET /", often(8), Some(508)),
-            ("GET /", format!("{}\r\nVia: HTTP/1.1  WEFT (x)", often(7)), Some(508)),
-            ("GET /", format!("{}\r\nVia: 1.1 weft2, weft, 1.1 a weft", often(7)), None),
+            ("GET /", via_times(7), None),
+            ("GET /", via_times(8), Some(508)),
+            ("GET /", format!("{}\r\nVia: HTTP/1.1  WEFT (x)", via_times(7)), Some(508)),
+            ("GET /", format!("{}\r\nVia: 1.1 weft2, weft, 1.1 a weft", via_times(7)), None),
             ("OPTIONS *", "Max-Forwards: 0".to_owned(), Some(200)),
             ("OPTIONS *", "Max-Forwards: 1".to_owned(), None),
             ("TRACE /", "Max-Forwards: 0".to_owned(), Some(501)),
@@ -92,11 +96,11 @@ mod tests {
         ] {
             let end = if fields.is_empty() { "" } else { "\r\n" };
             let request = request(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}{end}\r\n"));
-            let response = turn_back(&request, Via::new("weft").as_ref());
+            let response = respond_locally(&request, Via::new("weft").as_ref());
             let status = response.map(|response| response.status().as_u16());
             assert_eq!(status, expected, "{line} {fields}");
-            let nameless = turn_back(&request, Via::new("").as_ref());
-            assert!(nameless.is_none_or(|response| response.status() != 508), "{fields}");
+            let without_name = respond_locally(&request, Via::new("").as_ref());
+            assert!(without_name.is_none_or(|response| response.status() != 508), "{fields}");
         }
     }
 }

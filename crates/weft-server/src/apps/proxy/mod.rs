@@ -1,18 +1,18 @@
-//! A reverse proxy: requests are passed on to upstreams, and what they answer is passed back.
+//! A reverse proxy: forwards requests to upstreams and returns their responses.
 //!
-//! # The way of a request
+//! # The path of a request
 //!
-//! 1. `balance` chooses an upstream among those that are up (`health`).
-//! 2. `pool` gives the request a connection for itself: one that is kept, or a new one. The
-//!    connections belong to the worker; a `wire` is what one is made of.
-//! 3. `request` writes a head from what was understood of the client's. The body follows as the
-//!    client sends it (`upload`), and `exchange` waits for the head of the response, which the
-//!    library's `weft::client` reads. All of that happens in the task of the request: no other
-//!    stands between the client and the upstream.
-//! 4. What goes wrong before anything of a response has come may be tried once more. Otherwise
-//!    the client gets a page (`failure`).
-//! 5. `response` passes the head back, `download` the body as it comes; at its end the connection
-//!    returns to the pool. After a 101 `tunnel` has both connections.
+//! 1. `balance` chooses one of the available upstreams (`health`).
+//! 2. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
+//!    Connections belong to the worker; `wire` defines a connection.
+//! 3. `request` composes a new head from the parsed request. The body is sent as it arrives from
+//!    the client (`upload`), and `exchange` waits for the head of the response, which the library's
+//!    `weft::client` parses. All of this runs in the task of the request: no other task stands
+//!    between the client and the upstream.
+//! 4. A failure before the first byte of the response may be retried. Otherwise the client gets an
+//!    error page (`failure`).
+//! 5. `response` returns the head, `download` streams the body; at the end of the body the
+//!    connection returns to the pool. After a 101, `tunnel` copies between the two connections.
 
 mod addresses;
 mod balance;
@@ -48,59 +48,63 @@ use weft::client::Head;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use self::balance::Candidate;
-use self::download::{Download, Unsaid};
-use self::exchange::Order;
+use self::download::{Download, EmptyOfUnknownLength};
+use self::exchange::OutboundRequest;
 use self::failure::Failure;
-use self::health::{Health, Terms};
+use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::pool::{Lease, Pool};
-use self::request::{Destination, Wants};
+use self::request::{Destination, RequestOptions};
 pub(crate) use self::settings::{Balance, Check, Host, Settings};
-use self::traffic::Traffic;
+use self::traffic::UpstreamMetrics;
 pub(crate) use self::traffic::{State, UpstreamReport};
-use self::trouble::Seldom;
+use self::trouble::ThrottledWarning;
 use self::upload::Upload;
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
 
-/// An application that passes requests on. A clone has connections of its own, as each worker
-/// should have; what is known of the upstreams' health is shared.
+/// An application that forwards requests to upstreams. Each clone has its own connections (one
+/// clone per worker); the health of the upstreams is shared.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     pools: Vec<Arc<Pool>>,
-    /// Where the search for an upstream begins.
-    turn: Cell<usize>,
+    /// Index at which the next search for an upstream starts.
+    next_index: Cell<usize>,
 }
 
 struct Shared {
     settings: Arc<Settings>,
     upstreams: Vec<Arc<Upstream>>,
-    /// The first request starts the checks, as there is an event loop then.
-    is_checked: AtomicBool,
-    /// There is nobody to pass requests on to.
-    drought: Seldom,
+    /// Set by the first request, which starts the health checks: there is no event loop earlier.
+    checks_started: AtomicBool,
+    /// Logged if no upstream is available for a request.
+    no_upstream_warning: ThrottledWarning,
     via: Option<Via>,
-    /// The pools of those who count.
-    counted: Mutex<Vec<Weak<Pool>>>,
+    /// Pools of the clones that collect metrics.
+    counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
 
 impl Proxy {
+    /// Creates a proxy whose clones share the health of the upstreams.
+    ///
     /// # Errors
-    /// If a setting makes no sense, or certificates cannot be read.
+    /// If a setting is invalid, or certificates cannot be read.
     pub(crate) fn new(settings: Settings) -> Result<Proxy, String> {
         settings.validate()?;
-        let is_tls = |place: &url::Place| matches!(place, url::Place::Tcp { tls: true, .. });
-        let tls = match settings.upstreams.iter().any(|url| is_tls(&url.place)) {
+        let is_tls = |address: &url::UpstreamAddress| {
+            matches!(address, url::UpstreamAddress::Tcp { tls: true, .. })
+        };
+        let tls = match settings.upstreams.iter().any(|url| is_tls(&url.address)) {
             true => Some(tls::config(settings.ca.as_deref())?),
             false => None,
         };
-        let terms = Terms {
+        let policy = FailurePolicy {
             max_failures: settings.max_failures,
             window: settings.failure_window,
             down_time: settings.down_time,
         };
         let upstream = |url: &url::UpstreamUrl| {
-            let health = Health::new(terms, Instant::now());
+            let health = Health::new(policy, Instant::now());
             Upstream::new(url.clone(), health, &tls).map(Arc::new)
         };
         let upstreams: Vec<_> =
@@ -109,100 +113,108 @@ impl Proxy {
             via: Via::new(&settings.via),
             settings: Arc::new(settings),
             upstreams,
-            is_checked: AtomicBool::new(false),
-            drought: Seldom::default(),
-            counted: Mutex::default(),
+            checks_started: AtomicBool::new(false),
+            no_upstream_warning: ThrottledWarning::default(),
+            counted_pools: Mutex::default(),
         })))
     }
 
     fn with_own_pools(shared: Arc<Shared>) -> Proxy {
         let pool = |upstream: &Arc<Upstream>| Pool::new(upstream.clone(), shared.settings.clone());
         let pools = shared.upstreams.iter().map(pool).collect();
-        Proxy { shared, pools, turn: Cell::new(0) }
+        Proxy { shared, pools, next_index: Cell::new(0) }
     }
 
-    /// The same, but what becomes of its requests is counted.
+    /// Collects metrics of the requests of this clone.
     pub(crate) fn counted(self) -> Proxy {
-        let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        counted.retain(|pool| pool.strong_count() > 0);
+        let mut counted_pools =
+            self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
+        counted_pools.retain(|pool| pool.strong_count() > 0);
         for pool in &self.pools {
-            pool.traffic.get_or_init(Traffic::default);
-            counted.push(Arc::downgrade(pool));
+            pool.metrics.get_or_init(UpstreamMetrics::default);
+            counted_pools.push(Arc::downgrade(pool));
         }
-        drop(counted);
+        drop(counted_pools);
         self
     }
 
-    /// How the upstreams are, and what was counted by all clones.
+    /// Reports the state of the upstreams and the metrics of all clones.
     pub(crate) fn report(&self) -> Vec<UpstreamReport> {
-        let counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let pools: Vec<Arc<Pool>> = counted.iter().filter_map(Weak::upgrade).collect();
+        let counted_pools =
+            self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools: Vec<Arc<Pool>> = counted_pools.iter().filter_map(Weak::upgrade).collect();
         let report = |upstream: &Arc<Upstream>| {
             let mut report = UpstreamReport::new(upstream);
-            let of_it = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
-            of_it.for_each(|pool| report.add(pool));
+            let own_pools = pools.iter().filter(|pool| Arc::ptr_eq(&pool.upstream, upstream));
+            own_pools.for_each(|pool| report.add(pool));
             report
         };
         self.shared.upstreams.iter().map(report).collect()
     }
 
-    /// The same for all clones, and for no other proxy.
+    /// Identifies the proxy: the same for all its clones, different for any other proxy.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Passes a request on until there is a response.
+    /// Forwards a request, with retries, until there is a response.
     async fn pass_on(&self, mut request: Request) -> Response {
         let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
-            // RFC 9110 §9.3.6: who asks for that takes us for another kind of proxy.
+            // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
             return StatusCode::NOT_IMPLEMENTED.into();
         }
-        if let Some(response) = hops::turn_back(&request, self.shared.via.as_ref()) {
+        if let Some(response) = hops::respond_locally(&request, self.shared.via.as_ref()) {
             return response;
         }
         let mut body = std::mem::take(request.body());
         body.set_limit(settings.max_body_bytes);
-        let length = body.length();
-        let wants = Wants::of(&request, length);
-        let upload = (length != Some(0)).then(|| Box::new(Upload::new(body, wants.go_ahead)));
-        let mut order = Order { request, wants, length, upload };
+        let body_length = body.length();
+        let options = RequestOptions::new(&request, body_length);
+        let upload =
+            (body_length != Some(0)).then(|| Box::new(Upload::new(body, options.expect_continue)));
+        let mut outbound = OutboundRequest { request, options, body_length, upload };
         let mut tried = Vec::new();
         loop {
-            let Some(index) = self.choose(&tried) else {
-                self.shared.drought.tell("a request has no upstream: none is up");
-                return Failure::NoneUp.into_response(None);
+            let Some(index) = self.choose_upstream(&tried) else {
+                self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
+                return Failure::NoneAvailable.into_response(None);
             };
             let pool = &self.pools[index];
-            let failure = match self.attempt(pool, &mut order, !tried.is_empty()).await {
+            let failure = match self.attempt(pool, &mut outbound, !tried.is_empty()).await {
                 Ok(response) => return response,
                 Err(failure) => failure,
             };
             match &failure {
-                Failure::Full => pool.upstream.was_full(),
-                Failure::Shortage(error) => {
-                    self.shared.drought.tell(&format!("a request has no upstream: {error}"));
+                Failure::Overloaded => pool.upstream.warn_overloaded(),
+                Failure::ResourcesExhausted(error) => {
+                    self.shared
+                        .no_upstream_warning
+                        .warn(&format!("a request has no upstream: {error}"));
                 }
-                failure if failure.is_upstreams() => pool.upstream.failed(&failure.reason()),
+                failure if failure.counts_against_upstream() => {
+                    pool.upstream.record_failure(&failure.reason())
+                }
                 _ => {}
             }
             tried.push(index);
-            let may_repeat = match failure {
-                // Nothing of it was sent.
+            let may_retry = match failure {
+                // No byte of the request was sent.
                 Failure::Unreachable(_) => true,
-                Failure::Broken(_) | Failure::Stale(_) => order.can_be_repeated(),
-                // Whoever has room was chosen first, if it is that.
+                Failure::ConnectionLost(_) | Failure::StaleConnection(_) => outbound.is_retryable(),
+                // Overload is not retried: `balance::choose` has already preferred upstreams with
+                // free connections.
                 _ => false,
             };
-            if !may_repeat || tried.len() > settings.max_retries {
+            if !may_retry || tried.len() > settings.max_retries {
                 return failure.into_response(Some(&pool.upstream));
             }
         }
     }
 
-    fn choose(&self, tried: &[usize]) -> Option<usize> {
+    fn choose_upstream(&self, tried: &[usize]) -> Option<usize> {
         let count = self.pools.len();
-        if count == 1 && !self.pools[0].upstream.health.is_sick() {
+        if count == 1 && !self.pools[0].upstream.health.is_unhealthy() {
             return Some(0);
         }
         let now = Instant::now();
@@ -210,101 +222,114 @@ impl Proxy {
             let pool = &self.pools[index];
             let health = &pool.upstream.health;
             Candidate {
-                // Where there is no other, leaving it alone would only make it worse.
-                is_up: !health.is_sick() && (count == 1 || !health.is_out(now)),
+                // Resting the only upstream would fail all requests for no benefit.
+                is_up: !health.is_unhealthy() && (count == 1 || !health.is_resting(now)),
                 was_tried: tried.contains(&index),
                 is_full: pool.is_full(),
                 load: pool.load(),
             }
         };
         let chosen =
-            balance::choose(self.shared.settings.balance, count, self.turn.get(), candidate)?;
-        self.turn.set((chosen + 1) % count);
+            balance::choose(self.shared.settings.balance, count, self.next_index.get(), candidate)?;
+        self.next_index.set((chosen + 1) % count);
         Some(chosen)
     }
 
-    /// Sends a request over one connection and makes the client's response of what comes.
+    /// Sends a request over one connection and converts the upstream's response.
     async fn attempt(
         &self,
         pool: &Arc<Pool>,
-        order: &mut Order,
-        fresh: bool,
+        outbound: &mut OutboundRequest,
+        force_new: bool,
     ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        let mut lease = pool.lease(fresh).await?;
-        let Order { request, wants, length, .. } = &*order;
+        let mut lease = pool.lease(force_new).await?;
+        let OutboundRequest { request, options, body_length, .. } = &*outbound;
         let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
-        let (out, to) = (lease.wire.gathered(), Destination { upstream, settings, via });
-        if let Err(error) = request::compose(out, request, wants, *length, &to) {
+        let (out, to) = (lease.connection.output_mut(), Destination { upstream, settings, via });
+        if let Err(error) = request::compose(out, request, options, *body_length, &to) {
             out.clear();
-            lease.give_back();
+            lease.return_to_pool();
             return Err(Failure::Client(error));
         }
-        let sent = pool.traffic.get().map(|traffic| traffic.begin(fresh));
-        let head = exchange::run(&mut lease, order, settings).await?;
-        if let Some(sent) = sent {
-            sent.answered();
+        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(force_new));
+        let head = exchange::run(&mut lease, outbound, settings).await?;
+        if let Some(sent_request) = sent_request {
+            sent_request.record_response();
         }
         let response = match head.status {
-            StatusCode::SWITCHING_PROTOCOLS => self.hand_over(lease, order, &head)?,
-            _ => self.pass_back(lease, order, &head)?,
+            StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, outbound, &head)?,
+            _ => self.forward_response(lease, outbound, &head)?,
         };
-        pool.upstream.succeeded();
+        pool.upstream.record_success();
         Ok(response)
     }
 
-    /// Makes the client's response of the upstream's.
-    fn pass_back(&self, lease: Lease, order: &mut Order, head: &Head) -> Result<Response, Failure> {
+    /// Converts the upstream's response to the response for the client.
+    fn forward_response(
+        &self,
+        lease: Lease,
+        outbound: &mut OutboundRequest,
+        head: &Head,
+    ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        let mut upload = order.upload.take();
+        let mut upload = outbound.upload.take();
         if let Some(upload) = &mut upload
             && (head.status.is_client_error() || head.status.is_server_error())
         {
-            // RFC 9112 §9.5: who gets an error ends the body that nobody wants.
+            // RFC 9112 §9.5: after an error response the rest of the request body is not sent.
             upload.stop();
         }
-        let is_unsaid = *order.request.method() == Method::HEAD
+        let has_unknown_length = *outbound.request.method() == Method::HEAD
             && head.headers.get_bytes("content-length").is_none();
         let mut download = Download::new(head, lease, upload, settings.body_timeout);
-        let body = match download.all_at_hand() {
-            Some(_) if is_unsaid => Body::from_http_body(Unsaid),
+        let body = match download.take_received_body() {
+            Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),
-            None if response::is_events(head) => {
-                Body::from_http_body(download.with_patience(settings.tunnel_timeout))
+            None if response::is_event_stream(head) => {
+                Body::from_http_body(download.with_idle_timeout(settings.tunnel_timeout))
             }
             None => Body::from_http_body(download),
         };
-        Ok(response::pass_on(head, Response::body(body), self.shared.via.as_ref()))
+        Ok(response::apply_head(head, Response::body(body), self.shared.via.as_ref()))
     }
 
-    /// Connects the two connections that go over to another protocol.
-    fn hand_over(&self, lease: Lease, order: &Order, head: &Head) -> Result<Response, Failure> {
+    /// Connects client and upstream after a 101 (Switching Protocols).
+    fn start_tunnel(
+        &self,
+        lease: Lease,
+        outbound: &OutboundRequest,
+        head: &Head,
+    ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
-        let asked_for = |protocol: &str| {
-            let wanted = order.wants.upgrade.as_deref().unwrap_or_default().split(|&b| b == b',');
-            wanted.map(<[u8]>::trim_ascii).any(|it| it.eq_ignore_ascii_case(protocol.as_bytes()))
+        let is_requested = |protocol: &str| {
+            let requested =
+                outbound.options.upgrade.as_deref().unwrap_or_default().split(|&b| b == b',');
+            requested
+                .map(<[u8]>::trim_ascii)
+                .any(|name| name.eq_ignore_ascii_case(protocol.as_bytes()))
         };
-        let Some(protocol) = head.headers.get("upgrade").filter(|protocol| asked_for(protocol))
+        let Some(protocol) = head.headers.get("upgrade").filter(|protocol| is_requested(protocol))
         else {
-            let reason = "it goes over to what nobody has asked for";
-            return Err(Failure::BadAnswer(reason.to_owned()));
+            let reason = "it switches to a protocol that the client did not request";
+            return Err(Failure::InvalidResponse(reason.to_owned()));
         };
-        let patience = settings.tunnel_timeout;
+        let idle_timeout = settings.tunnel_timeout;
         let response = Response::upgrade(protocol, async move |client| {
-            tunnel::run(client, lease, patience).await;
+            tunnel::run(client, lease, idle_timeout).await;
         });
-        Ok(response::pass_on(head, response, self.shared.via.as_ref()))
+        Ok(response::apply_head(head, response, self.shared.via.as_ref()))
     }
 
-    /// Begins to ask the upstreams how they are, once.
+    /// Starts the health checks of the upstreams, once per proxy.
     fn start_checks(&self) {
         let Some(check) = &self.shared.settings.check else { return };
-        if self.shared.is_checked.swap(true, Relaxed) {
+        if self.shared.checks_started.swap(true, Relaxed) {
             return;
         }
         let check = Arc::new(check.clone());
         for upstream in &self.shared.upstreams {
-            tokio::spawn(check::watch(Arc::downgrade(upstream), check.clone()));
+            tokio::spawn(check::run(Arc::downgrade(upstream), check.clone()));
         }
     }
 }

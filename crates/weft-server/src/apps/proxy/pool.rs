@@ -1,4 +1,4 @@
-//! The connections of one worker to one upstream: those in use are counted, others kept.
+//! Connections of one worker to one upstream: leased to requests, or idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -10,147 +10,150 @@ use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::settings::Settings;
-use super::traffic::Traffic;
+use super::traffic::UpstreamMetrics;
 use super::upstream::Upstream;
-use super::wire::{INPUT_BYTES, Wire};
+use super::wire::{INPUT_BYTES, UpstreamConnection};
 
-/// The mutex is a worker's own, as nobody but bodies that went to another thread shares it.
+/// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
+/// it.
 pub(super) struct Pool {
     pub(super) upstream: Arc<Upstream>,
     settings: Arc<Settings>,
-    /// One for each connection that may be in use. As a new one is made only where none is idle,
-    /// all of them together are not more.
-    places: Semaphore,
-    waiting: AtomicUsize,
+    /// One permit for each connection that may be in use. A new connection is opened only if none
+    /// is idle, so this also limits the total.
+    permits: Semaphore,
+    queued: AtomicUsize,
     idle: Mutex<Idle>,
-    /// What is counted, if anybody counts.
-    pub(super) traffic: OnceLock<Traffic>,
+    /// Metrics, if they are collected.
+    pub(super) metrics: OnceLock<UpstreamMetrics>,
 }
 
 #[derive(Default)]
 struct Idle {
-    /// The one that was used last is taken first, so that those which are too many grow old.
-    connections: Vec<(Box<Wire>, Instant)>,
-    /// An idle connection owns no buffer.
-    buffers: Vec<BytesMut>,
-    /// A task looks for those that are too old.
-    is_swept: bool,
+    /// Used as a stack: the most recently used connection is taken first, so that surplus ones
+    /// expire.
+    connections: Vec<(Box<UpstreamConnection>, Instant)>,
+    /// Spare input buffers: an idle connection owns none.
+    spare_buffers: Vec<BytesMut>,
+    /// The task that closes expired connections is running.
+    is_sweeper_running: bool,
 }
 
-/// A connection that a request has for itself. It closes with the lease, unless it is
-/// [given back](Lease::give_back).
+/// A connection leased to one request. Dropping the lease closes the connection, unless it is
+/// [returned](Lease::return_to_pool).
 pub(super) struct Lease {
-    pub(super) wire: Box<Wire>,
-    place: Place,
-    /// Whether it has served before: the upstream may have closed it in the meantime, which is
-    /// not its fault.
+    pub(super) connection: Box<UpstreamConnection>,
+    slot: PoolSlot,
+    /// The connection has served a request before: the upstream may have closed it since, which
+    /// does not count as a failure.
     pub(super) is_reused: bool,
 }
 
-/// The right to have a connection.
-struct Place(Arc<Pool>);
+/// The right to use one connection; returned to the pool on drop.
+struct PoolSlot(Arc<Pool>);
 
-impl Drop for Place {
+impl Drop for PoolSlot {
     fn drop(&mut self) {
-        self.0.places.add_permits(1);
+        self.0.permits.add_permits(1);
     }
 }
 
 impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<Settings>) -> Arc<Pool> {
-        let places = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
-        let (waiting, idle) = (AtomicUsize::new(0), Mutex::default());
-        let traffic = OnceLock::new();
-        Arc::new(Pool { upstream, settings, places, waiting, idle, traffic })
+        let permits = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
+        let (queued, idle) = (AtomicUsize::new(0), Mutex::default());
+        let metrics = OnceLock::new();
+        Arc::new(Pool { upstream, settings, permits, queued, idle, metrics })
     }
 
-    /// How many requests are there or wait.
+    /// Requests in progress or queued.
     pub(super) fn load(&self) -> usize {
         self.in_use() + self.queued()
     }
 
-    /// How many connections are in use or being made.
+    /// Connections in use or being opened.
     pub(super) fn in_use(&self) -> usize {
-        self.settings.max_connections.saturating_sub(self.places.available_permits())
+        self.settings.max_connections.saturating_sub(self.permits.available_permits())
     }
 
-    /// How many connections are kept.
+    /// Idle connections.
     pub(super) fn idle_count(&self) -> usize {
         self.idle().connections.len()
     }
 
-    /// How many requests wait.
+    /// Requests that wait for a connection.
     pub(super) fn queued(&self) -> usize {
-        self.waiting.load(Relaxed)
+        self.queued.load(Relaxed)
     }
 
-    /// Whether a request would have to wait.
+    /// Returns true if a request would have to wait.
     pub(super) fn is_full(&self) -> bool {
-        self.places.available_permits() == 0
+        self.permits.available_permits() == 0
     }
 
-    /// A connection: one that is kept, unless it is to be `fresh`.
-    pub(super) async fn lease(self: &Arc<Pool>, fresh: bool) -> Result<Lease, Failure> {
-        match self.places.try_acquire() {
-            Ok(place) => place.forget(),
-            // Boxed, as what is not done at once is large and rare.
-            Err(_) => Box::pin(self.queue()).await?,
+    /// Leases a connection: an idle one, unless `force_new` is set, or else a new one.
+    pub(super) async fn lease(self: &Arc<Pool>, force_new: bool) -> Result<Lease, Failure> {
+        match self.permits.try_acquire() {
+            Ok(permit) => permit.forget(),
+            // Boxed: the future is large and rarely needed.
+            Err(_) => Box::pin(self.wait_for_permit()).await?,
         }
-        let place = Place(self.clone());
-        if fresh {
-            // One that is kept makes room for it, so that all together stay within the limit.
+        let slot = PoolSlot(self.clone());
+        if force_new {
+            // Closes an idle connection to keep the total within the limit.
             drop(self.idle().connections.pop());
-        } else if let Some(wire) = self.take_idle() {
-            return Ok(Lease { wire, place, is_reused: true });
+        } else if let Some(connection) = self.take_idle() {
+            return Ok(Lease { connection, slot, is_reused: true });
         }
-        let wire = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
-        let wire = Box::new(wire.map_err(Failure::of_connecting)?);
-        Ok(Lease { wire, place, is_reused: false })
+        let connection = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
+        let connection = Box::new(connection.map_err(Failure::from_connect_error)?);
+        Ok(Lease { connection, slot, is_reused: false })
     }
 
-    /// Waits for a place, and takes it.
-    async fn queue(&self) -> Result<(), Failure> {
-        if self.waiting.load(Relaxed) >= self.settings.max_queued {
-            return Err(Failure::Full);
+    /// Waits for a permit and takes it.
+    async fn wait_for_permit(&self) -> Result<(), Failure> {
+        if self.queued.load(Relaxed) >= self.settings.max_queued {
+            return Err(Failure::Overloaded);
         }
-        let _waiting = Waiting::join(&self.waiting);
-        match timeout(self.settings.queue_timeout, self.places.acquire()).await {
-            Ok(Ok(place)) => {
-                place.forget();
+        let _queued = QueuedRequest::enter(&self.queued);
+        match timeout(self.settings.queue_timeout, self.permits.acquire()).await {
+            Ok(Ok(permit)) => {
+                permit.forget();
                 Ok(())
             }
-            Ok(Err(_)) | Err(_) => Err(Failure::Full),
+            Ok(Err(_)) | Err(_) => Err(Failure::Overloaded),
         }
     }
 
-    fn take_idle(&self) -> Option<Box<Wire>> {
+    fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
         let mut idle = self.idle();
         loop {
-            let (mut wire, since) = idle.connections.pop()?;
-            if since.elapsed() < self.settings.keep_alive_timeout && wire.is_quiet() {
-                wire.input = idle.buffers.pop().unwrap_or_default();
-                return Some(wire);
+            let (mut connection, since) = idle.connections.pop()?;
+            if since.elapsed() < self.settings.keep_alive_timeout && connection.is_reusable() {
+                connection.input = idle.spare_buffers.pop().unwrap_or_default();
+                return Some(connection);
             }
         }
     }
 
-    fn keep(self: &Arc<Pool>, mut wire: Box<Wire>) {
+    fn put_idle(self: &Arc<Pool>, mut connection: Box<UpstreamConnection>) {
         let mut idle = self.idle();
         if idle.connections.len() >= self.settings.max_idle_connections {
             return;
         }
-        // What is left of it, if responses have parts of it, is whole again when they are sent.
-        let buffer = std::mem::take(&mut wire.input);
-        if idle.buffers.len() < MOST_BUFFERS && buffer.capacity() <= INPUT_BYTES {
-            idle.buffers.push(buffer);
+        // Parts of the buffer may be shared with responses; its full capacity is available again
+        // when they are dropped.
+        let buffer = std::mem::take(&mut connection.input);
+        if idle.spare_buffers.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= INPUT_BYTES {
+            idle.spare_buffers.push(buffer);
         }
-        idle.connections.push((wire, Instant::now()));
-        if !idle.is_swept
+        idle.connections.push((connection, Instant::now()));
+        if !idle.is_sweeper_running
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            idle.is_swept = true;
+            idle.is_sweeper_running = true;
             let period = self.settings.keep_alive_timeout / 4;
-            let period = period.clamp(LEAST_PERIOD, MOST_PERIOD);
+            let period = period.clamp(MIN_SWEEP_PERIOD, MAX_SWEEP_PERIOD);
             runtime.spawn(sweep(Arc::downgrade(self), period));
         }
     }
@@ -160,20 +163,23 @@ impl Pool {
     }
 }
 
-/// How many buffers are kept for connections that are taken.
-const MOST_BUFFERS: usize = 16;
+/// Maximum number of input buffers kept for reuse.
+const MAX_SPARE_BUFFERS: usize = 16;
 
-const LEAST_PERIOD: Duration = Duration::from_millis(10);
-const MOST_PERIOD: Duration = Duration::from_secs(60);
+const MIN_SWEEP_PERIOD: Duration = Duration::from_millis(10);
+const MAX_SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// Closes connections that have not been used for too long or have ended, until none is left.
+/// Closes connections that have been idle too long or were closed by the upstream; ends when no
+/// idle connection remains.
 async fn sweep(pool: Weak<Pool>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
-        let most = pool.settings.keep_alive_timeout;
+        let max_idle_time = pool.settings.keep_alive_timeout;
         let mut idle = pool.idle();
-        idle.connections.retain_mut(|(wire, since)| since.elapsed() < most && wire.is_quiet());
+        idle.connections.retain_mut(|(connection, since)| {
+            since.elapsed() < max_idle_time && connection.is_reusable()
+        });
         if idle.connections.is_empty() {
             *idle = Idle::default();
             return;
@@ -181,17 +187,17 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
     }
 }
 
-/// One of those who wait.
-struct Waiting<'a>(&'a AtomicUsize);
+/// A request in the queue; counted until dropped.
+struct QueuedRequest<'a>(&'a AtomicUsize);
 
-impl Waiting<'_> {
-    fn join(count: &AtomicUsize) -> Waiting<'_> {
+impl QueuedRequest<'_> {
+    fn enter(count: &AtomicUsize) -> QueuedRequest<'_> {
         count.fetch_add(1, Relaxed);
-        Waiting(count)
+        QueuedRequest(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -199,16 +205,16 @@ impl Drop for Waiting<'_> {
 
 impl Lease {
     pub(super) fn upstream(&self) -> &Upstream {
-        &self.place.0.upstream
+        &self.slot.0.upstream
     }
 
-    /// Request and response are through: the next request may have the connection, unless
-    /// something has come that nobody has asked for, or could not be sent.
-    pub(super) fn give_back(self) {
-        let Lease { mut wire, place, .. } = self;
-        if wire.is_through() {
-            wire.clock.stop();
-            place.0.keep(wire);
+    /// Returns the connection for the next request after request and response are complete. It is
+    /// closed instead if unread input or unsent output remains.
+    pub(super) fn return_to_pool(self) {
+        let Lease { mut connection, slot, .. } = self;
+        if connection.is_drained() {
+            connection.timer.stop();
+            slot.0.put_idle(connection);
         }
     }
 }

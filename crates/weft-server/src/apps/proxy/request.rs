@@ -1,15 +1,15 @@
-//! A request as an upstream gets it: written anew from what was understood, field by field. Pure.
+//! The head of the forwarded request: composed from the parsed request, field by field. Pure.
 
 use weft::{Error, ErrorKind, Headers, Request, Version};
 
-use super::fields::{Names, OfTheConnection, push_field};
-use super::forwarded::{self, Client};
+use super::fields::{FieldNames, HopByHopFields, push_field};
+use super::forwarded::{self, ForwardedClient};
 use super::hops::{self, Via};
 use super::settings::{Host, Settings};
 use super::url::UpstreamUrl;
 
-/// Fields that are said anew.
-static OURS: Names = Names::new(&[
+/// Fields that the proxy generates instead of forwarding them.
+static GENERATED_FIELDS: FieldNames = FieldNames::new(&[
     b"host",
     b"content-length",
     b"expect",
@@ -19,46 +19,49 @@ static OURS: Names = Names::new(&[
     b"x-forwarded-proto",
 ]);
 
-/// What a request wants beside a response.
-pub(super) struct Wants {
-    /// The protocols that the connection may go over to.
+/// Options of a request that concern its connection.
+pub(super) struct RequestOptions {
+    /// Protocols that the client offers to switch to.
     pub(super) upgrade: Option<Vec<u8>>,
-    /// To be told before it sends its body (RFC 9110 §10.1.1).
-    pub(super) go_ahead: bool,
+    /// The client waits for a 100 (Continue) before it sends the body (RFC 9110 §10.1.1).
+    pub(super) expect_continue: bool,
 }
 
-impl Wants {
-    pub(super) fn of(request: &Request, body_length: Option<u64>) -> Wants {
+impl RequestOptions {
+    pub(super) fn new(request: &Request, body_length: Option<u64>) -> RequestOptions {
         let headers = request.headers();
         let has = |name, value: &[u8]| headers.list(name).any(|it| it.eq_ignore_ascii_case(value));
-        // A request with a body could not be handed over: its input is not clear.
+        // A request with a body is not upgraded: its unread body would precede the bytes of the
+        // tunnel in the input.
         let may_upgrade = body_length == Some(0)
             && request.version() != Version::HTTP_10
             && has("connection", b"upgrade");
-        let go_ahead = body_length != Some(0)
+        let expect_continue = body_length != Some(0)
             && request.version() != Version::HTTP_10
             && has("expect", b"100-continue");
-        Wants { upgrade: may_upgrade.then(|| protocols(headers)).flatten(), go_ahead }
+        RequestOptions {
+            upgrade: may_upgrade.then(|| allowed_protocols(headers)).flatten(),
+            expect_continue,
+        }
     }
 }
 
-/// What may come after an upgrade. Another version of HTTP, or TLS, may not: requests could
-/// then reach the upstream that nobody here has looked at.
-fn protocols(headers: &Headers) -> Option<Vec<u8>> {
-    let refused = |name: &[u8]| {
+/// Returns the offered protocols without other versions of HTTP and TLS: requests in those would
+/// reach the upstream uninspected.
+fn allowed_protocols(headers: &Headers) -> Option<Vec<u8>> {
+    let is_refused = |name: &[u8]| {
         let name = name.to_ascii_lowercase();
         name.starts_with(b"h2") || name.starts_with(b"http") || name.starts_with(b"tls")
     };
-    let kept: Vec<&[u8]> = headers.list("upgrade").filter(|name| !refused(name)).collect();
+    let kept: Vec<&[u8]> = headers.list("upgrade").filter(|name| !is_refused(name)).collect();
     if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
 }
 
-/// Writes the head of the request that an upstream gets. A body whose length is not known is
-/// chunked.
+/// Appends the head of the forwarded request. A body of unknown length is chunked.
 pub(super) fn compose(
     out: &mut Vec<u8>,
     request: &Request,
-    wants: &Wants,
+    options: &RequestOptions,
     body_length: Option<u64>,
     to: &Destination<'_>,
 ) -> Result<(), Error> {
@@ -76,19 +79,22 @@ pub(super) fn compose(
     push_fields(out, request);
     match body_length {
         None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        // RFC 9110 §8.6: where a body makes no sense, no field says that there is none.
+        // RFC 9110 §8.6: no Content-Length is added to a request without content.
         Some(0) if headers.get("content-length").is_none() => {}
         Some(length) => push_field(out, b"content-length", length.to_string().as_bytes()),
     }
-    if wants.go_ahead {
+    if options.expect_continue {
         out.extend_from_slice(b"expect: 100-continue\r\n");
     }
-    push_connection(out, headers, wants);
+    push_connection_fields(out, headers, options);
     let peer = request.peer().address().map(|address| address.ip());
     let is_trusted =
         settings.trusted.iter().any(|network| peer.is_none_or(|peer| network.contains(peer)));
     let scheme = request.scheme();
-    forwarded::push(out, &Client { address: peer, scheme, authority, is_trusted, headers });
+    forwarded::push(
+        out,
+        &ForwardedClient { address: peer, scheme, authority, is_trusted, headers },
+    );
     if let Some(via) = via {
         push_field(out, b"via", via.value(request.version()).as_bytes());
     }
@@ -96,7 +102,7 @@ pub(super) fn compose(
     Ok(())
 }
 
-/// To whom a request is passed on, and how.
+/// The destination of a forwarded request.
 #[derive(Clone, Copy)]
 pub(super) struct Destination<'a> {
     pub(super) upstream: &'a UpstreamUrl,
@@ -104,41 +110,42 @@ pub(super) struct Destination<'a> {
     pub(super) via: Option<&'a Via>,
 }
 
-/// What the client says that is the upstream's concern.
+/// Appends the end-to-end fields of the client's request.
 fn push_fields(out: &mut Vec<u8>, request: &Request) {
-    let of_the_connection = OfTheConnection::new(request.headers());
-    let hops = hops::left(request);
+    let hop_by_hop = HopByHopFields::new(request.headers());
+    let max_forwards = hops::decremented_max_forwards(request);
     for (name, value) in request.headers().iter_bytes() {
-        let is_hops = || hops.is_some() && name.eq_ignore_ascii_case(hops::MAX_FORWARDS.as_bytes());
-        if !OURS.has(name) && !of_the_connection.has(name) && !is_hops() {
+        let is_max_forwards =
+            || max_forwards.is_some() && name.eq_ignore_ascii_case(hops::MAX_FORWARDS.as_bytes());
+        if !GENERATED_FIELDS.contains(name) && !hop_by_hop.contains(name) && !is_max_forwards() {
             push_field(out, name, value);
         }
     }
-    if let Some(hops) = hops {
-        push_field(out, hops::MAX_FORWARDS.as_bytes(), hops.to_string().as_bytes());
+    if let Some(max_forwards) = max_forwards {
+        push_field(out, hops::MAX_FORWARDS.as_bytes(), max_forwards.to_string().as_bytes());
     }
 }
 
-/// What concerns the connection to the upstream: an upgrade, and whether trailers are understood
-/// (RFC 9110 §10.1.4).
-fn push_connection(out: &mut Vec<u8>, headers: &Headers, wants: &Wants) {
+/// Appends the fields for the connection to the upstream: an upgrade, and `TE: trailers` (RFC 9110
+/// §10.1.4).
+fn push_connection_fields(out: &mut Vec<u8>, headers: &Headers, options: &RequestOptions) {
     let has_trailers = headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"));
     if has_trailers {
         out.extend_from_slice(b"te: trailers\r\n");
     }
-    if let Some(protocols) = &wants.upgrade {
+    if let Some(protocols) = &options.upgrade {
         push_field(out, b"upgrade", protocols);
     }
-    let options = match (has_trailers, wants.upgrade.is_some()) {
+    let connection_options = match (has_trailers, options.upgrade.is_some()) {
         (true, true) => "te, upgrade",
         (true, false) => "te",
         (false, true) => "upgrade",
         (false, false) => return,
     };
-    push_field(out, b"connection", options.as_bytes());
+    push_field(out, b"connection", connection_options.as_bytes());
 }
 
-/// The path behind that of the upstream, and the query.
+/// Appends the request target: the upstream's path, the path of the request, and its query.
 fn push_target(
     out: &mut Vec<u8>,
     path: &str,
@@ -150,8 +157,8 @@ fn push_target(
         out.push(b'*');
         return Ok(());
     }
-    if !prefix.is_empty() && leaves_its_place(path) {
-        return malformed("the path leads out of what is served here");
+    if !prefix.is_empty() && escapes_prefix(path) {
+        return malformed("the path leaves the prefix of the upstream");
     }
     let start = out.len();
     out.extend_from_slice(prefix.as_bytes());
@@ -160,22 +167,22 @@ fn push_target(
         out.push(b'?');
         out.extend_from_slice(query.as_bytes());
     }
-    // The engine lets none of these through, but what stands before us may have set the path.
+    // The engine rejects these bytes, but middleware may have set the path.
     if out[start..].iter().any(|&b| b <= b' ' || b == 0x7f) {
-        return malformed("the target has bytes that have no place in a URI");
+        return malformed("the target contains bytes that are not allowed in a URI");
     }
     Ok(())
 }
 
-/// Whether an upstream could take the path for one that is not beneath the prefix: if it has a
-/// segment `..`, in whichever spelling.
-fn leaves_its_place(path: &str) -> bool {
+/// Returns true if an upstream could resolve the path to one outside of the prefix, which requires
+/// a `..` segment in any encoding.
+fn escapes_prefix(path: &str) -> bool {
     if !path.contains("..") && !path.contains('%') {
         return false;
     }
     let decoded = weft::path::decode(path.as_bytes());
     decoded.split(|&b| b == b'/' || b == b'\\').any(|segment| {
-        // Some servers cut parameters off first.
+        // Some servers strip path parameters first.
         segment.split(|&b| b == b';').next() == Some(b"..")
     })
 }
@@ -185,24 +192,31 @@ mod tests {
     use super::*;
     use weft::testing;
 
-    /// The lines of the message, without what is told of the client.
-    fn rebuilt(text: &str, length: Option<u64>, url: &str, host: Host) -> Result<String, String> {
+    /// Returns the lines of the composed head without `Forwarded` and `X-Forwarded-*`.
+    fn compose_lines(
+        text: &str,
+        length: Option<u64>,
+        url: &str,
+        host: Host,
+    ) -> Result<String, String> {
         let request = testing::request(text.to_owned());
         let settings = Settings { host, ..Settings::default() };
-        let wants = Wants::of(&request, length);
+        let options = RequestOptions::new(&request, length);
         let (url, via, mut out) = (url.parse().unwrap(), Via::new("weft"), Vec::new());
         let to = Destination { upstream: &url, settings: &settings, via: via.as_ref() };
-        compose(&mut out, &request, &wants, length, &to)
+        compose(&mut out, &request, &options, length, &to)
             .map_err(|error| error.reason().to_owned())?;
         let text = String::from_utf8(out).unwrap();
         let text = text.strip_suffix("\r\n\r\n").expect("the end of a head");
-        let told = |line: &&str| line.starts_with("forwarded:") || line.starts_with("x-forwarded-");
-        let lines: Vec<&str> = text.split("\r\n").filter(|line| !told(line)).collect();
+        let is_forwarded_field =
+            |line: &&str| line.starts_with("forwarded:") || line.starts_with("x-forwarded-");
+        let lines: Vec<&str> =
+            text.split("\r\n").filter(|line| !is_forwarded_field(line)).collect();
         Ok(lines.join("\n").replacen(" HTTP/1.1\n", "\n", 1))
     }
 
     #[test]
-    fn requests_are_built_anew() {
+    fn rebuilds_requests_field_by_field() {
         let url = "http://up:3000/";
         for (text, length, expected) in [
             (
@@ -230,7 +244,7 @@ mod tests {
                 Some(0),
                 "GET /\nhost: h\nvia: 1.1 a\nte: trailers\nconnection: te\nvia: 1.1 weft",
             ),
-            // The length is the engine's.
+            // Content-Length is the length determined by the engine.
             (
                 "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
                 Some(2),
@@ -251,7 +265,7 @@ mod tests {
                 Some(0),
                 "POST /\nhost: h\ncontent-length: 0\nvia: 1.1 weft",
             ),
-            // Upgrades, but not to what nobody looks into.
+            // Upgrades are forwarded, except to another version of HTTP.
             (
                 "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\
                  HTTP2-Settings: x\r\n\r\n",
@@ -287,15 +301,19 @@ mod tests {
                 "GET /\nhost: h\nmax-forwards: 10\nvia: 1.1 weft",
             ),
         ] {
-            assert_eq!(rebuilt(text, length, url, Host::Client).as_deref(), Ok(expected), "{text}");
+            assert_eq!(
+                compose_lines(text, length, url, Host::Client).as_deref(),
+                Ok(expected),
+                "{text}"
+            );
         }
         let text = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
-        let sent = rebuilt(text, Some(0), url, Host::Upstream);
+        let sent = compose_lines(text, Some(0), url, Host::Upstream);
         assert_eq!(sent.as_deref(), Ok("GET /x\nhost: up:3000\nvia: 1.1 weft"));
     }
 
     #[test]
-    fn paths_behind_that_of_the_upstream() {
+    fn appends_paths_to_the_upstream_prefix() {
         for (path, query, prefix, expected) in [
             ("/a", None, "", Some("/a")),
             ("/a", Some("b"), "/p", Some("/p/a?b")),
@@ -305,7 +323,7 @@ mod tests {
             ("/a\"{}|é", None, "/p", Some("/p/a\"{}|é")),
             ("/a b", None, "", None),
             ("/a", Some("b\r\nc: d"), "", None),
-            // Without a prefix there is nothing to leave.
+            // Without a prefix a path cannot escape it.
             ("/../a", None, "", Some("/../a")),
             ("/../a", None, "/p", None),
             ("/..", None, "/p", None),

@@ -1,47 +1,47 @@
-//! A response as the client gets it: what belongs to the connection to the upstream is left
-//! out. Pure.
+//! The head of the response for the client, without the hop-by-hop fields of the upstream's
+//! response. Pure.
 
 use weft::client::Head;
 use weft::header::{HeaderMap, VIA};
 use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
 
-use super::fields::{OfTheConnection, may_be_trailer};
+use super::fields::{HopByHopFields, is_allowed_in_trailers};
 use super::hops::Via;
 
-/// Adds status and fields of the upstream's response to one that has its body.
-pub(super) fn pass_on(head: &Head, response: Response, via: Option<&Via>) -> Response {
-    let response = response.with_status(head.status).with_headers(fields(head));
+/// Applies the status and fields of the upstream's response to `response`, which has its body.
+pub(super) fn apply_head(head: &Head, response: Response, via: Option<&Via>) -> Response {
+    let response = response.with_status(head.status).with_headers(forwarded_fields(head));
     match via {
         Some(via) => response.with_value(VIA, via.value(head.version).clone()),
         None => response,
     }
 }
 
-/// An interim response.
+/// Converts an interim response.
 pub(super) fn interim(head: &Head) -> Response {
-    Response::new(head.status).with_headers(fields(head))
+    Response::new(head.status).with_headers(forwarded_fields(head))
 }
 
-/// Whether the body is a stream of events.
-pub(super) fn is_events(head: &Head) -> bool {
+/// Returns true if the body is an event stream.
+pub(super) fn is_event_stream(head: &Head) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let kind = head.headers.get_bytes("content-type").unwrap_or_default();
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
-fn fields(head: &Head) -> Headers {
-    let of_the_connection = OfTheConnection::new(&head.headers);
-    // RFC 9110 §8.6: a 204 has none.
+fn forwarded_fields(head: &Head) -> Headers {
+    let hop_by_hop = HopByHopFields::new(&head.headers);
+    // RFC 9110 §8.6: a 204 must not have Content-Length.
     let has_no_length = head.status == StatusCode::NO_CONTENT;
     head.headers.filter(|name, _| {
-        let is_left_out = has_no_length && name.eq_ignore_ascii_case(b"content-length");
-        !is_left_out && !of_the_connection.has(name)
+        let is_dropped = has_no_length && name.eq_ignore_ascii_case(b"content-length");
+        !is_dropped && !hop_by_hop.contains(name)
     })
 }
 
-/// Trailers, as far as they can be such.
+/// Converts trailers, without fields that are not allowed there.
 pub(super) fn trailers(trailers: &Headers) -> HeaderMap {
-    let kept = trailers.iter_bytes().filter(|(name, _)| may_be_trailer(name));
+    let kept = trailers.iter_bytes().filter(|(name, _)| is_allowed_in_trailers(name));
     let parsed = kept.map(|(name, value)| {
         Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
     });
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_reach_the_client() {
+    fn drops_hop_by_hop_fields_and_adds_via() {
         for (status, fields, expected) in [
             (200, "Content-Type: text/html\r\n", "content-type: text/html, via: 1.1 w"),
             (
@@ -84,10 +84,11 @@ mod tests {
         ] {
             let head = head(status, fields);
             let app =
-                async |_| pass_on(&head, Response::new(StatusCode::OK), Via::new("w").as_ref());
-            let reply = weft::testing::get(app, "/");
-            let lines = reply.headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
-            assert_eq!(reply.status, status);
+                async |_| apply_head(&head, Response::new(StatusCode::OK), Via::new("w").as_ref());
+            let response = weft::testing::get(app, "/");
+            let lines =
+                response.headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()));
+            assert_eq!(response.status, status);
             assert_eq!(lines.collect::<Vec<_>>().join(", "), expected, "{fields:?}");
         }
     }

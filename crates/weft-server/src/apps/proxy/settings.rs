@@ -1,4 +1,4 @@
-//! What a proxy is set up with: every limit and timeout, one plain struct.
+//! Settings of a proxy: every limit and timeout, in one plain struct.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,131 +8,129 @@ use weft::Network;
 
 use super::url::UpstreamUrl;
 
-/// Where requests are passed on to, and within which limits.
+/// Upstreams of a proxy, and the limits within which requests are forwarded to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom requests are passed on to. There is at least one.
+    /// Upstreams that requests are forwarded to. At least one.
     pub(crate) upstreams: Vec<UpstreamUrl>,
 
-    /// Which of several gets the next request. Default [`Balance::RoundRobin`].
+    /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
 
-    /// What the upstream sees in `Host`. Default [`Host::Client`].
+    /// Value of `Host` in forwarded requests. Default [`Host::Client`].
     pub(crate) host: Host,
 
-    /// The proxies in front whose `Forwarded` and `X-Forwarded-*` are believed and added to; of
-    /// everybody else they are replaced. If there are any, peers on Unix sockets are such
-    /// proxies too.
+    /// Proxies in front of this one whose `Forwarded` and `X-Forwarded-*` are trusted and extended;
+    /// from any other peer these fields are replaced. If the list is not empty, peers on Unix
+    /// sockets are trusted, too.
     ///
-    /// Default none: who believes everybody lets everybody choose an address.
+    /// Default none: if every peer were trusted, any client could choose its own address.
     pub(crate) trusted: Vec<Network>,
 
-    /// By which name we appear in `Via` (RFC 9110 §7.6.3); empty: not at all. Default `weft`.
+    /// Name of this proxy in `Via` (RFC 9110 §7.6.3); empty: no `Via` is added. Default `weft`.
     pub(crate) via: String,
 
-    /// From the first try to the end of TCP's and TLS's handshakes, the look-up of the name
-    /// included; longer: another upstream, or 504. Default 5 s.
+    /// Longest time to establish a connection, including name lookup and the TCP and TLS
+    /// handshakes; beyond it another upstream is tried, or the response is 504. Default 5 s.
     pub(crate) connect_timeout: Duration,
 
-    /// How long an upstream may take for the head of its response once it has the request;
-    /// longer: 504. Bytes of the request's body that move begin it anew, and waiting for the
-    /// client is not counted. Default 60 s, as nginx.
+    /// Longest time from the sent request to the head of the response; beyond it: 504. Progress of
+    /// the request body restarts the timeout, and time spent waiting for the client does not count.
+    /// Default 60 s, as nginx.
     pub(crate) response_timeout: Duration,
 
-    /// How long an upstream may be silent in the middle of a response's body; longer: the
-    /// response is cut. Waiting for the client is not counted, and streams of events have the
-    /// [time of tunnels](Settings::tunnel_timeout). Default 60 s, as nginx.
+    /// Longest pause in the body of a response; beyond it the response is truncated. Time spent
+    /// waiting for the client does not count, and event streams use
+    /// [`tunnel_timeout`](Settings::tunnel_timeout). Default 60 s, as nginx.
     pub(crate) body_timeout: Duration,
 
-    /// How long a tunnel (a WebSocket, say) may be silent in both directions, or a stream of
-    /// events (`text/event-stream`) have none. Default one hour: those who talk over one have
-    /// pings of their own.
+    /// Longest time without data in both directions of a tunnel (such as a WebSocket), or without
+    /// an event in an event stream (`text/event-stream`). Default one hour: protocols that run over
+    /// tunnels have their own pings.
     pub(crate) tunnel_timeout: Duration,
 
-    /// The most connections to one upstream that one worker has; further requests queue.
-    /// Default 256.
+    /// Maximum connections of one worker to one upstream; further requests are queued. Default 256.
     pub(crate) max_connections: usize,
 
-    /// The most requests that wait for a connection to one upstream in one worker; more: 503
+    /// Maximum requests of one worker that wait for a connection to one upstream; beyond it: 503
     /// with `Retry-After`. Default 256.
     pub(crate) max_queued: usize,
 
-    /// How long they wait; longer: 503. Default 5 s.
+    /// Longest time in that queue; beyond it: 503. Default 5 s.
     pub(crate) queue_timeout: Duration,
 
-    /// The most connections to one upstream that one worker keeps while they are not used.
-    /// Default 64.
+    /// Maximum idle connections of one worker to one upstream. Default 64.
     pub(crate) max_idle_connections: usize,
 
-    /// How long they are kept. Default 30 s: shorter than most upstreams do, so that it is us
-    /// who closes.
+    /// Time after which an idle connection is closed. Default 30 s: shorter than that of most
+    /// upstreams, so that the proxy is the side that closes.
     pub(crate) keep_alive_timeout: Duration,
 
-    /// The largest body of a request, in bytes; larger: 413. Default 1 GiB: it is streamed,
-    /// and costs no memory.
+    /// Maximum size of a request body, in bytes; larger: 413. Default 1 GiB: bodies are streamed
+    /// and use no memory.
     pub(crate) max_body_bytes: u64,
 
-    /// The largest head of a response, in bytes, together with the interim ones before it;
+    /// Maximum size of the head of a response, in bytes, including preceding interim responses;
     /// larger: 502. Default 32 KiB, at most 65,535.
     pub(crate) max_response_head_bytes: usize,
 
-    /// How often a request is tried once more, elsewhere or on another connection: if nothing of
-    /// it was sent, or if it is idempotent, has no body, and nothing of a response has come.
-    /// Default 2.
+    /// Maximum retries of a request, on another upstream or another connection. A request is
+    /// retried if no byte of it was sent, or if it is idempotent, has no body, and no byte of a
+    /// response was received. Default 2.
     pub(crate) max_retries: usize,
 
-    /// After so many failures within the [window](Settings::failure_window) an upstream gets no
-    /// requests for a while, if there is another. Default 3.
+    /// Failures within the [window](Settings::failure_window) after which an upstream gets no
+    /// requests for [`down_time`](Settings::down_time), if there is another upstream. Default 3.
     pub(crate) max_failures: u32,
 
-    /// How long a failure is remembered. Default 10 s.
+    /// Period in which failures are counted. Default 10 s.
     pub(crate) failure_window: Duration,
 
-    /// How long an upstream that failed is left alone. Then it is tried again; the next failure
-    /// puts it out for as long again. Default 10 s.
+    /// Time for which an upstream that failed gets no requests. Then it is tried again; the next
+    /// failure starts another such period. Default 10 s.
     pub(crate) down_time: Duration,
 
-    /// Whether upstreams are asked from time to time how they are. Default no.
+    /// Periodic health check of the upstreams. Default none.
     pub(crate) check: Option<Check>,
 
-    /// The authorities whose certificates are believed, in PEM; `None`: those of the system.
+    /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Which of several upstreams gets a request.
+/// Selection of one of several upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Balance {
-    /// One after the other.
+    /// Each upstream in turn.
     #[default]
     RoundRobin,
-    /// The one with the fewest requests under way from the same worker.
+    /// The upstream with the fewest requests in progress from the same worker.
     LeastConnections,
 }
 
-/// What the upstream sees in `Host`.
+/// Value of `Host` in forwarded requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// What the client has sent.
+    /// The value sent by the client.
     #[default]
     Client,
     /// The host and port of the upstream's URL.
     Upstream,
 }
 
-/// A request that an upstream is sent from time to time.
+/// A health check: a request that is sent to an upstream periodically.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
-    /// The target, behind the path of the upstream's URL.
+    /// Request target, appended to the path of the upstream's URL.
     pub(crate) path: String,
-    /// How long from one to the next.
+    /// Time between two checks.
     pub(crate) interval: Duration,
-    /// How long it may take.
+    /// Longest time for a check; beyond it the check has failed.
     pub(crate) timeout: Duration,
-    /// The status of an upstream that is well; `None`: any of 200 to 399.
+    /// Status expected of a healthy upstream; `None`: any of 200 to 399.
     pub(crate) status: Option<u16>,
-    /// After so many failures in a row it gets no requests.
+    /// Consecutive failures after which the upstream gets no requests.
     pub(crate) fall: u32,
-    /// After so many successes in a row it gets them again.
+    /// Consecutive successes after which it gets requests again.
     pub(crate) rise: u32,
 }
 
@@ -150,7 +148,7 @@ impl Default for Check {
 }
 
 impl Settings {
-    /// URLs with white space between them.
+    /// Parses URLs separated by white space.
     pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamUrl>, String> {
         let urls: Vec<UpstreamUrl> =
             text.split_whitespace().map(str::parse).collect::<Result<_, String>>()?;
@@ -160,41 +158,45 @@ impl Settings {
         Ok(urls)
     }
 
-    /// What makes no sense.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// The first invalid setting.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        let least_one = [
+        let at_least_one = [
             ("max_connections", self.max_connections),
             ("max_failures", self.max_failures as usize),
-            ("the check's fall", self.check.as_ref().map_or(1, |check| check.fall as usize)),
-            ("the check's rise", self.check.as_ref().map_or(1, |check| check.rise as usize)),
+            ("the check's `fall`", self.check.as_ref().map_or(1, |check| check.fall as usize)),
+            ("the check's `rise`", self.check.as_ref().map_or(1, |check| check.rise as usize)),
         ];
-        if let Some((name, _)) = least_one.into_iter().find(|(_, number)| *number == 0) {
-            return Err(format!("{name} of a proxy is at least 1"));
+        if let Some((name, _)) = at_least_one.into_iter().find(|(_, number)| *number == 0) {
+            return Err(format!("proxy: {name} must be at least 1"));
         }
         if self.upstreams.is_empty() {
-            return Err("a proxy needs an upstream".to_owned());
+            return Err("a proxy needs at least one upstream".to_owned());
         }
-        if !HEAD_BYTES.contains(&self.max_response_head_bytes) {
-            let (least, most) = (HEAD_BYTES.start(), HEAD_BYTES.end());
-            return Err(format!("max_response_head_bytes is between {least} and {most}"));
+        if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
+            let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
+            return Err(format!("max_response_head_bytes must be between {min} and {max}"));
         }
         match &self.check {
             Some(check) if !check.path.starts_with('/') => {
-                Err("the path of a check begins with a slash".to_owned())
+                Err("the path of a check must begin with a slash".to_owned())
             }
             Some(check) if check.path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
-                Err("the path of a check has neither spaces nor controls".to_owned())
+                Err("the path of a check must not contain spaces or control characters".to_owned())
             }
             Some(check) if check.interval.is_zero() => {
-                Err("the interval of a check is longer than nothing".to_owned())
+                Err("the interval of a check must be longer than zero".to_owned())
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Less would refuse what is usual; more is not read by [`weft::client`].
-const HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
+/// Range of `max_response_head_bytes`: smaller limits would reject common responses, larger ones
+/// are not supported by [`weft::client`].
+const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
 impl Default for Settings {
     fn default() -> Settings {

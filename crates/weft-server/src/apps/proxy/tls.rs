@@ -1,4 +1,4 @@
-//! Which certificates of upstreams are believed.
+//! TLS configuration for connections to upstreams.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,28 +8,30 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Those that an authority of this file has signed, or one that the system knows: an upstream is
-/// often the administrator's own, and so is its authority, which a list that is compiled in
-/// could not have.
+/// Creates a configuration that trusts the authorities in the file `ca`, or those of the system. A
+/// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
+/// is signed by their own authority.
 pub(super) fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+            let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
             let certificates = CertificateDer::pem_file_iter(path);
-            for certificate in certificates.map_err(|error| wrong(&error))? {
-                let certificate = certificate.map_err(|error| wrong(&error))?;
-                roots.add(certificate).map_err(|error| wrong(&error))?;
+            for certificate in certificates.map_err(|error| with_path(&error))? {
+                let certificate = certificate.map_err(|error| with_path(&error))?;
+                roots.add(certificate).map_err(|error| with_path(&error))?;
             }
             if roots.is_empty() {
-                return Err(wrong(&"there is no certificate in it"));
+                return Err(with_path(&"the file contains no certificate"));
             }
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
             let (added, _) = roots.add_parsable_certificates(found.certs);
             if added == 0 {
-                return Err("the system has no authorities to believe certificates by".to_owned());
+                return Err(
+                    "the system has no trusted certificate authorities; set `ca`".to_owned()
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is counted of the requests to an upstream, and how it is, for whoever runs the server.
+//! Metrics of the requests to an upstream, and its state, for the status endpoint.
 
 use std::time::Instant;
 
@@ -8,47 +8,48 @@ use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::counter::{Counter, Durations, Histogram};
 
-/// What one worker counts of one upstream.
-// Those of two workers never share a cache line, or a pair of them, which processors fetch together.
+/// Metrics that one worker collects about one upstream.
+// Aligned to a pair of cache lines, which processors fetch together, so that workers do not share
+// one.
 #[derive(Default)]
 #[repr(align(128))]
-pub(super) struct Traffic {
+pub(super) struct UpstreamMetrics {
     requests: Counter,
     retries: Counter,
     durations: Histogram,
 }
 
-impl Traffic {
-    /// Counts a request that is about to be sent, maybe once more.
-    pub(super) fn begin(&self, is_retry: bool) -> Sent<'_> {
+impl UpstreamMetrics {
+    /// Counts a request, or a retry of one, that is about to be sent.
+    pub(super) fn start_request(&self, is_retry: bool) -> SentRequest<'_> {
         self.requests.add(1);
         self.retries.add(is_retry.into());
-        Sent { traffic: self, start: Instant::now() }
+        SentRequest { metrics: self, start: Instant::now() }
     }
 }
 
 /// A request that was sent.
-pub(super) struct Sent<'a> {
-    traffic: &'a Traffic,
+pub(super) struct SentRequest<'a> {
+    metrics: &'a UpstreamMetrics,
     start: Instant,
 }
 
-impl Sent<'_> {
-    /// The head of its response has come.
-    pub(super) fn answered(self) {
-        self.traffic.durations.observe(self.start.elapsed());
+impl SentRequest<'_> {
+    /// Records the time until the head of the response.
+    pub(super) fn record_response(self) {
+        self.metrics.durations.observe(self.start.elapsed());
     }
 }
 
-/// How an upstream is.
+/// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// As far as anybody knows it is well.
+    /// No known problem.
     Up,
-    /// Requests have failed so often that it is left alone for a while, if there is another.
+    /// Too many requests have failed: the upstream gets none for a while, if there is another.
     Resting,
-    /// Checks have found that it is not well.
+    /// Health checks have failed.
     Down,
 }
 
@@ -64,7 +65,7 @@ impl State {
     }
 }
 
-/// All that can be said of an upstream.
+/// State and metrics of an upstream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct UpstreamReport {
     #[serde(rename = "upstream")]
@@ -80,10 +81,10 @@ pub(crate) struct UpstreamReport {
 }
 
 impl UpstreamReport {
-    /// Of an upstream to which nobody has connections.
+    /// Creates a report without connections and requests.
     pub(super) fn new(upstream: &Upstream) -> UpstreamReport {
         let health = &upstream.health;
-        let state = match (health.is_sick(), health.is_out(Instant::now())) {
+        let state = match (health.is_unhealthy(), health.is_resting(Instant::now())) {
             (true, _) => State::Down,
             (false, true) => State::Resting,
             (false, false) => State::Up,
@@ -101,15 +102,15 @@ impl UpstreamReport {
         }
     }
 
-    /// Adds what a worker has to do with it.
+    /// Adds the connections and metrics of one worker.
     pub(super) fn add(&mut self, pool: &Pool) {
         self.connections_in_use += pool.in_use();
         self.connections_idle += pool.idle_count();
         self.queued += pool.queued();
-        if let Some(traffic) = pool.traffic.get() {
-            self.requests += traffic.requests.get();
-            self.retries += traffic.retries.get();
-            self.durations.add(&traffic.durations);
+        if let Some(metrics) = pool.metrics.get() {
+            self.requests += metrics.requests.get();
+            self.retries += metrics.retries.get();
+            self.durations.add(&metrics.durations);
         }
     }
 }

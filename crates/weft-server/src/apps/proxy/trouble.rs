@@ -1,39 +1,41 @@
-//! What would be told for each of many requests is told seldom.
+//! Rate-limited warnings, for conditions that could repeat on every request.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long what would be told for each of many requests is not told again.
-const PAUSE: Duration = Duration::from_secs(10);
+/// Minimum time between two warnings.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Tells something at once, and then at most every ten seconds, with how often it was.
+/// Logs a warning at once, then at most one every ten seconds, with the number suppressed in
+/// between.
 #[derive(Default)]
-pub(super) struct Seldom(Mutex<State>);
+pub(super) struct ThrottledWarning(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    last: Option<Instant>,
-    untold: u64,
+    last_logged: Option<Instant>,
+    suppressed: u64,
 }
 
-impl Seldom {
-    pub(super) fn tell(&self, what: &str) {
-        if let Some(text) = self.text(what, Instant::now()) {
-            log::warn!("{text}");
+impl ThrottledWarning {
+    pub(super) fn warn(&self, message: &str) {
+        if let Some(line) = self.line(message, Instant::now()) {
+            log::warn!("{line}");
         }
     }
 
-    /// What is to be told of it, if anything.
-    fn text(&self, what: &str, now: Instant) -> Option<String> {
+    /// Returns the line to log, or `None` if it is suppressed.
+    fn line(&self, message: &str, now: Instant) -> Option<String> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
-            state.untold += 1;
+        if state.last_logged.is_some_and(|last| now.saturating_duration_since(last) < MIN_INTERVAL)
+        {
+            state.suppressed += 1;
             return None;
         }
-        state.last = Some(now);
-        Some(match std::mem::take(&mut state.untold) {
-            0 => what.to_owned(),
-            untold => format!("{what} ({untold} more since the last such line)"),
+        state.last_logged = Some(now);
+        Some(match std::mem::take(&mut state.suppressed) {
+            0 => message.to_owned(),
+            suppressed => format!("{message} ({suppressed} more suppressed)"),
         })
     }
 }
@@ -43,19 +45,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_every_ten_seconds() {
-        let (seldom, start) = (Seldom::default(), Instant::now());
+    fn logs_at_most_every_ten_seconds() {
+        let (warning, start) = (ThrottledWarning::default(), Instant::now());
         for (second, expected) in [
             (0, Some("x")),
             (1, None),
             (9, None),
-            (10, Some("x (2 more since the last such line)")),
+            (10, Some("x (2 more suppressed)")),
             (11, None),
-            (40, Some("x (1 more since the last such line)")),
+            (40, Some("x (1 more suppressed)")),
             (50, Some("x")),
         ] {
-            let text = seldom.text("x", start + Duration::from_secs(second));
-            assert_eq!(text.as_deref(), expected, "{second}");
+            let line = warning.line("x", start + Duration::from_secs(second));
+            assert_eq!(line.as_deref(), expected, "{second}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that goes over to another protocol: bytes, both ways, until both have ended.
+//! A tunnel after a 101 (Switching Protocols): bytes in both directions, until both have ended.
 
 use std::cell::Cell;
 use std::io;
@@ -10,54 +10,54 @@ use weft::Upgraded;
 
 use super::pool::Lease;
 
-/// How much is copied at a time.
+/// Size of the copy buffer of one direction, in bytes.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Copies until both ends have said all, one breaks off, or nobody says anything for too long.
-/// When the server stops, the engine ends it after the period of grace.
+/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`. When
+/// the server shuts down, the engine ends the tunnel after the grace period.
 ///
-/// The connection to the upstream counts until here.
-pub(super) async fn run(client: Upgraded, mut upstream: Lease, patience: Duration) {
+/// The connection to the upstream counts as in use until the tunnel ends.
+pub(super) async fn run(client: Upgraded, mut upstream: Lease, idle_timeout: Duration) {
     let (mut from_client, mut to_client) = split(client);
-    let (mut from_upstream, mut to_upstream) = split(&mut *upstream.wire);
-    let last = Cell::new(Instant::now());
-    let up = copy(&mut from_client, &mut to_upstream, &last);
-    let down = copy(&mut from_upstream, &mut to_client, &last);
+    let (mut from_upstream, mut to_upstream) = split(&mut *upstream.connection);
+    let last_activity = Cell::new(Instant::now());
+    let up = copy(&mut from_client, &mut to_upstream, &last_activity);
+    let down = copy(&mut from_upstream, &mut to_client, &last_activity);
     tokio::select! {
-        // What has gone wrong is told to both by the end of their connections.
+        // After an error both connections are closed, so that both peers notice.
         _ = async { tokio::try_join!(up, down) } => {}
-        () = silence(&last, patience) => {}
+        () = wait_until_idle(&last_activity, idle_timeout) => {}
     }
 }
 
-/// One direction. Its end is passed on and leaves the other direction as it is.
+/// Copies one direction. Its end is forwarded; the other direction stays open.
 async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    last: &Cell<Instant>,
+    last_activity: &Cell<Instant>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let length = from.read(&mut buffer).await?;
-        last.set(Instant::now());
+        last_activity.set(Instant::now());
         if length == 0 {
             return to.shutdown().await;
         }
         to.write_all(&buffer[..length]).await?;
         to.flush().await?;
-        last.set(Instant::now());
+        last_activity.set(Instant::now());
     }
 }
 
-/// Ends when nothing has moved for so long.
-async fn silence(last: &Cell<Instant>, patience: Duration) {
+/// Completes when no data has moved for `idle_timeout`.
+async fn wait_until_idle(last_activity: &Cell<Instant>, idle_timeout: Duration) {
     loop {
-        let Some(end) = last.get().checked_add(patience) else {
+        let Some(deadline) = last_activity.get().checked_add(idle_timeout) else {
             return std::future::pending().await;
         };
-        if end <= Instant::now() {
+        if deadline <= Instant::now() {
             return;
         }
-        sleep_until(end).await;
+        sleep_until(deadline).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a request on its way to an upstream.
+//! The body of a request, streamed from the client to an upstream.
 
 use std::io::Write;
 use std::pin::Pin;
@@ -12,90 +12,96 @@ use weft::Body;
 use weft::header::HeaderMap;
 
 use super::failure::Failure;
-use super::fields::{may_be_trailer, push_field};
-use super::wire::Wire;
+use super::fields::{is_allowed_in_trailers, push_field};
+use super::wire::UpstreamConnection;
 
-/// How long an upstream may think about `Expect: 100-continue`. Many do not know it and wait for
-/// the body (RFC 9110 §10.1.1).
-const GO_AHEAD: Duration = Duration::from_secs(1);
+/// Longest wait for a 100 (Continue). Many upstreams ignore `Expect: 100-continue` and wait for the
+/// body (RFC 9110 §10.1.1).
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Upload {
     body: Body,
     is_chunked: bool,
     stage: Stage,
-    turn: Turn,
-    /// Whether something of it was taken from the client since somebody asked.
-    has_moved: bool,
+    waiting_for: WaitingFor,
+    /// Data was read from the client since the last call of `take_wait_state`.
+    made_progress: bool,
 }
 
 enum Stage {
-    /// The upstream has not said whether it wants it (RFC 9110 §10.1.1), and has so long for it.
-    Held(Pin<Box<Sleep>>),
+    /// The body is held back until the upstream sends a 100 (RFC 9110 §10.1.1), or the timer
+    /// elapses.
+    AwaitingContinue(Pin<Box<Sleep>>),
     Sending,
-    /// All of it is gathered or sent, or nobody wants the rest.
-    Over {
-        is_whole: bool,
+    /// All of the body is buffered or sent, or the rest is not needed.
+    Done {
+        is_complete: bool,
     },
 }
 
-/// Whose turn it is while a response is waited for.
+/// The peer that has to act next while the response is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum WaitingFor {
     Client,
     Upstream,
 }
 
 impl Upload {
-    /// A body to be sent, or to be held until the upstream wants it.
-    pub(super) fn new(body: Body, is_held: bool) -> Upload {
+    /// Creates an upload that starts at once, or after a 100 (Continue).
+    pub(super) fn new(body: Body, expect_continue: bool) -> Upload {
         let is_chunked = body.length().is_none();
-        let stage = if is_held { Stage::Held(Box::pin(sleep(GO_AHEAD))) } else { Stage::Sending };
-        Upload { body, is_chunked, stage, turn: Turn::Upstream, has_moved: false }
+        let stage = if expect_continue {
+            Stage::AwaitingContinue(Box::pin(sleep(CONTINUE_TIMEOUT)))
+        } else {
+            Stage::Sending
+        };
+        Upload { body, is_chunked, stage, waiting_for: WaitingFor::Upstream, made_progress: false }
     }
 
-    /// The upstream wants it.
-    pub(super) fn release(&mut self) {
-        if let Stage::Held(_) = self.stage {
+    /// Starts sending after a 100 (Continue).
+    pub(super) fn on_continue(&mut self) {
+        if let Stage::AwaitingContinue(_) = self.stage {
             self.stage = Stage::Sending;
         }
     }
 
-    /// No more of it is wanted.
+    /// Stops sending: the rest of the body is not needed.
     pub(super) fn stop(&mut self) {
-        if !self.is_whole() {
-            self.stage = Stage::Over { is_whole: false };
+        if !self.is_complete() {
+            self.stage = Stage::Done { is_complete: false };
         }
     }
 
-    /// Whether all of it was taken from the client.
-    pub(super) fn is_whole(&self) -> bool {
-        matches!(self.stage, Stage::Over { is_whole: true })
+    /// Returns true if all of the body was read from the client.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Done { is_complete: true })
     }
 
-    /// Whose turn it is, and whether something has moved since this was asked last.
-    pub(super) fn turn(&mut self) -> (Turn, bool) {
-        (self.turn, std::mem::take(&mut self.has_moved))
+    /// Returns the peer that has to act next, and true if data was read from the client since the
+    /// last call.
+    pub(super) fn take_wait_state(&mut self) -> (WaitingFor, bool) {
+        (self.waiting_for, std::mem::take(&mut self.made_progress))
     }
 
-    /// Sends what there is. Ready when there is no more of it.
+    /// Sends the data that is available. Ready when there is no more to send.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        wire: &mut Wire,
+        connection: &mut UpstreamConnection,
     ) -> Poll<Result<(), Failure>> {
         loop {
-            self.turn = Turn::Upstream;
-            // What is at hand leaves together, the first of it with the head.
-            let mut is_drained = false;
-            while !is_drained && !wire.is_full() {
-                is_drained = self.poll_gather(cx, wire)?.is_pending();
+            self.waiting_for = WaitingFor::Upstream;
+            // Available data is sent together, the first of it with the head.
+            let mut is_body_pending = false;
+            while !is_body_pending && !connection.is_full() {
+                is_body_pending = self.poll_buffer_frame(cx, connection)?.is_pending();
             }
-            ready!(wire.poll_send(cx)).map_err(Failure::Broken)?;
+            ready!(connection.poll_send(cx)).map_err(Failure::ConnectionLost)?;
             match self.stage {
-                Stage::Over { .. } => return Poll::Ready(Ok(())),
-                Stage::Held(_) if is_drained => return Poll::Pending,
-                Stage::Sending if is_drained => {
-                    self.turn = Turn::Client;
+                Stage::Done { .. } => return Poll::Ready(Ok(())),
+                Stage::AwaitingContinue(_) if is_body_pending => return Poll::Pending,
+                Stage::Sending if is_body_pending => {
+                    self.waiting_for = WaitingFor::Client;
                     return Poll::Pending;
                 }
                 _ => {}
@@ -103,62 +109,67 @@ impl Upload {
         }
     }
 
-    /// Gathers one piece; pending if there is none now, or no more.
-    fn poll_gather(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<Result<(), Failure>> {
+    /// Buffers one frame; pending if none is available now, or at the end.
+    fn poll_buffer_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut UpstreamConnection,
+    ) -> Poll<Result<(), Failure>> {
         match &mut self.stage {
-            Stage::Over { .. } => return Poll::Pending,
-            Stage::Held(patience) => {
-                ready!(patience.as_mut().poll(cx));
+            Stage::Done { .. } => return Poll::Pending,
+            Stage::AwaitingContinue(timer) => {
+                ready!(timer.as_mut().poll(cx));
                 self.stage = Stage::Sending;
             }
             Stage::Sending => {}
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.has_moved = true;
+        self.made_progress = true;
         let frame = frame.transpose().map_err(|error| {
             self.stop();
             Failure::Client(error)
         })?;
         let is_last = |frame: &Frame<Bytes>| frame.is_trailers() || self.body.is_end_stream();
         if frame.as_ref().is_none_or(is_last) {
-            self.stage = Stage::Over { is_whole: true };
+            self.stage = Stage::Done { is_complete: true };
         }
         let trailers = match frame.map(Frame::into_data) {
             Some(Ok(piece)) if self.is_chunked => {
-                push_chunk(wire, piece);
+                push_chunk(connection, piece);
                 None
             }
             Some(Ok(piece)) => {
-                wire.push(piece);
+                connection.push_body(piece);
                 None
             }
             Some(Err(frame)) => frame.into_trailers().ok(),
             None => None,
         };
-        if self.is_chunked && self.is_whole() {
-            push_last_chunk(wire, &trailers.unwrap_or_default());
+        if self.is_chunked && self.is_complete() {
+            push_last_chunk(connection, &trailers.unwrap_or_default());
         }
         Poll::Ready(Ok(()))
     }
 }
 
-/// RFC 9112 §7.1. An empty chunk would be the last.
-fn push_chunk(wire: &mut Wire, piece: Bytes) {
+/// Appends a chunk (RFC 9112 §7.1). An empty one would end the body.
+fn push_chunk(connection: &mut UpstreamConnection, piece: Bytes) {
     if !piece.is_empty() {
         // Writing to a vector cannot fail.
-        let _ = write!(wire.gathered(), "{:x}\r\n", piece.len());
-        wire.push(piece);
-        wire.gathered().extend_from_slice(b"\r\n");
+        let _ = write!(connection.output_mut(), "{:x}\r\n", piece.len());
+        connection.push_body(piece);
+        connection.output_mut().extend_from_slice(b"\r\n");
     }
 }
 
-/// RFC 9112 §7.1.2, without what may only stand in a head.
-fn push_last_chunk(wire: &mut Wire, trailers: &HeaderMap) {
-    let out = wire.gathered();
+/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2), without fields that are not
+/// allowed in trailers.
+fn push_last_chunk(connection: &mut UpstreamConnection, trailers: &HeaderMap) {
+    let out = connection.output_mut();
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
         let name = name.as_str().as_bytes();
-        if may_be_trailer(name) {
+        if is_allowed_in_trailers(name) {
             push_field(out, name, value.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! One upstream: where it is, how it is, and connections to it.
+//! An upstream: its address, its health, and new connections to it.
 
 use std::fmt;
 use std::io;
@@ -13,128 +13,139 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::addresses::Addresses;
-use super::health::{Health, Trouble};
-use super::trouble::Seldom;
-use super::url::{Place, UpstreamUrl};
-use super::wire::Wire;
+use super::addresses::AddressCache;
+use super::health::{Health, HealthChange};
+use super::trouble::ThrottledWarning;
+use super::url::{UpstreamAddress, UpstreamUrl};
+use super::wire::UpstreamConnection;
 
-/// What all workers know of an upstream.
+/// State of an upstream that all workers share.
 pub(super) struct Upstream {
     pub(super) url: UpstreamUrl,
     pub(super) health: Health,
     failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    addresses: Addresses,
-    /// It has no room for more requests.
-    crowd: Seldom,
+    addresses: AddressCache,
+    /// Logged if requests are rejected because the upstream has no free connection.
+    overload_warning: ThrottledWarning,
 }
 
-/// How long it takes until one tries again where too many wait to be accepted.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Delay before another attempt to connect to a Unix socket whose backlog is full.
+const BACKLOG_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Upstream {
-    /// With what TLS is to be spoken with, should it be.
+    /// Creates an upstream that uses `tls` if its URL is `https`.
     ///
     /// # Errors
-    /// If no certificate could be for this name.
+    /// If the host is not a valid name for a certificate.
     pub(super) fn new(
         url: UpstreamUrl,
         health: Health,
         tls: &Option<Arc<ClientConfig>>,
     ) -> Result<Upstream, String> {
-        let tls = match (&url.place, tls) {
-            (Place::Tcp { host, tls: true, .. }, Some(config)) => {
+        let tls = match (&url.address, tls) {
+            (UpstreamAddress::Tcp { host, tls: true, .. }, Some(config)) => {
                 let name = ServerName::try_from(host.clone());
                 let name = name.map_err(|error| format!("{url}: {error}"))?;
                 Some((TlsConnector::from(config.clone()), name))
             }
             _ => None,
         };
-        let (failures, addresses, crowd) = Default::default();
-        Ok(Upstream { url, health, failures, tls, addresses, crowd })
+        let (failures, addresses, overload_warning) = Default::default();
+        Ok(Upstream { url, health, failures, tls, addresses, overload_warning })
     }
 
-    /// A new connection, whose handshakes are done, if there is one within that time.
-    pub(super) async fn connect(&self, patience: Duration) -> io::Result<Wire> {
-        let connected = match &self.url.place {
-            Place::Unix(path) => timeout(patience, self.connect_unix(path)).await,
-            Place::Tcp { host, port, .. } => {
-                timeout(patience, self.connect_tcp(host, *port, patience)).await
+    /// Opens a connection within `connect_timeout`, including all handshakes.
+    pub(super) async fn connect(
+        &self,
+        connect_timeout: Duration,
+    ) -> io::Result<UpstreamConnection> {
+        let connected = match &self.url.address {
+            UpstreamAddress::Unix(path) => timeout(connect_timeout, self.connect_unix(path)).await,
+            UpstreamAddress::Tcp { host, port, .. } => {
+                timeout(connect_timeout, self.connect_tcp(host, *port, connect_timeout)).await
             }
         };
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    async fn connect_unix(&self, path: &Path) -> io::Result<Wire> {
+    async fn connect_unix(&self, path: &Path) -> io::Result<UpstreamConnection> {
         loop {
             match UnixStream::connect(path).await {
-                // Too many wait to be accepted, and nobody is told when there are fewer.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
-                connected => return Ok(Wire::new(Box::new(connected?))),
+                // The backlog is full, and there is no notification when it has room again.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sleep(BACKLOG_RETRY_DELAY).await
+                }
+                connected => return Ok(UpstreamConnection::new(Box::new(connected?))),
             }
         }
     }
 
-    async fn connect_tcp(&self, host: &str, port: u16, patience: Duration) -> io::Result<Wire> {
+    async fn connect_tcp(
+        &self,
+        host: &str,
+        port: u16,
+        connect_timeout: Duration,
+    ) -> io::Result<UpstreamConnection> {
         let start = Instant::now();
-        // The system's resolver waits in a thread of the runtime's pool.
-        let look_up = move |host: String| async move {
+        // The system's resolver blocks a thread of the runtime's blocking pool.
+        let lookup = move |host: String| async move {
             lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
         };
-        let addresses = self.addresses.get((host, port), start, look_up).await?;
+        let addresses = self.addresses.get((host, port), start, lookup).await?;
         let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (tried, address) in addresses.iter().enumerate() {
-            // One that does not answer leaves time for the others.
-            let left = patience.saturating_sub(start.elapsed());
-            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+            // Divides the remaining time, so that an unresponsive address leaves time for the
+            // others.
+            let remaining = connect_timeout.saturating_sub(start.elapsed());
+            let share = remaining / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return self.secure(stream).await,
+                Ok(Ok(stream)) => return self.wrap_stream(stream).await,
                 Ok(Err(error)) => failure = error,
                 Err(_) => failure = io::ErrorKind::TimedOut.into(),
             }
         }
-        self.addresses.forget();
+        self.addresses.invalidate();
         Err(failure)
     }
 
-    async fn secure(&self, stream: TcpStream) -> io::Result<Wire> {
+    async fn wrap_stream(&self, stream: TcpStream) -> io::Result<UpstreamConnection> {
         stream.set_nodelay(true)?;
         match &self.tls {
-            None => Ok(Wire::new(Box::new(stream))),
-            Some((connector, name)) => {
-                Ok(Wire::new(Box::new(connector.connect(name.clone(), stream).await?)))
-            }
+            None => Ok(UpstreamConnection::new(Box::new(stream))),
+            Some((connector, name)) => Ok(UpstreamConnection::new(Box::new(
+                connector.connect(name.clone(), stream).await?,
+            ))),
         }
     }
 
-    /// It was not there, or did not do what it should. It is told when that begins and when it is
-    /// left alone, not each time.
-    pub(super) fn failed(&self, why: &str) {
+    /// Records a failure of the upstream. Only the first of a series and the start of a resting
+    /// period are logged.
+    pub(super) fn record_failure(&self, reason: &str) {
         self.failures.fetch_add(1, Relaxed);
-        match self.health.failed(Instant::now()) {
-            Some(Trouble::Begins) => log::warn!("the upstream {self}: {why}"),
-            Some(Trouble::PutOut) => {
-                log::warn!("the upstream {self} fails again and again: {why}");
+        match self.health.record_failure(Instant::now()) {
+            Some(HealthChange::FirstFailure) => log::warn!("the upstream {self}: {reason}"),
+            Some(HealthChange::StartedResting) => {
+                log::warn!("the upstream {self} fails again and again: {reason}");
             }
             None => {}
         }
     }
 
-    /// A request was sent away, because too many are under way.
-    pub(super) fn was_full(&self) {
-        self.crowd.tell(&format!("the upstream {self}: too many requests are under way"));
+    /// Logs, rate-limited, that a request was rejected because too many are in progress.
+    pub(super) fn warn_overloaded(&self) {
+        self.overload_warning.warn(&format!("the upstream {self}: too many requests in progress"));
     }
 
-    /// How often it has failed.
+    /// Total number of failures.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 
-    /// It has answered.
-    pub(super) fn succeeded(&self) {
-        if self.health.succeeded() {
-            log::info!("the upstream {self} is back");
+    /// Records a response of the upstream.
+    pub(super) fn record_success(&self) {
+        if self.health.record_success() {
+            log::info!("the upstream {self} responds again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The URL of an upstream: where it listens, and the path that its requests begin with. Pure.
+//! The URL of an upstream: its address, and the path prefix of its requests. Pure.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use http::Uri;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamUrl {
     text: String,
-    pub(super) place: Place,
-    /// Host and port as they stand in the URL; `localhost` for a Unix socket.
+    pub(super) address: UpstreamAddress,
+    /// Host and port as in the URL; `localhost` for a Unix socket.
     pub(super) authority: String,
-    /// What paths are appended to, without a slash at its end.
+    /// Prefix for the paths of requests, without a slash at the end.
     pub(super) path: String,
 }
 
-/// Where an upstream listens.
+/// The address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UpstreamAddress {
     Tcp {
-        /// A name or an address, without brackets.
+        /// Name or IP address, without brackets.
         host: String,
         port: u16,
         tls: bool,
@@ -33,23 +33,24 @@ impl FromStr for UpstreamUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<UpstreamUrl, String> {
-        let wrong = |why: &str| format!("{text}: {why}");
-        let (place, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
+        let invalid = |reason: &str| format!("{text}: {reason}");
+        let (address, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             if !socket.starts_with('/') {
-                return Err(wrong("expected the path of a socket, such as unix:/run/app.sock"));
+                return Err(invalid("expected the path of a socket, such as unix:/run/app.sock"));
             }
-            (Place::Unix(socket.into()), "localhost".to_owned(), format!("/{path}"))
+            (UpstreamAddress::Unix(socket.into()), "localhost".to_owned(), format!("/{path}"))
         } else {
-            let uri: Uri = text.parse().map_err(|error| wrong(&format!("no URL: {error}")))?;
+            let uri: Uri =
+                text.parse().map_err(|error| invalid(&format!("invalid URL: {error}")))?;
             let tls = match uri.scheme_str() {
                 Some("http") => false,
                 Some("https") => true,
-                _ => return Err(wrong("expected http://, https:// or unix:/")),
+                _ => return Err(invalid("expected http://, https:// or unix:/")),
             };
-            let authority = uri.authority().ok_or_else(|| wrong("expected a host"))?;
+            let authority = uri.authority().ok_or_else(|| invalid("expected a host"))?;
             if authority.as_str().contains('@') {
-                return Err(wrong("a user has no place in the URL of an upstream"));
+                return Err(invalid("the URL of an upstream must not contain user information"));
             }
             let host = authority.host();
             let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
@@ -57,24 +58,24 @@ impl FromStr for UpstreamUrl {
                 "" => 80,
                 port => {
                     let port = port.trim_start_matches(':').parse();
-                    port.map_err(|_| wrong("expected the number of a port behind the colon"))?
+                    port.map_err(|_| invalid("expected a port number after the colon"))?
                 }
             };
             let host = host.trim_start_matches('[').trim_end_matches(']');
             if host.is_empty() {
-                return Err(wrong("expected a host"));
+                return Err(invalid("expected a host"));
             }
-            let place = Place::Tcp { host: host.to_owned(), port, tls };
-            (place, authority.as_str().to_owned(), uri.path().to_owned())
+            let address = UpstreamAddress::Tcp { host: host.to_owned(), port, tls };
+            (address, authority.as_str().to_owned(), uri.path().to_owned())
         };
         if text.contains(['?', '#']) {
-            return Err(wrong("what is passed on has a query of its own"));
+            return Err(invalid("the URL of an upstream must not have a query or a fragment"));
         }
         if path.parse::<Uri>().is_err() {
-            return Err(wrong("the path cannot stand in a request"));
+            return Err(invalid("the path contains characters that are not allowed in a request"));
         }
         let path = path.trim_end_matches('/').to_owned();
-        Ok(UpstreamUrl { text: text.to_owned(), place, authority, path })
+        Ok(UpstreamUrl { text: text.to_owned(), address, authority, path })
     }
 }
 
@@ -89,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls() {
-        let tcp = |host: &str, port, tls| Place::Tcp { host: host.to_owned(), port, tls };
-        let unix = |path: &str| Place::Unix(path.into());
+    fn parses_upstream_urls() {
+        let tcp = |host: &str, port, tls| UpstreamAddress::Tcp { host: host.to_owned(), port, tls };
+        let unix = |path: &str| UpstreamAddress::Unix(path.into());
         for (text, expected) in [
             ("http://127.0.0.1:3000/", Some((tcp("127.0.0.1", 3000, false), "127.0.0.1:3000", ""))),
             ("http://app", Some((tcp("app", 80, false), "app", ""))),
@@ -117,7 +118,7 @@ mod tests {
             ("unix:/run/app.sock:/a b", None),
         ] {
             let url = text.parse::<UpstreamUrl>().ok();
-            let parts = url.as_ref().map(|url| (url.place.clone(), &*url.authority, &*url.path));
+            let parts = url.as_ref().map(|url| (url.address.clone(), &*url.authority, &*url.path));
             assert_eq!(parts, expected, "{text}");
         }
     }
