@@ -39,7 +39,7 @@ fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>
             Piece::End => break,
             Piece::Wait => match pieces.next() {
                 Some(piece) => input.extend_from_slice(piece),
-                None if body.may_end() => break,
+                None if body.may_end_at_eof() => break,
                 None => return Ok(None),
             },
         }

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn parses_result_line_of_the_script() {
-        let result = parse("Running 1s test\nresult 100 2 1500000 50 990 9990\n").unwrap();
+        let result = parse("ServerHandle 1s test\nresult 100 2 1500000 50 990 9990\n").unwrap();
         assert_eq!((result.requests, result.errors, result.seconds), (100, 2, 1.5));
         assert_eq!(result.latency, Some([50.0, 990.0, 9990.0]));
         assert!(parse("unable to connect\n").is_none());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
 use weft::tls::Tls;
-use weft::{Directory, DirectorySettings, HeaderRule, Links};
+use weft::{Directory, DirectorySettings, HeaderRule, Symlinks};
 
 use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem};
@@ -113,11 +113,11 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         fallback,
         headers,
         languages: languages.unwrap_or_default(),
-        links: links.unwrap_or(Links::Inside),
+        symlinks: links.unwrap_or(Symlinks::Inside),
         compress: compress.unwrap_or(true),
-        max_kept_bytes: (defaults.max_kept_bytes / directories).max(MIN_KEPT_BYTES),
-        max_kept_entries: (defaults.max_kept_entries / directories).max(MIN_KEPT_ENTRIES),
-        max_kept_descriptors: (defaults.max_kept_descriptors / directories)
+        max_cached_bytes: (defaults.max_cached_bytes / directories).max(MIN_KEPT_BYTES),
+        max_cached_entries: (defaults.max_cached_entries / directories).max(MIN_KEPT_ENTRIES),
+        max_cached_descriptors: (defaults.max_cached_descriptors / directories)
             .max(MIN_KEPT_DESCRIPTORS),
         ..defaults
     }

@@ -3,7 +3,7 @@
 //! Steps that can fail are done first. Then unchanged sockets, connections, WebSockets and unchanged
 //! applications continue without interruption.
 
-use weft::Running;
+use weft::ServerHandle;
 use weft::tls::Tls;
 
 use crate::args::Failure;
@@ -58,7 +58,7 @@ impl ServerProcess<'_> {
             self.served.push(socket);
         }
         for closed in changes.closed {
-            self.server_of(&closed.spec).unlisten(&closed.local_address);
+            self.server_of(&closed.spec).stop_listening(&closed.local_address);
             self.served.retain(|socket| *socket != closed);
         }
         if plan.limits != self.plan.limits {
@@ -72,7 +72,7 @@ impl ServerProcess<'_> {
     }
 
     /// Returns the server that the socket belongs to: the main server or the status endpoint.
-    fn server_of(&mut self, spec: &ListenSpec) -> &mut Running {
+    fn server_of(&mut self, spec: &ListenSpec) -> &mut ServerHandle {
         match (&mut self.status, spec.protocol) {
             (Some(status), Protocol::Status) => &mut status.running,
             _ => &mut self.handle,

@@ -91,7 +91,7 @@ impl Router {
             None => Err(Response::not_found()),
         };
         let (app, immediate) = match entered {
-            Ok(app) => (app, self.apps[app].1.at_hand(&request)),
+            Ok(app) => (app, self.apps[app].1.try_answer_now(&request)),
             Err(response) => (0, Some(response)),
         };
         let measured = |response: Response| {

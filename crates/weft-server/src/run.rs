@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use weft::middleware::CleanPath;
 use weft::tls::Tls;
-use weft::{Application, Bound, Hurry, Running, Server};
+use weft::{Application, LocalAddress, Server, ServerHandle, ShutdownHandle};
 
 use crate::args::Args;
 use crate::config::Problem;
@@ -32,7 +32,7 @@ const IDLE_GRACE: Duration = Duration::from_secs(5);
 pub(crate) struct ServerProcess<'a> {
     pub(crate) args: &'a Args,
     pub(crate) plan: Plan,
-    pub(crate) handle: Running,
+    pub(crate) handle: ServerHandle,
     pub(crate) served: Vec<ServedSocket>,
     pub(crate) routes: RouteSender,
     pub(crate) tls: Option<Tls>,
@@ -150,12 +150,15 @@ impl<'a> ServerProcess<'a> {
     /// Makes this process remove the files of inherited Unix sockets when it exits.
     fn claim_socket_files(&self) {
         let status_handle = self.status.as_ref().map(|status| &status.running);
-        [Some(&self.handle), status_handle].into_iter().flatten().for_each(Running::claim_files);
+        [Some(&self.handle), status_handle]
+            .into_iter()
+            .flatten()
+            .for_each(ServerHandle::claim_socket_files);
     }
 
     /// Logs the content, the addresses and the number of workers.
     fn log_startup(&self) {
-        let joined = |handle: &Running| {
+        let joined = |handle: &ServerHandle| {
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             addresses.join(" ")
         };
@@ -218,7 +221,7 @@ impl<'a> ServerProcess<'a> {
     }
 
     /// Returns duplicates of all listening sockets.
-    fn sockets(&self) -> weft::Result<Vec<(Bound, OwnedFd)>> {
+    fn sockets(&self) -> weft::Result<Vec<(LocalAddress, OwnedFd)>> {
         let mut sockets = self.handle.sockets()?;
         if let Some(status) = &self.status {
             sockets.extend(status.running.sockets()?);
@@ -233,16 +236,20 @@ impl<'a> ServerProcess<'a> {
             logs.release();
             watch_for_stop(signals, logs.clone(), None);
         } else {
-            watch_for_stop(signals, logs.clone(), Some((handle.hurry(), plan.drain_timeout)));
+            watch_for_stop(
+                signals,
+                logs.clone(),
+                Some((handle.shutdown_handle(), plan.drain_timeout)),
+            );
         }
         match mode {
             ExitMode::HandedOver => {
                 // The status endpoint stops first, so that the other process answers all of its
                 // requests.
                 if let Some(status) = status {
-                    status.retire();
+                    status.drain_after_handover();
                 }
-                handle.retire(plan.retire_timeout, IDLE_GRACE);
+                handle.drain_after_handover(plan.retire_timeout, IDLE_GRACE);
             }
             ExitMode::Stop | ExitMode::Quit => {
                 systemd::stopping();
@@ -262,12 +269,16 @@ impl<'a> ServerProcess<'a> {
 
 /// Handles signals during a shutdown, in a separate thread. With `limit`, the first stop signal
 /// limits the rest of the shutdown to that duration. The next stop signal exits the process.
-fn watch_for_stop(mut signals: Signals, logs: Arc<Logs>, limit: Option<(Hurry, Duration)>) {
+fn watch_for_stop(
+    mut signals: Signals,
+    logs: Arc<Logs>,
+    limit: Option<(ShutdownHandle, Duration)>,
+) {
     let watch = move || {
         if let Some((shutdown, grace)) = limit {
             signals.wait_for_stop(|| logs.reopen());
             logs.release();
-            shutdown.finish_within(grace);
+            shutdown.set_deadline(grace);
         }
         // A repeated stop signal exits at once, except that the logs are written.
         signals.wait_for_stop(|| logs.reopen());

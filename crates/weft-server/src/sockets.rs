@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use weft::tls::Tls;
-use weft::{Address, Bound, Listener, Running};
+use weft::{Address, Listener, LocalAddress, ServerHandle};
 
 use crate::plan::Plan;
 use crate::status;
@@ -45,7 +45,7 @@ pub(crate) struct OpenSocket {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServedSocket {
     pub(crate) spec: ListenSpec,
-    pub(crate) local_address: Bound,
+    pub(crate) local_address: LocalAddress,
 }
 
 /// Sockets to open and to close for a new plan.
@@ -77,11 +77,11 @@ impl OpenSocket {
             (Protocol::Https, None) => {
                 return Err(format!(
                     "cannot serve HTTPS on {}: no certificate is configured in [tls]",
-                    listener.bound()
+                    listener.local_address()
                 ));
             }
         };
-        let local_address = listener.bound().clone();
+        let local_address = listener.local_address().clone();
         Ok((ServedSocket { spec, local_address }, listener))
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<
         for OpenSocket { listener, .. } in matching {
             // The file of an inherited Unix socket was created by a predecessor. This process
             // removes it at exit, but only once the handover is complete.
-            sockets.push(OpenSocket { spec: spec.clone(), listener: listener.with_file()? });
+            sockets.push(OpenSocket { spec: spec.clone(), listener: listener.with_socket_file()? });
         }
     }
     Ok(sockets)
@@ -115,7 +115,7 @@ pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<
 pub(crate) fn changes(
     plan: &Plan,
     served: &[ServedSocket],
-    handle: &Running,
+    handle: &ServerHandle,
     has_status: bool,
 ) -> weft::Result<SocketChanges> {
     let mut required = required_specs(plan, served.iter().map(|socket| &socket.spec));
@@ -128,7 +128,7 @@ pub(crate) fn changes(
         // The same address may change between HTTP and HTTPS.
         let same = served.iter().filter(|socket| spec.can_reuse_socket_of(&socket.spec));
         let addresses = same.map(|socket| &socket.local_address);
-        let reusable: Vec<&Bound> =
+        let reusable: Vec<&LocalAddress> =
             addresses.filter(|address| address.address().is_some()).collect();
         if reusable.is_empty() {
             opened.extend(bind(spec, plan)?);

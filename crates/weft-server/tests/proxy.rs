@@ -25,7 +25,7 @@ use common::{
 use proxy::{Balance, Check, Host, Proxy, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
-use weft::{Body, Bound, Request, Response, StatusCode, header};
+use weft::{Body, LocalAddress, Request, Response, StatusCode, header};
 
 // -- what stands in front and behind
 
@@ -765,7 +765,7 @@ fn tunnels_end_with_the_server_after_the_grace() {
     let proxy = Proxy::new(Settings { upstreams, ..Settings::default() }).unwrap();
     let server = weft::Server::new(proxy).workers(1).listen("127.0.0.1:0").unwrap();
     let running = server.start().unwrap();
-    let Bound::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
+    let LocalAddress::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
     let mut client = Client::tcp(address);
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));

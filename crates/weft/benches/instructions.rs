@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::middleware::{
-    Canonical, CatchPanic, CleanPath, Compress, Concurrency, Cors, ETag, Health, Log, RateLimit,
-    RequestIds, SecurityHeaders, Timeout,
+    Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
+    RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
     Application, Directory, DirectorySettings, Middleware, Next, Request, Response, Server,
@@ -77,7 +77,7 @@ const WORKLOADS: &[Workload] = &[
     ("with CatchPanic", |n| with_middleware(n, CatchPanic::new())),
     ("with CleanPath", |n| with_middleware(n, CleanPath::new())),
     ("with Compress", |n| with_middleware(n, Compress::new())),
-    ("with Concurrency", |n| with_middleware(n, Concurrency::new(1_000))),
+    ("with ConcurrencyLimit", |n| with_middleware(n, ConcurrencyLimit::new(1_000))),
     ("with Cors", |n| with_middleware(n, Cors::new())),
     ("with ETag", |n| with_middleware(n, ETag::new())),
     ("with Health", |n| with_middleware(n, Health::new("/healthz"))),

@@ -23,7 +23,7 @@ fn main() -> weft::Result<()> {
     let hosts = VirtualHosts::new()
         .host("shop.localhost", shop)
         .host("*.blog.localhost", blog)
-        .otherwise(async |_: Request| Response::text("Ask for shop.localhost.\n"));
+        .fallback(async |_: Request| Response::text("Ask for shop.localhost.\n"));
     // The path is mounted on every host.
     weft::serve(address, hosts.with(Mount::new("/status", status)))
 }

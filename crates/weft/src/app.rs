@@ -213,11 +213,11 @@ pub struct Innermost<A>(A);
 
 impl<M, A> With<M, A> {
     /// Adds a middleware inside the existing ones: requests pass through it after them.
-    pub fn with<N: Middleware>(self, next: N) -> With<M, A::Behind>
+    pub fn with<N: Middleware>(self, next: N) -> With<M, A::Output>
     where
-        A: Put<N>,
+        A: InsertMiddleware<N>,
     {
-        With { middleware: self.middleware, app: self.app.put(next) }
+        With { middleware: self.middleware, app: self.app.insert_middleware(next) }
     }
 }
 
@@ -234,26 +234,26 @@ impl<A: Application> Application for Innermost<A> {
 }
 
 /// A chain of middleware into which another one can be inserted, directly around the application.
-pub trait Put<N> {
+pub trait InsertMiddleware<N> {
     /// The resulting chain.
-    type Behind: Application;
+    type Output: Application;
 
     /// Inserts the middleware.
-    fn put(self, middleware: N) -> Self::Behind;
+    fn insert_middleware(self, middleware: N) -> Self::Output;
 }
 
-impl<A: Application, N: Middleware> Put<N> for Innermost<A> {
-    type Behind = With<N, Innermost<A>>;
+impl<A: Application, N: Middleware> InsertMiddleware<N> for Innermost<A> {
+    type Output = With<N, Innermost<A>>;
 
-    fn put(self, middleware: N) -> Self::Behind {
+    fn insert_middleware(self, middleware: N) -> Self::Output {
         With { middleware, app: self }
     }
 }
 
-impl<M: Middleware, A: Put<N>, N> Put<N> for With<M, A> {
-    type Behind = With<M, A::Behind>;
+impl<M: Middleware, A: InsertMiddleware<N>, N> InsertMiddleware<N> for With<M, A> {
+    type Output = With<M, A::Output>;
 
-    fn put(self, middleware: N) -> Self::Behind {
-        With { middleware: self.middleware, app: self.app.put(middleware) }
+    fn insert_middleware(self, middleware: N) -> Self::Output {
+        With { middleware: self.middleware, app: self.app.insert_middleware(middleware) }
     }
 }

@@ -8,10 +8,10 @@ use http::{HeaderValue, StatusCode, Version};
 
 use crate::error::Result;
 use crate::message::fields::{Fields, TEXT};
-use crate::proto::http1::chunked::{Decoder, Step};
-use crate::proto::http1::compose::{self, Opening};
-use crate::proto::http1::framing::{self, Length, Outgoing};
-use crate::proto::http1::parse::{Head, Limits};
+use crate::proto::http1::chunked::{BodyDecoder, Step};
+use crate::proto::http1::compose::{self, HeadPrefix};
+use crate::proto::http1::framing::{self, Length, ResponseFraming};
+use crate::proto::http1::parse::{Limits, ParsedHead};
 
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
@@ -25,7 +25,7 @@ pub fn parse_in_pieces(
     input: &[u8],
     ends: impl IntoIterator<Item = usize>,
 ) -> Result<Option<(usize, usize)>> {
-    let mut head = Head::new();
+    let mut head = ParsedHead::new();
     for end in ends {
         if let Some(length) = head.read(&input[..end], &LIMITS)? {
             return Ok(Some((length, head.fields.len())));
@@ -36,7 +36,7 @@ pub fn parse_in_pieces(
 
 /// Parses one head and determines its framing. Returns true if it is complete and accepted.
 pub fn check_framing(input: &[u8]) -> Result<bool> {
-    let mut head = Head::new();
+    let mut head = ParsedHead::new();
     let Some(length) = head.read(input, &LIMITS)? else { return Ok(false) };
     framing::request(&head, &input[..length]).map(|_| true)
 }
@@ -44,7 +44,7 @@ pub fn check_framing(input: &[u8]) -> Result<bool> {
 /// Decodes a chunked body that arrives in pieces of `piece` bytes. Returns the body and the bytes
 /// after it, or `None` if it is incomplete.
 pub fn decode_chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let (mut decoder, mut body) = (Decoder::new(Length::Chunked), Vec::new());
+    let (mut decoder, mut body) = (BodyDecoder::new(Length::Chunked), Vec::new());
     let mut pieces = input.chunks(piece.max(1));
     let mut received = Vec::new();
     loop {
@@ -65,17 +65,17 @@ pub fn decode_chunked(input: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec
 
 /// Composes the head of a typical response.
 pub fn compose(out: &mut Vec<u8>, body: &Bytes) {
-    static OPENING: LazyLock<Opening> =
-        LazyLock::new(|| Opening::new(Some(&HeaderValue::from_static("weft"))));
+    static OPENING: LazyLock<HeadPrefix> =
+        LazyLock::new(|| HeadPrefix::new(Some(&HeaderValue::from_static("weft"))));
     compose::head(
         out,
-        &compose::Head {
+        &compose::ResponseHead {
             version: Version::HTTP_11,
             status: StatusCode::OK,
-            fields: Fields::Common(&TEXT).to_write(),
-            framing: Outgoing::Sized(body.len() as u64),
+            fields: Fields::Static(&TEXT).sources(),
+            framing: ResponseFraming::Sized(body.len() as u64),
             keep_alive: true,
-            opening: &OPENING,
+            head_prefix: &OPENING,
         },
     );
 }

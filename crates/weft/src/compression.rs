@@ -154,7 +154,7 @@ impl Encoder {
     }
 
     /// Compressed output that was not taken yet.
-    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
         match &mut self.writer {
             Writer::Brotli(writer) => writer.get_mut(),
             Writer::Zstd(writer) => writer.get_mut(),
@@ -163,8 +163,8 @@ impl Encoder {
     }
 
     /// Takes the compressed output.
-    pub(crate) fn take(&mut self) -> Bytes {
-        std::mem::take(self.out()).into()
+    pub(crate) fn take_output(&mut self) -> Bytes {
+        std::mem::take(self.output()).into()
     }
 
     /// Ends the stream and returns the rest of the output.
@@ -241,10 +241,10 @@ mod tests {
             for size in [1, 0, 20, 4_000, 32_768, 1, 100_000, 7, 200_000] {
                 encoder.write(&text[written..written + size]).unwrap();
                 written += size;
-                out.extend(encoder.take());
+                out.extend(encoder.take_output());
                 encoder.flush().unwrap();
-                out.extend(encoder.take());
-                assert!(encoder.out().is_empty());
+                out.extend(encoder.take_output());
+                assert!(encoder.output().is_empty());
                 assert!(decode_prefix(coding, &out) == text[..written], "{coding:?} {written}");
                 assert!(decode(coding, &out).is_err(), "{coding:?}: the stream is incomplete");
             }
@@ -261,7 +261,7 @@ mod tests {
             let mut out = Vec::new();
             for piece in text.chunks(10_000) {
                 encoder.write(piece).unwrap();
-                out.extend(encoder.take());
+                out.extend(encoder.take_output());
             }
             let rest = encoder.finish().unwrap();
             assert!(rest.len() < out.len() / 4, "{coding:?} buffers {} bytes", rest.len());

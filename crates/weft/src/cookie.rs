@@ -27,7 +27,7 @@ use std::borrow::Cow;
 
 use http::header::{COOKIE, SET_COOKIE};
 
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::message::response::Response;
 
 #[doc(no_inline)]
@@ -44,7 +44,7 @@ pub fn build<'c>(
     Cookie::build((name, value)).http_only(true).secure(true).same_site(SameSite::Lax).path("/")
 }
 
-impl Head {
+impl RequestHead {
     /// Returns the cookies of the request. Malformed cookies are ignored. Of several with the same
     /// name the first is kept, which is the one with the longer path (RFC 6265 §5.4).
     pub fn cookies(&self) -> CookieJar {

@@ -115,7 +115,7 @@ impl Error {
     }
 
     /// Sets the error that caused this one.
-    pub fn because(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    pub fn with_source(self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error { source: Some(source.into()), ..self }
     }
 
@@ -146,9 +146,9 @@ impl From<std::io::Error> for Error {
         match error.kind() {
             ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof
             | TimedOut | HostUnreachable | NetworkUnreachable => {
-                Error::disconnected().because(error)
+                Error::disconnected().with_source(error)
             }
-            _ => Error::new(ErrorKind::Io, "operating system error").because(error),
+            _ => Error::new(ErrorKind::Io, "operating system error").with_source(error),
         }
     }
 }

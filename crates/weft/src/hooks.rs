@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::error::Error;
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::peer::Peer;
 
 /// Callbacks for the events of one worker. All methods do nothing by default.
@@ -15,25 +15,25 @@ use crate::peer::Peer;
 #[allow(unused_variables)]
 pub trait Hooks {
     /// Called when a connection is accepted. Returning `false` closes it at once.
-    fn opened(&self, peer: &Peer) -> bool {
+    fn on_open(&self, peer: &Peer) -> bool {
         true
     }
 
     /// Called when a connection is closed.
-    fn closed(&self, peer: &Peer) {}
+    fn on_close(&self, peer: &Peer) {}
 
     /// Called for an error; [`ErrorKind::fault`](crate::ErrorKind::fault) returns the side at
     /// fault.
-    fn error(&self, peer: &Peer, error: &Error) {}
+    fn on_error(&self, peer: &Peer, error: &Error) {}
 
-    /// Returns whether [`answered`](Hooks::answered) is called for every response. If not, the
+    /// Returns whether [`answered`](Hooks::on_response) is called for every response. If not, the
     /// clock is not read for its record.
-    fn wants_records(&self) -> bool {
+    fn needs_records(&self) -> bool {
         true
     }
 
     /// Called when a response has been composed and, if large, sent, or has been cut short.
-    fn answered(&self, record: &Record<'_>) {}
+    fn on_response(&self, record: &Record<'_>) {}
 }
 
 /// Data about a request and its response for logs and counters;
@@ -43,7 +43,7 @@ pub struct Record<'a> {
     /// The peer that sent the request.
     pub peer: &'a Peer,
     /// The request head; `None` if the request could not be parsed.
-    pub head: Option<&'a Head>,
+    pub head: Option<&'a RequestHead>,
     /// The status of the response.
     pub status: StatusCode,
     /// Bytes of the response body that were sent or are in the write buffer.

@@ -47,18 +47,18 @@ pub mod websocket; // WebSockets
 #[doc(hidden)]
 pub mod bench_api; // pure parts, for benchmarks and fuzz targets
 
-pub use app::{Application, BoxApplication, Innermost, Middleware, Next, Put, With};
+pub use app::{Application, BoxApplication, Innermost, InsertMiddleware, Middleware, Next, With};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
-pub use files::{Directory, DirectorySettings, HeaderRule, Links};
+pub use files::{Directory, DirectorySettings, HeaderRule, Symlinks};
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::body::Body;
-pub use message::request::{Head, Request, Shutdown};
+pub use message::request::{Request, RequestHead, Shutdown};
 pub use message::response::Response;
 pub use message::upgrade::Upgraded;
 pub use middleware::log_format::LogFormat;
-pub use net::listen::{Address, Bound, Listener};
+pub use net::listen::{Address, Listener, LocalAddress};
 #[cfg(feature = "tls")]
 pub use net::tls;
 pub use peer::{Peer, TlsSession};
@@ -66,6 +66,6 @@ pub use proto::headers::Headers;
 pub use proto::http1::client;
 pub use proto::proxy_protocol::Network;
 pub use proto::semantics::{date, path};
-pub use server::{Hurry, Running, Server, serve};
+pub use server::{Server, ServerHandle, ShutdownHandle, serve};
 pub use settings::{Disconnect, Settings};
 pub use stream::Stream;

@@ -8,9 +8,9 @@ use std::task::Poll;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs a future of the application. A panic becomes an error of kind `Panicked`.
-pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
+pub(crate) async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T> {
     let mut future = pin!(future);
-    poll_fn(|cx| match guarded(|| future.as_mut().poll(cx)) {
+    poll_fn(|cx| match catch_panic_sync(|| future.as_mut().poll(cx)) {
         Ok(polled) => polled.map(Ok),
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
@@ -18,12 +18,12 @@ pub(crate) async fn guard<T>(future: impl Future<Output = T>) -> Result<T> {
 }
 
 /// Runs code of the application. A panic becomes an error of kind `Panicked`.
-pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn catch_panic_sync<T>(code: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|panic| {
         let text = match panic.downcast::<String>() {
             Ok(text) => *text,
             Err(panic) => panic.downcast_ref::<&str>().map_or("?", |text| text).to_owned(),
         };
-        Error::new(ErrorKind::Panicked, "the application panicked").because(text)
+        Error::new(ErrorKind::Panicked, "the application panicked").with_source(text)
     })
 }

@@ -73,7 +73,7 @@ pub struct Settings {
     /// (`net.ipv4.tcp_wmem`).
     ///
     /// Default 32 KiB: larger writes do not cost less per byte.
-    pub max_gathered_bytes: usize,
+    pub max_write_buffer_bytes: usize,
 
     /// Maximum number of concurrent connections, over all workers. Further ones wait in the
     /// kernel's accept queue.
@@ -206,7 +206,7 @@ impl Default for Settings {
             max_body_bytes: 16 << 20,
             max_drain_bytes: 64 << 10,
             max_requests: 0,
-            max_gathered_bytes: 32 << 10,
+            max_write_buffer_bytes: 32 << 10,
             max_connections: 16_384,
             max_connections_per_peer: 4_096,
             backlog: 4_096,

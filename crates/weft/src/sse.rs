@@ -44,7 +44,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::error::{Error, Result};
 use crate::message::body::Body;
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 
 /// One event. All parts are sanitized or split into lines, so that untrusted text can neither end
@@ -161,7 +161,7 @@ pub fn channel(request: &Request) -> (Sender, Response) {
 
 /// The ID of the last event that the client received, from `Last-Event-ID`, which clients send
 /// when they reconnect.
-pub fn last_event_id(request: &Head) -> Option<&str> {
+pub fn last_event_id(request: &RequestHead) -> Option<&str> {
     request.headers().get("last-event-id")
 }
 

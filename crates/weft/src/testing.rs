@@ -22,14 +22,14 @@ use crate::app::Application;
 use crate::error::{Error, ErrorKind};
 use crate::hooks::Hooks;
 use crate::message::body::Body;
-use crate::message::request::{Head, Request, Shared};
+use crate::message::request::{Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
-use crate::net::listen::Bound;
+use crate::net::listen::LocalAddress;
 use crate::peer::Peer;
 use crate::proto::headers::Headers;
 use crate::proto::http1::framing;
 use crate::proto::http1::parse::{self, Limits};
-use crate::server::{Running, Server};
+use crate::server::{Server, ServerHandle};
 
 /// Parses a request as the engine does. The bytes after the head are the body.
 ///
@@ -38,13 +38,13 @@ use crate::server::{Running, Server};
 pub fn request(bytes: impl Into<Bytes>) -> Request {
     let mut text = bytes.into();
     let limits = Limits { request_line: 65_000, head: 65_000, fields: 1_000 };
-    let mut parsed = parse::Head::new();
+    let mut parsed = parse::ParsedHead::new();
     let length = parsed.read(&text, &limits).expect("a valid head").expect("a complete head");
     let body = text.split_off(length);
     let framed = framing::request(&parsed, &text).expect("a valid head");
     let names = (framed.authority, framed.local);
     let headers = Headers::new(text, parsed.fields);
-    let head = Head::new(parsed.method, parsed.version, parsed.target, names, headers);
+    let head = RequestHead::new(parsed.method, parsed.version, parsed.target, names, headers);
     let (_, shutdown) = watch::channel(None);
     Request::new(head, Body::from(body), Shared::new(Peer::default(), Arc::new(shutdown)))
 }
@@ -98,7 +98,7 @@ pub fn call(app: impl Application, request: Request) -> Reply {
 /// ```
 #[derive(Debug)]
 pub struct TestServer {
-    handle: Option<Running>,
+    handle: Option<ServerHandle>,
     address: SocketAddr,
     panics: Panics,
 }
@@ -108,7 +108,7 @@ pub struct TestServer {
 struct Panics(Arc<Mutex<Vec<String>>>);
 
 impl Hooks for Panics {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         if error.kind() == ErrorKind::Panicked {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
         }
@@ -133,7 +133,9 @@ impl TestServer {
         let hooks = panics.clone();
         let server = server.workers(1).hooks(move || hooks.clone());
         let handle = server.listen("127.0.0.1:0").and_then(Server::start).expect("a server");
-        let Bound::Tcp(address) = handle.addresses()[0] else { unreachable!("the address is TCP") };
+        let LocalAddress::Tcp(address) = handle.addresses()[0] else {
+            unreachable!("the address is TCP")
+        };
         TestServer { handle: Some(handle), address, panics }
     }
 

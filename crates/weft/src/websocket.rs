@@ -41,11 +41,11 @@ use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
-use crate::message::request::{Head, Shutdown};
+use crate::message::request::{RequestHead, Shutdown};
 use crate::message::response::Response;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
-use crate::proto::headers::members;
+use crate::proto::headers::list_members;
 
 /// A message: `Text` or `Binary`. Ping and Close frames are handled automatically.
 pub use tokio_tungstenite::tungstenite::Message;
@@ -108,7 +108,7 @@ impl Default for Settings {
 /// Accepts a WebSocket with the default [`Settings`], or rejects a request that is not a valid
 /// handshake; see [`Settings::accept`].
 pub fn accept<F: Future<Output = ()> + 'static>(
-    request: &Head,
+    request: &RequestHead,
     handler: impl FnOnce(WebSocket) -> F + Send + 'static,
 ) -> Response {
     Settings::default().accept(request, handler)
@@ -119,7 +119,7 @@ impl Settings {
     /// Requests that are not a valid handshake get 426 or 400, pages of other origins 403.
     pub fn accept<F: Future<Output = ()> + 'static>(
         self,
-        request: &Head,
+        request: &RequestHead,
         handler: impl FnOnce(WebSocket) -> F + Send + 'static,
     ) -> Response {
         let fields =
@@ -216,7 +216,7 @@ impl OpeningHandshake<'_> {
     fn accept_key(&self) -> Result<String, Box<Response>> {
         let has_token = |field: &str, token: &str| {
             let list = (self.fields)(field);
-            members(&list).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
+            list_members(&list).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
         };
         let reject = |status: StatusCode, text: &'static str| {
             let response = Response::text(text).with_status(status);
@@ -241,7 +241,7 @@ impl OpeningHandshake<'_> {
 
     fn select_protocol(&self, protocols: &[String]) -> Option<String> {
         let offered = (self.fields)("sec-websocket-protocol");
-        let is_offered = |name: &&String| members(&offered).any(|it| it == name.as_bytes());
+        let is_offered = |name: &&String| list_members(&offered).any(|it| it == name.as_bytes());
         protocols.iter().find(is_offered).cloned()
     }
 }
@@ -442,9 +442,9 @@ fn convert_error(error: tungstenite::Error) -> Error {
         tungstenite::Error::Io(error) => error.into(),
         tungstenite::Error::Capacity(_) => {
             Error::new(ErrorKind::BodyTooLarge, "the WebSocket message exceeds the maximum size")
-                .because(error)
+                .with_source(error)
         }
-        _ => Error::malformed("the client violated the WebSocket protocol").because(error),
+        _ => Error::malformed("the client violated the WebSocket protocol").with_source(error),
     }
 }
 

@@ -28,13 +28,13 @@ use http_body_util::{BodyExt, StreamBody};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use weft::tower::Connection;
-use weft::{Application, Running, Server, Settings, tower};
+use weft::{Application, Server, ServerHandle, Settings, tower};
 
-fn start(router: Router) -> Running {
+fn start(router: Router) -> ServerHandle {
     start_with(Settings::default(), tower::app(router))
 }
 
-fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> Running {
+fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> ServerHandle {
     let server = Server::new(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }

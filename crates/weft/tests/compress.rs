@@ -13,15 +13,15 @@ use http_body::Frame;
 use tokio::sync::Notify;
 use weft::middleware::{Coding, Compress};
 use weft::{
-    Application, Body, Error, ErrorKind, File, HeaderValue, Request, Response, Running, Server,
-    StatusCode, header,
+    Application, Body, Error, ErrorKind, File, HeaderValue, Request, Response, Server,
+    ServerHandle, StatusCode, header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     start_with(Compress::new(), app)
 }
 
-fn start_with<A: Application + Clone + Send + 'static>(compress: Compress, app: A) -> Running {
+fn start_with<A: Application + Clone + Send + 'static>(compress: Compress, app: A) -> ServerHandle {
     let server = Server::new(app.with(compress)).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }

@@ -12,7 +12,7 @@ use common::tree::{
     SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_but_date, pattern, request,
 };
 use common::{Client, stop};
-use weft::{Directory, Running};
+use weft::{Directory, ServerHandle};
 
 // -- files
 
@@ -699,7 +699,7 @@ fn serves_pipelined_files_in_order() {
 const LONG_FILE_BYTES: u64 = 64 << 20;
 
 /// A client that has requested `/long` and read only the start of the response.
-fn slow_reader(server: &Running) -> Client {
+fn slow_reader(server: &ServerHandle) -> Client {
     let mut client = Client::connect(server);
     client.get("/long");
     while !client.came().windows(4).any(|bytes| bytes == b"\r\n\r\n") {

@@ -128,20 +128,20 @@ impl EventLog {
 }
 
 impl Hooks for EventLog {
-    fn opened(&self, peer: &Peer) -> bool {
+    fn on_open(&self, peer: &Peer) -> bool {
         self.push(format!("opened {}", peer.address().is_some()));
         true
     }
 
-    fn closed(&self, _: &Peer) {
+    fn on_close(&self, _: &Peer) {
         self.push("closed");
     }
 
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         self.push(format!("{:?} {:?}", error.kind().fault(), error.kind()));
     }
 
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
         let end = match record.error {
             Some(error) => format!(" {:?}", error.kind()),
@@ -2324,16 +2324,16 @@ fn head_request_drops_the_response_stream() {
 struct NoRecords(EventLog);
 
 impl Hooks for NoRecords {
-    fn error(&self, peer: &Peer, error: &Error) {
-        self.0.error(peer, error);
+    fn on_error(&self, peer: &Peer, error: &Error) {
+        self.0.on_error(peer, error);
     }
 
-    fn wants_records(&self) -> bool {
+    fn needs_records(&self) -> bool {
         false
     }
 
-    fn answered(&self, record: &Record<'_>) {
-        self.0.answered(record);
+    fn on_response(&self, record: &Record<'_>) {
+        self.0.on_response(record);
     }
 }
 
@@ -2447,7 +2447,7 @@ fn hooks_see_each_connection_and_response_once() {
 fn hooks_can_reject_a_connection() {
     struct RejectAll;
     impl Hooks for RejectAll {
-        fn opened(&self, _: &Peer) -> bool {
+        fn on_open(&self, _: &Peer) -> bool {
             false
         }
     }

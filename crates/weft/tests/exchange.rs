@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Client, SHORT, short_timeouts, stop, until};
 use weft::{
-    Application, Body, Disconnect, Error, ErrorKind, Fault, Head, Hooks, Method, Peer, Record,
-    Request, Response, Running, Server, Settings, StatusCode, header,
+    Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
+    RequestHead, Response, Server, ServerHandle, Settings, StatusCode, header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     start_with(Settings::default(), app)
 }
 
-fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> Running {
+fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> ServerHandle {
     let server = Server::new(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
@@ -106,7 +106,7 @@ fn retained_request_head_is_not_overwritten() {
             assert_eq!(client.response().text(), format!("{target} {own} {segments}"));
         }
     }
-    let show = |head: &Head| {
+    let show = |head: &RequestHead| {
         (head.target().to_owned(), head.headers().get("x-own").unwrap_or("none").to_owned())
     };
     let retained: Vec<_> = retained.lock().unwrap().iter().map(show).collect();
@@ -520,20 +520,20 @@ impl EventLog {
 }
 
 impl Hooks for EventLog {
-    fn opened(&self, peer: &Peer) -> bool {
+    fn on_open(&self, peer: &Peer) -> bool {
         self.push(format!("opened {}", peer.address().is_some()));
         true
     }
 
-    fn closed(&self, _: &Peer) {
+    fn on_close(&self, _: &Peer) {
         self.push("closed".to_owned());
     }
 
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         self.push(format!("{:?} {:?}", error.kind().fault(), error.kind()));
     }
 
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
         self.push(format!("{target} {} {}", record.status.as_u16(), record.body_bytes));
     }
@@ -916,15 +916,16 @@ fn shutdown_handle_shortens_a_running_shutdown() {
         _ if request.shutdown().is_requested() => Response::text("shutting down"),
         _ => Response::text("running"),
     });
-    let (shutdown_handle, address) = (server.hurry(), common::address(&server));
+    let (shutdown_handle, address) = (server.shutdown_handle(), common::address(&server));
     let (mut idle, mut busy) = (Client::connect(&server), Client::connect(&server));
     busy.get("/wait");
-    shutdown_handle.finish_within(Duration::ZERO);
+    shutdown_handle.set_deadline(Duration::ZERO);
     idle.get("/");
     assert_eq!(idle.response().text(), "running", "a deadline alone does not start a shutdown");
-    let stopping = std::thread::spawn(move || server.retire(Duration::MAX, Duration::MAX));
+    let stopping =
+        std::thread::spawn(move || server.drain_after_handover(Duration::MAX, Duration::MAX));
     until("connections are refused", || std::net::TcpStream::connect(address).is_err());
-    shutdown_handle.finish_within(Duration::from_millis(50));
+    shutdown_handle.set_deadline(Duration::from_millis(50));
     idle.assert_closed();
     busy.assert_closed();
     stopping.join().unwrap();
@@ -941,7 +942,7 @@ fn shutdown_uses_the_shorter_of_both_deadlines() {
         client.get("/wait");
         until("the call starts", || alive.count() > idle);
         // Set before the shutdown starts.
-        server.hurry().finish_within(deadline);
+        server.shutdown_handle().set_deadline(deadline);
         let stopping = std::thread::spawn(move || server.shutdown(grace));
         client.assert_closed();
         stopping.join().unwrap();

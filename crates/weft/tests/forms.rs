@@ -11,9 +11,9 @@ use std::{fs, io};
 
 use common::{Client, stop, until};
 use weft::form;
-use weft::{Application, Error, ErrorKind, Request, Response, Running, Server, Settings};
+use weft::{Application, Error, ErrorKind, Request, Response, Server, ServerHandle, Settings};
 
-fn start(app: impl Application + Clone + Send + 'static) -> Running {
+fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     let settings = Settings { max_body_bytes: 1 << 30, ..Settings::default() };
     let server = Server::new(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
@@ -71,7 +71,7 @@ fn small() -> form::Settings {
         max_files: 2,
         max_file_bytes: 20,
         max_part_head_bytes: 100,
-        folder: None,
+        temp_dir: None,
     }
 }
 
@@ -279,7 +279,7 @@ fn removes_the_temporary_file_when_the_client_disconnects() {
     let (app, errors) = listing(form::Settings {
         max_bytes: None,
         max_file_bytes: 1 << 30,
-        folder: Some(path.clone()),
+        temp_dir: Some(path.clone()),
         ..small()
     });
     let server = start(app);
@@ -306,7 +306,7 @@ fn removes_temporary_files_on_drop_unless_persisted() {
         let path = path.clone();
         async move {
             let keep = request.path() == "/keep";
-            let settings = form::Settings { folder: Some(path.clone()), ..Default::default() };
+            let settings = form::Settings { temp_dir: Some(path.clone()), ..Default::default() };
             let mut form = settings.multipart(request)?;
             let part = form.next().await?.expect("a file");
             let file = part.into_file().await?;

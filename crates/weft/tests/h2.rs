@@ -17,18 +17,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, File, Hooks, Method, Peer, Record, Request,
-    Response, Running, Server, Settings, StatusCode, Upgraded, header,
+    Response, Server, ServerHandle, Settings, StatusCode, Upgraded, header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     start_with(Settings::default(), app)
 }
 
-fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> Running {
+fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> ServerHandle {
     start_with_event_log(settings, app).0
 }
 
-fn start_with_event_log<A>(settings: Settings, app: A) -> (Running, EventLog)
+fn start_with_event_log<A>(settings: Settings, app: A) -> (ServerHandle, EventLog)
 where
     A: Application + Clone + Send + 'static,
 {
@@ -49,12 +49,12 @@ impl EventLog {
 }
 
 impl Hooks for EventLog {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         let event = format!("{:?} {:?}", error.kind().fault(), error.kind());
         self.0.lock().unwrap().push(event);
     }
 
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         let target = record.head.map_or("-", |head| head.target());
         let event = format!("{target} {} {}", record.status.as_u16(), record.body_bytes);
         self.0.lock().unwrap().push(event);
@@ -115,7 +115,7 @@ fn parts(parts: impl IntoIterator<Item = Result<&'static str, ErrorKind>>) -> Bo
 #[track_caller]
 fn assert_outcome(
     client: &mut RawClient,
-    server: &Running,
+    server: &ServerHandle,
     stream: u32,
     expected: &str,
     name: &str,

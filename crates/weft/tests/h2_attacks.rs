@@ -16,7 +16,7 @@ use bytes::Bytes;
 use common::frames::*;
 use common::{Client, PATIENCE, stop, until};
 use peak_alloc::PeakAlloc;
-use weft::{Body, Error, Method, Request, Response, Running, Server, Settings};
+use weft::{Body, Error, Method, Request, Response, Server, ServerHandle, Settings};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -60,7 +60,7 @@ fn settings() -> Settings {
 
 /// A server under attack, and its other clients.
 struct AttackScenario {
-    server: Running,
+    server: ServerHandle,
     is_stopping: Arc<AtomicBool>,
     other_clients: Vec<JoinHandle<usize>>,
     /// Number of responses received by the other clients.

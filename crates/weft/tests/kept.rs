@@ -17,7 +17,7 @@ use common::{Client, PATIENCE, Response, address, stop, until};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Bound, Directory, DirectorySettings, Server};
+use weft::{Directory, DirectorySettings, LocalAddress, Server};
 
 /// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(86_400);
@@ -27,7 +27,11 @@ const OFTEN: Duration = Duration::from_millis(10);
 
 /// Settings that revalidate entries after `interval` and never evict them for being unused.
 fn revalidating(interval: Duration) -> DirectorySettings {
-    DirectorySettings { trust: interval, unused: NEVER, ..DirectorySettings::default() }
+    DirectorySettings {
+        revalidate_after: interval,
+        evict_after: NEVER,
+        ..DirectorySettings::default()
+    }
 }
 
 fn letters(letter: u8, length: usize) -> Vec<u8> {
@@ -220,7 +224,7 @@ fn responses_never_mix_versions_of_a_replaced_file() {
     const ROUNDS: usize = 300;
     let tree = Tree::new();
     tree.write("f.txt", version(version_length(0)));
-    let settings = DirectorySettings { max_kept_file_bytes: 20_000, ..revalidating(OFTEN) };
+    let settings = DirectorySettings { max_cached_file_bytes: 20_000, ..revalidating(OFTEN) };
     let server = tree.serve_with(settings);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -425,24 +429,28 @@ fn assert_cached_of_ten(cases: &[Limited], prepare: fn(&Tree)) {
 fn cache_obeys_its_limits() {
     let cases: [Limited; _] = [
         ("all", |_| (), (0, 10)),
-        ("entries", |s| s.max_kept_entries = 3, (0, 3)),
-        ("no entries", |s| s.max_kept_entries = 0, (0, 0)),
-        ("bytes", |s| s.max_kept_bytes = 3_999, (0, 3)),
-        ("exactly the byte limit", |s| s.max_kept_bytes = 4_000, (0, 4)),
-        ("no bytes, so that files are cached as open files", |s| s.max_kept_bytes = 0, (10, 0)),
-        ("files in memory use no descriptors", |s| s.max_kept_descriptors = 0, (0, 10)),
-        ("files of the maximum size", |s| s.max_kept_file_bytes = 1_000, (0, 10)),
-        ("larger files", |s| s.max_kept_file_bytes = 999, (10, 0)),
-        ("descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (3, 999), (3, 0)),
+        ("entries", |s| s.max_cached_entries = 3, (0, 3)),
+        ("no entries", |s| s.max_cached_entries = 0, (0, 0)),
+        ("bytes", |s| s.max_cached_bytes = 3_999, (0, 3)),
+        ("exactly the byte limit", |s| s.max_cached_bytes = 4_000, (0, 4)),
+        ("no bytes, so that files are cached as open files", |s| s.max_cached_bytes = 0, (10, 0)),
+        ("files in memory use no descriptors", |s| s.max_cached_descriptors = 0, (0, 10)),
+        ("files of the maximum size", |s| s.max_cached_file_bytes = 1_000, (0, 10)),
+        ("larger files", |s| s.max_cached_file_bytes = 999, (10, 0)),
+        ("descriptors", |s| (s.max_cached_descriptors, s.max_cached_file_bytes) = (3, 999), (3, 0)),
         (
             "open files count as entries",
-            |s| (s.max_kept_entries, s.max_kept_file_bytes) = (4, 0),
+            |s| (s.max_cached_entries, s.max_cached_file_bytes) = (4, 0),
             (4, 0),
         ),
-        ("no descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (0, 0), (0, 0)),
+        (
+            "no descriptors",
+            |s| (s.max_cached_descriptors, s.max_cached_file_bytes) = (0, 0),
+            (0, 0),
+        ),
         (
             "open files do not count as bytes",
-            |s| (s.max_kept_bytes, s.max_kept_file_bytes) = (0, 0),
+            |s| (s.max_cached_bytes, s.max_cached_file_bytes) = (0, 0),
             (10, 0),
         ),
     ];
@@ -453,9 +461,9 @@ fn cache_obeys_its_limits() {
 fn precompressed_files_count_towards_the_limits() {
     let cases: [Limited; _] = [
         ("all", |_| (), (0, 10)),
-        ("entries", |s| s.max_kept_entries = 3, (0, 3)),
-        ("bytes", |s| s.max_kept_bytes = 6_000, (0, 2)),
-        ("descriptors", |s| (s.max_kept_descriptors, s.max_kept_file_bytes) = (7, 0), (6, 0)),
+        ("entries", |s| s.max_cached_entries = 3, (0, 3)),
+        ("bytes", |s| s.max_cached_bytes = 6_000, (0, 2)),
+        ("descriptors", |s| (s.max_cached_descriptors, s.max_cached_file_bytes) = (7, 0), (6, 0)),
     ];
     assert_cached_of_ten(&cases, |tree| {
         for name in (0..10).flat_map(|i| ["gz", "br"].map(|coding| format!("{i}.css.{coding}"))) {
@@ -474,7 +482,7 @@ fn compressed_forms_count_towards_the_limits() {
         tree.write("a.txt", letters(b'a', 2_000));
         tree.write("b.txt", letters(b'b', 2_000));
         tree.settle();
-        let settings = DirectorySettings { max_kept_bytes: 4_000, ..revalidating(NEVER) };
+        let settings = DirectorySettings { max_cached_bytes: 4_000, ..revalidating(NEVER) };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         let mut ask = |target: &str, fields: &str| ask_with(&mut client, "GET", target, fields);
@@ -500,7 +508,7 @@ fn serves_more_files_than_cached_descriptors() {
         tree.write(format!("{i}"), format!("{i}, and some more"));
     }
     for interval in [OFTEN, NEVER] {
-        let settings = DirectorySettings { max_kept_descriptors: 7, ..revalidating(interval) };
+        let settings = DirectorySettings { max_cached_descriptors: 7, ..revalidating(interval) };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         for round in 0..3 {
@@ -522,8 +530,10 @@ fn serves_more_files_than_cached_descriptors() {
 fn closes_unused_files() {
     let tree = Tree::new();
     (0..20).for_each(|i| tree.write(format!("{i}"), pattern(100_000)));
-    let settings =
-        DirectorySettings { unused: Duration::from_millis(200), ..DirectorySettings::default() };
+    let settings = DirectorySettings {
+        evict_after: Duration::from_millis(200),
+        ..DirectorySettings::default()
+    };
     let server = tree.serve_with(settings);
     let mut client = Client::connect(&server);
     // Twice, so that the files are opened again.
@@ -546,7 +556,7 @@ fn missing_paths_do_not_evict_files() {
     let tree = Tree::new();
     let names: Vec<_> = (0..10).map(|i| format!("{i}.bin")).collect();
     names.iter().for_each(|name| tree.write(name, pattern(100_000)));
-    let settings = DirectorySettings { max_kept_entries: 16, ..revalidating(OFTEN) };
+    let settings = DirectorySettings { max_cached_entries: 16, ..revalidating(OFTEN) };
     let server = tree.serve_with(settings);
     let mut client = Client::connect(&server);
     for name in &names {
@@ -574,7 +584,7 @@ fn limits_cached_missing_paths() {
         // Longer than 256 bytes: never cached.
         (all(&longest), 0),
     ] {
-        let settings = DirectorySettings { max_kept_entries: 16, ..revalidating(NEVER) };
+        let settings = DirectorySettings { max_cached_entries: 16, ..revalidating(NEVER) };
         // The error page for 404 would be one of the cached missing paths.
         let settings = DirectorySettings { error_pages: Vec::new(), ..settings };
         let server = tree.serve_with(settings);
@@ -621,7 +631,7 @@ fn serves_a_directory_of_ten_thousand_files() {
     };
     (0..FILES).step_by(3).for_each(&mut check);
     (0..FILES).step_by(101).for_each(&mut check);
-    let max_open = DirectorySettings::default().max_kept_descriptors;
+    let max_open = DirectorySettings::default().max_cached_descriptors;
     let open = tree.open_files();
     assert!(open <= max_open, "{open} files are open");
     stop(server);
@@ -711,7 +721,9 @@ fn fetch_over(connection: &str, tree: &Tree, request: &[u8], meanwhile: impl FnO
             let socket = format!("unix:{}", tree.outer.path().join("socket").display());
             let server = Server::new(directory).workers(1).listen(&socket).unwrap();
             let server = server.start().unwrap();
-            let Bound::Unix(path) = &server.addresses()[0] else { panic!("not a Unix socket") };
+            let LocalAddress::Unix(path) = &server.addresses()[0] else {
+                panic!("not a Unix socket")
+            };
             let stream = UnixStream::connect(path).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let received = exchange(stream, request, meanwhile);

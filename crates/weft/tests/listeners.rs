@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use common::{Client, address, until};
-use weft::{Bound, ErrorKind, Listener, Request, Response, Running, Server, Settings};
+use weft::{ErrorKind, Listener, LocalAddress, Request, Response, Server, ServerHandle, Settings};
 
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -43,8 +43,8 @@ fn text(client: &mut Client) -> String {
 }
 
 /// Number of sockets that are bound to `address`.
-fn count_sockets(running: &Running, address: SocketAddr) -> usize {
-    let matches = |(bound, _): &(Bound, OwnedFd)| bound.address() == Some(address);
+fn count_sockets(running: &ServerHandle, address: SocketAddr) -> usize {
+    let matches = |(bound, _): &(LocalAddress, OwnedFd)| bound.address() == Some(address);
     running.sockets().unwrap().into_iter().filter(matches).count()
 }
 
@@ -58,15 +58,18 @@ fn adds_and_removes_listeners_at_run_time() {
         kept.send(REQUEST);
         assert_eq!(text(&mut kept), "a");
         let more = local(&settings);
-        let second = more.bound().address().unwrap();
+        let second = more.local_address().address().unwrap();
         running.listen(more).unwrap();
-        assert_eq!(running.addresses(), [Bound::Tcp(first), Bound::Tcp(second)]);
+        assert_eq!(running.addresses(), [LocalAddress::Tcp(first), LocalAddress::Tcp(second)]);
         let each = if settings.reuse_port { 2 } else { 1 };
         assert_eq!([first, second].map(|address| count_sockets(&running, address)), [each; 2]);
         assert_eq!(ask(second), "a");
-        assert!(running.unlisten(&Bound::Tcp(first)));
-        assert!(!running.unlisten(&Bound::Tcp(first)), "the listener was removed before");
-        assert_eq!(running.addresses(), [Bound::Tcp(second)]);
+        assert!(running.stop_listening(&LocalAddress::Tcp(first)));
+        assert!(
+            !running.stop_listening(&LocalAddress::Tcp(first)),
+            "the listener was removed before"
+        );
+        assert_eq!(running.addresses(), [LocalAddress::Tcp(second)]);
         until("the address refuses connections", || TcpStream::connect(first).is_err());
         // Established connections stay open.
         kept.send(REQUEST);
@@ -81,7 +84,7 @@ fn adds_and_removes_listeners_at_run_time() {
 fn serves_connections_in_the_backlog_of_a_removed_listener() {
     for number in 0..20 {
         let listener = local(&Settings::default());
-        let first = listener.bound().address().unwrap();
+        let first = listener.local_address().address().unwrap();
         let mut waiting: Vec<Client> = (0..20).map(|_| Client::at(first)).collect();
         waiting.iter_mut().for_each(|client| client.send(REQUEST));
         let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
@@ -89,7 +92,7 @@ fn serves_connections_in_the_backlog_of_a_removed_listener() {
         running.listen(listener).unwrap();
         // The listener is removed alone, or closed with the server.
         if number % 2 == 0 {
-            assert!(running.unlisten(&Bound::Tcp(first)));
+            assert!(running.stop_listening(&LocalAddress::Tcp(first)));
         }
         let stopped = std::thread::spawn(move || running.shutdown(GRACE));
         for mut client in waiting {
@@ -190,7 +193,7 @@ fn distributes_inherited_sockets_to_the_workers() {
     }
     let running = server.start().unwrap();
     assert_eq!(count_sockets(&running, address), 2);
-    former.retire(GRACE, Duration::ZERO);
+    former.drain_after_handover(GRACE, Duration::ZERO);
     for worker in ["weft-0", "weft-1"] {
         until("each worker accepts connections", || ask(address) == worker);
     }
@@ -208,11 +211,11 @@ fn hands_sockets_over_to_another_server() {
         let mut server = named("new", settings);
         for (bound, socket) in former.sockets().unwrap() {
             let listener = Listener::inherited(socket).unwrap();
-            assert_eq!(*listener.bound(), bound);
+            assert_eq!(*listener.local_address(), bound);
             server = server.listener(listener);
         }
         let running = server.start().unwrap();
-        let drained = std::thread::spawn(move || former.retire(GRACE, GRACE));
+        let drained = std::thread::spawn(move || former.drain_after_handover(GRACE, GRACE));
         until("only the new server responds", || (0..8).all(|_| ask(address) == "new"));
         idle.send(REQUEST);
         let last = idle.response();
@@ -235,19 +238,19 @@ fn keeps_a_socket_file_claimed_by_another_server() {
     let former = start();
     let (_, socket) = former.sockets().unwrap().remove(0);
     let inherited = || Listener::inherited(socket.try_clone().unwrap()).unwrap();
-    assert_eq!(*inherited().bound(), Bound::Unix(path.clone()));
-    assert!(!inherited().has_file());
+    assert_eq!(*inherited().local_address(), LocalAddress::Unix(path.clone()));
+    assert!(!inherited().has_socket_file());
     // A server that fails before or after its start leaves the file to the former server.
     let start_inherited = || {
-        let listener = inherited().with_file().unwrap();
+        let listener = inherited().with_socket_file().unwrap();
         named("b", Settings::default()).listener(listener).start().unwrap()
     };
-    drop(inherited().with_file().unwrap());
+    drop(inherited().with_socket_file().unwrap());
     start_inherited().shutdown(GRACE);
     UnixStream::connect(&path).unwrap();
     let server = start_inherited();
-    server.claim_files();
-    former.retire(GRACE, Duration::ZERO);
+    server.claim_socket_files();
+    former.drain_after_handover(GRACE, Duration::ZERO);
     UnixStream::connect(&path).unwrap();
     server.shutdown(GRACE);
     assert!(!path.exists());
@@ -269,7 +272,7 @@ fn rejects_descriptors_that_are_not_listening_sockets() {
     let path = folder.path().join("socket");
     let socket = UnixListener::bind(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let error = Listener::inherited(socket).unwrap().with_file().unwrap_err();
+    let error = Listener::inherited(socket).unwrap().with_socket_file().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     Listener::inherited(TcpListener::bind("[::1]:0").unwrap()).unwrap();
 }

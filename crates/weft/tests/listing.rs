@@ -5,7 +5,7 @@ mod common;
 use common::tree::{SECRET, Tree, ask, ask_with, assert_statuses};
 use common::{Client, stop};
 use serde_json::Value;
-use weft::{DirectorySettings, Links};
+use weft::{DirectorySettings, Symlinks};
 
 fn listing() -> DirectorySettings {
     DirectorySettings { listing: true, ..DirectorySettings::default() }
@@ -68,9 +68,9 @@ fn lists_only_entries_that_can_be_requested() {
     tree.write(b"\xff.txt", "no UTF-8");
     for (settings, expected) in [
         (listing(), "a b&<c>.txt inside \u{fffd}.txt"),
-        (DirectorySettings { links: Links::Never, ..listing() }, "a b&<c>.txt \u{fffd}.txt"),
+        (DirectorySettings { symlinks: Symlinks::Never, ..listing() }, "a b&<c>.txt \u{fffd}.txt"),
         (
-            DirectorySettings { links: Links::Anywhere, ..listing() },
+            DirectorySettings { symlinks: Symlinks::Anywhere, ..listing() },
             "a b&<c>.txt inside outside \u{fffd}.txt",
         ),
         (
@@ -78,7 +78,7 @@ fn lists_only_entries_that_can_be_requested() {
             ".well-known/ .hidden a b&<c>.txt inside \u{fffd}.txt",
         ),
     ] {
-        let may_leave = settings.links == Links::Anywhere;
+        let may_leave = settings.symlinks == Symlinks::Anywhere;
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         let response = ask_with(&mut client, "GET", "/", JSON);
@@ -116,8 +116,8 @@ fn removed_directories_are_not_found() {
 fn lists_at_most_max_listed_entries() {
     let tree = Tree::new();
     (0..10_000).for_each(|at| tree.write(format!("{at}.txt"), ""));
-    for (max_listed, count) in [(20_000, 10_000), (100, 100)] {
-        let server = tree.serve_with(DirectorySettings { max_listed, ..listing() });
+    for (max_listed_entries, count) in [(20_000, 10_000), (100, 100)] {
+        let server = tree.serve_with(DirectorySettings { max_listed_entries, ..listing() });
         let mut client = Client::connect(&server);
         let response = ask_with(&mut client, "GET", "/", JSON);
         let names = names(&response);

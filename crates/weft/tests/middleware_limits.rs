@@ -13,19 +13,19 @@ use bytes::Bytes;
 use common::{Client, stop, until};
 use tokio::sync::Notify;
 use weft::middleware::{
-    BasicAuth, BodyLimit, CatchPanic, Compress, Concurrency, Log, RateLimit, RealAddress,
+    BasicAuth, BodyLimit, CatchPanic, Compress, ConcurrencyLimit, Log, RateLimit, RealAddress,
     RequestIds, Timeout, fixed_users,
 };
 use weft::{
     Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Peer, Request, Response,
-    Running, Server, header,
+    Server, ServerHandle, header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     start_workers(1, app)
 }
 
-fn start_workers<A: Application + Clone + Send + 'static>(workers: usize, app: A) -> Running {
+fn start_workers<A: Application + Clone + Send + 'static>(workers: usize, app: A) -> ServerHandle {
     let server = Server::new(app).workers(workers);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
@@ -367,7 +367,7 @@ fn gated_app() -> (Arc<Notify>, Alive, impl Application + Clone + Send) {
 #[test]
 fn concurrency_limit_is_shared_by_the_workers() {
     let (open, running, app) = gated_app();
-    let limit = Concurrency::new(2).queue(1).wait(common::PATIENCE);
+    let limit = ConcurrencyLimit::new(2).max_queued(1).queue_timeout(common::PATIENCE);
     let limit = limit.retry_after(Duration::from_millis(1_500));
     let server = start_workers(2, app.with(limit));
     let get = |target| Client::with(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -409,7 +409,7 @@ fn concurrency_limit_is_shared_by_the_workers() {
 #[test]
 fn client_disconnect_releases_its_permit() {
     let (_open, running, app) = gated_app();
-    let server = start(app.with(Concurrency::new(1).queue(0)));
+    let server = start(app.with(ConcurrencyLimit::new(1).max_queued(0)));
     let mut other = Client::connect(&server);
     other.assert_open("/");
     let baseline = running.count();
@@ -427,7 +427,7 @@ fn client_disconnect_releases_its_permit() {
 #[test]
 fn queued_requests_time_out() {
     let (_open, running, app) = gated_app();
-    let limit = Concurrency::new(1).queue(9).wait(Duration::from_millis(30));
+    let limit = ConcurrencyLimit::new(1).max_queued(9).queue_timeout(Duration::from_millis(30));
     let server = start(app.with(limit));
     Client::connect(&server).assert_open("/");
     let baseline = running.count();
@@ -467,7 +467,7 @@ fn rate_limit_is_shared_by_the_workers() {
 struct ErrorRecorder(Arc<Mutex<Vec<ErrorKind>>>);
 
 impl Hooks for ErrorRecorder {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         self.0.lock().unwrap().push(error.kind());
     }
 }
@@ -475,7 +475,7 @@ impl Hooks for ErrorRecorder {
 #[test]
 fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
     let (lines, errors) = (Lines::default(), ErrorRecorder::default());
-    let page = |_: &weft::Head, error: &Error| Response::from(error);
+    let page = |_: &weft::RequestHead, error: &Error| Response::from(error);
     let app = bodies.with(lines.log()).with(CatchPanic::new().page(page));
     let hooks = errors.clone();
     let server = Server::new(app).workers(1).hooks(move || hooks.clone());
@@ -504,7 +504,7 @@ fn all_middleware_combined() {
         .with(BasicAuth::new("r", fixed_users(&[("a", "b")])))
         .with(BodyLimit::new(1 << 20))
         .with(Compress::new())
-        .with(Concurrency::new(1_000))
+        .with(ConcurrencyLimit::new(1_000))
         .with(Timeout::new(Duration::from_secs(10)))
         .with(CatchPanic::new())
         .with(async |request: Request, next: Next<'_>| next.call(request).await);

@@ -14,10 +14,11 @@ use weft::middleware::{
     ResponseHeaders, Rewrite, SecurityHeaders, StripPrefix, VirtualHosts,
 };
 use weft::{
-    Application, Body, File, Method, Next, Request, Response, Running, Server, StatusCode, header,
+    Application, Body, File, Method, Next, Request, Response, Server, ServerHandle, StatusCode,
+    header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 

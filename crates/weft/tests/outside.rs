@@ -31,7 +31,7 @@ fn tls() -> Tls {
 struct Statuses(Mutex<Sender<StatusCode>>);
 
 impl Hooks for Statuses {
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         let _ = self.0.lock().unwrap().send(record.status);
     }
 }

@@ -15,7 +15,9 @@ use common::tree::{
 };
 use common::{Client, Response, stop, until};
 use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
-use weft::{Directory, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links, StatusCode};
+use weft::{
+    Directory, DirectorySettings, HeaderName, HeaderRule, HeaderValue, StatusCode, Symlinks,
+};
 
 /// Settings without dynamic compression. Precompressed files are still served.
 fn no_compression() -> DirectorySettings {
@@ -24,7 +26,7 @@ fn no_compression() -> DirectorySettings {
 
 /// Settings that revalidate cached files after 10 ms.
 fn fast_revalidation(settings: DirectorySettings) -> DirectorySettings {
-    DirectorySettings { trust: Duration::from_millis(10), ..settings }
+    DirectorySettings { revalidate_after: Duration::from_millis(10), ..settings }
 }
 
 /// A field line, empty without a value.
@@ -1075,8 +1077,10 @@ fn follows_symlinks_according_to_the_policy() {
         ("/out/../secret.txt", [404, 404, 404], ""),
         ("/out/%2e%2e/secret.txt", [404, 404, 404], ""),
     ];
-    for (at, links) in [Links::Never, Links::Inside, Links::Anywhere].into_iter().enumerate() {
-        let settings = DirectorySettings { links, ..no_compression() };
+    for (at, links) in
+        [Symlinks::Never, Symlinks::Inside, Symlinks::Anywhere].into_iter().enumerate()
+    {
+        let settings = DirectorySettings { symlinks: links, ..no_compression() };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
         for (target, statuses, body) in cases {
@@ -1088,7 +1092,7 @@ fn follows_symlinks_according_to_the_policy() {
         }
         // The policy applies to precompressed files as well.
         let page = ask_with(&mut client, "GET", "/page.html", "Accept-Encoding: br");
-        let expected = if links == Links::Anywhere { "shared br" } else { "page" };
+        let expected = if links == Symlinks::Anywhere { "shared br" } else { "page" };
         assert_eq!((page.status, page.text()), (200, expected), "{links:?}");
         stop(server);
     }
@@ -1115,9 +1119,9 @@ fn dot_segments_cannot_escape_the_root_with_any_symlink_policy() {
         .map(str::to_owned),
     );
     let cases: Vec<_> = targets.iter().map(|target| (&**target, 404)).collect();
-    for links in [Links::Never, Links::Inside, Links::Anywhere] {
+    for links in [Symlinks::Never, Symlinks::Inside, Symlinks::Anywhere] {
         for dot_files in [false, true] {
-            let settings = DirectorySettings { links, dot_files, ..no_compression() };
+            let settings = DirectorySettings { symlinks: links, dot_files, ..no_compression() };
             let server = tree.serve_with(settings);
             assert_statuses(&server, &cases);
             assert_bodies(&server, &[("/folder/deep/a.txt", "a"), ("/", "top")]);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use common::{Client, stop, until};
 use weft::middleware::Compress;
 use weft::sse::{self, Event, Sender};
-use weft::{Application, Request, Response, Running, Server};
+use weft::{Application, Request, Response, Server, ServerHandle};
 
-fn start(app: impl Application + Clone + Send + 'static) -> Running {
+fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 

@@ -27,7 +27,7 @@ use weft::middleware::Canonical;
 use weft::tls::{ClientAuth, Identity, Roots, Settings as TlsSettings, Tls, Version};
 use weft::{
     Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
-    Running, Server, Settings, Upgraded,
+    Server, ServerHandle, Settings, Upgraded,
 };
 
 // -- certificate authority and certificates
@@ -96,21 +96,21 @@ fn in_folder(folder: &TempDir) -> Identity {
 struct ErrorHooks(Mutex<Sender<(ErrorKind, String)>>);
 
 impl Hooks for ErrorHooks {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         let _ = self.0.lock().unwrap().send((error.kind(), error.to_string()));
     }
 }
 
 type Errors = Receiver<(ErrorKind, String)>;
 
-fn serve_with(tls: &Tls, settings: Settings) -> (Running, Errors) {
+fn serve_with(tls: &Tls, settings: Settings) -> (ServerHandle, Errors) {
     let (sender, errors) = channel();
     let server = Server::new(app).settings(settings).workers(1);
     let server = server.hooks(move || ErrorHooks(Mutex::new(sender.clone())));
     (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), errors)
 }
 
-fn serve(settings: TlsSettings) -> (Running, Errors) {
+fn serve(settings: TlsSettings) -> (ServerHandle, Errors) {
     serve_with(&Tls::new(settings).unwrap(), Settings::default())
 }
 
@@ -198,7 +198,11 @@ struct Client {
 }
 
 impl Client {
-    fn connect(server: &Running, config: &ClientConfig, name: &str) -> std::io::Result<Client> {
+    fn connect(
+        server: &ServerHandle,
+        config: &ClientConfig,
+        name: &str,
+    ) -> std::io::Result<Client> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let tls = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
         let socket = connect(server);
@@ -286,7 +290,7 @@ impl Client {
     }
 }
 
-fn connect(server: &Running) -> TcpStream {
+fn connect(server: &ServerHandle) -> TcpStream {
     let address = server.addresses()[0].address().expect("a TCP address");
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -32,10 +32,10 @@ use tower_http::timeout::{RequestBodyTimeoutLayer, ResponseBodyTimeoutLayer, Tim
 use tower_http::trace::TraceLayer;
 use weft::{
     Application, Body, Error, ErrorKind, File, HeaderValue, Hooks, Method, Next, Peer, Request,
-    Response, Running, Server, StatusCode, header,
+    Response, Server, ServerHandle, StatusCode, header,
 };
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> Running {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
     let server = Server::new(app).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
@@ -52,7 +52,7 @@ const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\
 struct ErrorRecorder(Arc<Mutex<Vec<ErrorKind>>>);
 
 impl Hooks for ErrorRecorder {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         self.0.lock().unwrap().push(error.kind());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Client, stop, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::{
-    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, Running, Server,
+    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, Server, ServerHandle,
     Upgraded,
 };
 
@@ -44,12 +44,12 @@ async fn app(request: Request) -> Response {
 struct Errors(Arc<Mutex<Vec<ErrorKind>>>);
 
 impl Hooks for Errors {
-    fn error(&self, _: &Peer, error: &Error) {
+    fn on_error(&self, _: &Peer, error: &Error) {
         self.0.lock().unwrap().push(error.kind());
     }
 }
 
-fn start<A: Application + Clone + Send + 'static>(app: A) -> (Running, Errors) {
+fn start<A: Application + Clone + Send + 'static>(app: A) -> (ServerHandle, Errors) {
     let errors = Errors::default();
     let hooks = errors.clone();
     let server = Server::new(app).workers(1).hooks(move || hooks.clone());

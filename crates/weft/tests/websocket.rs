@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Client, SHORT, stop, until};
 use http::{HeaderMap, Version};
 use weft::websocket::{self, Message, WebSocket};
-use weft::{Application, Body, ErrorKind, Method, Request, Response, Running, Server};
+use weft::{Application, Body, ErrorKind, Method, Request, Response, Server, ServerHandle};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -57,7 +57,7 @@ fn settings() -> websocket::Settings {
     websocket::Settings { max_message_bytes: 1_000, ..Default::default() }
 }
 
-fn start(settings: websocket::Settings) -> (Running, Results) {
+fn start(settings: websocket::Settings) -> (ServerHandle, Results) {
     let results = Results::default();
     let recorded = results.clone();
     let app = move |request: Request| {
@@ -72,7 +72,7 @@ fn start(settings: websocket::Settings) -> (Running, Results) {
     (serve(app), results)
 }
 
-fn serve(app: impl Application + Clone + Send + 'static) -> Running {
+fn serve(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -87,7 +87,7 @@ async fn echo(socket: &mut WebSocket) -> weft::Result<()> {
 }
 
 /// A client after the opening handshake, which has sent `early` in the same write as its request.
-fn open(server: &Running, early: &[u8]) -> Client {
+fn open(server: &ServerHandle, early: &[u8]) -> Client {
     let mut client = Client::with(server, [OPENING_HANDSHAKE.as_bytes(), early].concat());
     assert_eq!(client.response().status, 101);
     client

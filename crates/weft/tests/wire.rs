@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weft::{Request, Response, Running, Server, Settings};
+use weft::{Request, Response, Server, ServerHandle, Settings};
 
 /// Responds with the request as parsed by the engine.
 async fn mirror(request: Request) -> weft::Result<Response> {
@@ -187,7 +187,7 @@ fn check(mode: &str, case: &Case, received: &[u8], follower: bool) -> Result<(),
 
 /// Sends the input and reads until the server closes the connection. Closes the sending direction
 /// after `expected` responses.
-fn over_socket(server: &Running, input: &[u8], expected: usize) -> Vec<u8> {
+fn over_socket(server: &ServerHandle, input: &[u8], expected: usize) -> Vec<u8> {
     let mut socket = TcpStream::connect(common::address(server)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = socket.try_clone().unwrap();

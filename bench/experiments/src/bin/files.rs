@@ -13,8 +13,8 @@ fn main() -> weft::Result<()> {
     let default = DirectorySettings::default();
     let settings = match weft_experiments::variant().as_str() {
         "contents" => default,
-        "descriptor" => DirectorySettings { max_kept_file_bytes: 0, ..default },
-        "nothing" => DirectorySettings { max_kept_entries: 0, ..default },
+        "descriptor" => DirectorySettings { max_cached_file_bytes: 0, ..default },
+        "nothing" => DirectorySettings { max_cached_entries: 0, ..default },
         other => panic!("unknown variant {other:?}"),
     };
     let files = Directory::with_settings(folder, settings)?;

@@ -26,9 +26,9 @@ pub(crate) enum App {
 
 impl App {
     /// The answer, if it is at hand: without a wait, and without a future.
-    pub(crate) fn at_hand(&self, request: &Request) -> Option<Response> {
+    pub(crate) fn try_answer_now(&self, request: &Request) -> Option<Response> {
         match self {
-            App::Files(directory) => directory.at_hand(request),
+            App::Files(directory) => directory.try_answer_now(request),
             App::Redirect(redirect) => Some(redirect.answer(request)),
             App::Respond(respond) => Some(respond.answer()),
             App::Cgi(_) | App::Proxy(_) => None,

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Links};
+use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
 
 use super::key::{CertificatePair, Key, ValueKind};
 use super::place::{ConfigResult, Located};
@@ -199,7 +199,7 @@ pub(crate) struct FilesConfig {
     pub(crate) cache: Option<Vec<Rule>>,
     pub(crate) languages: Option<Vec<String>>,
     pub(crate) compress: Option<bool>,
-    pub(crate) links: Option<Links>,
+    pub(crate) links: Option<Symlinks>,
     pub(crate) headers: Option<Vec<Rule>>,
 }
 
@@ -289,16 +289,16 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
                lead anywhere, or never any",
         kind: ValueKind::Choice(&["inside", "anywhere", "never"], |files, choice| {
             files.links = Some(match choice {
-                "anywhere" => Links::Anywhere,
-                "never" => Links::Never,
-                _ => Links::Inside,
+                "anywhere" => Symlinks::Anywhere,
+                "never" => Symlinks::Never,
+                _ => Symlinks::Inside,
             });
         }),
         show: |files| match files.links {
             None => String::new(),
-            Some(Links::Inside) => quoted("inside"),
-            Some(Links::Anywhere) => quoted("anywhere"),
-            Some(Links::Never) => quoted("never"),
+            Some(Symlinks::Inside) => quoted("inside"),
+            Some(Symlinks::Anywhere) => quoted("anywhere"),
+            Some(Symlinks::Never) => quoted("never"),
         },
     },
     Key {
@@ -317,7 +317,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
 impl FilesConfig {
     /// The defaults of [`DirectorySettings`].
     pub(crate) fn defaults() -> FilesConfig {
-        let DirectorySettings { index, listing, fallback, languages, compress, links, .. } =
+        let DirectorySettings { index, listing, fallback, languages, compress, symlinks, .. } =
             DirectorySettings::default();
         FilesConfig {
             index: Some(index),
@@ -326,7 +326,7 @@ impl FilesConfig {
             cache: Some(Vec::new()),
             languages: Some(languages),
             compress: Some(compress),
-            links: Some(links),
+            links: Some(symlinks),
             headers: Some(Vec::new()),
         }
     }

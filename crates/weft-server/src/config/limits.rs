@@ -76,7 +76,7 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
         "how much of a body that nobody reads is thrown away so that the connection can go on"),
     limit!(max_requests, "max-requests", count 0..=u64::MAX,
         "how many requests a connection may bring; 0: any number"),
-    limit!(max_gathered_bytes, "max-gathered-bytes", size 1..=MAX_COUNT,
+    limit!(max_write_buffer_bytes, "max-gathered-bytes", size 1..=MAX_COUNT,
         "how much of a connection's responses is gathered before it is sent"),
     limit!(max_connections, "max-connections", count 1..=MAX_COUNT,
         "the most connections at a time; further ones wait"),

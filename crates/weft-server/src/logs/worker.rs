@@ -31,7 +31,7 @@ impl WorkerLog {
 
 impl Hooks for WorkerLog {
     /// What clients do wrong is of no interest to most: on the open Internet it never ends.
-    fn error(&self, peer: &Peer, error: &Error) {
+    fn on_error(&self, peer: &Peer, error: &Error) {
         // Certificates are loaded anew while clients are served.
         if error.kind() == ErrorKind::InvalidSetting {
             return log::error!("the certificates stay as they were: {error}");
@@ -46,13 +46,13 @@ impl Hooks for WorkerLog {
         }
     }
 
-    fn wants_records(&self) -> bool {
+    fn needs_records(&self) -> bool {
         self.access.is_some()
     }
 
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         if let Some(AccessLog { lines, format }) = &self.access {
-            lines.append(|text| format.compose(text, record, SystemTime::now()));
+            lines.append(|text| format.append_record(text, record, SystemTime::now()));
         }
     }
 }

@@ -17,7 +17,7 @@ mod worker; // what a worker counts
 
 use std::time::Duration;
 
-use weft::{Application, Listener, Running, Server, Settings};
+use weft::{Application, Listener, Server, ServerHandle, Settings};
 
 pub(crate) use self::register::Register;
 pub(crate) use self::routes::{RouteCounts, Tally};
@@ -46,7 +46,7 @@ pub(crate) fn limits() -> Settings {
 /// The endpoint while it is served.
 pub(crate) struct Status {
     pub(crate) register: Register,
-    pub(crate) running: Running,
+    pub(crate) running: ServerHandle,
 }
 
 impl Status {
@@ -62,8 +62,8 @@ impl Status {
     }
 
     /// Leaves the sockets to another process.
-    pub(crate) fn retire(self) {
-        self.running.retire(PATIENCE, Duration::ZERO);
+    pub(crate) fn drain_after_handover(self) {
+        self.running.drain_after_handover(PATIENCE, Duration::ZERO);
     }
 
     pub(crate) fn stop(self) {

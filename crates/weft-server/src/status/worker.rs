@@ -45,31 +45,31 @@ impl<H> Counted<H> {
 }
 
 impl<H: Hooks> Hooks for Counted<H> {
-    fn opened(&self, peer: &Peer) -> bool {
+    fn on_open(&self, peer: &Peer) -> bool {
         // The end of one that is refused is not told.
-        let is_welcome = self.hooks.opened(peer);
+        let is_welcome = self.hooks.on_open(peer);
         self.counts.accepted.add(is_welcome.into());
         is_welcome
     }
 
-    fn closed(&self, peer: &Peer) {
+    fn on_close(&self, peer: &Peer) {
         self.counts.closed.add(1);
-        self.hooks.closed(peer);
+        self.hooks.on_close(peer);
     }
 
-    fn error(&self, peer: &Peer, error: &Error) {
+    fn on_error(&self, peer: &Peer, error: &Error) {
         let counter = match error.kind().fault() {
             Fault::Peer => &self.counts.peer_errors,
             Fault::Application => &self.counts.application_errors,
             Fault::System => &self.counts.system_errors,
         };
         counter.add(1);
-        self.hooks.error(peer, error);
+        self.hooks.on_error(peer, error);
     }
 
-    fn answered(&self, record: &Record<'_>) {
+    fn on_response(&self, record: &Record<'_>) {
         self.counts.responses.add(Some(record.status));
         self.counts.body_bytes.add(record.body_bytes);
-        self.hooks.answered(record);
+        self.hooks.on_response(record);
     }
 }

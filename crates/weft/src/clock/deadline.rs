@@ -145,7 +145,7 @@ impl Deadline {
     }
 
     /// Ready once the deadline has expired. Call it last, when everything else is pending.
-    pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_expired(&self, cx: &Context<'_>) -> Poll<()> {
         if self.0.due.load(Relaxed) <= self.0.clock.now() {
             return Poll::Ready(());
         }
@@ -190,7 +190,7 @@ impl Pace {
     }
 
     /// Starts or continues a wait for the peer. Ready when the credit is used up.
-    pub(crate) fn poll_over(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_expired(&mut self, deadline: &Deadline, cx: &Context<'_>) -> Poll<()> {
         if self.waiting_since.is_none() || !deadline.is_set() {
             // The deadline may have been cleared by the end of a request head since.
             self.waiting_since.get_or_insert(deadline.0.clock.now());
@@ -201,11 +201,11 @@ impl Pace {
         if self.credit < -micros(deadline.0.clock.tick) {
             return Poll::Ready(());
         }
-        deadline.poll_over(cx)
+        deadline.poll_expired(cx)
     }
 
     /// Records that `bytes` were transferred; this ends the wait.
-    pub(crate) fn moved(&mut self, bytes: usize, deadline: &Deadline) {
+    pub(crate) fn record_progress(&mut self, bytes: usize, deadline: &Deadline) {
         let Some(since) = self.waiting_since.take() else { return };
         deadline.clear();
         let waited = Duration::from_millis(deadline.0.clock.now().saturating_sub(since));
@@ -276,9 +276,9 @@ mod tests {
         std::thread::sleep(5 * short);
         deadline.set(short);
         deadlines.sweep();
-        assert!(deadline.poll_over(&cx).is_pending());
+        assert!(deadline.poll_expired(&cx).is_pending());
         let start = Instant::now();
-        while deadline.poll_over(&cx).is_pending() {
+        while deadline.poll_expired(&cx).is_pending() {
             std::thread::sleep(deadlines.tick() / 4);
             deadlines.sweep();
             assert!(start.elapsed() < Duration::from_secs(30), "the deadline never expires");
@@ -295,7 +295,7 @@ mod tests {
         let (deadline, task) = (deadlines.deadline(), Arc::new(Task));
         deadline.set(Duration::from_secs(60));
         let waker = task.clone().into();
-        assert!(deadline.poll_over(&Context::from_waker(&waker)).is_pending());
+        assert!(deadline.poll_expired(&Context::from_waker(&waker)).is_pending());
         drop(waker);
         assert_eq!(Arc::strong_count(&task), 2);
         drop(deadline);

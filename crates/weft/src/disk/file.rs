@@ -21,7 +21,7 @@ pub struct File {
     pub(crate) length: u64,
     pub(crate) version: Option<FileVersion>,
     /// Whether all of it was in memory when somebody looked lately; for files that are kept.
-    pub(crate) at_hand: Option<Arc<AtomicBool>>,
+    pub(crate) is_resident: Option<Arc<AtomicBool>>,
 }
 
 /// Where a file's bytes are.
@@ -125,13 +125,13 @@ impl File {
 
     pub(crate) fn with_metadata(file: impl Into<Arc<fs::File>>, metadata: &fs::Metadata) -> File {
         let (source, version) = (Source::Open(file.into()), Some(FileVersion::new(metadata)));
-        File { source, start: 0, length: metadata.len(), version, at_hand: None }
+        File { source, start: 0, length: metadata.len(), version, is_resident: None }
     }
 
     /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
     /// has no validators but those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
-        File { source: Source::Open(file.into()), start, length, version: None, at_hand: None }
+        File { source: Source::Open(file.into()), start, length, version: None, is_resident: None }
     }
 
     /// Bytes that are always in memory, as a file.
@@ -139,7 +139,7 @@ impl File {
         let version = Some(FileVersion::of_bytes(bytes));
         let length = bytes.len() as u64;
         let source = Source::Memory(Bytes::from_static(bytes));
-        File { source, start: 0, length, version, at_hand: None }
+        File { source, start: 0, length, version, is_resident: None }
     }
 
     /// A part of this, which must be within it.

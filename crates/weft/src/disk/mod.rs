@@ -74,9 +74,9 @@ pub(crate) fn read_exact_nowait(
 ///
 /// Once all of a small cached file is resident, a flag of the file is set, and later calls do not
 /// probe.
-pub(crate) fn at_hand(file: &File, open: &fs::File, max: u64) -> u64 {
+pub(crate) fn resident_len(file: &File, open: &fs::File, max: u64) -> u64 {
     let length = file.length.min(max);
-    let is_resident = file.at_hand.as_deref().filter(|_| length <= STRIDE_BYTES);
+    let is_resident = file.is_resident.as_deref().filter(|_| length <= STRIDE_BYTES);
     if is_resident.is_some_and(|flag| flag.load(Relaxed)) {
         return length;
     }
@@ -155,16 +155,16 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// A file as a body. It is read on demand, in pieces of 64 KiB.
-pub(crate) struct Reader {
+pub(crate) struct FileBody {
     file: File,
     reading: Option<Reading>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-impl Reader {
-    pub(crate) fn new(file: File) -> Reader {
-        Reader { file, reading: None }
+impl FileBody {
+    pub(crate) fn new(file: File) -> FileBody {
+        FileBody { file, reading: None }
     }
 
     /// Returns the unread rest of the file, unless a read is in progress.
@@ -187,7 +187,7 @@ impl Reader {
     }
 }
 
-impl http_body::Body for Reader {
+impl http_body::Body for FileBody {
     type Data = Bytes;
     type Error = Error;
 

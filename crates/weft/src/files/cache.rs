@@ -62,11 +62,11 @@ const MAX_EMPTY_KEY_BYTES: usize = 256;
 impl CacheHandle {
     pub(super) fn new(settings: &DirectorySettings) -> CacheHandle {
         let limits = Limits {
-            bytes: settings.max_kept_bytes,
-            descriptors: settings.max_kept_descriptors,
-            entries: settings.max_kept_entries,
-            revalidate_after: settings.trust,
-            evict_after: settings.unused,
+            bytes: settings.max_cached_bytes,
+            descriptors: settings.max_cached_descriptors,
+            entries: settings.max_cached_entries,
+            revalidate_after: settings.revalidate_after,
+            evict_after: settings.evict_after,
         };
         CacheHandle(Arc::new(Mutex::new(FileCache {
             entries: HashMap::default(),

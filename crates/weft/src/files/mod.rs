@@ -30,11 +30,11 @@ use self::site::{LookupOptions, Site, Target, is_not_found};
 use crate::app::Application;
 use crate::disk;
 use crate::disk::File;
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::proto::semantics::mime;
 
-pub use self::settings::{DirectorySettings, HeaderRule, Links};
+pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
 
 /// Limit of concurrent compressions of files and reads of folders; one takes up to 33 MiB.
 const MAX_CONCURRENT_JOBS: usize = 4;
@@ -106,7 +106,7 @@ impl Directory {
         path: impl AsRef<Path>,
         settings: DirectorySettings,
     ) -> io::Result<Directory> {
-        Ok(Directory::from_root(Root::open(path.as_ref(), settings.links)?, settings))
+        Ok(Directory::from_root(Root::open(path.as_ref(), settings.symlinks)?, settings))
     }
 
     /// Serves files that are compiled into the program, given as pairs of path and contents.
@@ -163,13 +163,13 @@ impl Directory {
     ///
     /// let files = weft::Directory::open(folder.path())?;
     /// let request = weft::testing::request("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    /// assert!(files.at_hand(&request).is_none());
+    /// assert!(files.try_answer_now(&request).is_none());
     /// weft::testing::get(|request| files.call(request), "/a.txt").assert_text("A\n");
-    /// assert!(files.at_hand(&request).is_some());
+    /// assert!(files.try_answer_now(&request).is_some());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn at_hand(&self, head: &Head) -> Option<Response> {
+    pub fn try_answer_now(&self, head: &RequestHead) -> Option<Response> {
         if !is_get_or_head(head) {
             return None;
         }
@@ -202,7 +202,11 @@ impl Directory {
     }
 
     /// Responds with the target of a path.
-    async fn respond_at(&self, head: &Head, path: PathInRoot<'_>) -> Result<Response, StatusCode> {
+    async fn respond_at(
+        &self,
+        head: &RequestHead,
+        path: PathInRoot<'_>,
+    ) -> Result<Response, StatusCode> {
         match self.lookup(&path).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
             Target::FolderWithoutSlash => {
@@ -272,7 +276,7 @@ impl Directory {
 
     async fn serve_file(
         &self,
-        head: &Head,
+        head: &RequestHead,
         path: &PathInRoot<'_>,
         resource: &Arc<Resource>,
     ) -> Response {
@@ -298,7 +302,7 @@ impl Directory {
     /// reads and the memory of listings that wait to be sent are limited.
     async fn serve_listing(
         &self,
-        head: &Head,
+        head: &RequestHead,
         path: PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
         let unavailable = StatusCode::SERVICE_UNAVAILABLE;
@@ -329,7 +333,7 @@ impl Directory {
     /// Responds with the fallback page to a request for a path that does not exist.
     async fn serve_fallback(
         &self,
-        head: &Head,
+        head: &RequestHead,
         path: &PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
         let Some(page) = &self.site.settings.fallback else { return Err(StatusCode::NOT_FOUND) };
@@ -358,7 +362,7 @@ impl Directory {
 impl Application for Directory {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         // Boxed because the future of the slow path is large and rarely needed.
-        match self.at_hand(&request) {
+        match self.try_answer_now(&request) {
             Some(response) => Either::Left(ready(response)),
             None => Either::Right(Box::pin(self.respond(request))),
         }
@@ -366,7 +370,7 @@ impl Application for Directory {
 }
 
 /// Returns true for the methods that files are served to.
-fn is_get_or_head(head: &Head) -> bool {
+fn is_get_or_head(head: &RequestHead) -> bool {
     matches!(*head.method(), Method::GET | Method::HEAD)
 }
 

@@ -173,7 +173,7 @@ impl Resource {
 
     /// Clears the residency flags: the page cache may have evicted the contents.
     fn clear_residency(&self) {
-        let files = self.representations().filter_map(|it| it.file.at_hand.as_ref());
+        let files = self.representations().filter_map(|it| it.file.is_resident.as_ref());
         files.for_each(|is_resident| is_resident.store(false, Relaxed));
     }
 
@@ -293,7 +293,7 @@ impl Variant {
         fields.extend(vary.map(|names| (VARY, HeaderValue::from_static(names))));
         fields.extend(files.language.map(|tag| (CONTENT_LANGUAGE, field_value(tag.as_bytes()))));
         site.apply_header_rules(path, &mut fields);
-        let max_bytes = settings.max_kept_file_bytes.min(settings.max_kept_bytes as u64);
+        let max_bytes = settings.max_cached_file_bytes.min(settings.max_cached_bytes as u64);
         let max_bytes =
             if context.may_keep_open { max_bytes.min(MIN_SENDFILE_BYTES) } else { max_bytes };
         let mut precompressed = Vec::new();
@@ -370,8 +370,8 @@ impl Representation {
         let file = Arc::new(File { source, start: 0, length, ..File::clone(&self.file) });
         // The fields of a recently changed file are not complete: each response adds its own.
         let fields = match &self.fields {
-            Fields::Kept(_) => response.headers.keep(),
-            Fields::Own(_) | Fields::Common(_) | Fields::Passed(_) => response.headers,
+            Fields::Preserialized(_) => response.headers.preserialize(),
+            Fields::Owned(_) | Fields::Static(_) | Fields::Forwarded(_) => response.headers,
         };
         Representation { file, fields, recently_changed: self.recently_changed }
     }
@@ -393,7 +393,7 @@ impl Opened {
         let version = self.version();
         let modified = version.modified();
         let uncached = |file, fields, recently_changed| {
-            let (file, fields) = (Arc::new(file), Fields::Own(fields));
+            let (file, fields) = (Arc::new(file), Fields::Owned(fields));
             Ok(Representation { file, fields, recently_changed })
         };
         let file = match &self.file.source {
@@ -410,7 +410,7 @@ impl Opened {
                 return uncached(self.file, fields, false);
             }
             Source::Open(_) if self.file.length > max_bytes => {
-                File { at_hand: Some(Arc::default()), ..self.file }
+                File { is_resident: Some(Arc::default()), ..self.file }
             }
             Source::Open(open) => match read_contents(open, self.file.length, may_block)? {
                 Some(bytes) if FileVersion::new(&open.metadata()?) == version => {
@@ -430,7 +430,7 @@ impl Opened {
                 fields.push((name, value));
             }
         }
-        let fields = Fields::Own(fields).keep();
+        let fields = Fields::Owned(fields).preserialize();
         Ok(Representation { file: Arc::new(file), fields, recently_changed: false })
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::disk::File;
-use crate::files::settings::Links;
+use crate::files::settings::Symlinks;
 
 #[derive(Debug)]
 pub(super) enum Root {
@@ -46,14 +46,14 @@ pub(super) enum FileKind {
 }
 
 impl Root {
-    pub(super) fn open(path: &Path, links: Links) -> io::Result<Root> {
+    pub(super) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let resolve = match links {
-            Links::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-            Links::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        let resolve = match symlinks {
+            Symlinks::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            Symlinks::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
             // The paths of requests contain no `..`.
-            Links::Anywhere => ResolveFlags::NO_MAGICLINKS,
+            Symlinks::Anywhere => ResolveFlags::NO_MAGICLINKS,
         };
         Ok(Root::Folder { fd, resolve })
     }

@@ -40,7 +40,7 @@ pub struct DirectorySettings {
     /// The maximum number of entries in a listing. A longer listing is marked as truncated.
     ///
     /// Default 20,000: a page of about 4 MB.
-    pub max_listed: usize,
+    pub max_listed_entries: usize,
 
     /// The file, by its path in the directory, that is served if no file is found: the page of
     /// a single-page application. A path with the extension of a known type other than HTML still
@@ -76,8 +76,8 @@ pub struct DirectorySettings {
 
     /// The policy for symbolic links.
     ///
-    /// Default [`Links::Inside`].
-    pub links: Links,
+    /// Default [`Symlinks::Inside`].
+    pub symlinks: Symlinks,
 
     /// Serves files and folders with names that begin with a dot. If false, they are treated as
     /// nonexistent, except for `/.well-known` (RFC 8615).
@@ -111,36 +111,36 @@ pub struct DirectorySettings {
     /// descriptors are in use, because sending them from the page cache is cheaper.
     ///
     /// Default 64 KiB.
-    pub max_kept_file_bytes: u64,
+    pub max_cached_file_bytes: u64,
 
     /// The maximum size of all file contents that each worker caches in memory, in bytes.
     ///
     /// Default 32 MiB.
-    pub max_kept_bytes: usize,
+    pub max_cached_bytes: usize,
 
     /// The maximum number of paths with a file in the cache of each worker. In addition, a
     /// quarter of this number of paths without a file may be cached.
     ///
     /// Default 4,096.
-    pub max_kept_entries: usize,
+    pub max_cached_entries: usize,
 
     /// The maximum number of file descriptors that the cache of each worker keeps open.
     ///
     /// Default 256: with 16,384 connections and some workers, still below the usual limit of
     /// 20,000.
-    pub max_kept_descriptors: usize,
+    pub max_cached_descriptors: usize,
 
     /// Time after which a cached file is revalidated by a lookup (nginx:
     /// `open_file_cache_valid`).
     ///
     /// Default 1 s.
-    pub trust: Duration,
+    pub revalidate_after: Duration,
 
     /// Time after which a cached file that is not requested is evicted (nginx: `inactive` of
     /// `open_file_cache`).
     ///
     /// Default 10 s.
-    pub unused: Duration,
+    pub evict_after: Duration,
 }
 
 impl Default for DirectorySettings {
@@ -148,31 +148,31 @@ impl Default for DirectorySettings {
         DirectorySettings {
             index: vec!["index.html".to_owned()],
             listing: false,
-            max_listed: 20_000,
+            max_listed_entries: 20_000,
             fallback: None,
             error_pages: vec![(StatusCode::NOT_FOUND, "404.html".to_owned())],
             headers: Vec::new(),
             media_types: Vec::new(),
             languages: Vec::new(),
-            links: Links::default(),
+            symlinks: Symlinks::default(),
             dot_files: false,
             precompressed: true,
             compress: true,
             min_compressed_bytes: 1 << 10,
             max_compressed_bytes: 4 << 20,
-            max_kept_file_bytes: 64 << 10,
-            max_kept_bytes: 32 << 20,
-            max_kept_entries: 4_096,
-            max_kept_descriptors: 256,
-            trust: Duration::from_secs(1),
-            unused: Duration::from_secs(10),
+            max_cached_file_bytes: 64 << 10,
+            max_cached_bytes: 32 << 20,
+            max_cached_entries: 4_096,
+            max_cached_descriptors: 256,
+            revalidate_after: Duration::from_secs(1),
+            evict_after: Duration::from_secs(10),
         }
     }
 }
 
 /// The policy for symbolic links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Links {
+pub enum Symlinks {
     /// Symbolic links are not followed.
     Never,
     /// Relative links are followed if their targets are within the directory.

@@ -130,7 +130,7 @@ impl Site {
     pub(super) fn list(&self, path: &PathInRoot<'_>) -> io::Result<Listing> {
         let is_shown = |name: &[u8]| self.settings.dot_files || !name.starts_with(b".");
         let path = path.path().to_vec();
-        let limit = self.settings.max_listed;
+        let limit = self.settings.max_listed_entries;
         match &self.root {
             Root::Embedded(files) => Ok(listing::list_embedded(files, path, limit, is_shown)),
             Root::Folder { fd, resolve } => {

@@ -47,7 +47,7 @@ pub use urlencoded::Fields;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 
 /// Limits of a form. Exceeding one of them becomes a 413 response; `MAX` disables a limit.
 ///
@@ -112,7 +112,7 @@ pub struct Settings {
     ///
     /// Default `None`: the directory of the system (`TMPDIR`, otherwise `/tmp`), which is in memory
     /// on some systems.
-    pub folder: Option<PathBuf>,
+    pub temp_dir: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -125,7 +125,7 @@ impl Default for Settings {
             max_files: 100,
             max_file_bytes: 16 << 20,
             max_part_head_bytes: 4_096,
-            folder: None,
+            temp_dir: None,
         }
     }
 }
@@ -134,7 +134,7 @@ impl Default for Settings {
 ///
 /// # Errors
 /// The errors of [`Settings::fields`].
-pub async fn fields(request: impl Into<(Head, Body)>) -> Result<Fields> {
+pub async fn fields(request: impl Into<(RequestHead, Body)>) -> Result<Fields> {
     Settings::default().fields(request).await
 }
 
@@ -142,7 +142,7 @@ pub async fn fields(request: impl Into<(Head, Body)>) -> Result<Fields> {
 ///
 /// # Errors
 /// The errors of [`Settings::read`].
-pub async fn read<T: DeserializeOwned>(request: impl Into<(Head, Body)>) -> Result<T> {
+pub async fn read<T: DeserializeOwned>(request: impl Into<(RequestHead, Body)>) -> Result<T> {
     Settings::default().read(request).await
 }
 
@@ -150,12 +150,12 @@ pub async fn read<T: DeserializeOwned>(request: impl Into<(Head, Body)>) -> Resu
 ///
 /// # Errors
 /// The errors of [`Settings::multipart`].
-pub fn multipart(request: impl Into<(Head, Body)>) -> Result<Multipart> {
+pub fn multipart(request: impl Into<(RequestHead, Body)>) -> Result<Multipart> {
     Settings::default().multipart(request)
 }
 
 /// Checks that the request has the media type `expected`, and returns its parameters.
-fn expect_type<'a>(head: &'a Head, expected: &str) -> Result<&'a [u8]> {
+fn expect_type<'a>(head: &'a RequestHead, expected: &str) -> Result<&'a [u8]> {
     let found = head.headers().get_bytes("content-type").unwrap_or_default();
     let end = found.iter().position(|&b| b == b';').unwrap_or(found.len());
     let (found, parameters) = found.split_at(end);

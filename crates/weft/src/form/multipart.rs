@@ -13,7 +13,7 @@ use crate::form::parts::{Parser, Step};
 use crate::form::temp_file::{self, TempFile};
 use crate::form::{Settings, expect_type, too_large};
 use crate::message::body::{self, Body};
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::proto::headers::Headers;
 
 /// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: data is read
@@ -74,7 +74,7 @@ impl Settings {
     /// [`MediaTypeUnsupported`](crate::ErrorKind::MediaTypeUnsupported) if the request's
     /// `Content-Type` is not `multipart/form-data`, [`Malformed`](crate::ErrorKind::Malformed)
     /// if that has no boundary.
-    pub fn multipart(self, request: impl Into<(Head, Body)>) -> Result<Multipart> {
+    pub fn multipart(self, request: impl Into<(RequestHead, Body)>) -> Result<Multipart> {
         let (head, mut body) = request.into();
         let mut parameters = expect_type(&head, "multipart/form-data")?;
         let boundary = loop {
@@ -310,7 +310,7 @@ impl Part<'_> {
     /// [`Io`](crate::ErrorKind::Io) if a write fails, and those of [`Multipart::next`]. After an
     /// error the partial file is deleted.
     pub async fn into_file(self) -> Result<TempFile> {
-        let mut writer = temp_file::Writer::new(self.form.settings.folder.clone()).await?;
+        let mut writer = temp_file::Writer::new(self.form.settings.temp_dir.clone()).await?;
         while let Some(chunk) = self.form.chunk().await? {
             writer.write(&chunk).await?;
         }

@@ -10,7 +10,7 @@ use memchr::memmem::Finder;
 use crate::error::{Error, Result};
 use crate::form::too_large;
 use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{self, Limits, MOST_BYTES};
+use crate::proto::http1::parse::{self, Limits, MAX_HEAD_BYTES};
 
 /// Maximum length of a boundary (RFC 2046 §5.1.1), in bytes.
 const MAX_BOUNDARY_BYTES: usize = 70;
@@ -57,7 +57,7 @@ impl Parser {
         let delimiter = [b"\r\n--", boundary].concat();
         Ok(Parser {
             delimiter: Finder::new(&delimiter).into_owned(),
-            max_head_bytes: max_head_bytes.min(MOST_BYTES),
+            max_head_bytes: max_head_bytes.min(MAX_HEAD_BYTES),
             state: State::Preamble,
             // The body may begin with the first delimiter, without a CRLF before it.
             rest: Bytes::from_static(b"\r\n"),

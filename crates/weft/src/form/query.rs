@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 
-impl Head {
+impl RequestHead {
     /// Returns the decoded names and values of the query, in order. `+` is decoded to a space, and
     /// invalid UTF-8 to U+FFFD.
     ///

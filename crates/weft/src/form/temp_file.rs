@@ -39,7 +39,7 @@ impl TempFile {
     }
 
     /// Keeps the file and renames it to `path`. Both paths must be on the same file system; see
-    /// [`Settings::folder`](super::Settings::folder).
+    /// [`Settings::temp_dir`](super::Settings::temp_dir).
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the path already exists, or the file cannot be created there. Then
@@ -116,5 +116,5 @@ impl Writer {
 }
 
 fn storage_error(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, "cannot store the upload in a temporary file").because(error)
+    Error::new(ErrorKind::Io, "cannot store the upload in a temporary file").with_source(error)
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::form::{Settings, expect_type, too_large};
 use crate::message::body::Body;
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 
 const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
@@ -50,7 +50,7 @@ impl Settings {
     /// [`MediaTypeUnsupported`](ErrorKind::MediaTypeUnsupported) if the request has another
     /// `Content-Type`, [`BodyTooLarge`](ErrorKind::BodyTooLarge) if a limit is exceeded, and those
     /// of [`Body::chunk`].
-    pub async fn fields(&self, request: impl Into<(Head, Body)>) -> Result<Fields> {
+    pub async fn fields(&self, request: impl Into<(RequestHead, Body)>) -> Result<Fields> {
         let text = self.collect(request.into()).await?;
         Ok(Fields(form_urlencoded::parse(&text).into_owned().collect()))
     }
@@ -61,7 +61,10 @@ impl Settings {
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) if the form cannot be deserialized, and those of
     /// [`fields`](Settings::fields).
-    pub async fn read<T: DeserializeOwned>(&self, request: impl Into<(Head, Body)>) -> Result<T> {
+    pub async fn read<T: DeserializeOwned>(
+        &self,
+        request: impl Into<(RequestHead, Body)>,
+    ) -> Result<T> {
         let text = self.collect(request.into()).await?;
         serde_html_form::from_bytes(&text).map_err(|error| {
             let reason = format!("cannot deserialize the form: {error}");
@@ -70,7 +73,7 @@ impl Settings {
     }
 
     /// Reads the text of a form and checks the limits.
-    async fn collect(&self, (head, mut body): (Head, Body)) -> Result<Bytes> {
+    async fn collect(&self, (head, mut body): (RequestHead, Body)) -> Result<Bytes> {
         expect_type(&head, MEDIA_TYPE)?;
         if let Some(bytes) = self.max_bytes {
             body.set_limit(bytes);

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::disk::File;
-use crate::disk::Reader;
+use crate::disk::FileBody;
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::headers::Headers;
 
@@ -45,7 +45,7 @@ enum Kind {
     Inbound(Box<dyn Inbound>),
     /// And how many bytes of it may still come.
     Stream(BoxBody, u64),
-    File(Box<Reader>),
+    File(Box<FileBody>),
     /// It had come, and was then found to be too large.
     TooLarge,
 }
@@ -257,7 +257,7 @@ impl From<File> for Body {
     fn from(file: File) -> Body {
         match file.in_memory() {
             Some(bytes) => bytes.into(),
-            None => Body(Kind::File(Box::new(Reader::new(file)))),
+            None => Body(Kind::File(Box::new(FileBody::new(file)))),
         }
     }
 }
@@ -399,7 +399,7 @@ pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     match error.into().downcast::<Error>() {
         Ok(own) => *own,
         Err(other) => {
-            Error::new(ErrorKind::BodyFailed, "the application's body failed").because(other)
+            Error::new(ErrorKind::BodyFailed, "the application's body failed").with_source(other)
         }
     }
 }

@@ -10,42 +10,42 @@ use smallvec::SmallVec;
 
 use crate::proto::headers::Headers;
 pub(crate) use crate::proto::http1::compose::Field;
-use crate::proto::http1::compose::{self, ToWrite};
+use crate::proto::http1::compose::{self, FieldSources};
 
 /// The fields of a response, in one of four representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Fields {
     /// A list owned by the response.
-    Own(Vec<Field>),
+    Owned(Vec<Field>),
     /// Static fields, serialized at compile time.
-    Common(&'static Common),
+    Static(&'static StaticFields),
     /// Shared fields, serialized once.
-    Kept(Arc<Kept>),
+    Preserialized(Arc<PreserializedFields>),
     /// The fields of a forwarded message.
-    Passed(Box<Passed>),
+    Forwarded(Box<ForwardedFields>),
 }
 
 /// Static fields used by most responses of applications.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct StaticFields {
     list: [Field; 1],
     /// The serialized field line, with its CRLF.
     line: &'static [u8],
 }
 
-pub(crate) static TEXT: Common = Common {
+pub(crate) static TEXT: StaticFields = StaticFields {
     list: [(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))],
     line: b"content-type: text/plain; charset=utf-8\r\n",
 };
 
-pub(crate) static HTML: Common = Common {
+pub(crate) static HTML: StaticFields = StaticFields {
     list: [(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))],
     line: b"content-type: text/html; charset=utf-8\r\n",
 };
 
 /// Fields that are serialized once and shared by several responses.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PreserializedFields {
     list: Vec<Field>,
     /// The serialized field lines, each with its CRLF.
     lines: Vec<u8>,
@@ -53,7 +53,7 @@ pub(crate) struct Kept {
 
 /// The fields of a forwarded message, and the fields added after them.
 #[derive(Clone, Debug)]
-pub(crate) struct Passed {
+pub(crate) struct ForwardedFields {
     headers: Headers,
     /// The added fields; usually one, `Via`.
     added: SmallVec<[Field; 1]>,
@@ -61,11 +61,11 @@ pub(crate) struct Passed {
     list: OnceLock<Vec<Field>>,
 }
 
-impl Passed {
+impl ForwardedFields {
     fn list(&self) -> &Vec<Field> {
         self.list.get_or_init(|| {
             let mut list = Vec::with_capacity(self.headers.len() + self.added.len());
-            list.extend(self.headers.shared().filter_map(|(name, value)| {
+            list.extend(self.headers.iter_shared().filter_map(|(name, value)| {
                 let name = HeaderName::from_bytes(name).ok()?;
                 Some((name, HeaderValue::from_maybe_shared(value).ok()?))
             }));
@@ -78,7 +78,7 @@ impl Passed {
 impl Fields {
     /// Serializes fields that several responses share. Fields that the engine writes are omitted:
     /// the message framing, `date` and `server`.
-    pub(crate) fn keep(self) -> Fields {
+    pub(crate) fn preserialize(self) -> Fields {
         let engine_fields = [CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING];
         let mut list = self.into_vec();
         list.retain(|(name, _)| !engine_fields.contains(name));
@@ -86,18 +86,24 @@ impl Fields {
         for (name, value) in &list {
             compose::field(&mut lines, name, value);
         }
-        Fields::Kept(Arc::new(Kept { list, lines }))
+        Fields::Preserialized(Arc::new(PreserializedFields { list, lines }))
     }
 
     /// Returns the fields in the form in which they are written.
-    pub(crate) fn to_write(&self) -> ToWrite<'_> {
+    pub(crate) fn sources(&self) -> FieldSources<'_> {
         match self {
-            Fields::Own(list) => ToWrite { passed: None, list, lines: b"" },
-            Fields::Common(common) => ToWrite { passed: None, list: &[], lines: common.line },
-            Fields::Kept(kept) => ToWrite { passed: None, list: &[], lines: &kept.lines },
-            Fields::Passed(passed) => {
-                ToWrite { passed: Some(&passed.headers), list: &passed.added, lines: b"" }
+            Fields::Owned(list) => FieldSources { forwarded: None, list, lines: b"" },
+            Fields::Static(common) => {
+                FieldSources { forwarded: None, list: &[], lines: common.line }
             }
+            Fields::Preserialized(kept) => {
+                FieldSources { forwarded: None, list: &[], lines: &kept.lines }
+            }
+            Fields::Forwarded(forwarded) => FieldSources {
+                forwarded: Some(&forwarded.headers),
+                list: &forwarded.added,
+                lines: b"",
+            },
         }
     }
 
@@ -109,8 +115,8 @@ impl Fields {
         predicate: impl FnMut(&[u8]) -> bool,
     ) -> Option<&'a [u8]> {
         match self {
-            Fields::Common(_) | Fields::Kept(_) => None,
-            Fields::Own(_) | Fields::Passed(_) => self.find(name, predicate),
+            Fields::Static(_) | Fields::Preserialized(_) => None,
+            Fields::Owned(_) | Fields::Forwarded(_) => self.find(name, predicate),
         }
     }
 
@@ -121,15 +127,15 @@ impl Fields {
         mut predicate: impl FnMut(&[u8]) -> bool,
     ) -> Option<&'a [u8]> {
         let list: &[Field] = match self {
-            Fields::Own(list) => list,
-            Fields::Common(common) => &common.list,
-            Fields::Kept(kept) => &kept.list,
-            Fields::Passed(passed) => {
-                let mut values = passed.headers.get_all(name.as_str());
+            Fields::Owned(list) => list,
+            Fields::Static(common) => &common.list,
+            Fields::Preserialized(kept) => &kept.list,
+            Fields::Forwarded(forwarded) => {
+                let mut values = forwarded.headers.get_all(name.as_str());
                 if let Some(value) = values.find(|value| predicate(value)) {
                     return Some(value);
                 }
-                &passed.added
+                &forwarded.added
             }
         };
         let found = list
@@ -141,33 +147,35 @@ impl Fields {
     /// Adds a field.
     pub(crate) fn push(&mut self, field: Field) {
         match self {
-            Fields::Passed(passed) => {
-                passed.list.take();
-                passed.added.push(field);
+            Fields::Forwarded(forwarded) => {
+                forwarded.list.take();
+                forwarded.added.push(field);
             }
             _ => self.to_mut().push(field),
         }
     }
 
     /// Adds the fields of another message. They are not copied if the list is empty.
-    pub(crate) fn pass(&mut self, headers: Headers) {
-        let passed = Passed { headers, added: SmallVec::new(), list: OnceLock::new() };
+    pub(crate) fn forward(&mut self, headers: Headers) {
+        let forwarded = ForwardedFields { headers, added: SmallVec::new(), list: OnceLock::new() };
         match self {
-            Fields::Own(list) if list.is_empty() => *self = Fields::Passed(Box::new(passed)),
-            _ => self.to_mut().extend_from_slice(passed.list()),
+            Fields::Owned(list) if list.is_empty() => {
+                *self = Fields::Forwarded(Box::new(forwarded))
+            }
+            _ => self.to_mut().extend_from_slice(forwarded.list()),
         }
     }
 
     /// Returns a mutable list, after copying the fields into it if necessary.
     pub(crate) fn to_mut(&mut self) -> &mut Vec<Field> {
         match self {
-            Fields::Own(_) => {}
-            Fields::Common(common) => *self = Fields::Own(common.list.to_vec()),
-            Fields::Kept(kept) => *self = Fields::Own(kept.list.clone()),
-            Fields::Passed(passed) => *self = Fields::Own(passed.list().clone()),
+            Fields::Owned(_) => {}
+            Fields::Static(common) => *self = Fields::Owned(common.list.to_vec()),
+            Fields::Preserialized(kept) => *self = Fields::Owned(kept.list.clone()),
+            Fields::Forwarded(forwarded) => *self = Fields::Owned(forwarded.list().clone()),
         }
         match self {
-            Fields::Own(list) => list,
+            Fields::Owned(list) => list,
             _ => unreachable!("the list was converted to Own"),
         }
     }
@@ -179,7 +187,7 @@ impl Fields {
 
 impl Default for Fields {
     fn default() -> Fields {
-        Fields::Own(Vec::new())
+        Fields::Owned(Vec::new())
     }
 }
 
@@ -188,10 +196,10 @@ impl Deref for Fields {
 
     fn deref(&self) -> &[Field] {
         match self {
-            Fields::Own(list) => list,
-            Fields::Common(common) => &common.list,
-            Fields::Kept(kept) => &kept.list,
-            Fields::Passed(passed) => passed.list(),
+            Fields::Owned(list) => list,
+            Fields::Static(common) => &common.list,
+            Fields::Preserialized(kept) => &kept.list,
+            Fields::Forwarded(forwarded) => forwarded.list(),
         }
     }
 }

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 
 use crate::disk::File;
 use crate::message::fields::Fields;
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::message::response::{Part, Parts, Payload, Response};
 use crate::proto::semantics::conditional::{Outcome, Validators, evaluate, range_applies};
 use crate::proto::semantics::date::http_date;
@@ -22,7 +22,7 @@ use crate::proto::semantics::range::{
 };
 
 /// Time of a response, and the source of the boundary for a multipart response.
-pub(crate) struct Moment {
+pub(crate) struct ResponseContext {
     /// Seconds since 1970.
     pub(crate) now: u64,
     pub(crate) boundary: fn() -> String,
@@ -30,7 +30,11 @@ pub(crate) struct Moment {
 
 /// Completes a response with a file: adds its validators, evaluates the preconditions of the
 /// request and applies its ranges. Any other response is returned unchanged.
-pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Response {
+pub(crate) fn complete_file_response(
+    head: &RequestHead,
+    mut response: Response,
+    moment: &ResponseContext,
+) -> Response {
     let Payload::File(file) = &response.payload else { return response };
     // RFC 9110 §13.2.1: preconditions apply if the response would be a success otherwise, and are
     // evaluated before the method has its effect. The application has already run, so they are
@@ -40,12 +44,12 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
         return response;
     }
     // The fields of a cached file are complete; most requests have no condition and no range.
-    if matches!(response.headers, Fields::Kept(_)) && !has_condition_or_range(head) {
+    if matches!(response.headers, Fields::Preserialized(_)) && !has_condition_or_range(head) {
         return response;
     }
     let file = File::clone(file);
     add_validators(&mut response, &file, moment.now);
-    response = judged(head, response, moment.now);
+    response = evaluate_preconditions(head, response, moment.now);
     if response.status != StatusCode::OK {
         return response;
     }
@@ -88,7 +92,7 @@ pub(crate) fn answer(head: &Head, mut response: Response, moment: &Moment) -> Re
 
 /// Evaluates the preconditions of a request against the validators of a successful response.
 /// Returns the response unchanged, or as 304 or 412.
-pub(crate) fn judged(head: &Head, response: Response, now: u64) -> Response {
+pub(crate) fn evaluate_preconditions(head: &RequestHead, response: Response, now: u64) -> Response {
     match evaluate(head.method(), head.headers(), &validators(&response, now), now) {
         Outcome::Proceed => response,
         Outcome::NotModified => not_modified(response),
@@ -106,7 +110,7 @@ fn validators(response: &Response, now: u64) -> Validators<'_> {
 }
 
 /// Returns true if a request has a precondition or a range.
-fn has_condition_or_range(head: &Head) -> bool {
+fn has_condition_or_range(head: &RequestHead) -> bool {
     head.headers().names().any(|name| match name {
         [b'i' | b'I', b'f' | b'F', b'-', ..] => true,
         name => name.eq_ignore_ascii_case(b"range"),
@@ -180,8 +184,8 @@ mod tests {
     /// Returns status, Content-Range and body length of the response.
     fn respond(method: &str, fields: &str) -> (u16, Option<String>, Option<u64>) {
         let request = request(format!("{method} / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
-        let moment = Moment { now: NOW, boundary: || "B".to_owned() };
-        let response = answer(request.head(), ten_byte_file(), &moment);
+        let moment = ResponseContext { now: NOW, boundary: || "B".to_owned() };
+        let response = complete_file_response(request.head(), ten_byte_file(), &moment);
         let range = response.header("content-range").map(|v| v.to_str().unwrap().to_owned());
         let declared = response.declared_length().map(|length| length.unwrap());
         assert!(declared.is_none_or(|length| Some(length) == response.length()), "{fields}");
@@ -217,9 +221,9 @@ mod tests {
     #[test]
     fn leaves_unsuccessful_responses_unchanged() {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"e\"\r\n\r\n");
-        let moment = Moment { now: NOW, boundary: || "B".to_owned() };
+        let moment = ResponseContext { now: NOW, boundary: || "B".to_owned() };
         let not_found = ten_byte_file().with_status(StatusCode::NOT_FOUND);
-        let response = answer(request.head(), not_found, &moment);
+        let response = complete_file_response(request.head(), not_found, &moment);
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(response.header("accept-ranges"), None);
     }

@@ -20,7 +20,7 @@ use crate::proto::headers::Headers;
 use crate::proto::http1::parse::{self, Span};
 use crate::proto::semantics::path::{Segments, decode, decode_segments};
 
-/// A request: its [`Head`], which it derefs to, its body, and who sent it.
+/// A request: its [`RequestHead`], which it derefs to, its body, and who sent it.
 ///
 /// ```
 /// use weft::{Request, Response};
@@ -35,7 +35,7 @@ use crate::proto::semantics::path::{Segments, decode, decode_segments};
 /// ```
 #[derive(Debug)]
 pub struct Request {
-    head: Head,
+    head: RequestHead,
     body: Body,
     connection: Connection,
     extensions: Extensions,
@@ -43,7 +43,7 @@ pub struct Request {
 
 /// The request line and the fields. It is cheap to clone, and to move.
 #[derive(Clone, Debug, Default)]
-pub struct Head(Arc<Parts>);
+pub struct RequestHead(Arc<Parts>);
 
 #[derive(Clone, Debug, Default)]
 struct Parts {
@@ -91,7 +91,7 @@ pub(crate) struct Drain {
     /// How long it waits for what is under way.
     pub(crate) grace: Duration,
     /// How long a connection at rest may still bring a request, which is its last.
-    pub(crate) patience: Duration,
+    pub(crate) idle_grace: Duration,
 }
 
 impl Shared {
@@ -194,7 +194,7 @@ impl Connection {
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: Body, shared: Arc<Shared>) -> Request {
+    pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<Shared>) -> Request {
         let connection = Connection { shared, peer: None };
         Request { head, body, connection, extensions: Extensions::new() }
     }
@@ -202,7 +202,7 @@ impl Request {
     /// A request of parts that were another's. Without a connection there is nobody at its other
     /// end, and no server that may stop.
     pub(crate) fn assemble(
-        (head, body): (Head, Body),
+        (head, body): (RequestHead, Body),
         connection: Option<Connection>,
         extensions: Extensions,
     ) -> Request {
@@ -214,13 +214,13 @@ impl Request {
     }
 
     /// Everything that there is of a request, to be given another form.
-    pub(crate) fn dissolve(self) -> (Head, Body, Connection, Extensions) {
+    pub(crate) fn dissolve(self) -> (RequestHead, Body, Connection, Extensions) {
         let Request { head, body, connection, extensions } = self;
         (head, body, connection, extensions)
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
@@ -275,7 +275,7 @@ impl Request {
                 fields.to_mut().extend(links);
             }
             _ => {
-                let fields = Fields::Own(links.collect());
+                let fields = Fields::Owned(links.collect());
                 if !fields.is_empty() {
                     interim.push(Interim { status: StatusCode::EARLY_HINTS, fields });
                 }
@@ -312,7 +312,7 @@ impl Request {
 
     /// The head and the body, each on its own: so a `match` on the head's segments can
     /// hand the body on.
-    pub fn into_parts(self) -> (Head, Body) {
+    pub fn into_parts(self) -> (RequestHead, Body) {
         (self.head, self.body)
     }
 
@@ -328,7 +328,7 @@ impl Request {
     }
 
     /// Sets path and query (`/path?query`, percent-encoded) for whoever sees the request after
-    /// this; [`target`](Head::target) stays what the client sent.
+    /// this; [`target`](RequestHead::target) stays what the client sent.
     ///
     /// # Panics
     /// If it does not begin with a slash.
@@ -347,7 +347,7 @@ impl Request {
 
     /// Takes the first so many bytes of the path away, for whoever sees the request after
     /// this: the application is mounted under them, and finds them in
-    /// [`mount`](Head::mount). [`Mount`](crate::middleware::Mount) does this for a prefix; here
+    /// [`mount`](RequestHead::mount). [`Mount`](crate::middleware::Mount) does this for a prefix; here
     /// is what a router of one's own needs.
     ///
     /// ```
@@ -387,21 +387,21 @@ impl Request {
 }
 
 /// The same as [`Request::into_parts`].
-impl From<Request> for (Head, Body) {
-    fn from(request: Request) -> (Head, Body) {
+impl From<Request> for (RequestHead, Body) {
+    fn from(request: Request) -> (RequestHead, Body) {
         request.into_parts()
     }
 }
 
 impl Deref for Request {
-    type Target = Head;
+    type Target = RequestHead;
 
-    fn deref(&self) -> &Head {
+    fn deref(&self) -> &RequestHead {
         &self.head
     }
 }
 
-impl Head {
+impl RequestHead {
     #[inline]
     pub(crate) fn new(
         method: Method,
@@ -409,19 +409,19 @@ impl Head {
         target: Span,
         (authority, local): (Option<Span>, Span),
         headers: Headers,
-    ) -> Head {
+    ) -> RequestHead {
         let sent = as_text(local.of(headers.text())).to_owned();
         let path_end = path_end(&sent);
         let rest = Parts::default();
         let parts = Parts { method, target, sent, path_end, authority, version, headers, ..rest };
-        Head(Arc::new(parts))
+        RequestHead(Arc::new(parts))
     }
 
     /// Becomes the head that was parsed of this text, in the memory that it has if nobody else
     /// has kept it. The parser gets the room for its fields in exchange.
     pub(crate) fn renew(
         &mut self,
-        parsed: &mut parse::Head,
+        parsed: &mut parse::ParsedHead,
         text: Bytes,
         (authority, local): (Option<Span>, Span),
     ) {
@@ -493,7 +493,7 @@ impl Head {
     }
 
     /// The path, percent-decoded as a whole: an encoded slash can no longer be told from
-    /// another, so this is to be shown, and [`segments`](Head::segments) to be routed by.
+    /// another, so this is to be shown, and [`segments`](RequestHead::segments) to be routed by.
     /// Bytes that are no UTF-8 are shown as U+FFFD.
     pub fn decoded_path(&self) -> String {
         String::from_utf8_lossy(&decode(self.path().as_bytes())).into_owned()
@@ -535,7 +535,7 @@ impl Head {
 
     /// The start of the path that was taken away because the application is mounted under it
     /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
-    /// as it was sent: empty, or `/prefix`. Links to paths of the application begin with it.
+    /// as it was sent: empty, or `/prefix`. Symlinks to paths of the application begin with it.
     pub fn mount(&self) -> &str {
         &self.whole()[..self.0.mount]
     }
@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn the_room_of_a_long_target_is_not_kept() {
-        let mut head = Head::default();
+        let mut head = RequestHead::default();
         for (bytes, is_kept) in [(MAX_KEPT_TARGET_BYTES, true), (8 * MAX_KEPT_TARGET_BYTES, false)]
         {
             head.own().sent = String::with_capacity(bytes);

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Fault};
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::{Fields, HTML, TEXT};
 use crate::message::upgrade::{Upgrade, Upgraded};
-use crate::proto::headers::{Headers, members};
+use crate::proto::headers::{Headers, list_members};
 use crate::proto::http1::framing::{content_length, is_bodiless};
 
 /// A response: a status, a short header list and a payload.
@@ -85,12 +85,12 @@ impl Response {
 
     /// 200 with a plain text.
     pub fn text(text: impl Into<Body>) -> Response {
-        Response::success(Fields::Common(&TEXT), Payload::Body(text.into()))
+        Response::success(Fields::Static(&TEXT), Payload::Body(text.into()))
     }
 
     /// 200 with an HTML page.
     pub fn html(page: impl Into<Body>) -> Response {
-        Response::success(Fields::Common(&HTML), Payload::Body(page.into()))
+        Response::success(Fields::Static(&HTML), Payload::Body(page.into()))
     }
 
     /// 200 with bytes or a stream, and no `Content-Type`.
@@ -200,12 +200,12 @@ impl Response {
     /// # assert_eq!((reply.header("x-a"), reply.header("host")), (Some("b"), None));
     /// ```
     pub fn with_headers(mut self, headers: Headers) -> Response {
-        self.headers.pass(headers);
+        self.headers.forward(headers);
         self
     }
 
     /// The same response, and an error that it does not tell the client of, or not all of:
-    /// [`Hooks::error`](crate::Hooks::error) is told.
+    /// [`Hooks::on_error`](crate::Hooks::on_error) is told.
     pub fn with_error(mut self, error: Error) -> Response {
         self.extensions.insert(Arc::new(error));
         self
@@ -234,7 +234,7 @@ impl Response {
     pub(crate) fn vary_by(&mut self, field: &'static str) {
         let lines = self.headers.iter().filter(|(name, _)| *name == VARY);
         let mut named: Vec<&[u8]> =
-            lines.flat_map(|(_, value)| members(value.as_bytes())).collect();
+            lines.flat_map(|(_, value)| list_members(value.as_bytes())).collect();
         let says_so = |name: &&[u8]| *name == b"*" || name.eq_ignore_ascii_case(field.as_bytes());
         if !named.iter().any(says_so) {
             named.push(field.as_bytes());
@@ -296,7 +296,8 @@ impl Response {
 
     /// Whether the application wants this response to be the connection's last.
     pub(crate) fn wants_close(&self) -> bool {
-        let says_so = |value: &[u8]| members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
+        let says_so =
+            |value: &[u8]| list_members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
         self.headers.find_framing(&CONNECTION, says_so).is_some()
     }
 

@@ -10,7 +10,7 @@ use http::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::{Head, Shared, Shutdown};
+use crate::message::request::{RequestHead, Shared, Shutdown};
 use crate::message::response::Response;
 use crate::peer::Peer;
 use crate::stream::Stream;
@@ -35,7 +35,7 @@ impl Upgrade {
 /// Whether a client will understand that its connection goes over to something else: it must
 /// have asked for that (RFC 9110 §7.8), in a version that has it. Over HTTP/2 it has asked by
 /// an extended `CONNECT`, which comes here in the form of an upgrade.
-pub(crate) fn check(head: &Head, response: &Response) -> Result<()> {
+pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
     let asked_for = match response.status {
         StatusCode::SWITCHING_PROTOCOLS => {
             let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());

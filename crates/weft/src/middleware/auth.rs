@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Response, field_value};
 
 /// Authenticates requests by user name and password (HTTP Basic, RFC 7617). Requests without
@@ -110,7 +110,7 @@ impl<V: AsyncFn(&str, &str) -> bool> BasicAuth<V> {
         BasicAuth { challenge: field_value(challenge.as_bytes()), verify }
     }
 
-    async fn user(&self, head: &Head) -> Option<User> {
+    async fn user(&self, head: &RequestHead) -> Option<User> {
         let decoded = STANDARD.decode(credentials(head, "basic")?).ok()?;
         let pair = String::from_utf8(decoded).ok()?;
         if pair.contains(|c: char| c.is_control()) {
@@ -170,7 +170,7 @@ fn refuse(challenge: &HeaderValue) -> Response {
 
 /// Credentials after the scheme in `Authorization` (RFC 9110 §11.6.2); `None` unless the field
 /// occurs exactly once.
-fn credentials<'a>(head: &'a Head, scheme: &str) -> Option<&'a str> {
+fn credentials<'a>(head: &'a RequestHead, scheme: &str) -> Option<&'a str> {
     let mut values = head.headers().get_all("authorization");
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let (found, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;

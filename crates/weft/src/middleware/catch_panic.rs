@@ -10,9 +10,9 @@ use http::StatusCode;
 
 use crate::app::{Application, Middleware};
 use crate::error::Error;
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
-use crate::panic::guarded;
+use crate::panic::catch_panic_sync;
 
 /// Catches a panic of the application and responds with status 500.
 ///
@@ -34,7 +34,7 @@ use crate::panic::guarded;
 /// Without this, the engine responds to a panic with a line of text and closes the connection,
 /// and the middleware before the application gets no response. With this, middleware in front of
 /// it, such as a [`Log`](super::Log), gets the response, and the connection stays open.
-/// [`Hooks::error`](crate::Hooks::error) is called in both cases.
+/// [`Hooks::on_error`](crate::Hooks::on_error) is called in both cases.
 ///
 /// Only panics before the response are caught, not those of a streamed body. State that the
 /// application shares between requests has to be unwind safe (see
@@ -45,7 +45,7 @@ pub struct CatchPanic {
     page: Arc<Page>,
 }
 
-type Page = dyn Fn(&Head, &Error) -> Response + Send + Sync;
+type Page = dyn Fn(&RequestHead, &Error) -> Response + Send + Sync;
 
 impl CatchPanic {
     /// Responds with the line `500 Internal Server Error`.
@@ -57,7 +57,7 @@ impl CatchPanic {
     /// kind is [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), its text the panic message.
     pub fn page(
         self,
-        page: impl Fn(&Head, &Error) -> Response + Send + Sync + 'static,
+        page: impl Fn(&RequestHead, &Error) -> Response + Send + Sync + 'static,
     ) -> CatchPanic {
         CatchPanic { page: Arc::new(page) }
     }
@@ -74,7 +74,7 @@ impl Middleware for CatchPanic {
         let head = request.head().clone();
         // The call is inside the block, so that a panic before the future exists is caught too.
         let mut response = pin!(async move { next.call(request).await });
-        let result = poll_fn(|cx| match guarded(|| response.as_mut().poll(cx)) {
+        let result = poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
             Ok(poll) => poll.map(Ok),
             Err(error) => Poll::Ready(Err(error)),
         });
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn page_gets_head_and_panic_message() {
-        let page = |head: &Head, error: &Error| Response::text(format!("{} {error}", head.path()));
+        let page =
+            |head: &RequestHead, error: &Error| Response::text(format!("{} {error}", head.path()));
         let app = async |_: Request| -> Response { panic!("it was {}", 7) };
         let reply = testing::get(app.with(CatchPanic::new().page(page)), "/a");
         reply.assert_text("/a the application panicked: it was 7");

@@ -13,11 +13,11 @@ use crate::app::{Application, Middleware};
 use crate::clock::wall;
 use crate::compression::{Coding, Encoder, is_compressible};
 use crate::message::body::Body;
-use crate::message::representation::{self, Moment};
-use crate::message::request::{Head, Request};
+use crate::message::representation::{self, ResponseContext};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::middleware::encoded::{BUDGET_BYTES, EncodedBody};
-use crate::proto::headers::members;
+use crate::proto::headers::list_members;
 use crate::proto::semantics::accept;
 use crate::proto::semantics::range::random_boundary;
 
@@ -121,7 +121,7 @@ impl Compress {
         Compress { codings: codings.into(), ..self }
     }
 
-    fn apply(&self, head: &Head, mut response: Response) -> Response {
+    fn apply(&self, head: &RequestHead, mut response: Response) -> Response {
         if response.status == StatusCode::NOT_MODIFIED && may_be_compressible(&response) {
             // A 304 has the same `Vary` and `ETag` as the 200 would have (RFC 9110 §15.4.5).
             response.vary_by("accept-encoding");
@@ -141,8 +141,8 @@ impl Compress {
         let Some(coding) = accept::coding(head.headers(), &self.codings) else { return response };
         if is_file {
             // The engine evaluates preconditions only for files, and the payload becomes a stream.
-            let moment = Moment { now: wall::now(), boundary: random_boundary };
-            response = representation::answer(head, response, &moment);
+            let moment = ResponseContext { now: wall::now(), boundary: random_boundary };
+            response = representation::complete_file_response(head, response, &moment);
             if response.status == StatusCode::NOT_MODIFIED {
                 weaken_etag(&mut response);
             }
@@ -214,7 +214,7 @@ fn forbids_compression(name: &HeaderName, value: &[u8]) -> bool {
         &CONTENT_ENCODING | &CONTENT_RANGE => true,
         // RFC 9111 §5.2.2.6.
         &CACHE_CONTROL => {
-            members(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+            list_members(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
         }
         // RFC 9530 and its predecessors.
         _ => matches!(name.as_str(), "content-digest" | "repr-digest" | "digest" | "content-md5"),

@@ -18,14 +18,14 @@ use crate::middleware::retry_after;
 ///
 /// ```
 /// use std::time::Duration;
-/// use weft::middleware::Concurrency;
+/// use weft::middleware::ConcurrencyLimit;
 /// use weft::{Application, Request, Response, testing};
 ///
 /// async fn hello(_: Request) -> Response { Response::text("Hello\n") }
 ///
-/// let limit = Concurrency::new(100).queue(50).wait(Duration::from_secs(1));
+/// let limit = ConcurrencyLimit::new(100).max_queued(50).queue_timeout(Duration::from_secs(1));
 /// assert_eq!(testing::get(hello.with(limit), "/").status, 200);
-/// let closed = Concurrency::new(0).queue(0);
+/// let closed = ConcurrencyLimit::new(0).max_queued(0);
 /// let reply = testing::get(hello.with(closed), "/");
 /// assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, Some("5")));
 /// ```
@@ -36,7 +36,7 @@ use crate::middleware::retry_after;
 /// returns the response, not while the response body is sent; if its client disconnects, it
 /// stops counting at once.
 #[derive(Clone, Debug)]
-pub struct Concurrency {
+pub struct ConcurrencyLimit {
     shared: Arc<Shared>,
     max_queued: usize,
     queue_timeout: Duration,
@@ -49,30 +49,30 @@ struct Shared {
     queued: AtomicUsize,
 }
 
-impl Concurrency {
+impl ConcurrencyLimit {
     /// Admits at most `max_requests` at a time.
-    pub fn new(max_requests: usize) -> Concurrency {
+    pub fn new(max_requests: usize) -> ConcurrencyLimit {
         let permits = Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS));
         let (queue_timeout, retry_after) = (Duration::from_secs(5), Duration::from_secs(5));
         let shared = Arc::new(Shared { permits, queued: AtomicUsize::new(0) });
-        Concurrency { shared, max_queued: max_requests, queue_timeout, retry_after }
+        ConcurrencyLimit { shared, max_queued: max_requests, queue_timeout, retry_after }
     }
 
     /// Sets the maximum number of queued requests. Default: the maximum number of concurrent
     /// requests.
-    pub fn queue(self, max_queued: usize) -> Concurrency {
-        Concurrency { max_queued, ..self }
+    pub fn max_queued(self, max_queued: usize) -> ConcurrencyLimit {
+        ConcurrencyLimit { max_queued, ..self }
     }
 
     /// Sets the maximum time a request may wait in the queue. Default: 5 s.
-    pub fn wait(self, queue_timeout: Duration) -> Concurrency {
-        Concurrency { queue_timeout, ..self }
+    pub fn queue_timeout(self, queue_timeout: Duration) -> ConcurrencyLimit {
+        ConcurrencyLimit { queue_timeout, ..self }
     }
 
     /// Sets the delay in `Retry-After` of the 503 response (RFC 9110 §10.2.3), rounded up to
     /// seconds. Default: 5 s.
-    pub fn retry_after(self, time: Duration) -> Concurrency {
-        Concurrency { retry_after: time, ..self }
+    pub fn retry_after(self, time: Duration) -> ConcurrencyLimit {
+        ConcurrencyLimit { retry_after: time, ..self }
     }
 
     /// Acquires a permit; `None` if the queue is full or the wait times out.
@@ -86,7 +86,7 @@ impl Concurrency {
     }
 }
 
-impl Middleware for Concurrency {
+impl Middleware for ConcurrencyLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         match self.acquire().await {
             Some(_permit) => next.call(request).await,
@@ -123,7 +123,8 @@ mod tests {
     #[test]
     fn queues_and_rejects_requests_over_the_limit() {
         run(async {
-            let limit = Concurrency::new(2).queue(1).wait(Duration::from_millis(20));
+            let limit =
+                ConcurrencyLimit::new(2).max_queued(1).queue_timeout(Duration::from_millis(20));
             let other = limit.clone();
             let first = limit.acquire().await.expect("a permit is available");
             let second = other.acquire().await.expect("a permit is available");
@@ -131,7 +132,7 @@ mod tests {
             let (timed_out, rejected) = tokio::join!(limit.acquire(), other.acquire());
             assert!(timed_out.is_none() && rejected.is_none());
             // A queued request gets a released permit, and then the queue is free again.
-            let limit = limit.clone().wait(Duration::from_secs(30));
+            let limit = limit.clone().queue_timeout(Duration::from_secs(30));
             for released in [first, second] {
                 let (permit, ()) = tokio::join!(limit.acquire(), async { drop(released) });
                 assert!(permit.is_some());
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn dropped_waiter_leaves_the_queue() {
         run(async {
-            let limit = Concurrency::new(0).queue(1).wait(Duration::MAX);
+            let limit = ConcurrencyLimit::new(0).max_queued(1).queue_timeout(Duration::MAX);
             let timed_out = tokio::time::timeout(Duration::from_millis(5), limit.acquire()).await;
             assert!(timed_out.is_err());
             assert_eq!(limit.shared.queued.load(Relaxed), 0);

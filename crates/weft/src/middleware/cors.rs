@@ -10,7 +10,7 @@ use http::header::{
 use http::{HeaderName, Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 
 /// Allows scripts of pages of other origins to use the application: CORS, as defined by the
@@ -144,7 +144,7 @@ impl Cors {
     }
 
     /// Value for `Access-Control-Allow-Origin`; `None` if the origin is not allowed.
-    fn allowed_origin<'a>(&self, head: &'a Head) -> Option<&'a str> {
+    fn allowed_origin<'a>(&self, head: &'a RequestHead) -> Option<&'a str> {
         let mut origins = head.headers().get_all("origin");
         let origin = match (origins.next(), origins.next()) {
             (Some(origin), None) => std::str::from_utf8(origin).ok()?,

@@ -85,8 +85,8 @@ impl EncodedBody {
                 let length = self.chunk.len().min(BUDGET_BYTES - self.spent);
                 self.spent += length;
                 encoder.write(&self.chunk.split_to(length)).map_err(encoder_error)?;
-                if encoder.out().len() >= MIN_FRAME_BYTES {
-                    return Poll::Ready(Ok(Some(Frame::data(encoder.take()))));
+                if encoder.output().len() >= MIN_FRAME_BYTES {
+                    return Poll::Ready(Ok(Some(Frame::data(encoder.take_output()))));
                 }
                 continue;
             }
@@ -96,7 +96,7 @@ impl EncodedBody {
                 Poll::Pending => {
                     self.spent = 0;
                     encoder.flush().map_err(encoder_error)?;
-                    return match encoder.take() {
+                    return match encoder.take_output() {
                         out if out.is_empty() => Poll::Pending,
                         out => Poll::Ready(Ok(Some(Frame::data(out)))),
                     };
@@ -149,7 +149,7 @@ impl http_body::Body for EncodedBody {
 }
 
 fn encoder_error(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, "cannot compress the response body").because(error)
+    Error::new(ErrorKind::Io, "cannot compress the response body").with_source(error)
 }
 
 #[cfg(test)]

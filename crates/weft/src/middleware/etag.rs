@@ -8,9 +8,9 @@ use http::{Method, StatusCode};
 use crate::app::{Application, Middleware};
 use crate::clock::wall;
 use crate::message::representation;
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
-use crate::proto::headers::members;
+use crate::proto::headers::list_members;
 
 /// Adds an entity-tag (RFC 9110 §8.8.3) to responses to GET and HEAD, and sends 304 to
 /// clients that already have the same response (`If-None-Match`, §13.1.2). The application still
@@ -72,7 +72,7 @@ impl ETag {
         ETag { is_weak: true, ..self }
     }
 
-    fn apply(&self, head: &Head, mut response: Response) -> Response {
+    fn apply(&self, head: &RequestHead, mut response: Response) -> Response {
         let has_field = |name: &str| response.header(name).is_some();
         if !has_field(ETAG.as_str())
             && let Some(tag) = self.tag(&response)
@@ -81,14 +81,14 @@ impl ETag {
         } else if !has_field(ETAG.as_str()) && !has_field(LAST_MODIFIED.as_str()) {
             return response;
         }
-        representation::judged(head, response, wall::now())
+        representation::evaluate_preconditions(head, response, wall::now())
     }
 
     fn tag(&self, response: &Response) -> Option<String> {
         let Payload::Body(body) = &response.payload else { return None };
         let bytes = body.as_bytes().filter(|bytes| bytes.len() <= self.max_bytes)?;
         let cache_control = response.headers.iter().filter(|(name, _)| *name == CACHE_CONTROL);
-        let mut directives = cache_control.flat_map(|(_, value)| members(value.as_bytes()));
+        let mut directives = cache_control.flat_map(|(_, value)| list_members(value.as_bytes()));
         if directives.any(|directive| directive.eq_ignore_ascii_case(b"no-store")) {
             return None;
         }

@@ -17,8 +17,8 @@ use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
 use crate::message::fields::Field;
-use crate::message::representation::{self, Moment};
-use crate::message::request::{Head, Request};
+use crate::message::representation::{self, ResponseContext};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::middleware::auth::User;
 use crate::middleware::log_format::LogFormat;
@@ -117,8 +117,8 @@ impl Log {
     /// Writes the line of a response; a streamed body writes it when dropped.
     fn log_response(&self, mut entry: OwnedEntry, response: Response) -> Response {
         // The engine does this later too, and does not change a response already processed.
-        let moment = Moment { now: entry.time, boundary: random_boundary };
-        let mut response = representation::answer(&entry.head, response, &moment);
+        let moment = ResponseContext { now: entry.time, boundary: random_boundary };
+        let mut response = representation::complete_file_response(&entry.head, response, &moment);
         entry.status = response.status;
         entry.user = response.extensions().get::<User>().cloned();
         let has_no_body = *entry.head.method() == Method::HEAD || is_bodiless(response.status);
@@ -161,7 +161,7 @@ thread_local! {
 
 /// Owned data of a [`log_line::LogEntry`], without the response fields.
 struct OwnedEntry {
-    head: Head,
+    head: RequestHead,
     peer: Option<IpAddr>,
     /// Arrival of the request, in seconds since 1970.
     time: u64,

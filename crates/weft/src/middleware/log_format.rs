@@ -25,8 +25,8 @@ use crate::middleware::log_line::{self, LogEntry, Outcome};
 /// }
 ///
 /// impl Hooks for AccessLog {
-///     fn answered(&self, record: &Record<'_>) {
-///         self.format.compose(&mut self.lines.borrow_mut(), record, SystemTime::now());
+///     fn on_response(&self, record: &Record<'_>) {
+///         self.format.append_record(&mut self.lines.borrow_mut(), record, SystemTime::now());
 ///     }
 /// }
 ///
@@ -138,7 +138,7 @@ impl LogFormat {
     }
 
     /// Appends the line, with its line feed, of a response that ended at `now`.
-    pub fn compose(&self, text: &mut Vec<u8>, record: &Record<'_>, now: SystemTime) {
+    pub fn append_record(&self, text: &mut Vec<u8>, record: &Record<'_>, now: SystemTime) {
         let started = now.checked_sub(record.duration).unwrap_or(UNIX_EPOCH);
         let entry = LogEntry {
             peer: record.peer.address().map(|address| address.ip()),
@@ -228,7 +228,7 @@ mod tests {
         };
         let now = UNIX_EPOCH + Duration::from_millis(784_111_778_500);
         let mut text = Vec::new();
-        format.compose(&mut text, &record, now);
+        format.append_record(&mut text, &record, now);
         String::from_utf8(text).unwrap()
     }
 

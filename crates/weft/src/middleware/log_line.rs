@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 
 use crate::message::fields::Field;
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::middleware::log_format::{Format, FormatItem};
 use crate::proto::http1::scan::plain;
 use crate::proto::semantics::date::{imf_fixdate, rfc3339_utc};
@@ -16,7 +16,7 @@ use crate::proto::semantics::date::{imf_fixdate, rfc3339_utc};
 /// Data about a request and its response, for one log line.
 pub(crate) struct LogEntry<'a> {
     pub(crate) peer: Option<IpAddr>,
-    pub(crate) head: Option<&'a Head>,
+    pub(crate) head: Option<&'a RequestHead>,
     /// Arrival of the request, in seconds since 1970.
     pub(crate) time: u64,
     pub(crate) duration: Duration,

@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 
 /// Replaces the method of a POST with the value of its field `X-HTTP-Method-Override`, for clients
@@ -61,7 +61,7 @@ impl MethodOverride {
     }
 
     /// The method requested instead of POST, unparsed.
-    fn requested<'a>(&self, head: &'a Head) -> Option<&'a [u8]> {
+    fn requested<'a>(&self, head: &'a RequestHead) -> Option<&'a [u8]> {
         head.headers().get_bytes("x-http-method-override").or_else(|| {
             let parameter = self.parameter.as_deref()?;
             let mut pairs = head.query()?.split('&').filter_map(|pair| pair.split_once('='));

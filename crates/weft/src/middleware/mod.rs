@@ -17,7 +17,7 @@
 //!     .with(BasicAuth::new("hello", fixed_users(&[("alice", "s3cret")])))
 //!     .with(BodyLimit::new(1 << 20))
 //!     .with(Compress::new())
-//!     .with(Concurrency::new(1_000))
+//!     .with(ConcurrencyLimit::new(1_000))
 //!     .with(Timeout::new(Duration::from_secs(10)))
 //!     .with(CatchPanic::new());
 //! assert_eq!(testing::get(app, "/").status, 401);
@@ -72,7 +72,7 @@ pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
 pub use clean_path::{CleanPath, TrailingSlash};
 pub use compress::Compress;
-pub use concurrency::Concurrency;
+pub use concurrency::ConcurrencyLimit;
 pub use cors::Cors;
 pub use etag::ETag;
 pub use head::HeadAsGet;

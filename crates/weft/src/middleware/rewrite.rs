@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 use crate::middleware::mount::Prefix;
 use crate::proto::semantics::path::decode;
@@ -43,7 +43,7 @@ enum Rule {
     Custom(Arc<CustomRule>),
 }
 
-type CustomRule = dyn Fn(&Head) -> Option<String> + Send + Sync;
+type CustomRule = dyn Fn(&RequestHead) -> Option<String> + Send + Sync;
 
 impl Rewrite {
     /// Creates the middleware without rules.
@@ -74,7 +74,10 @@ impl Rewrite {
     /// slash is prepended to a path that does not begin with one.
     ///
     /// If the result has no query, the query of the request is kept. To remove it, end in `?`.
-    pub fn custom(self, rule: impl Fn(&Head) -> Option<String> + Send + Sync + 'static) -> Rewrite {
+    pub fn custom(
+        self,
+        rule: impl Fn(&RequestHead) -> Option<String> + Send + Sync + 'static,
+    ) -> Rewrite {
         self.rule(Rule::Custom(Arc::new(rule)))
     }
 
@@ -84,7 +87,7 @@ impl Rewrite {
     }
 
     /// The new path and query; `None` if no rule matches.
-    fn rewrite(&self, head: &Head) -> Option<String> {
+    fn rewrite(&self, head: &RequestHead) -> Option<String> {
         let mut path_and_query = self.rules.iter().find_map(|rule| rule.apply(head))?;
         match head.query() {
             Some(query) if !path_and_query.contains('?') => {
@@ -113,7 +116,7 @@ impl Middleware for Rewrite {
 }
 
 impl Rule {
-    fn apply(&self, head: &Head) -> Option<String> {
+    fn apply(&self, head: &RequestHead) -> Option<String> {
         let path = head.path();
         match self {
             Rule::Path(from, to) => path_equals(path, from).then(|| to.to_string()),

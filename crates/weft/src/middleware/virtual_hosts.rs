@@ -80,7 +80,7 @@ impl VirtualHosts {
     }
 
     /// Sets the application for all other hosts, in place of 421.
-    pub fn otherwise(self, app: impl Application + Clone + Send + 'static) -> VirtualHosts {
+    pub fn fallback(self, app: impl Application + Clone + Send + 'static) -> VirtualHosts {
         VirtualHosts { fallback: Some(BoxApplication::new(app)), ..self }
     }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn uses_the_fallback_for_other_hosts() {
-        let app = hosts().otherwise(named("other"));
+        let app = hosts().fallback(named("other"));
         assert_eq!(body_text(app.clone(), "GET / HTTP/1.1\r\nHost: a"), "other");
         assert_eq!(body_text(app.clone(), "GET / HTTP/1.0"), "other");
         assert_eq!(body_text(app, "GET / HTTP/1.1\r\nHost: example.org"), "exact");

@@ -1,7 +1,7 @@
 //! A connection between its acceptance and its worker.
 
 use crate::net::conn::Transport;
-use crate::net::listen::Place;
+use crate::net::listen::ConnectionPermit;
 use crate::net::tls::Tls;
 use crate::peer::Peer;
 
@@ -9,7 +9,7 @@ use crate::peer::Peer;
 pub(crate) struct Accepted {
     pub(crate) socket: AcceptedSocket,
     pub(crate) peer: Peer,
-    pub(crate) place: Place,
+    pub(crate) permit: ConnectionPermit,
     pub(crate) tls: Option<Tls>,
 }
 

@@ -35,7 +35,7 @@ impl Buffers {
     }
 
     /// Returns an empty buffer to the pool, unless a slice of it is still in use.
-    pub(crate) fn give_input(&self, mut buffer: BytesMut) {
+    pub(crate) fn return_input(&self, mut buffer: BytesMut) {
         debug_assert!(buffer.is_empty());
         let mut pool = self.input.borrow_mut();
         let is_small = buffer.capacity() <= 2 * INPUT_BYTES;
@@ -48,7 +48,7 @@ impl Buffers {
         self.output.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_output(&self, buffer: Vec<u8>) {
+    pub(crate) fn return_output(&self, buffer: Vec<u8>) {
         debug_assert!(buffer.is_empty());
         let mut pool = self.output.borrow_mut();
         if pool.len() < MAX_POOLED && buffer.capacity() <= MAX_POOLED_OUTPUT_BYTES {

@@ -64,7 +64,7 @@ impl FromStr for Address {
 
 /// Address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum LocalAddress {
     /// A TCP socket.
     Tcp(SocketAddr),
     /// A Unix socket.
@@ -75,43 +75,43 @@ pub enum Bound {
     UnixTls(PathBuf),
 }
 
-impl Bound {
+impl LocalAddress {
     /// Returns the address of a TCP socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Bound::Tcp(address) | Bound::Tls(address) => Some(*address),
-            Bound::Unix(_) | Bound::UnixTls(_) => None,
+            LocalAddress::Tcp(address) | LocalAddress::Tls(address) => Some(*address),
+            LocalAddress::Unix(_) | LocalAddress::UnixTls(_) => None,
         }
     }
 
     /// Returns `true` if the socket's connections use TLS.
     pub fn is_secure(&self) -> bool {
-        matches!(self, Bound::Tls(_) | Bound::UnixTls(_))
+        matches!(self, LocalAddress::Tls(_) | LocalAddress::UnixTls(_))
     }
 
     /// Returns the same address with TLS.
-    fn with_tls(self) -> Bound {
+    fn with_tls(self) -> LocalAddress {
         match self {
-            Bound::Tcp(address) => Bound::Tls(address),
-            Bound::Unix(path) => Bound::UnixTls(path),
+            LocalAddress::Tcp(address) => LocalAddress::Tls(address),
+            LocalAddress::Unix(path) => LocalAddress::UnixTls(path),
             with_tls => with_tls,
         }
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for LocalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bound::Tcp(address) => write!(f, "http://{address}"),
-            Bound::Unix(path) => write!(f, "unix:{}", path.display()),
-            Bound::Tls(address) => write!(f, "https://{address}"),
-            Bound::UnixTls(path) => write!(f, "https+unix:{}", path.display()),
+            LocalAddress::Tcp(address) => write!(f, "http://{address}"),
+            LocalAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            LocalAddress::Tls(address) => write!(f, "https://{address}"),
+            LocalAddress::UnixTls(path) => write!(f, "https+unix:{}", path.display()),
         }
     }
 }
 
 /// A listening socket, for [`Server::listener`](crate::Server::listener) or
-/// [`Running::listen`](crate::Running::listen).
+/// [`ServerHandle::listen`](crate::ServerHandle::listen).
 ///
 /// [`Server::listen`](crate::Server::listen) binds its own. Bind one by hand if that must happen
 /// early, such as before the process drops its privileges, or if the socket comes from another
@@ -119,7 +119,7 @@ impl fmt::Display for Bound {
 #[derive(Debug)]
 pub struct Listener {
     socket: Arc<OwnedFd>,
-    bound: Bound,
+    bound: LocalAddress,
     /// TLS configuration of its connections, if they use TLS.
     tls: Option<Tls>,
     file: Option<Arc<SocketFile>>,
@@ -161,7 +161,7 @@ impl Listener {
     /// [`Listen`](ErrorKind::Listen) if the address cannot be bound; the message gives the reason.
     pub fn bind(address: &Address, settings: &Settings) -> Result<Vec<Listener>> {
         let failed = |bound: &dyn fmt::Display, error: io::Error| {
-            Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).because(error)
+            Error::new(ErrorKind::Listen, format!("cannot listen on {bound}")).with_source(error)
         };
         match address {
             Address::Any(port) => {
@@ -218,7 +218,7 @@ impl Listener {
             rustix::io::ioctl_fionbio(&socket, true)?;
             rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
             match bound {
-                Bound::Tcp(_) => sockopt::set_tcp_nodelay(&socket, true),
+                LocalAddress::Tcp(_) => sockopt::set_tcp_nodelay(&socket, true),
                 _ => Ok(()),
             }
         };
@@ -227,14 +227,14 @@ impl Listener {
     }
 
     /// Removes the file of a Unix socket when the socket closes, once
-    /// [`Running::claim_files`](crate::Running::claim_files) has been called. Until then the file
+    /// [`ServerHandle::claim_socket_files`](crate::ServerHandle::claim_socket_files) has been called. Until then the file
     /// belongs to the process that the socket comes from, which continues to serve if this one
     /// fails to start.
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the file does not exist.
-    pub fn with_file(mut self) -> Result<Listener> {
-        if let Bound::Unix(path) | Bound::UnixTls(path) = &self.bound
+    pub fn with_socket_file(mut self) -> Result<Listener> {
+        if let LocalAddress::Unix(path) | LocalAddress::UnixTls(path) = &self.bound
             && self.file.is_none()
         {
             let file = SocketFile::new(path)?;
@@ -246,12 +246,12 @@ impl Listener {
 
     /// Returns `true` if the socket has a file that is removed when the socket closes, or will be
     /// once the socket files are claimed.
-    pub fn has_file(&self) -> bool {
+    pub fn has_socket_file(&self) -> bool {
         self.file.is_some()
     }
 
     /// Address that the socket listens on.
-    pub fn bound(&self) -> &Bound {
+    pub fn local_address(&self) -> &LocalAddress {
         &self.bound
     }
 
@@ -280,7 +280,7 @@ impl Listener {
 
     /// Binds another `SO_REUSEPORT` socket to an address.
     pub(crate) fn bind_another(
-        bound: &Bound,
+        bound: &LocalAddress,
         tls: Option<Tls>,
         settings: &Settings,
     ) -> Result<Listener> {
@@ -288,24 +288,24 @@ impl Listener {
         let listener = tcp(address, settings).map(|listener| listener.with_optional_tls(tls));
         listener.map_err(|error| {
             let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
-            Error::new(ErrorKind::Listen, reason).because(io::Error::from(error))
+            Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
         })
     }
 }
 
 /// Returns the address of a listening stream socket, or `None` if it is another kind of socket.
-fn listening_address(socket: &OwnedFd) -> Option<Bound> {
+fn listening_address(socket: &OwnedFd) -> Option<LocalAddress> {
     let is_stream = sockopt::socket_type(socket).ok()? == SocketType::STREAM;
     if !is_stream || !sockopt::socket_acceptconn(socket).ok()? {
         return None;
     }
     let address = rustix::net::getsockname(socket).ok()?;
     if let Ok(address) = SocketAddr::try_from(address.clone()) {
-        return Some(Bound::Tcp(address));
+        return Some(LocalAddress::Tcp(address));
     }
     let path = SocketAddrUnix::try_from(address).ok()?;
     let path = path.path()?.to_bytes().to_vec();
-    Some(Bound::Unix(OsString::from_vec(path).into()))
+    Some(LocalAddress::Unix(OsString::from_vec(path).into()))
 }
 
 fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener> {
@@ -324,7 +324,12 @@ fn tcp(address: SocketAddr, settings: &Settings) -> rustix::io::Result<Listener>
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, settings.backlog.into())?;
     let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?).unwrap_or(address);
-    Ok(Listener { socket: Arc::new(socket), bound: Bound::Tcp(bound), tls: None, file: None })
+    Ok(Listener {
+        socket: Arc::new(socket),
+        bound: LocalAddress::Tcp(bound),
+        tls: None,
+        file: None,
+    })
 }
 
 fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
@@ -341,7 +346,12 @@ fn unix(path: &Path, backlog: u16) -> io::Result<Listener> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog.into())?;
     let file = Some(SocketFile::new(path)?);
-    Ok(Listener { socket: Arc::new(socket), bound: Bound::Unix(path.to_owned()), tls: None, file })
+    Ok(Listener {
+        socket: Arc::new(socket),
+        bound: LocalAddress::Unix(path.to_owned()),
+        tls: None,
+        file,
+    })
 }
 
 impl SocketFile {
@@ -419,14 +429,14 @@ fn is_transient(error: &io::Error) -> bool {
 /// Delay before the next attempt when `accept4(2)` fails for lack of resources.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-fn accept_one(socket: &impl AsFd, bound: &Bound) -> io::Result<(AcceptedSocket, Peer)> {
+fn accept_one(socket: &impl AsFd, bound: &LocalAddress) -> io::Result<(AcceptedSocket, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (accepted, address) = rustix::net::acceptfrom_with(socket, flags)?;
     let address = address.and_then(|address: SocketAddrAny| SocketAddr::try_from(address).ok());
     let canonical = |a: SocketAddr| SocketAddr::new(a.ip().to_canonical(), a.port());
     let socket = match bound {
-        Bound::Tcp(_) | Bound::Tls(_) => AcceptedSocket::Tcp(accepted.into()),
-        Bound::Unix(_) | Bound::UnixTls(_) => AcceptedSocket::Unix(accepted.into()),
+        LocalAddress::Tcp(_) | LocalAddress::Tls(_) => AcceptedSocket::Tcp(accepted.into()),
+        LocalAddress::Unix(_) | LocalAddress::UnixTls(_) => AcceptedSocket::Unix(accepted.into()),
     };
     Ok((socket, Peer { address: address.map(canonical), tls: None }))
 }
@@ -438,7 +448,7 @@ fn admit(
     deliver: &mut impl FnMut(Accepted),
 ) {
     match limiter.try_acquire(peer.address().map(|address| address.ip())) {
-        Some(place) => deliver(Accepted { socket, peer, place, tls: tls.clone() }),
+        Some(permit) => deliver(Accepted { socket, peer, permit, tls: tls.clone() }),
         None if tls.is_none() => reject(&socket),
         // A response would need a TLS handshake, which costs too much for a rejected connection.
         None => {}
@@ -480,7 +490,7 @@ struct Peers {
 }
 
 /// Permit for one connection; dropping it releases the slot.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     peer: Option<IpAddr>,
     load: Option<Arc<AtomicUsize>>,
@@ -525,7 +535,10 @@ impl ConnectionLimiter {
     }
 
     /// Returns a permit, or `None` if the peer has too many connections.
-    fn try_acquire(self: &Arc<ConnectionLimiter>, peer: Option<IpAddr>) -> Option<Place> {
+    fn try_acquire(
+        self: &Arc<ConnectionLimiter>,
+        peer: Option<IpAddr>,
+    ) -> Option<ConnectionPermit> {
         // A proxy's connections belong to many clients.
         let mut peers = self.peers();
         let Peers { open, max, proxies } = &mut *peers;
@@ -540,7 +553,7 @@ impl ConnectionLimiter {
         }
         drop(peers);
         self.open.fetch_add(1, Relaxed);
-        Some(Place { limiter: self.clone(), peer, load: None })
+        Some(ConnectionPermit { limiter: self.clone(), peer, load: None })
     }
 
     fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -557,7 +570,7 @@ fn peer_network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Adds the connection to a worker's number of open connections.
     pub(crate) fn count_for_worker(&mut self, load: &Arc<AtomicUsize>) {
         load.fetch_add(1, Relaxed);
@@ -565,7 +578,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         if let Some(load) = &self.load {
             load.fetch_sub(1, Relaxed);

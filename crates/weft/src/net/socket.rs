@@ -80,7 +80,7 @@ impl Socket<'_> {
     }
 
     /// Makes a system call that sends, whether or not the socket seems to be ready.
-    pub(crate) fn press(
+    pub(crate) fn write_ignoring_readiness(
         self,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
@@ -88,8 +88,11 @@ impl Socket<'_> {
     }
 
     /// Sends so, of several slices.
-    pub(crate) fn press_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.press(|fd| send_slices(fd, slices))
+    pub(crate) fn write_slices_ignoring_readiness(
+        self,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        self.write_ignoring_readiness(|fd| send_slices(fd, slices))
     }
 
     /// Tries until it is done, or the socket is not ready; then its readiness wakes the task.

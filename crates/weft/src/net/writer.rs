@@ -113,16 +113,16 @@ impl Writer {
         while !self.is_empty() {
             let error = match self.poll_write(cx) {
                 Poll::Ready(Ok(sent)) => {
-                    pace.moved(sent, deadline);
+                    pace.record_progress(sent, deadline);
                     continue;
                 }
                 Poll::Ready(Err(error)) => error.into(),
                 Poll::Pending => {
                     self.compact();
-                    ready!(pace.poll_over(deadline, cx));
-                    match self.press() {
+                    ready!(pace.poll_expired(deadline, cx));
+                    match self.write_ignoring_readiness() {
                         Some(sent) => {
-                            pace.moved(sent, deadline);
+                            pace.record_progress(sent, deadline);
                             continue;
                         }
                         None => too_slow(),
@@ -150,9 +150,9 @@ impl Writer {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let rest = &self.out[self.gone..];
         let is_gone = rest.is_empty() && self.large.is_empty();
-        let sent = if is_gone || (self.buffered && self.half.holds_back()) {
+        let sent = if is_gone || (self.buffered && self.half.has_unsent_records()) {
             let sent = ready!(self.half.poll_send(cx))?;
-            self.buffered = sent > 0 && self.half.holds_back();
+            self.buffered = sent > 0 && self.half.has_unsent_records();
             return Poll::Ready(Ok(sent));
         } else if self.large.is_empty() {
             ready!(self.half.poll_write(cx, rest))?
@@ -167,7 +167,7 @@ impl Writer {
         self.forget(sent);
         self.buffered = match self.half {
             WriteHalf::Other(_) => true,
-            _ => self.half.holds_back(),
+            _ => self.half.has_unsent_records(),
         };
         Poll::Ready(Ok(sent))
     }
@@ -182,13 +182,18 @@ impl Writer {
     /// Sends to a socket that does not seem to be ready; `None` if it takes nothing. The kernel
     /// calls a socket writable again when a large part of its buffer is empty, and a slow peer may
     /// have taken less than that in all the time that it had.
-    fn press(&mut self) -> Option<usize> {
+    fn write_ignoring_readiness(&mut self) -> Option<usize> {
         if let WriteHalf::Tls(half) = &mut self.half {
-            return half.press();
+            return half.write_ignoring_readiness();
         }
         let rest = &self.out[self.gone..];
         let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
-        let sent = self.half.socket()?.press_slices(&both).ok().filter(|&sent| sent > 0)?;
+        let sent = self
+            .half
+            .socket()?
+            .write_slices_ignoring_readiness(&both)
+            .ok()
+            .filter(|&sent| sent > 0)?;
         self.forget(sent);
         Some(sent)
     }
@@ -219,7 +224,7 @@ impl Writer {
             self.gone += sent;
         }
         while file.length > 0 {
-            let mut turn = disk::at_hand(file, &open, FILE_TURN_BYTES);
+            let mut turn = disk::resident_len(file, &open, FILE_TURN_BYTES);
             if turn == 0 {
                 // At the end of the file, to ask for a byte finds that out.
                 turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);
@@ -292,9 +297,9 @@ impl Writer {
 
     /// Tells the peer, as far as that can be done without a wait, that the connection ends
     /// here and was not cut. On a plain socket its end says so itself.
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn send_close_notify(&mut self) {
         if let WriteHalf::Tls(half) = &mut self.half {
-            half.say_goodbye();
+            half.send_close_notify();
         }
     }
 }
@@ -311,14 +316,14 @@ async fn progress(
     mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
 ) -> Result<usize> {
     poll_fn(|cx| match socket.poll_call(cx, &mut call) {
-        // It may have taken something since, as in `Writer::press`.
-        Poll::Pending => {
-            pace.poll_over(deadline, cx).map(|()| socket.press(&mut call).map_err(|_| too_slow()))
-        }
+        // It may have taken something since, as in `Writer::write_ignoring_readiness`.
+        Poll::Pending => pace
+            .poll_expired(deadline, cx)
+            .map(|()| socket.write_ignoring_readiness(&mut call).map_err(|_| too_slow())),
         Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
     })
     .await
-    .inspect(|&sent| pace.moved(sent, deadline))
+    .inspect(|&sent| pace.record_progress(sent, deadline))
 }
 
 impl WriteHalf {
@@ -342,8 +347,8 @@ impl WriteHalf {
     }
 
     /// Whether bytes that were taken wait to be sent, and nothing more is taken before.
-    fn holds_back(&self) -> bool {
-        matches!(self, WriteHalf::Tls(half) if half.holds_back())
+    fn has_unsent_records(&self) -> bool {
+        matches!(self, WriteHalf::Tls(half) if half.has_unsent_records())
     }
 
     /// Sends of what was taken; 0 when nothing of it is left.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::http1::parse::{Field, Fields, MOST_BYTES, Span};
+use crate::proto::http1::parse::{Field, Fields, MAX_HEAD_BYTES, Span};
 
 /// The fields of a head or of a trailer section, in the order received.
 ///
@@ -73,7 +73,7 @@ impl Headers {
     /// Returns the members of all fields with this name, parsed as comma-separated lists
     /// (RFC 9110 §5.6.1). Empty members are omitted.
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.get_all(name).flat_map(members)
+        self.get_all(name).flat_map(list_members)
     }
 
     /// Returns the names of all fields, in order.
@@ -98,7 +98,7 @@ impl Headers {
     }
 
     /// Returns name and value of each field, the value as a shared slice of the head.
-    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
+    pub(crate) fn iter_shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
         self.fields.iter().map(|field| {
             let value = field.value.of(&self.text);
             (field.name.of(&self.text), self.text.slice_ref(value))
@@ -136,21 +136,21 @@ impl Headers {
 
 /// Builder of [`Headers`] from parts, for heads that were not received as text.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct HeadersBuilder {
     pub(crate) text: Vec<u8>,
     pub(crate) fields: Fields,
 }
 
-impl Lines {
+impl HeadersBuilder {
     /// Creates a builder with a capacity in bytes.
     ///
     /// # Errors
     /// `HeadTooLarge` if `bytes` exceeds `MAX_HEAD_BYTES`.
-    pub(crate) fn with_capacity(bytes: usize) -> Result<Lines> {
-        if bytes > MOST_BYTES {
+    pub(crate) fn with_capacity(bytes: usize) -> Result<HeadersBuilder> {
+        if bytes > MAX_HEAD_BYTES {
             return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
         }
-        Ok(Lines { text: Vec::with_capacity(bytes), fields: Fields::new() })
+        Ok(HeadersBuilder { text: Vec::with_capacity(bytes), fields: Fields::new() })
     }
 
     /// Adds bytes that are not a field, such as the request target.
@@ -175,7 +175,7 @@ impl TryFrom<&HeaderMap> for Headers {
     type Error = Error;
 
     fn try_from(map: &HeaderMap) -> Result<Headers> {
-        let mut lines = Lines::with_capacity(size(map))?;
+        let mut lines = HeadersBuilder::with_capacity(text_len(map))?;
         for (name, value) in map {
             lines.field(name.as_str().as_bytes(), value.as_bytes());
         }
@@ -184,13 +184,13 @@ impl TryFrom<&HeaderMap> for Headers {
 }
 
 /// Returns the total length of all names and values of a map.
-pub(crate) fn size(map: &HeaderMap) -> usize {
+pub(crate) fn text_len(map: &HeaderMap) -> usize {
     map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// Returns the members of one comma-separated list, without empty ones. Quoted strings are not
 /// supported: the lists parsed with this function have none.
-pub(crate) fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn list_members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// A parsed PROXY header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Preface {
+pub(crate) struct ProxyHeader {
     /// The client's address. `None` for connections of the proxy itself (LOCAL) and unknown
     /// addresses.
     pub(crate) source: Option<SocketAddr>,
@@ -28,7 +28,7 @@ const MAX_V1_BYTES: usize = 107;
 const MAX_V2_BLOCK_BYTES: usize = 4_096;
 
 /// Parses the header at the start of a connection. `None` means that more input is needed.
-pub(crate) fn read(input: &[u8]) -> Result<Option<Preface>> {
+pub(crate) fn read(input: &[u8]) -> Result<Option<ProxyHeader>> {
     let starts = |with: &[u8]| input.iter().zip(with).all(|(a, b)| a == b);
     if starts(SIGNATURE) {
         version_2(input)
@@ -44,7 +44,7 @@ fn malformed() -> Error {
 }
 
 /// Parses `PROXY TCP4 source destination port port CRLF`, or `PROXY UNKNOWN … CRLF`.
-fn version_1(input: &[u8]) -> Result<Option<Preface>> {
+fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>> {
     let window = &input[..input.len().min(MAX_V1_BYTES)];
     let Some(end) = window.windows(2).position(|two| two == b"\r\n") else {
         return if input.len() < MAX_V1_BYTES { Ok(None) } else { Err(malformed()) };
@@ -63,7 +63,7 @@ fn version_1(input: &[u8]) -> Result<Option<Preface>> {
         ["PROXY", "UNKNOWN", ..] => None,
         _ => return Err(malformed()),
     };
-    Ok(Some(Preface { source, length: end + 2 }))
+    Ok(Some(ProxyHeader { source, length: end + 2 }))
 }
 
 fn parse<T: FromStr>(word: &str) -> Result<T> {
@@ -76,7 +76,7 @@ fn parse_ports(source: &str, destination: &str) -> Result<u16> {
 }
 
 /// Parses signature, version and command, family, length, addresses, TLVs.
-fn version_2(input: &[u8]) -> Result<Option<Preface>> {
+fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>> {
     let Some((head, block)) = input.split_first_chunk::<16>() else { return Ok(None) };
     let [.., command, family, high, low] = *head;
     let length = usize::from(u16::from_be_bytes([high, low]));
@@ -93,7 +93,7 @@ fn version_2(input: &[u8]) -> Result<Option<Preface>> {
         (1, _) => None,
         _ => return Err(malformed()),
     };
-    Ok(Some(Preface { source, length: head.len() + length }))
+    Ok(Some(ProxyHeader { source, length: head.len() + length }))
 }
 
 /// Reads the source address at the start of a block. The ports follow both addresses.
@@ -211,7 +211,7 @@ mod tests {
             let tail = [&input[..], b"GET /"].concat();
             for text in [&input, &tail] {
                 let got = read(text).ok().map(|preface| preface.expect("the header is complete"));
-                let expected = expected.map(|source| Preface {
+                let expected = expected.map(|source| ProxyHeader {
                     source: source.map(|source| source.parse().unwrap()),
                     length: input.len(),
                 });

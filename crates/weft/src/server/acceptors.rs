@@ -14,15 +14,15 @@ use tokio::task::JoinSet;
 use crate::error::Result;
 use crate::message::request::Stop;
 use crate::net::accepted::Accepted;
-use crate::net::listen::{self, Bound, ConnectionLimiter, Listener, SocketFile};
+use crate::net::listen::{self, ConnectionLimiter, Listener, LocalAddress, SocketFile};
 use crate::net::tls::Tls;
-use crate::server::worker::Errand;
+use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 
 /// All acceptors, as the server's handle sees them.
 pub(crate) struct Acceptors {
     /// Addresses of the listeners, without duplicates.
-    pub(crate) addresses: Vec<Bound>,
+    pub(crate) addresses: Vec<LocalAddress>,
     /// Channel to each acceptor: the only one, or one per worker.
     acceptors: Vec<mpsc::UnboundedSender<AddListener>>,
     workers: Vec<WorkerHandle>,
@@ -33,7 +33,7 @@ pub(crate) struct Acceptors {
 
 /// A listening socket that an acceptor owns, as seen by [`Acceptors`].
 struct ListenerEntry {
-    bound: Bound,
+    bound: LocalAddress,
     /// Weak, so that the socket closes when its acceptor drops it.
     socket: Weak<OwnedFd>,
     is_shareable: bool,
@@ -53,7 +53,7 @@ struct AddListener {
 /// Handle to a worker: the sender of its commands and its number of open connections.
 #[derive(Clone)]
 pub(crate) struct WorkerHandle {
-    commands: mpsc::UnboundedSender<Errand>,
+    commands: mpsc::UnboundedSender<WorkerCommand>,
     load: Arc<AtomicUsize>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Acceptor {
 
 /// Creates a worker's handle and the receiver of its commands. The connection limit bounds the
 /// channel.
-pub(crate) fn worker_channel() -> (WorkerHandle, mpsc::UnboundedReceiver<Errand>) {
+pub(crate) fn worker_channel() -> (WorkerHandle, mpsc::UnboundedReceiver<WorkerCommand>) {
     let (commands, receiver) = mpsc::unbounded_channel();
     (WorkerHandle { commands, load: Arc::default() }, receiver)
 }
@@ -100,9 +100,10 @@ impl Acceptors {
 
     /// Adds a listening socket. Several sockets for one address are distributed over the acceptors.
     pub(crate) fn add(&mut self, listener: Listener) -> Result<()> {
-        let count = self.listeners.iter().filter(|entry| entry.bound == *listener.bound()).count();
+        let count =
+            self.listeners.iter().filter(|entry| entry.bound == *listener.local_address()).count();
         if count == 0 {
-            self.addresses.push(listener.bound().clone());
+            self.addresses.push(listener.local_address().clone());
         }
         self.watch_certificates(&listener);
         if !self.settings.reuse_port || !listener.is_shareable() {
@@ -149,14 +150,14 @@ impl Acceptors {
             entry.tls.as_ref().is_some_and(|watched| watched.ptr_eq(tls))
         };
         let is_new = |tls: &&Tls| !self.listeners.iter().any(|entry| has(entry, tls));
-        if let Some(command) = listener.tls().filter(is_new).cloned().map(Errand::Watch) {
+        if let Some(command) = listener.tls().filter(is_new).cloned().map(WorkerCommand::Watch) {
             self.workers[0].send(command);
         }
     }
 
     /// Accepts the connections that the kernel has completed on an address, and closes its sockets.
     /// Returns `false` if there is no such address.
-    pub(crate) fn close(&mut self, bound: &Bound) -> bool {
+    pub(crate) fn close(&mut self, bound: &LocalAddress) -> bool {
         let matches = |entry: &mut ListenerEntry| entry.bound == *bound;
         let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
         self.addresses.retain(|address| address != bound);
@@ -169,7 +170,7 @@ impl Acceptors {
     }
 
     /// Returns duplicates of all sockets.
-    pub(crate) fn sockets(&self) -> Result<Vec<(Bound, OwnedFd)>> {
+    pub(crate) fn sockets(&self) -> Result<Vec<(LocalAddress, OwnedFd)>> {
         let sockets = self.listeners.iter().filter_map(|entry| {
             let socket = entry.socket.upgrade()?;
             Some(socket.try_clone().map(|socket| (entry.bound.clone(), socket)))
@@ -188,7 +189,7 @@ impl Acceptors {
     pub(crate) fn update_settings(&self, settings: &Settings) {
         self.limiter.update_settings(settings);
         for worker in &self.workers {
-            worker.send(Errand::Renew(Box::new(settings.clone())));
+            worker.send(WorkerCommand::Renew(Box::new(settings.clone())));
         }
     }
 }
@@ -196,7 +197,7 @@ impl Acceptors {
 impl ListenerEntry {
     fn new(listener: &Listener, close: oneshot::Sender<()>) -> ListenerEntry {
         ListenerEntry {
-            bound: listener.bound().clone(),
+            bound: listener.local_address().clone(),
             socket: listener.socket(),
             is_shareable: listener.is_shareable(),
             file: listener.file(),
@@ -208,7 +209,7 @@ impl ListenerEntry {
 
 impl WorkerHandle {
     /// Sends a command. Sending fails only if the worker has panicked.
-    fn send(&self, command: Errand) {
+    fn send(&self, command: WorkerCommand) {
         let _ = self.commands.send(command);
     }
 }
@@ -253,8 +254,8 @@ fn deliver(mut accepted: Accepted, workers: &[WorkerHandle]) {
     // closed.
     let alive = workers.iter().filter(|worker| !worker.commands.is_closed());
     if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
-        accepted.place.count_for_worker(&worker.load);
-        worker.send(Errand::Serve(accepted));
+        accepted.permit.count_for_worker(&worker.load);
+        worker.send(WorkerCommand::Serve(accepted));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::net::buffers::INPUT_BYTES;
 use crate::net::conn::{Reader, Transport};
 use crate::net::tls::Tls;
 use crate::net::writer::Writer;
-use crate::proto::proxy_protocol::{self, Preface};
+use crate::proto::proxy_protocol::{self, ProxyHeader};
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
 
@@ -46,7 +46,7 @@ impl Connection {
         let (reader, write) = transport.split();
         Connection {
             reader: Some(reader),
-            writer: Writer::new(write, settings.max_gathered_bytes),
+            writer: Writer::new(write, settings.max_write_buffer_bytes),
             deadline,
             shared,
             requests: 0,
@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Reads what a proxy says of its client, before the first request.
-    pub(crate) async fn preface(&mut self) -> Result<Preface> {
+    pub(crate) async fn preface(&mut self) -> Result<ProxyHeader> {
         let Connection { reader: Some(reader), deadline, .. } = self else {
             unreachable!("no body has the reader yet")
         };
@@ -80,7 +80,7 @@ impl Connection {
                     Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
-                        ready!(deadline.poll_over(cx));
+                        ready!(deadline.poll_expired(cx));
                         let reason = "the PROXY header came too slowly";
                         return Poll::Ready(Err(Error::new(ErrorKind::TooSlow, reason)));
                     }

@@ -5,20 +5,22 @@ use std::cell::{Cell, Ref, RefCell};
 use http::HeaderValue;
 
 use crate::clock::wall::now;
-use crate::proto::http1::compose::Opening;
+use crate::proto::http1::compose::HeadPrefix;
 use crate::proto::semantics::date::imf_fixdate;
 
 /// The date, as each worker keeps it in the forms in which it is sent.
-pub(crate) struct Date {
+pub(crate) struct CachedDate {
     second: Cell<u64>,
-    opening: RefCell<Opening>,
+    head_prefix: RefCell<HeadPrefix>,
 }
 
-impl Date {
+impl CachedDate {
     /// For a server of this name.
-    pub(crate) fn new(server: Option<&HeaderValue>) -> Date {
-        let date =
-            Date { second: Cell::new(u64::MAX), opening: RefCell::new(Opening::new(server)) };
+    pub(crate) fn new(server: Option<&HeaderValue>) -> CachedDate {
+        let date = CachedDate {
+            second: Cell::new(u64::MAX),
+            head_prefix: RefCell::new(HeadPrefix::new(server)),
+        };
         date.refresh();
         date
     }
@@ -28,7 +30,7 @@ impl Date {
         let now = now();
         if self.second.replace(now) != now {
             let date = imf_fixdate(now);
-            self.opening.borrow_mut().set_date(&date);
+            self.head_prefix.borrow_mut().set_date(&date);
         }
     }
 
@@ -38,7 +40,7 @@ impl Date {
     }
 
     /// The date, and the lines that a head of HTTP/1 begins with.
-    pub(crate) fn opening(&self) -> Ref<'_, Opening> {
-        self.opening.borrow()
+    pub(crate) fn head_prefix(&self) -> Ref<'_, HeadPrefix> {
+        self.head_prefix.borrow()
     }
 }

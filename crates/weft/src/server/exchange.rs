@@ -28,18 +28,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::Fields;
-use crate::message::representation::{self, Moment};
-use crate::message::request::{Head, Interim, Request, Shared};
+use crate::message::representation::{self, ResponseContext};
+use crate::message::request::{Interim, Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade;
-use crate::panic::guarded;
+use crate::panic::catch_panic_sync;
 use crate::proto::semantics::range::random_boundary;
 use crate::server::worker::Worker;
 
 /// The way of one response to its client, implemented by each HTTP version.
 pub(super) trait ResponseSink {
     /// The head of the request; `None` for input that is no valid request.
-    fn head(&self) -> Option<&Head>;
+    fn head(&self) -> Option<&RequestHead>;
 
     fn shared(&self) -> &Arc<Shared>;
 
@@ -114,7 +114,7 @@ pub(super) async fn answer<A: Application, S: ResponseSink>(
     request: Request,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    let called = match guarded(|| worker.app.call(request)) {
+    let called = match catch_panic_sync(|| worker.app.call(request)) {
         Ok(response) => attend(sink, pin!(response)).await,
         Err(panicked) => Err(panicked),
     };
@@ -142,7 +142,7 @@ async fn attend<S: ResponseSink>(
     sink: &mut S,
     mut response: Pin<&mut impl Future<Output = Response>>,
 ) -> Result<Response> {
-    poll_fn(|cx| match guarded(|| response.as_mut().poll(cx)) {
+    poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
         Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
         Ok(Poll::Pending) => poll_attend(sink, cx).map(Err),
         Err(panicked) => Poll::Ready(Err(panicked)),
@@ -177,8 +177,8 @@ fn checked<A: Application, S: ResponseSink>(
                 worker.report(&sink.shared().peer, error);
             }
             let Some(head) = sink.head() else { return Some(response) };
-            let moment = Moment { now: worker.date.now(), boundary: random_boundary };
-            Some(representation::answer(head, response, &moment))
+            let moment = ResponseContext { now: worker.date.now(), boundary: random_boundary };
+            Some(representation::complete_file_response(head, response, &moment))
         }
         Err(error) => {
             worker.report(&sink.shared().peer, &error);
@@ -191,7 +191,7 @@ fn checked<A: Application, S: ResponseSink>(
     }
 }
 
-/// Sends a response, or an error response in its place, and records it.
+/// Sends a response, or an error response in its permit, and records it.
 async fn respond<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
@@ -218,7 +218,7 @@ async fn respond<A: Application, S: ResponseSink>(
         };
     }
     if let (Some(hooks), Some(watch)) = (worker.recorder(), watch) {
-        hooks.answered(&Record {
+        hooks.on_response(&Record {
             peer: &sink.shared().peer,
             head: sink.head(),
             status,
@@ -239,7 +239,7 @@ async fn respond<A: Application, S: ResponseSink>(
 
 /// Checks a response against its request and begins to send it.
 fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining> {
-    let method = sink.head().map_or(&Method::GET, Head::method);
+    let method = sink.head().map_or(&Method::GET, RequestHead::method);
     if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
         upgrade::check(head, &response)?;
         return sink.begin_upgrade(response);
@@ -249,7 +249,7 @@ fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining>
         return Err(Error::new(ErrorKind::NotImplemented, reason));
     }
     let head_only = *method == Method::HEAD;
-    let length = guarded(|| response.sound_length(head_only))??;
+    let length = catch_panic_sync(|| response.sound_length(head_only))??;
     sink.begin(response, length)
 }
 
@@ -290,8 +290,9 @@ async fn send_stream<S: ResponseSink>(
         match frame.into_data() {
             Ok(data) => {
                 remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-                let is_last =
-                    length.is_some() && remaining == 0 && guarded(|| body.is_end_stream())?;
+                let is_last = length.is_some()
+                    && remaining == 0
+                    && catch_panic_sync(|| body.is_end_stream())?;
                 if !data.is_empty() || is_last {
                     sink.send_data(data, is_last).await?;
                 }
@@ -312,7 +313,7 @@ async fn next_frame<S: ResponseSink>(
     sink: &mut S,
     body: &mut Body,
 ) -> Result<Option<Frame<Bytes>>> {
-    poll_fn(|cx| match guarded(|| Pin::new(&mut *body).poll_frame(cx)) {
+    poll_fn(|cx| match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
         Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
         Ok(Poll::Pending) => poll_attend(sink, cx).map(Err),
         Err(panicked) => Poll::Ready(Err(panicked)),

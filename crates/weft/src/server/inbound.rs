@@ -51,7 +51,7 @@ impl ReceiveClock {
     }
 
     pub(super) fn received(&mut self, bytes: usize) {
-        self.pace.moved(bytes, &self.deadline);
+        self.pace.record_progress(bytes, &self.deadline);
     }
 }
 
@@ -95,7 +95,7 @@ impl<S: ContentSource> InboundBody<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let over = self.clock.pace.poll_over(&self.clock.deadline, cx);
+                let over = self.clock.pace.poll_expired(&self.clock.deadline, cx);
                 let reason = "the body came too slowly";
                 over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
             }

@@ -16,7 +16,7 @@ const BUDGET: usize = 64;
 pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool {
     poll_fn(|cx| match writer.poll_shutdown(cx) {
         Poll::Ready(shut_down) => Poll::Ready(shut_down.is_ok()),
-        Poll::Pending => deadline.poll_over(cx).map(|()| false),
+        Poll::Pending => deadline.poll_expired(cx).map(|()| false),
     })
     .await
 }
@@ -29,11 +29,11 @@ pub(super) async fn discard(reader: &mut Reader, deadline: &Deadline) {
             match reader.poll_fill(cx, INPUT_BYTES) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return deadline.poll_over(cx),
+                Poll::Pending => return deadline.poll_expired(cx),
             }
         }
         cx.waker().wake_by_ref();
-        deadline.poll_over(cx)
+        deadline.poll_expired(cx)
     })
     .await;
 }

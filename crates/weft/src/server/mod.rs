@@ -33,11 +33,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
 use crate::message::request::{Drain, Stop};
 use crate::net::conn::Transport;
-use crate::net::listen::{Address, Bound, Listener};
+use crate::net::listen::{Address, Listener, LocalAddress};
 use crate::net::tls::Tls;
 use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
-use crate::server::worker::{Errand, Worker};
+use crate::server::worker::{Worker, WorkerCommand};
 use crate::settings::Settings;
 use crate::stream::Stream;
 
@@ -61,7 +61,7 @@ where
     Server::new(app).listen(address)?.run()
 }
 
-/// A server before it is started: the builder for a [`Running`].
+/// A server before it is started: the builder for a [`ServerHandle`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -193,7 +193,7 @@ impl<A: Application + 'static> Server<A> {
     /// [`Io`](ErrorKind::Io) if a thread or an event loop cannot be created,
     /// [`Listen`](ErrorKind::Listen) if there is no listener, and the error of an application that
     /// cannot be constructed.
-    pub fn start(mut self) -> Result<Running> {
+    pub fn start(mut self) -> Result<ServerHandle> {
         let listeners = std::mem::take(&mut self.listeners);
         if listeners.is_empty() {
             return Err(Error::new(ErrorKind::Listen, "no listen address was given"));
@@ -206,8 +206,8 @@ impl<A: Application + 'static> Server<A> {
             sockets.add(listener)?;
         }
         sockets.add_reuse_port_listeners()?;
-        let shutdown_handle = Hurry { drain, deadline: Arc::default() };
-        let mut handle = Running { acceptors: sockets, shutdown_handle, threads: Vec::new() };
+        let shutdown_handle = ShutdownHandle { drain, deadline: Arc::default() };
+        let mut handle = ServerHandle { acceptors: sockets, shutdown_handle, threads: Vec::new() };
         match self.start_threads(&mut handle.threads, acceptors, commands, &shutdown) {
             Ok(()) => Ok(handle),
             Err(error) => {
@@ -221,7 +221,7 @@ impl<A: Application + 'static> Server<A> {
         &self,
         threads: &mut Vec<JoinHandle<()>>,
         mut acceptors: Vec<Acceptor>,
-        commands: Vec<mpsc::UnboundedReceiver<Errand>>,
+        commands: Vec<mpsc::UnboundedReceiver<WorkerCommand>>,
         shutdown: &Stop,
     ) -> Result<()> {
         if acceptors.len() < self.workers {
@@ -295,22 +295,22 @@ impl<A: Application + 'static> Server<A> {
 /// for listener in Listener::bind(&"127.0.0.1:0".parse()?, &Settings::default())? {
 ///     handle.listen(listener)?;
 /// }
-/// handle.unlisten(&first);
+/// handle.stop_listening(&first);
 /// handle.renew(Settings { max_connections: 1_000, ..Settings::default() });
 /// assert_eq!(handle.addresses().len(), 1);
 /// handle.shutdown(std::time::Duration::from_secs(5));
 /// # Ok(())
 /// # }
 /// ```
-pub struct Running {
+pub struct ServerHandle {
     acceptors: Acceptors,
-    shutdown_handle: Hurry,
+    shutdown_handle: ShutdownHandle,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl ServerHandle {
     /// Addresses that the server listens on, with the ports assigned by the system.
-    pub fn addresses(&self) -> &[Bound] {
+    pub fn addresses(&self) -> &[LocalAddress] {
         &self.acceptors.addresses
     }
 
@@ -332,7 +332,7 @@ impl Running {
     /// Accepts the connections that the kernel has completed on an address, then closes its
     /// sockets. Established connections stay open. Returns `false` if the server does not listen on
     /// the address.
-    pub fn unlisten(&mut self, address: &Bound) -> bool {
+    pub fn stop_listening(&mut self, address: &LocalAddress) -> bool {
         self.acceptors.close(address)
     }
 
@@ -346,19 +346,19 @@ impl Running {
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the process has no file descriptors left.
-    pub fn sockets(&self) -> Result<Vec<(Bound, OwnedFd)>> {
+    pub fn sockets(&self) -> Result<Vec<(LocalAddress, OwnedFd)>> {
         self.acceptors.sockets()
     }
 
-    /// Makes the server remove the files of [inherited](crate::Listener::with_file) Unix sockets
+    /// Makes the server remove the files of [inherited](crate::Listener::with_socket_file) Unix sockets
     /// when these sockets close. Call it after the last step that can fail, before the previous
-    /// process [drains](Running::retire).
-    pub fn claim_files(&self) {
+    /// process [drains](ServerHandle::retire).
+    pub fn claim_socket_files(&self) {
         self.acceptors.set_remove_socket_files(true);
     }
 
     /// Returns a handle by which another thread can shorten the grace period of a shutdown.
-    pub fn hurry(&self) -> Hurry {
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown_handle.clone()
     }
 
@@ -366,19 +366,19 @@ impl Running {
     /// connections are closed, busy connections get their response with `Connection: close`, and
     /// connections still open after `grace` are closed.
     pub fn shutdown(self, grace: Duration) {
-        self.drain(Drain { grace, patience: Duration::ZERO });
+        self.drain(Drain { grace, idle_grace: Duration::ZERO });
     }
 
     /// Stops a server whose sockets another process has taken over, without an error that a client
-    /// can see. Works like [`shutdown`](Running::shutdown), but an idle connection may send one
-    /// more request within `patience`, and the files of Unix sockets are not removed.
-    pub fn retire(self, grace: Duration, patience: Duration) {
+    /// can see. Works like [`shutdown`](ServerHandle::shutdown), but an idle connection may send one
+    /// more request within `idle_grace`, and the files of Unix sockets are not removed.
+    pub fn drain_after_handover(self, grace: Duration, idle_grace: Duration) {
         self.acceptors.set_remove_socket_files(false);
-        self.drain(Drain { grace, patience });
+        self.drain(Drain { grace, idle_grace });
     }
 
     fn drain(self, drain: Drain) {
-        let Running { acceptors, shutdown_handle, threads } = self;
+        let ServerHandle { acceptors, shutdown_handle, threads } = self;
         shutdown_handle.drain.send_replace(Some(drain));
         // The deadline may have been set before the shutdown began.
         let deadline = *shutdown_handle.deadline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -394,7 +394,7 @@ impl Running {
     }
 }
 
-/// Shortens the grace period of a shutdown; returned by [`Running::hurry`].
+/// Shortens the grace period of a shutdown; returned by [`ServerHandle::hurry`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -402,27 +402,27 @@ impl Running {
 /// # fn main() -> weft::Result<()> {
 /// # let server = Server::new(async |_: Request| Response::text("x")).workers(1);
 /// let handle = server.listen("127.0.0.1:0")?.start()?;
-/// let shutdown = handle.hurry();
+/// let shutdown = handle.shutdown_handle();
 /// let thread = std::thread::spawn(move || handle.shutdown(Duration::MAX));
 /// // The operator asks for a faster shutdown.
-/// shutdown.finish_within(Duration::from_secs(5));
+/// shutdown.set_deadline(Duration::from_secs(5));
 /// # drop(thread);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Hurry {
+pub struct ShutdownHandle {
     drain: watch::Sender<Option<Drain>>,
     /// Grace period set last, also before a shutdown has begun.
     deadline: Arc<Mutex<Option<Duration>>>,
 }
 
-impl Hurry {
+impl ShutdownHandle {
     /// Limits the rest of a shutdown: idle connections are closed at once, and connections still
     /// open after `grace` from now are closed. It never extends a shorter grace period. If no
     /// shutdown is in progress, the server continues to run, and a later shutdown gets a grace
     /// period of at most `grace`.
-    pub fn finish_within(&self, grace: Duration) {
+    pub fn set_deadline(&self, grace: Duration) {
         *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = Some(grace);
         self.shorten(grace);
     }
@@ -430,7 +430,7 @@ impl Hurry {
     fn shorten(&self, grace: Duration) {
         self.drain.send_if_modified(|drain| match drain {
             Some(drain) => {
-                *drain = Drain { grace: drain.grace.min(grace), patience: Duration::ZERO };
+                *drain = Drain { grace: drain.grace.min(grace), idle_grace: Duration::ZERO };
                 true
             }
             None => false,
@@ -445,9 +445,9 @@ fn join_all(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for ServerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("addresses", &self.addresses()).finish_non_exhaustive()
+        f.debug_struct("ServerHandle").field("addresses", &self.addresses()).finish_non_exhaustive()
     }
 }
 
@@ -487,7 +487,7 @@ impl<A: Application + 'static> Server<A> {
     /// connections that speak TLS.
     ///
     /// While the server runs it loads certificates anew when their files change. If that
-    /// fails, [`Hooks::error`](crate::Hooks::error) is told, and the old ones serve on.
+    /// fails, [`Hooks::on_error`](crate::Hooks::on_error) is told, and the old ones serve on.
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.

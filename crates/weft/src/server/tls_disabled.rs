@@ -7,11 +7,11 @@ use crate::server::connection::Connection;
 use crate::server::worker::Worker;
 
 #[derive(Default)]
-pub(super) struct Turns {}
+pub(super) struct HandshakeSemaphore {}
 
 pub(super) async fn handshake<A>(tls: &Tls, conn: &mut Connection, worker: &Worker<A>) -> bool {
     // Only a handshake uses these.
-    let _ = (&worker.turns, |session| conn.shared.secured(session));
+    let _ = (&worker.handshake_semaphore, |session| conn.shared.secured(session));
     let _ = (ReadHalf::Tls, ReadHalf::Nothing, WriteHalf::Tls);
     match *tls {}
 }

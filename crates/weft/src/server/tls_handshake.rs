@@ -23,11 +23,11 @@ use crate::server::worker::Worker;
 /// A step takes up to a millisecond of cryptography, a hundred times as long as a request. Between
 /// two steps the event loop polls other tasks, so that a burst of handshakes does not block the
 /// other connections.
-pub(super) struct Turns(Semaphore);
+pub(super) struct HandshakeSemaphore(Semaphore);
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns(Semaphore::new(1))
+impl Default for HandshakeSemaphore {
+    fn default() -> HandshakeSemaphore {
+        HandshakeSemaphore(Semaphore::new(1))
     }
 }
 
@@ -96,7 +96,7 @@ impl<'a, A: Application> Handshake<'a, A> {
             if self.worker.draining() && !std::mem::replace(&mut self.is_draining, true) {
                 self.conn.deadline.set(self.worker.settings.linger_timeout);
             }
-            ready!(self.conn.deadline.poll_over(cx));
+            ready!(self.conn.deadline.poll_expired(cx));
             Poll::Ready(if self.has_input { Err(timed_out()) } else { Ok(0) })
         })
         .await
@@ -121,10 +121,10 @@ impl<'a, A: Application> Handshake<'a, A> {
     /// Waits for the handshake semaphore, under the connection's deadline.
     async fn acquire_permit(&self) -> Result<SemaphorePermit<'a>> {
         let worker: &'a Worker<A> = self.worker;
-        let mut permit = pin!(worker.turns.0.acquire());
+        let mut permit = pin!(worker.handshake_semaphore.0.acquire());
         poll_fn(|cx| match permit.as_mut().poll(cx) {
             Poll::Ready(permit) => Poll::Ready(Ok(permit.expect("the semaphore is never closed"))),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(timed_out())),
+            Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(timed_out())),
         })
         .await
     }
@@ -138,7 +138,7 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn flush(&mut self) -> Result<()> {
         poll_fn(|cx| match self.poll_flush(cx) {
             Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(timed_out())),
+            Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(timed_out())),
         })
         .await
     }
@@ -202,7 +202,7 @@ const HTTPS_HINT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain
     This port speaks TLS: use https://.\n";
 
 fn failed(error: rustls::Error) -> Error {
-    Error::new(ErrorKind::TlsFailed, "the TLS handshake failed").because(error)
+    Error::new(ErrorKind::TlsFailed, "the TLS handshake failed").with_source(error)
 }
 
 fn timed_out() -> Error {

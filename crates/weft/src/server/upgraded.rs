@@ -76,6 +76,6 @@ impl AsyncWrite for RawConnection {
 /// A handler that ends is the end of the connection, which must not look as if it was cut.
 impl Drop for RawConnection {
     fn drop(&mut self) {
-        self.writer.say_goodbye();
+        self.writer.send_close_notify();
     }
 }

@@ -22,15 +22,15 @@ use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::conn::Transport;
 use crate::net::tls::Tls;
-use crate::panic::guard;
+use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::proto::http1::parse::Limits;
 use crate::server::connection::Connection;
-use crate::server::date::Date;
+use crate::server::date::CachedDate;
 use crate::server::h1::{self, NextState};
 use crate::server::h2;
 use crate::server::head_buffers::HeadBufferPool;
-use crate::server::tls_handshake::{self, Turns};
+use crate::server::tls_handshake::{self, HandshakeSemaphore};
 use crate::settings::Settings;
 
 pub(crate) struct Worker<A> {
@@ -39,13 +39,13 @@ pub(crate) struct Worker<A> {
     pub(crate) limits: Limits,
     pub(crate) trailer_limits: Limits,
     pub(crate) server_name: Option<HeaderValue>,
-    pub(crate) date: Date,
+    pub(crate) date: CachedDate,
     pub(crate) buffers: Buffers,
     pub(crate) head_buffers: HeadBufferPool,
     pub(crate) deadlines: Deadlines,
     pub(crate) hooks: Option<Rc<dyn Hooks>>,
     /// Who may take the next step of a TLS handshake.
-    pub(super) turns: Turns,
+    pub(super) handshake_semaphore: HandshakeSemaphore,
     pub(crate) stop: Arc<Stop>,
     drain: Cell<Option<Drain>>,
     /// New connections are another's, with newer settings.
@@ -56,7 +56,7 @@ pub(crate) struct Worker<A> {
 }
 
 /// What a worker is asked to do.
-pub(crate) enum Errand {
+pub(crate) enum WorkerCommand {
     /// Serve a connection.
     Serve(Accepted),
     /// Serve further connections within these limits.
@@ -66,7 +66,7 @@ pub(crate) enum Errand {
 }
 
 /// If nobody says how.
-const AT_ONCE: Drain = Drain { grace: Duration::ZERO, patience: Duration::ZERO };
+const AT_ONCE: Drain = Drain { grace: Duration::ZERO, idle_grace: Duration::ZERO };
 
 /// Positions in a head take 16 bits.
 const MOST_HEAD_BYTES: usize = 65_000;
@@ -90,12 +90,12 @@ impl<A: Application> Worker<A> {
         Worker {
             limits,
             trailer_limits,
-            date: Date::new(server_name.as_ref()),
+            date: CachedDate::new(server_name.as_ref()),
             server_name,
             buffers: Buffers::default(),
             head_buffers: HeadBufferPool::default(),
             deadlines: Deadlines::new(&settings),
-            turns: Turns::default(),
+            handshake_semaphore: HandshakeSemaphore::default(),
             stop,
             drain: Cell::new(None),
             is_retired: Cell::new(false),
@@ -109,7 +109,7 @@ impl<A: Application> Worker<A> {
 
     /// Does what it is asked to, until nobody can ask any more and the time for what is under
     /// way is over.
-    pub(crate) async fn run(self: Rc<Self>, mut errands: mpsc::UnboundedReceiver<Errand>)
+    pub(crate) async fn run(self: Rc<Self>, mut errands: mpsc::UnboundedReceiver<WorkerCommand>)
     where
         A: 'static,
     {
@@ -119,9 +119,9 @@ impl<A: Application> Worker<A> {
         let mut former: Vec<Rc<Worker<A>>> = Vec::new();
         while let Some(errand) = errands.recv().await {
             match errand {
-                Errand::Serve(accepted) => current.begin(accepted),
-                Errand::Watch(tls) => current.clone().keep_current(tls),
-                Errand::Renew(settings) => {
+                WorkerCommand::Serve(accepted) => current.begin(accepted),
+                WorkerCommand::Watch(tls) => current.clone().reload_on_change(tls),
+                WorkerCommand::Renew(settings) => {
                     former.retain(|worker| worker.open.get() > 0);
                     let renewed = Rc::new(current.renewed(*settings)).keep_clock();
                     let retired = std::mem::replace(&mut current, renewed);
@@ -161,7 +161,7 @@ impl<A: Application> Worker<A> {
     where
         A: 'static,
     {
-        let Accepted { socket, peer, place, tls } = accepted;
+        let Accepted { socket, peer, permit, tls } = accepted;
         let mut conn = match socket.register() {
             Ok(transport) => self.connection(transport, peer),
             Err(error) => return self.report(&peer, &error.into()),
@@ -172,7 +172,7 @@ impl<A: Application> Worker<A> {
         let open = Open(self.clone());
         tokio::task::spawn_local(async move {
             open.0.serve(&mut conn).await;
-            drop((place, open));
+            drop((permit, open));
         });
     }
 
@@ -207,7 +207,7 @@ impl<A: Application> Worker<A> {
         {
             return;
         }
-        if !self.hooks.as_ref().is_none_or(|hooks| hooks.opened(&conn.shared.peer)) {
+        if !self.hooks.as_ref().is_none_or(|hooks| hooks.on_open(&conn.shared.peer)) {
             return;
         }
         let _closed = Closed { hooks: self.hooks.as_deref(), shared: conn.shared.clone() };
@@ -226,13 +226,13 @@ impl<A: Application> Worker<A> {
                 NextState::Http2 => return Box::pin(h2::serve(conn, self)).await,
             }
         }
-        conn.writer.say_goodbye();
+        conn.writer.send_close_notify();
     }
 
     /// Lets an application have a connection for itself.
     async fn hand_over(&self, conn: &mut Connection) {
         let Some((upgrade, connection)) = conn.hand_over() else { return };
-        if let Err(error) = guard(async move { upgrade.run(connection).await }).await {
+        if let Err(error) = catch_panic(async move { upgrade.run(connection).await }).await {
             self.report(&conn.shared.peer, &error);
         }
     }
@@ -259,29 +259,29 @@ impl<A: Application> Worker<A> {
             }
             if let Some(drain) = self.drain.get() {
                 // A client that has just connected is about to ask: it may, but soon.
-                let patience = match conn.requests {
-                    0 => drain.patience.max(self.settings.linger_timeout),
-                    _ => drain.patience,
+                let idle_grace = match conn.requests {
+                    0 => drain.idle_grace.max(self.settings.linger_timeout),
+                    _ => drain.idle_grace,
                 };
-                if patience.is_zero() {
+                if idle_grace.is_zero() {
                     return Poll::Ready(false);
                 }
                 if !std::mem::replace(&mut hurried, true) {
-                    conn.deadline.set(patience);
+                    conn.deadline.set(idle_grace);
                 }
             }
-            conn.deadline.poll_over(cx).map(|()| false)
+            conn.deadline.poll_expired(cx).map(|()| false)
         })
         .await
     }
 
     /// Loads certificates anew whenever their files change, in a task of its own.
-    fn keep_current(self: Rc<Self>, tls: Tls)
+    fn reload_on_change(self: Rc<Self>, tls: Tls)
     where
         A: 'static,
     {
         tokio::task::spawn_local(async move {
-            tls.keep_current(|error| self.report(&Peer::default(), error)).await;
+            tls.reload_on_change(|error| self.report(&Peer::default(), error)).await;
         });
     }
 
@@ -340,7 +340,7 @@ impl<A: Application> Worker<A> {
 
     /// The hooks, if they want to be told of every response.
     pub(crate) fn recorder(&self) -> Option<&dyn Hooks> {
-        self.hooks.as_deref().filter(|hooks| hooks.wants_records())
+        self.hooks.as_deref().filter(|hooks| hooks.needs_records())
     }
 
     /// Measures an exchange, if anybody wants to know.
@@ -351,7 +351,7 @@ impl<A: Application> Worker<A> {
     /// Tells the hooks of an error.
     pub(crate) fn report(&self, peer: &Peer, error: &Error) {
         if let Some(hooks) = &self.hooks {
-            hooks.error(peer, error);
+            hooks.on_error(peer, error);
         }
     }
 }
@@ -365,7 +365,7 @@ struct Closed<'a> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         if let Some(hooks) = self.hooks {
-            hooks.closed(&self.shared.peer);
+            hooks.on_close(&self.shared.peer);
         }
     }
 }

@@ -16,8 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, failed};
 use crate::message::fields::Fields;
 use crate::message::payload;
-use crate::message::representation::{self, Moment};
-use crate::message::request::{Head, Request};
+use crate::message::representation::{self, ResponseContext};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::message::upgrade::Carried;
 use crate::proto::http1::framing;
@@ -46,7 +46,7 @@ pub(super) fn to_http_request(
 }
 
 /// Returns the target, with the changes by middleware, as a slice of the head.
-fn uri(head: &Head) -> Result<Uri> {
+fn uri(head: &RequestHead) -> Result<Uri> {
     let target = Uri::from_maybe_shared(head.shared_target());
     let uri = match (target, head.rewritten()) {
         (target, None) => target.ok(),
@@ -71,7 +71,7 @@ fn too_many_fields() -> Error {
 /// maximum size of a head.
 pub(super) fn from_http_request<B>(
     request: http::Request<B>,
-    original: Option<Head>,
+    original: Option<RequestHead>,
 ) -> Result<Request>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -95,9 +95,9 @@ where
 
 /// Converts a response for a service. The preconditions and ranges of the request are evaluated
 /// here for a file, because the engine does not see the file.
-pub(super) fn to_http_response(head: &Head, response: Response) -> http::Response<Body> {
-    let moment = Moment { now: wall::now(), boundary: random_boundary };
-    to_http_response_as_is(representation::answer(head, response, &moment))
+pub(super) fn to_http_response(head: &RequestHead, response: Response) -> http::Response<Body> {
+    let moment = ResponseContext { now: wall::now(), boundary: random_boundary };
+    to_http_response_as_is(representation::complete_file_response(head, response, &moment))
 }
 
 /// Converts a response without evaluating preconditions and ranges. If the length is known, a
@@ -145,7 +145,7 @@ where
     }
     Response {
         status: parts.status,
-        headers: Fields::Own(fields),
+        headers: Fields::Owned(fields),
         // A file that was passed through unchanged is sent as a file.
         payload: match (upgrade, from_http_body(body).into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),

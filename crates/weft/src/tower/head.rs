@@ -4,13 +4,13 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use crate::error::Result;
-use crate::message::request::Head;
-use crate::proto::headers::{Lines, size};
+use crate::message::request::RequestHead;
+use crate::proto::headers::{HeadersBuilder, text_len};
 use crate::proto::http1::framing;
 
 /// Returns a head with the target and the fields of an `http` request. If the request was created
 /// from `original` and its fields are unchanged, this is `original` itself.
-pub(super) fn from_parts(parts: &Parts, original: Option<Head>) -> Result<Head> {
+pub(super) fn from_parts(parts: &Parts, original: Option<RequestHead>) -> Result<RequestHead> {
     match original {
         Some(head) if has_fields(&head, &parts.headers) => Ok(head),
         Some(head) => write((head.method(), head.version(), head.target()), &parts.headers),
@@ -20,7 +20,7 @@ pub(super) fn from_parts(parts: &Parts, original: Option<Head>) -> Result<Head> 
 
 /// Returns `true` if the map has the same fields as the head. If fields of the same name are not
 /// adjacent, the map has another order, and the result is `false`.
-fn has_fields(head: &Head, map: &HeaderMap) -> bool {
+fn has_fields(head: &RequestHead, map: &HeaderMap) -> bool {
     let headers = head.headers();
     headers.len() == map.len()
         && headers.iter().zip(map).all(|((name, value), (other_name, other_value))| {
@@ -29,12 +29,15 @@ fn has_fields(head: &Head, map: &HeaderMap) -> bool {
 }
 
 /// Writes a head into a new buffer: target, names and values, one after the other.
-fn write((method, version, target): (&Method, Version, &str), map: &HeaderMap) -> Result<Head> {
-    let mut lines = Lines::with_capacity(target.len() + size(map))?;
+fn write(
+    (method, version, target): (&Method, Version, &str),
+    map: &HeaderMap,
+) -> Result<RequestHead> {
+    let mut lines = HeadersBuilder::with_capacity(target.len() + text_len(map))?;
     let target = lines.part(target.as_bytes());
     for (name, value) in map {
         lines.field(name.as_str().as_bytes(), value.as_bytes());
     }
     let names = framing::target(method, target, &lines.text)?;
-    Ok(Head::new(method.clone(), version, target, names, lines.into_headers()))
+    Ok(RequestHead::new(method.clone(), version, target, names, lines.into_headers()))
 }

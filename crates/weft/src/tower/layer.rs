@@ -23,7 +23,7 @@ use tower_service::Service;
 use crate::app::{Application, Middleware};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
-use crate::message::request::{Head, Request};
+use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 use crate::tower::maps::HeaderMapCache;
 use crate::tower::{BoxError, call_service, convert, error_response};
@@ -109,7 +109,7 @@ pub struct InnerService(());
 /// Context that a request carries through a layer.
 #[derive(Clone)]
 struct CallContext {
-    head: Head,
+    head: RequestHead,
     queue: Arc<CallQueue>,
 }
 

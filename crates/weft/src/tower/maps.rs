@@ -76,7 +76,7 @@ impl HeaderMapCache {
 
     fn build(&self, headers: &Headers) -> Result<HeaderMap, MaxSizeReached> {
         let mut map = HeaderMap::try_with_capacity(headers.len())?;
-        for (name, bytes) in headers.shared() {
+        for (name, bytes) in headers.iter_shared() {
             map.try_append(self.names.get(name), value(bytes))?;
         }
         Ok(map)

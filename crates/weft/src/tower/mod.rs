@@ -164,7 +164,7 @@ fn error_response(error: impl Into<BoxError>) -> Response {
     let error = match error.into().downcast::<Error>() {
         Ok(error) => *error,
         Err(source) => {
-            Error::new(ErrorKind::ServiceFailed, "the tower service failed").because(source)
+            Error::new(ErrorKind::ServiceFailed, "the tower service failed").with_source(source)
         }
     };
     let status = Response::from(&error).status();

@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use weft::tls::{self, Identity, Tls};
-use weft::{Application, Running, Server, Settings};
+use weft::{Application, Server, ServerHandle, Settings};
 
 use crate::common::PATIENCE;
 
@@ -155,7 +155,7 @@ pub async fn wait_until(description: &str, mut condition: impl FnMut() -> bool) 
 pub struct TransportServer {
     pub transport: Transport,
     pub address: SocketAddr,
-    server: Running,
+    server: ServerHandle,
 }
 
 impl Transport {

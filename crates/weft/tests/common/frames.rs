@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use weft::Running;
+use weft::ServerHandle;
 
 use super::{PATIENCE, address};
 
@@ -194,7 +194,7 @@ pub struct RawClient {
 
 impl RawClient {
     /// Connects without sending the connection preface.
-    pub fn connect_without_preface(server: &Running) -> RawClient {
+    pub fn connect_without_preface(server: &ServerHandle) -> RawClient {
         let socket = TcpStream::connect(address(server)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -218,14 +218,14 @@ impl RawClient {
         }
     }
 
-    pub fn connect(server: &Running) -> RawClient {
+    pub fn connect(server: &ServerHandle) -> RawClient {
         RawClient::with_settings(server, &[])
     }
 
     /// Connects, sends the connection preface with these settings, and waits for the server's
     /// SETTINGS and its acknowledgment.
     #[track_caller]
-    pub fn with_settings(server: &Running, parameters: &[(u16, u32)]) -> RawClient {
+    pub fn with_settings(server: &ServerHandle, parameters: &[(u16, u32)]) -> RawClient {
         let mut client = RawClient::connect_without_preface(server);
         client.send([PREFACE, &settings(parameters)].concat());
         client.read_until("the server's settings", |client| {
@@ -544,7 +544,7 @@ impl RawClient {
 
 /// Runs a client of the crate h2 on a new connection.
 pub fn with_h2_client<F: Future>(
-    server: &Running,
+    server: &ServerHandle,
     run: impl FnOnce(SendRequest<Bytes>) -> F,
 ) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -8,12 +8,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use weft::{Bound, Running, Settings};
+use weft::{LocalAddress, ServerHandle, Settings};
 
 /// The address of the server's first socket.
-pub fn address(server: &Running) -> SocketAddr {
+pub fn address(server: &ServerHandle) -> SocketAddr {
     match &server.addresses()[0] {
-        Bound::Tcp(address) => *address,
+        LocalAddress::Tcp(address) => *address,
         other => panic!("{other} is no TCP address"),
     }
 }
@@ -112,7 +112,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn connect(server: &Running) -> Client {
+    pub fn connect(server: &ServerHandle) -> Client {
         Client::at(address(server))
     }
 
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Connects and sends `bytes`.
-    pub fn with(server: &Running, bytes: impl AsRef<[u8]>) -> Client {
+    pub fn with(server: &ServerHandle, bytes: impl AsRef<[u8]>) -> Client {
         let mut client = Client::connect(server);
         client.send(bytes);
         client
@@ -229,7 +229,7 @@ pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Stops a server with a grace period of 100 ms.
-pub fn stop(server: Running) {
+pub fn stop(server: ServerHandle) {
     server.shutdown(Duration::from_millis(100));
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Uid;
 use tempfile::TempDir;
-use weft::{Directory, DirectorySettings, Running, Server};
+use weft::{Directory, DirectorySettings, Server, ServerHandle};
 
 use super::{Client, Response, until};
 
@@ -182,17 +182,17 @@ impl Tree {
         targets.map(str::to_owned).into()
     }
 
-    pub fn serve(&self) -> Running {
+    pub fn serve(&self) -> ServerHandle {
         self.serve_with(DirectorySettings::default())
     }
 
-    pub fn serve_with(&self, settings: DirectorySettings) -> Running {
+    pub fn serve_with(&self, settings: DirectorySettings) -> ServerHandle {
         serve(Directory::with_settings(self.root(), settings).unwrap())
     }
 }
 
 /// Serves a directory with one worker.
-pub fn serve(directory: Directory) -> Running {
+pub fn serve(directory: Directory) -> ServerHandle {
     let server = Server::new(directory).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
@@ -229,7 +229,7 @@ pub fn request(method: &str, target: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// Sends a GET request for each target on one connection and asserts the status codes.
 #[track_caller]
-pub fn assert_statuses(server: &Running, cases: &[(&str, u16)]) {
+pub fn assert_statuses(server: &ServerHandle, cases: &[(&str, u16)]) {
     let mut client = Client::connect(server);
     for (target, status) in cases {
         let response = ask(&mut client, "GET", target);
@@ -240,7 +240,7 @@ pub fn assert_statuses(server: &Running, cases: &[(&str, u16)]) {
 
 /// Sends a GET request for each target on one connection and asserts a 200 with the given body.
 #[track_caller]
-pub fn assert_bodies<T: AsRef<[u8]>>(server: &Running, cases: &[(T, &str)]) {
+pub fn assert_bodies<T: AsRef<[u8]>>(server: &ServerHandle, cases: &[(T, &str)]) {
     let mut client = Client::connect(server);
     for (target, body) in cases {
         let response = ask(&mut client, "GET", target);

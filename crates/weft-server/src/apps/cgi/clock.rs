@@ -22,7 +22,7 @@ impl Clock {
     }
 
     /// Runs on, or begins to.
-    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let start = || (Box::pin(sleep(self.patience)), self.progress.turn());
             let (sleep, turn) = self.running.get_or_insert_with(start);

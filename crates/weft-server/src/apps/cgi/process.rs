@@ -20,9 +20,9 @@ use super::places::Place;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A group that runs. It is ended with the value: at first it is asked to.
-pub(super) struct Process(Option<Running>);
+pub(super) struct Process(Option<ServerHandle>);
 
-struct Running {
+struct ServerHandle {
     group: Group,
     /// A pidfd, which is readable from the end of the process on. It is no pipe, and nothing is
     /// read; but of tokio's types that wait for a descriptor this one takes any.
@@ -49,7 +49,7 @@ impl Process {
         let pipes = group.pipes();
         let end = pidfd_open(group.id()?, PidfdFlags::NONBLOCK)?;
         let end = pipe::Receiver::from_owned_fd_unchecked(end)?;
-        Ok((Process(Some(Running { group, end })), pipes))
+        Ok((Process(Some(ServerHandle { group, end })), pipes))
     }
 
     /// Whether its end was waited for.
@@ -80,7 +80,7 @@ impl Drop for Process {
     }
 }
 
-impl Running {
+impl ServerHandle {
     /// Sees to the end of a group that was asked to end.
     async fn end(mut self) {
         // What has not left by the end of the first process is not asked twice.

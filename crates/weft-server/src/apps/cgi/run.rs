@@ -153,7 +153,7 @@ impl Run {
                 Poll::Ready(Ok(piece))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => self.clock.poll_over(cx).map(|()| Err(Failure::TooSlow)),
+            Poll::Pending => self.clock.poll_expired(cx).map(|()| Err(Failure::TooSlow)),
         }
     }
 
@@ -161,7 +161,7 @@ impl Run {
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         match self.process.poll_end(cx) {
             Poll::Ready(status) => Poll::Ready(self.ended(status?)),
-            Poll::Pending => self.clock.poll_over(cx).map(Ok),
+            Poll::Pending => self.clock.poll_expired(cx).map(Ok),
         }
     }
 

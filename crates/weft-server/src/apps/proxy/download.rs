@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use weft::client::{BodyReader, Head, Piece};
+use weft::client::{BodyPiece, BodyReader, ResponseHead};
 use weft::{Error, ErrorKind};
 
 use super::pool::Lease;
@@ -37,7 +37,7 @@ pub(super) struct Download {
 impl Download {
     /// Creates the body that follows `head`.
     pub(super) fn new(
-        head: &Head,
+        head: &ResponseHead,
         lease: Lease,
         upload: Option<Box<Upload>>,
         idle_timeout: Duration,
@@ -61,13 +61,13 @@ impl Download {
     /// Takes the whole body if it has already been received. Nothing remains in `self`, and the
     /// connection returns to the pool.
     pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
-        let length = self.body.length()?;
+        let length = self.body.remaining()?;
         let input = &mut self.lease.as_mut()?.connection.input;
         if (input.len() as u64) < length {
             return None;
         }
         let bytes = match self.body.read(input) {
-            Ok(Piece::Data(bytes)) => bytes,
+            Ok(BodyPiece::Data(bytes)) => bytes,
             _ => Bytes::new(),
         };
         self.finish();
@@ -89,11 +89,13 @@ impl Download {
         }
         loop {
             let frame = match self.body.read(&mut connection.input) {
-                Ok(Piece::Data(data)) => Some(Frame::data(data)),
-                Ok(Piece::Trailers(fields)) => Some(Frame::trailers(response::trailers(&fields))),
-                Ok(Piece::End) => None,
-                Ok(Piece::Wait) => match connection.poll_fill(cx, self.read_bytes) {
-                    Poll::Ready(Ok(0)) if self.body.may_end() => None,
+                Ok(BodyPiece::Data(data)) => Some(Frame::data(data)),
+                Ok(BodyPiece::Trailers(fields)) => {
+                    Some(Frame::trailers(response::trailers(&fields)))
+                }
+                Ok(BodyPiece::End) => None,
+                Ok(BodyPiece::Wait) => match connection.poll_fill(cx, self.read_bytes) {
+                    Poll::Ready(Ok(0)) if self.body.may_end_at_eof() => None,
                     Poll::Ready(Ok(0)) => {
                         return Poll::Ready(Err(truncated(&"the connection closed")));
                     }
@@ -150,7 +152,7 @@ impl Body for Download {
         }
         match ready!(self.poll_next_frame(cx)) {
             Ok(frame) => {
-                if frame.is_none() || self.body.length() == Some(0) {
+                if frame.is_none() || self.body.remaining() == Some(0) {
                     self.finish();
                 }
                 Poll::Ready(frame.map(Ok))
@@ -171,11 +173,11 @@ impl Body for Download {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.failure.is_none() && (self.lease.is_none() || self.body.length() == Some(0))
+        self.failure.is_none() && (self.lease.is_none() || self.body.remaining() == Some(0))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.length().map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.body.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use weft::client::{Head, HeadReader};
+use weft::client::{HeadReader, ResponseHead};
 use weft::{Method, Request, StatusCode};
 
 use super::failure::Failure;
@@ -24,7 +24,7 @@ pub(super) struct OutboundRequest {
     /// The request; its body is in `upload`.
     pub(super) request: Request,
     pub(super) options: RequestOptions,
-    /// Length of the body, if known.
+    /// BodyLength of the body, if known.
     pub(super) body_length: Option<u64>,
     /// `None` if there is no body.
     pub(super) upload: Option<Box<Upload>>,
@@ -43,7 +43,7 @@ pub(super) async fn run(
     lease: &mut Lease,
     outbound: &mut OutboundRequest,
     settings: &Settings,
-) -> Result<Head, Failure> {
+) -> Result<ResponseHead, Failure> {
     let mut exchange = Exchange {
         head_reader: HeadReader::new(settings.max_response_head_bytes),
         response_timeout: settings.response_timeout,
@@ -68,7 +68,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
         loop {
             if self.send_failure.is_none()
                 && let Poll::Ready(Err(failure)) = self.poll_send(cx)
@@ -114,7 +114,7 @@ impl Exchange<'_> {
     }
 
     /// Reads the next head, interim or final.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
         loop {
             if !self.connection.input.is_empty() {
                 let method: &Method = self.outbound.request.method();

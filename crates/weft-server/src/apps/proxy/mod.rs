@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use weft::client::Head;
+use weft::client::ResponseHead;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use self::balance::Candidate;
@@ -270,7 +270,7 @@ impl Proxy {
         &self,
         lease: Lease,
         outbound: &mut OutboundRequest,
-        head: &Head,
+        head: &ResponseHead,
     ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
         let mut upload = outbound.upload.take();
@@ -299,7 +299,7 @@ impl Proxy {
         &self,
         lease: Lease,
         outbound: &OutboundRequest,
-        head: &Head,
+        head: &ResponseHead,
     ) -> Result<Response, Failure> {
         let settings = &self.shared.settings;
         let is_requested = |protocol: &str| {

@@ -1,7 +1,7 @@
 //! The head of the response for the client, without the hop-by-hop fields of the upstream's
 //! response. Pure.
 
-use weft::client::Head;
+use weft::client::ResponseHead;
 use weft::header::{HeaderMap, VIA};
 use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
 
@@ -9,7 +9,7 @@ use super::fields::{HopByHopFields, is_allowed_in_trailers};
 use super::hops::Via;
 
 /// Applies the status and fields of the upstream's response to `response`, which has its body.
-pub(super) fn apply_head(head: &Head, response: Response, via: Option<&Via>) -> Response {
+pub(super) fn apply_head(head: &ResponseHead, response: Response, via: Option<&Via>) -> Response {
     let response = response.with_status(head.status).with_headers(forwarded_fields(head));
     match via {
         Some(via) => response.with_value(VIA, via.value(head.version).clone()),
@@ -18,20 +18,20 @@ pub(super) fn apply_head(head: &Head, response: Response, via: Option<&Via>) -> 
 }
 
 /// Converts an interim response.
-pub(super) fn interim(head: &Head) -> Response {
+pub(super) fn interim(head: &ResponseHead) -> Response {
     Response::new(head.status).with_headers(forwarded_fields(head))
 }
 
 /// Returns true if the body is an event stream.
-pub(super) fn is_event_stream(head: &Head) -> bool {
+pub(super) fn is_event_stream(head: &ResponseHead) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let kind = head.headers.get_bytes("content-type").unwrap_or_default();
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
-fn forwarded_fields(head: &Head) -> Headers {
+fn forwarded_fields(head: &ResponseHead) -> Headers {
     let hop_by_hop = HopByHopFields::new(&head.headers);
-    // RFC 9110 §8.6: a 204 must not have Content-Length.
+    // RFC 9110 §8.6: a 204 must not have Content-BodyLength.
     let has_no_length = head.status == StatusCode::NO_CONTENT;
     head.headers.filter(|name, _| {
         let is_dropped = has_no_length && name.eq_ignore_ascii_case(b"content-length");
@@ -55,7 +55,7 @@ mod tests {
     use weft::Method;
     use weft::client::HeadReader;
 
-    fn head(status: u16, fields: &str) -> Head {
+    fn head(status: u16, fields: &str) -> ResponseHead {
         let mut text = BytesMut::from(&*format!("HTTP/1.1 {status} X\r\n{fields}\r\n"));
         HeadReader::new(4096).read(&mut text, &Method::GET).unwrap().expect("a whole head")
     }
@@ -75,7 +75,7 @@ mod tests {
                  Keep-Alive: timeout=5\r\nProxy-Authenticate: x\r\nUpgrade: h2c\r\nVia: 1.0 up\r\n",
                 "via: 1.0 up, via: 1.1 w",
             ),
-            (204, "Content-Length: 0\r\n", "via: 1.1 w"),
+            (204, "Content-BodyLength: 0\r\n", "via: 1.1 w"),
             (
                 304,
                 "content-length: 5\r\netag: \"e\"\r\n",

@@ -17,7 +17,7 @@ pub(crate) enum ReadHalf {}
 pub(crate) enum WriteHalf {}
 
 impl Tls {
-    pub(crate) async fn keep_current(self, _: impl Fn(&Error)) {
+    pub(crate) async fn reload_on_change(self, _: impl Fn(&Error)) {
         match self {}
     }
 
@@ -57,15 +57,15 @@ impl WriteHalf {
         match self {}
     }
 
-    pub(crate) fn holds_back(&self) -> bool {
+    pub(crate) fn has_unsent_records(&self) -> bool {
         match *self {}
     }
 
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn send_close_notify(&mut self) {
         match *self {}
     }
 
-    pub(crate) fn press(&mut self) -> Option<usize> {
+    pub(crate) fn write_ignoring_readiness(&mut self) -> Option<usize> {
         match *self {}
     }
 

@@ -95,13 +95,13 @@ impl ClientAuth {
         let mut store = RootCertStore::empty();
         for certificate in &certificates {
             let added = store.add(certificate.clone());
-            added.map_err(|error| unusable(roots.source()).because(error))?;
+            added.map_err(|error| unusable(roots.source()).with_source(error))?;
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
         let builder = if is_required { builder } else { builder.allow_unauthenticated() };
         let verifier = builder.build();
-        let verifier = verifier.map_err(|error| unusable(roots.source()).because(error))?;
+        let verifier = verifier.map_err(|error| unusable(roots.source()).with_source(error))?;
         Ok(LoadedClientAuth { verifier, digest: digest(1 + u8::from(is_required), &certificates) })
     }
 }

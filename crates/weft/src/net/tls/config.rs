@@ -31,7 +31,7 @@ impl Configs {
             return Err(invalid("TLS requires a certificate, and none is configured".to_owned()));
         }
         let client_auth = settings.client_auth.load(&provider)?;
-        let unusable = |error| invalid("cannot configure TLS".to_owned()).because(error);
+        let unusable = |error| invalid("cannot configure TLS".to_owned()).with_source(error);
         // Tickets with other keys, or issued under other client authentication settings, are not
         // accepted: rustls does not check which client certificate was required when a session
         // began.

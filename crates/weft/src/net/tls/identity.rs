@@ -64,7 +64,7 @@ impl Identity {
             TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => invalid(format!(
                 "the key in {key} does not belong to the certificate in {certificate}"
             )),
-            error => invalid(format!("cannot use the key in {key}")).because(error),
+            error => invalid(format!("cannot use the key in {key}")).with_source(error),
         })?;
         Ok(LoadedIdentity { key: Arc::new(certified), names })
     }
@@ -111,7 +111,7 @@ pub(super) fn read(source: DataSource<'_>) -> Result<Vec<u8>> {
     match source {
         DataSource::Memory(bytes) => Ok(bytes.to_vec()),
         DataSource::File(path) => std::fs::read(path)
-            .map_err(|error| invalid(format!("cannot read {}", path.display())).because(error)),
+            .map_err(|error| invalid(format!("cannot read {}", path.display())).with_source(error)),
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) fn certificates(
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         Ok(_) => Err(invalid(format!("{source} holds no certificate"))),
-        Err(error) => Err(invalid(format!("{source} is not sound PEM")).because(error)),
+        Err(error) => Err(invalid(format!("{source} is not sound PEM")).with_source(error)),
     }
 }
 
@@ -139,13 +139,13 @@ fn private_key(pem: &[u8], source: DataSource<'_>) -> Result<PrivateKeyDer<'stat
         Err(rustls::pki_types::pem::Error::NoItemsFound) => {
             Err(invalid(format!("{source} holds no private key")))
         }
-        Err(error) => Err(invalid(format!("{source} is not sound PEM")).because(error)),
+        Err(error) => Err(invalid(format!("{source} is not sound PEM")).with_source(error)),
     }
 }
 
 fn names(certificate: &CertificateDer<'_>, source: DataSource<'_>) -> Result<Vec<String>> {
     let parsed = EndEntityCert::try_from(certificate).map_err(|error| {
-        invalid(format!("cannot parse the certificate in {source}")).because(error)
+        invalid(format!("cannot parse the certificate in {source}")).with_source(error)
     })?;
     Ok(parsed.valid_dns_names().map(str::to_ascii_lowercase).collect())
 }

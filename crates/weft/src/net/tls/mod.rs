@@ -184,7 +184,7 @@ impl Tls {
     }
 
     /// Reloads the files whenever they change, as long as another clone exists.
-    pub(crate) async fn keep_current(self, report: impl Fn(&Error)) {
+    pub(crate) async fn reload_on_change(self, report: impl Fn(&Error)) {
         let weak = Arc::downgrade(&self.0);
         drop(self);
         while let Some(inner) = weak.upgrade() {
@@ -196,7 +196,7 @@ impl Tls {
                 Ok(Err(error)) => report(&error),
                 Err(panicked) => {
                     let reason = "the reload of TLS certificates panicked";
-                    return report(&Error::new(ErrorKind::Panicked, reason).because(panicked));
+                    return report(&Error::new(ErrorKind::Panicked, reason).with_source(panicked));
                 }
             }
         }

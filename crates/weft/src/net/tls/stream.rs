@@ -225,18 +225,18 @@ impl WriteHalf {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut state = lock(&self.state);
-        while state.holds_back() {
+        while state.has_unsent_records() {
             ready!(state.poll_send(&mut self.half, cx))?;
         }
         let accepted = state.encrypt(slices)?;
         state.unsent = true;
-        while state.holds_back() && state.poll_send(&mut self.half, cx)?.is_ready() {}
+        while state.has_unsent_records() && state.poll_send(&mut self.half, cx)?.is_ready() {}
         Poll::Ready(Ok(accepted))
     }
 
     /// Returns `true` if records of accepted plaintext are not sent yet.
-    pub(crate) fn holds_back(&self) -> bool {
-        lock(&self.state).holds_back()
+    pub(crate) fn has_unsent_records(&self) -> bool {
+        lock(&self.state).has_unsent_records()
     }
 
     /// Sends pending records; 0 when there are none.
@@ -251,7 +251,7 @@ impl WriteHalf {
 
     /// Sends pending records to a socket that is not reported as writable; `None` if it accepts
     /// nothing.
-    pub(crate) fn press(&mut self) -> Option<usize> {
+    pub(crate) fn write_ignoring_readiness(&mut self) -> Option<usize> {
         let mut state = lock(&self.state);
         let sent = state.connection.write_tls(&mut WriterIgnoringReadiness(self.half.socket()?));
         state.unsent &= state.connection.wants_write();
@@ -266,7 +266,7 @@ impl WriteHalf {
     }
 
     /// Sends close_notify, if the socket accepts it at once.
-    pub(crate) fn say_goodbye(&mut self) {
+    pub(crate) fn send_close_notify(&mut self) {
         let mut state = lock(&self.state);
         state.connection.send_close_notify();
         state.try_send_protocol_records(self.half.socket());
@@ -283,7 +283,7 @@ impl WriteHalf {
 }
 
 impl State {
-    fn holds_back(&self) -> bool {
+    fn has_unsent_records(&self) -> bool {
         self.unsent && self.connection.wants_write()
     }
 
@@ -398,7 +398,7 @@ impl Write for WriterIgnoringReadiness<'_> {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.press_slices(slices)
+        self.0.write_slices_ignoring_readiness(slices)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Decoder for bodies with a Content-Length and for chunked bodies (RFC 9112 §6 and §7). Pure.
+//! BodyDecoder for bodies with a Content-Length and for chunked bodies (RFC 9112 §6 and §7). Pure.
 //!
 //! The decoder classifies the next bytes of the input; the caller consumes them and calls it again.
 //! Nothing is copied.
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 
 /// The state of the decoder: its position in the framing of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decoder {
+pub(crate) enum BodyDecoder {
     /// In a body with a known length, with this many bytes remaining.
     Sized(u64),
     /// At the size line of a chunk.
@@ -42,12 +42,12 @@ pub(crate) enum Decoder {
 /// is chunk extensions, which are practically unused.
 const MAX_SIZE_LINE_BYTES: usize = 256;
 
-impl Decoder {
-    pub(crate) fn new(length: Length) -> Decoder {
+impl BodyDecoder {
+    pub(crate) fn new(length: Length) -> BodyDecoder {
         match length {
-            Length::Sized(0) => Decoder::Done,
-            Length::Sized(length) => Decoder::Sized(length),
-            Length::Chunked => Decoder::ChunkSize,
+            Length::Sized(0) => BodyDecoder::Done,
+            Length::Sized(length) => BodyDecoder::Sized(length),
+            Length::Chunked => BodyDecoder::ChunkSize,
         }
     }
 
@@ -55,50 +55,50 @@ impl Decoder {
     pub(crate) fn step(&mut self, input: &[u8], limits: &Limits) -> Result<Step> {
         let available = input.len() as u64;
         match *self {
-            Decoder::Done => Ok(Step::End),
+            BodyDecoder::Done => Ok(Step::End),
             _ if input.is_empty() => Ok(Step::Wait),
-            Decoder::Sized(remaining) => {
+            BodyDecoder::Sized(remaining) => {
                 let take = remaining.min(available);
                 *self = if take == remaining {
-                    Decoder::Done
+                    BodyDecoder::Done
                 } else {
-                    Decoder::Sized(remaining - take)
+                    BodyDecoder::Sized(remaining - take)
                 };
                 Ok(Step::Data(take as usize))
             }
-            Decoder::ChunkSize => {
+            BodyDecoder::ChunkSize => {
                 let Some((size, line)) = size_line(input)? else { return Ok(Step::Wait) };
-                *self = if size == 0 { Decoder::Trailers } else { Decoder::Chunk(size) };
+                *self = if size == 0 { BodyDecoder::Trailers } else { BodyDecoder::Chunk(size) };
                 Ok(Step::Skip(line))
             }
-            Decoder::Chunk(0) => match input {
+            BodyDecoder::Chunk(0) => match input {
                 [b'\r', b'\n', ..] => {
-                    *self = Decoder::ChunkSize;
+                    *self = BodyDecoder::ChunkSize;
                     Ok(Step::Skip(2))
                 }
                 [b'\r'] => Ok(Step::Wait),
                 _ => Err(Error::malformed("no CRLF after a chunk")),
             },
-            Decoder::Chunk(remaining) => {
+            BodyDecoder::Chunk(remaining) => {
                 let take = remaining.min(available);
-                *self = Decoder::Chunk(remaining - take);
+                *self = BodyDecoder::Chunk(remaining - take);
                 Ok(Step::Data(take as usize))
             }
-            Decoder::Trailers => {
+            BodyDecoder::Trailers => {
                 let Some((fields, length)) = trailers(input, limits)? else {
                     return Ok(Step::Wait);
                 };
-                *self = Decoder::Done;
+                *self = BodyDecoder::Done;
                 Ok(Step::Trailers(fields, length))
             }
         }
     }
 
     /// Returns the number of remaining bytes, if known.
-    pub(crate) fn length(&self) -> Option<u64> {
+    pub(crate) fn remaining(&self) -> Option<u64> {
         match *self {
-            Decoder::Sized(remaining) => Some(remaining),
-            Decoder::Done => Some(0),
+            BodyDecoder::Sized(remaining) => Some(remaining),
+            BodyDecoder::Done => Some(0),
             _ => None,
         }
     }
@@ -139,7 +139,8 @@ mod tests {
     /// Decodes input that arrives in pieces of `piece` bytes. Returns the body and the bytes after
     /// it.
     fn decode(input: &[u8], length: Length, piece: usize) -> Result<(Vec<u8>, Vec<u8>)> {
-        let (mut decoder, mut body, mut received) = (Decoder::new(length), Vec::new(), Vec::new());
+        let (mut decoder, mut body, mut received) =
+            (BodyDecoder::new(length), Vec::new(), Vec::new());
         let mut pieces = input.chunks(piece);
         loop {
             match decoder.step(&received, &LIMITS)? {

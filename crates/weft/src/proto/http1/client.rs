@@ -7,19 +7,19 @@
 //!
 //! ```
 //! use bytes::BytesMut;
-//! use weft::client::{BodyReader, HeadReader, Length, Piece};
+//! use weft::client::{BodyReader, HeadReader, BodyLength, BodyPiece};
 //! use weft::Method;
 //!
-//! let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+//! let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\nhello");
 //! let mut heads = HeadReader::new(16 << 10);
 //! let head = heads.read(&mut input, &Method::GET)?.expect("the head is complete");
-//! assert_eq!((head.status.as_u16(), head.length), (200, Length::Sized(5)));
+//! assert_eq!((head.status.as_u16(), head.length), (200, BodyLength::Sized(5)));
 //! assert!(head.keep_alive);
 //!
 //! let mut body = BodyReader::new(head.length);
-//! let Piece::Data(data) = body.read(&mut input)? else { panic!("expected body data") };
+//! let BodyPiece::Data(data) = body.read(&mut input)? else { panic!("expected body data") };
 //! assert_eq!(data, "hello");
-//! assert!(matches!(body.read(&mut input)?, Piece::End));
+//! assert!(matches!(body.read(&mut input)?, BodyPiece::End));
 //! # Ok::<(), weft::Error>(())
 //! ```
 
@@ -28,10 +28,10 @@ use http::{Method, StatusCode, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::proto::headers::Headers;
-use crate::proto::http1::chunked::{Decoder, Step};
+use crate::proto::http1::chunked::{BodyDecoder, Step};
 use crate::proto::http1::framing::{self, content_length, keep_alive};
 use crate::proto::http1::parse::{
-    Fields, KnownFields, Limits, Line, MOST_BYTES, Occurrence, field_line, head_too_large,
+    Fields, KnownFields, Limits, Line, MAX_HEAD_BYTES, Occurrence, field_line, head_too_large,
 };
 use crate::proto::http1::scan;
 
@@ -43,7 +43,7 @@ const MAX_TRAILER_BYTES: usize = 16 << 10;
 
 /// The head of a response.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct ResponseHead {
     /// The status.
     pub status: StatusCode,
     /// The HTTP version of the response: 1.1 or 1.0.
@@ -51,7 +51,7 @@ pub struct Head {
     /// The header fields, in the order received.
     pub headers: Headers,
     /// The length of the body.
-    pub length: Length,
+    pub length: BodyLength,
     /// True if the connection can be reused after the body has been read to its end. If any input
     /// remains after the body, the connection must not be reused; the head cannot show this.
     pub keep_alive: bool,
@@ -59,7 +59,7 @@ pub struct Head {
 
 /// The length of a response's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum BodyLength {
     /// This many bytes. 0 for responses that have no body, regardless of their fields.
     Sized(u64),
     /// The body uses the chunked transfer coding.
@@ -85,7 +85,7 @@ impl HeadReader {
     /// Creates a parser for a head of at most `max_bytes`, including the interim responses before
     /// it. The highest limit is 65,535 bytes. A head may have 256 fields.
     pub fn new(max_bytes: usize) -> HeadReader {
-        let head = max_bytes.min(MOST_BYTES);
+        let head = max_bytes.min(MAX_HEAD_BYTES);
         HeadReader {
             limits: Limits { request_line: head, head, fields: MAX_FIELDS },
             status: None,
@@ -105,7 +105,7 @@ impl HeadReader {
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) if the input is not a response head or the end of its
     /// body is ambiguous, [`HeadTooLarge`](ErrorKind::HeadTooLarge) if it exceeds the limits.
-    pub fn read(&mut self, input: &mut BytesMut, method: &Method) -> Result<Option<Head>> {
+    pub fn read(&mut self, input: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>> {
         let Some((length, status, version)) = self.find_end(input)? else { return Ok(None) };
         let text = input.split_to(length).freeze();
         let (fields, known) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.known));
@@ -114,23 +114,24 @@ impl HeadReader {
         let declared = body_length(&known, &text, version)?;
         let (length, is_unambiguous) = match status {
             // The fields of a response to HEAD describe the response to GET (RFC 9110 §9.3.2).
-            _ if *method == Method::HEAD => (Length::Sized(0), true),
-            StatusCode::NOT_MODIFIED => (Length::Sized(0), true),
+            _ if *method == Method::HEAD => (BodyLength::Sized(0), true),
+            StatusCode::NOT_MODIFIED => (BodyLength::Sized(0), true),
             // A server that declares a body for such a status may send one: the connection cannot
             // be reused.
-            status if framing::is_bodiless(status) => {
-                (Length::Sized(0), matches!(declared, Length::UntilClose | Length::Sized(0)))
-            }
+            status if framing::is_bodiless(status) => (
+                BodyLength::Sized(0),
+                matches!(declared, BodyLength::UntilClose | BodyLength::Sized(0)),
+            ),
             _ => (declared, true),
         };
         let headers = Headers::new(text, fields);
         let http_10 = version == Version::HTTP_10;
         let keep_alive = match known.connection {
-            _ if !is_unambiguous || length == Length::UntilClose => false,
+            _ if !is_unambiguous || length == BodyLength::UntilClose => false,
             Occurrence::Absent => !http_10,
             _ => keep_alive(headers.list("connection"), http_10),
         };
-        Ok(Some(Head { status, version, headers, length, keep_alive }))
+        Ok(Some(ResponseHead { status, version, headers, length, keep_alive }))
     }
 
     /// Returns the length of the head, its status and its version if the head is complete.
@@ -224,21 +225,21 @@ fn status_line(input: &[u8]) -> Result<Option<(StatusCode, Version, usize)>> {
 }
 
 /// Determines the length of the body from the fields (RFC 9112 §6.3), without the RFC's leniencies.
-fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<Length> {
+fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<BodyLength> {
     use Occurrence::{Absent, Once, Repeated};
     let malformed = |reason| Err(Error::malformed(reason));
     match (known.transfer_encoding, known.content_length) {
-        (Absent, Absent) => Ok(Length::UntilClose),
+        (Absent, Absent) => Ok(BodyLength::UntilClose),
         (Absent, Once(value)) => match content_length(value.of(text)) {
-            Some(length) => Ok(Length::Sized(length)),
-            None => malformed("Content-Length is not one decimal number"),
+            Some(length) => Ok(BodyLength::Sized(length)),
+            None => malformed("Content-BodyLength is not one decimal number"),
         },
-        (Absent, Repeated) => malformed("more than one Content-Length"),
+        (Absent, Repeated) => malformed("more than one Content-BodyLength"),
         // §6.1: possibly an attempt at response splitting or request smuggling.
-        (_, Once(_) | Repeated) => malformed("both Content-Length and Transfer-Encoding"),
+        (_, Once(_) | Repeated) => malformed("both Content-BodyLength and Transfer-Encoding"),
         _ if version == Version::HTTP_10 => malformed("Transfer-Encoding in HTTP/1.0"),
         (Once(value), Absent) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
-            Ok(Length::Chunked)
+            Ok(BodyLength::Chunked)
         }
         _ => malformed("unsupported transfer coding (only a single chunked is supported)"),
     }
@@ -246,7 +247,7 @@ fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<Len
 
 /// The next part of a body.
 #[derive(Debug)]
-pub enum Piece {
+pub enum BodyPiece {
     /// Bytes of the body.
     Data(Bytes),
     /// The trailer fields (RFC 9110 §6.5). The body ends after them.
@@ -263,17 +264,19 @@ pub struct BodyReader(State);
 
 #[derive(Debug)]
 enum State {
-    Framed(Decoder),
+    Framed(BodyDecoder),
     UntilClose,
 }
 
 impl BodyReader {
     /// Creates a decoder for a body of this length.
-    pub fn new(length: Length) -> BodyReader {
+    pub fn new(length: BodyLength) -> BodyReader {
         BodyReader(match length {
-            Length::Sized(bytes) => State::Framed(Decoder::new(framing::Length::Sized(bytes))),
-            Length::Chunked => State::Framed(Decoder::new(framing::Length::Chunked)),
-            Length::UntilClose => State::UntilClose,
+            BodyLength::Sized(bytes) => {
+                State::Framed(BodyDecoder::new(framing::Length::Sized(bytes)))
+            }
+            BodyLength::Chunked => State::Framed(BodyDecoder::new(framing::Length::Chunked)),
+            BodyLength::UntilClose => State::UntilClose,
         })
     }
 
@@ -283,40 +286,40 @@ impl BodyReader {
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) for invalid chunked coding. The decoder must not be used
     /// after an error.
-    pub fn read(&mut self, input: &mut BytesMut) -> Result<Piece> {
+    pub fn read(&mut self, input: &mut BytesMut) -> Result<BodyPiece> {
         let decoder = match &mut self.0 {
             State::Framed(decoder) => decoder,
-            State::UntilClose if input.is_empty() => return Ok(Piece::Wait),
-            State::UntilClose => return Ok(Piece::Data(input.split().freeze())),
+            State::UntilClose if input.is_empty() => return Ok(BodyPiece::Wait),
+            State::UntilClose => return Ok(BodyPiece::Data(input.split().freeze())),
         };
         let limits = Limits { request_line: 0, head: MAX_TRAILER_BYTES, fields: MAX_FIELDS };
         loop {
             match decoder.step(input, &limits)? {
                 Step::Skip(bytes) => input.advance(bytes),
-                Step::Data(bytes) => return Ok(Piece::Data(input.split_to(bytes).freeze())),
+                Step::Data(bytes) => return Ok(BodyPiece::Data(input.split_to(bytes).freeze())),
                 Step::Trailers(fields, bytes) => {
                     let text = input.split_to(bytes).freeze();
                     if !fields.is_empty() {
-                        return Ok(Piece::Trailers(Headers::new(text, fields)));
+                        return Ok(BodyPiece::Trailers(Headers::new(text, fields)));
                     }
                 }
-                Step::End => return Ok(Piece::End),
-                Step::Wait => return Ok(Piece::Wait),
+                Step::End => return Ok(BodyPiece::End),
+                Step::Wait => return Ok(BodyPiece::Wait),
             }
         }
     }
 
     /// Returns the number of remaining bytes, if known: 0 at the end.
-    pub fn length(&self) -> Option<u64> {
+    pub fn remaining(&self) -> Option<u64> {
         match &self.0 {
-            State::Framed(decoder) => decoder.length(),
+            State::Framed(decoder) => decoder.remaining(),
             State::UntilClose => None,
         }
     }
 
     /// Returns true if the body is complete when the connection ends at this point.
-    pub fn may_end(&self) -> bool {
-        matches!(self.0, State::UntilClose | State::Framed(Decoder::Done))
+    pub fn may_end_at_eof(&self) -> bool {
+        matches!(self.0, State::UntilClose | State::Framed(BodyDecoder::Done))
     }
 }
 
@@ -338,9 +341,9 @@ mod tests {
                     Ok(Some(head)) => {
                         found += head.status.as_str();
                         found += &match head.length {
-                            Length::Sized(bytes) => format!(" {bytes}"),
-                            Length::Chunked => " *".to_owned(),
-                            Length::UntilClose => " ~".to_owned(),
+                            BodyLength::Sized(bytes) => format!(" {bytes}"),
+                            BodyLength::Chunked => " *".to_owned(),
+                            BodyLength::UntilClose => " ~".to_owned(),
                         };
                         found += if head.keep_alive { "k " } else { " " };
                         if !head.status.is_informational() {
@@ -360,25 +363,29 @@ mod tests {
         let flood = "HTTP/1.1 102 A\r\n\r\n".repeat(7);
         let (get, head) = (Method::GET, Method::HEAD);
         for (method, text, expected) in [
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "200 5k "),
+            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\n", "200 5k "),
             (&get, "HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n", "200 0k "),
             (&get, "HTTP/1.1 200 \r\ncontent-length:0 \r\n\r\n", "200 0k "),
-            (&get, "HTTP/1.9 999 a\tb \u{ff}\r\nContent-Length: 5\r\n\r\n", "999 5k "),
+            (&get, "HTTP/1.9 999 a\tb \u{ff}\r\nContent-BodyLength: 5\r\n\r\n", "999 5k "),
             (&get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", "200 *k "),
             (&get, "HTTP/1.1 200 OK\r\n\r\n", "200 ~ "),
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: Close\r\n\r\n", "200 1 "),
-            (&get, "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", "200 1 "),
             (
                 &get,
-                "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nConnection: Close\r\n\r\n",
+                "200 1 ",
+            ),
+            (&get, "HTTP/1.0 200 OK\r\nContent-BodyLength: 1\r\n\r\n", "200 1 "),
+            (
+                &get,
+                "HTTP/1.0 200 OK\r\nContent-BodyLength: 1\r\nConnection: keep-alive\r\n\r\n",
                 "200 1k ",
             ),
             // Responses without a body, regardless of their fields.
             (&get, "HTTP/1.1 204 No\r\n\r\n", "204 0k "),
-            (&get, "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204 0 "),
+            (&get, "HTTP/1.1 204 No\r\nContent-BodyLength: 5\r\n\r\n", "204 0 "),
             (&get, "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", "204 0 "),
-            (&get, "HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", "304 0k "),
-            (&head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "200 0k "),
+            (&get, "HTTP/1.1 304 No\r\nContent-BodyLength: 5\r\n\r\n", "304 0k "),
+            (&head, "HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\n\r\n", "200 0k "),
             // Interim responses before the final one.
@@ -391,15 +398,19 @@ mod tests {
             (&get, &long, "200 ~ "),
             (&get, &too_long, "!"),
             // Ambiguous lengths.
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", "!"),
-            (&head, "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "!"),
             (
                 &get,
-                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nContent-BodyLength: 1\r\n\r\n",
+                "!",
+            ),
+            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 1, 1\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: +1\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength:\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 18446744073709551616\r\n\r\n", "!"),
+            (&head, "HTTP/1.1 200 OK\r\nContent-BodyLength: x\r\n\r\n", "!"),
+            (
+                &get,
+                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
                 "!",
             ),
             (&get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "!"),
@@ -448,7 +459,7 @@ mod tests {
 
     #[test]
     fn decodes_bodies_of_each_length_kind() {
-        use Length::*;
+        use BodyLength::*;
         for (length, input, expected, is_whole) in [
             (Sized(0), "x", "$", true),
             (Sized(2), "abx", "ab$", true),
@@ -466,18 +477,22 @@ mod tests {
             let mut found = String::new();
             loop {
                 match body.read(&mut input) {
-                    Ok(Piece::Data(data)) => found += std::str::from_utf8(&data).unwrap(),
-                    Ok(Piece::Trailers(trailers)) => {
+                    Ok(BodyPiece::Data(data)) => found += std::str::from_utf8(&data).unwrap(),
+                    Ok(BodyPiece::Trailers(trailers)) => {
                         let names = trailers.iter().map(|(name, _)| name.to_ascii_lowercase());
                         found += &format!("[{}]", names.collect::<String>());
                     }
-                    Ok(Piece::End) => break found.push('$'),
-                    Ok(Piece::Wait) => break found.push('?'),
+                    Ok(BodyPiece::End) => break found.push('$'),
+                    Ok(BodyPiece::Wait) => break found.push('?'),
                     Err(_) => break found.push('!'),
                 }
             }
             assert_eq!(found, expected, "{length:?}");
-            assert_eq!(body.may_end() && !found.ends_with('!'), is_whole, "{length:?} {found}");
+            assert_eq!(
+                body.may_end_at_eof() && !found.ends_with('!'),
+                is_whole,
+                "{length:?} {found}"
+            );
         }
     }
 }

@@ -6,41 +6,41 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use crate::proto::headers::Headers;
-use crate::proto::http1::framing::Outgoing;
+use crate::proto::http1::framing::ResponseFraming;
 
 /// A field of a response.
 pub(crate) type Field = (HeaderName, HeaderValue);
 
 /// The fields that are still to be written, in three forms.
-pub(crate) struct ToWrite<'a> {
-    pub(crate) passed: Option<&'a Headers>,
+pub(crate) struct FieldSources<'a> {
+    pub(crate) forwarded: Option<&'a Headers>,
     pub(crate) list: &'a [Field],
     /// Those that are laid out.
     pub(crate) lines: &'a [u8],
 }
 
 /// The parts of a response head.
-pub(crate) struct Head<'a> {
+pub(crate) struct ResponseHead<'a> {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
-    pub(crate) fields: ToWrite<'a>,
-    pub(crate) framing: Outgoing,
+    pub(crate) fields: FieldSources<'a>,
+    pub(crate) framing: ResponseFraming,
     pub(crate) keep_alive: bool,
-    pub(crate) opening: &'a Opening,
+    pub(crate) head_prefix: &'a HeadPrefix,
 }
 
 /// The lines at the start of most heads: the status line of 200, `date` and `server`. Updated once
 /// per second, so that composing a head copies them at once.
-pub(crate) struct Opening(Vec<u8>);
+pub(crate) struct HeadPrefix(Vec<u8>);
 
-impl Opening {
+impl HeadPrefix {
     /// Creates the lines. Without `server` there is no `server` line.
-    pub(crate) fn new(server: Option<&HeaderValue>) -> Opening {
+    pub(crate) fn new(server: Option<&HeaderValue>) -> HeadPrefix {
         let mut lines = [STATUS_LINE, b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"].concat();
         if let Some(name) = server {
             field(&mut lines, &SERVER, name);
         }
-        Opening(lines)
+        HeadPrefix(lines)
     }
 
     /// Replaces the date.
@@ -67,17 +67,18 @@ impl Opening {
 ///
 /// The engine alone writes the fields that frame the message: a Content-Length that the application
 /// set was compared with its body before, and is written from that result.
-pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
+pub(crate) fn head(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     let (mut has_date, mut has_server) = (false, false);
-    let mut length = head.opening.0.len() + MAX_REASON_BYTES + MAX_FRAMING_BYTES + CLOSE_LINE.len();
-    let ToWrite { passed, list, lines } = &head.fields;
+    let mut length =
+        head.head_prefix.0.len() + MAX_REASON_BYTES + MAX_FRAMING_BYTES + CLOSE_LINE.len();
+    let FieldSources { forwarded, list, lines } = &head.fields;
     for (name, value) in *list {
         has_date |= *name == DATE;
         has_server |= *name == SERVER;
         length += name.as_str().len() + value.len() + 4;
     }
-    if let Some(passed) = passed {
-        for (name, value) in passed.iter_bytes() {
+    if let Some(forwarded) = forwarded {
+        for (name, value) in forwarded.iter_bytes() {
             match name.len() {
                 4 => has_date |= name.eq_ignore_ascii_case(b"date"),
                 6 => has_server |= name.eq_ignore_ascii_case(b"server"),
@@ -89,14 +90,14 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
     out.reserve(length + lines.len());
 
     if head.status == StatusCode::OK && !has_date && !has_server {
-        out.extend_from_slice(&head.opening.0);
+        out.extend_from_slice(&head.head_prefix.0);
     } else {
         status_line(out, head.status);
         if !has_date {
-            out.extend_from_slice(head.opening.date_line());
+            out.extend_from_slice(head.head_prefix.date_line());
         }
         if !has_server {
-            out.extend_from_slice(head.opening.server());
+            out.extend_from_slice(head.head_prefix.server());
         }
     }
     framing(out, head.framing);
@@ -110,16 +111,16 @@ pub(crate) fn head(out: &mut Vec<u8>, head: &Head<'_>) {
 }
 
 /// Appends the head of an interim response.
-pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, list: &ToWrite<'_>) {
+pub(crate) fn interim_head(out: &mut Vec<u8>, status: StatusCode, list: &FieldSources<'_>) {
     status_line(out, status);
     fields(out, list);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the field lines except those of [`FRAMING_FIELDS`].
-fn fields(out: &mut Vec<u8>, ToWrite { passed, list, lines }: &ToWrite<'_>) {
-    if let Some(passed) = passed {
-        passed_fields(out, passed);
+fn fields(out: &mut Vec<u8>, FieldSources { forwarded, list, lines }: &FieldSources<'_>) {
+    if let Some(forwarded) = forwarded {
+        passed_fields(out, forwarded);
     }
     for (name, value) in *list {
         if !FRAMING_FIELDS.contains(name) {
@@ -147,7 +148,7 @@ fn passed_fields(out: &mut Vec<u8>, headers: &Headers) {
 static FRAMING_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
-/// End of the date line in an [`Opening`].
+/// End of the date line in an [`HeadPrefix`].
 const DATE_END: usize = STATUS_LINE.len() + "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 const CLOSE_LINE: &[u8] = b"connection: close\r\n";
 /// The longest registered reason phrase has 31 bytes.
@@ -167,11 +168,11 @@ fn status_line(out: &mut Vec<u8>, status: StatusCode) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn framing(out: &mut Vec<u8>, framing: Outgoing) {
+fn framing(out: &mut Vec<u8>, framing: ResponseFraming) {
     match framing {
-        Outgoing::Bodiless | Outgoing::UntilClose => {}
-        Outgoing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        Outgoing::Sized(length) => {
+        ResponseFraming::Bodiless | ResponseFraming::UntilClose => {}
+        ResponseFraming::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        ResponseFraming::Sized(length) => {
             length_line(out, length);
         }
     }
@@ -244,53 +245,53 @@ mod tests {
         let field = |name, value| (name, HeaderValue::from_static(value));
         let cases = [
             (
-                (Version::HTTP_11, 200, Outgoing::Sized(5), true),
+                (Version::HTTP_11, 200, ResponseFraming::Sized(5), true),
                 vec![field(CONTENT_TYPE, "text/plain")],
                 "HTTP/1.1 200 OK\r\ndate: DATE\r\nserver: S\r\ncontent-length: 5\r\n\
                  content-type: text/plain\r\n\r\n",
             ),
             (
-                (Version::HTTP_11, 404, Outgoing::Chunked, false),
+                (Version::HTTP_11, 404, ResponseFraming::Chunked, false),
                 vec![],
                 "HTTP/1.1 404 Not Found\r\ndate: DATE\r\nserver: S\r\n\
                  transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
             ),
             (
-                (Version::HTTP_10, 301, Outgoing::Sized(0), true),
+                (Version::HTTP_10, 301, ResponseFraming::Sized(0), true),
                 vec![field(LOCATION, "/a")],
                 "HTTP/1.1 301 Moved Permanently\r\ndate: DATE\r\nserver: S\r\n\
                  content-length: 0\r\nconnection: keep-alive\r\nlocation: /a\r\n\r\n",
             ),
             (
-                (Version::HTTP_10, 200, Outgoing::UntilClose, false),
+                (Version::HTTP_10, 200, ResponseFraming::UntilClose, false),
                 vec![field(SERVER, "mine"), field(DATE, "then")],
                 "HTTP/1.1 200 OK\r\nconnection: close\r\nserver: mine\r\ndate: then\r\n\r\n",
             ),
             (
-                (Version::HTTP_11, 204, Outgoing::Bodiless, true),
+                (Version::HTTP_11, 204, ResponseFraming::Bodiless, true),
                 vec![field(CONTENT_LENGTH, "9"), field(TRANSFER_ENCODING, "chunked")],
                 "HTTP/1.1 204 No Content\r\ndate: DATE\r\nserver: S\r\n\r\n",
             ),
             (
-                (Version::HTTP_11, 799, Outgoing::Sized(u64::MAX), true),
+                (Version::HTTP_11, 799, ResponseFraming::Sized(u64::MAX), true),
                 vec![],
                 "HTTP/1.1 799 \r\ndate: DATE\r\nserver: S\r\n\
                  content-length: 18446744073709551615\r\n\r\n",
             ),
         ];
-        let opening = Opening::new(Some(&HeaderValue::from_static("S")));
+        let head_prefix = HeadPrefix::new(Some(&HeaderValue::from_static("S")));
         for ((version, status, framing, keep_alive), fields, expected) in cases {
             let expected = expected.replace("DATE", "Sun, 06 Nov 1994 08:49:37 GMT");
             let mut out = Vec::new();
             head(
                 &mut out,
-                &Head {
+                &ResponseHead {
                     version,
                     status: StatusCode::from_u16(status).unwrap(),
-                    fields: ToWrite { passed: None, list: &fields, lines: b"" },
+                    fields: FieldSources { forwarded: None, list: &fields, lines: b"" },
                     framing,
                     keep_alive,
-                    opening: &opening,
+                    head_prefix: &head_prefix,
                 },
             );
             assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -4,13 +4,13 @@
 use http::{Method, StatusCode, Version};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::headers::members;
-use crate::proto::http1::parse::{Head, KnownFields, Occurrence, Span};
+use crate::proto::headers::list_members;
+use crate::proto::http1::parse::{KnownFields, Occurrence, ParsedHead, Span};
 use crate::proto::http1::scan;
 
 /// The framing of a request, and the parts of its target.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Incoming {
+pub(crate) struct RequestFraming {
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
@@ -29,7 +29,7 @@ pub(crate) enum Length {
 }
 
 /// Determines the framing of a request, or rejects the request. `text` is the head.
-pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
+pub(crate) fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     let KnownFields { host, connection, expect, .. } = head.known;
     let http_10 = head.version == Version::HTTP_10;
     let length = request_length(&head.known, text, http_10)?;
@@ -43,12 +43,12 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
     }
     let keep_alive = match connection {
         Occurrence::Absent => !http_10,
-        Occurrence::Once(value) => keep_alive(members(value.of(text)), http_10),
+        Occurrence::Once(value) => keep_alive(list_members(value.of(text)), http_10),
         Occurrence::Repeated => keep_alive(
             head.fields
                 .iter()
                 .filter(|field| field.name.of(text).eq_ignore_ascii_case(b"connection"))
-                .flat_map(|field| members(field.value.of(text))),
+                .flat_map(|field| list_members(field.value.of(text))),
             http_10,
         ),
     };
@@ -58,7 +58,7 @@ pub(crate) fn request(head: &Head, text: &[u8]) -> Result<Incoming> {
         Occurrence::Once(value) if value.of(text).eq_ignore_ascii_case(b"100-continue") => true,
         _ => return Err(Error::new(ErrorKind::ExpectationFailed, "an unknown expectation")),
     };
-    Ok(Incoming { length, keep_alive, expects_continue, authority, local })
+    Ok(RequestFraming { length, keep_alive, expects_continue, authority, local })
 }
 
 /// Determines the length of a request's body (RFC 9112 §6.3), without the RFC's leniencies: each
@@ -211,7 +211,7 @@ fn reg_name(text: &[u8]) -> usize {
 
 /// The framing of a response (RFC 9112 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outgoing {
+pub(crate) enum ResponseFraming {
     /// No body, because of the status or the request's method, and no field with a length.
     Bodiless,
     /// `Content-Length`.
@@ -223,12 +223,16 @@ pub(crate) enum Outgoing {
 }
 
 /// Determines the framing of a response. `length` is the length of its payload, if known.
-pub(crate) fn response(version: Version, status: StatusCode, length: Option<u64>) -> Outgoing {
+pub(crate) fn response(
+    version: Version,
+    status: StatusCode,
+    length: Option<u64>,
+) -> ResponseFraming {
     match length {
-        _ if is_bodiless(status) => Outgoing::Bodiless,
-        Some(length) => Outgoing::Sized(length),
-        None if version == Version::HTTP_10 => Outgoing::UntilClose,
-        None => Outgoing::Chunked,
+        _ if is_bodiless(status) => ResponseFraming::Bodiless,
+        Some(length) => ResponseFraming::Sized(length),
+        None if version == Version::HTTP_10 => ResponseFraming::UntilClose,
+        None => ResponseFraming::Chunked,
     }
 }
 
@@ -288,7 +292,7 @@ mod tests {
 
     #[test]
     fn responses_are_framed_by_version_status_and_length() {
-        use Outgoing::*;
+        use ResponseFraming::*;
         for (version, status, length, framing) in [
             (Version::HTTP_11, 200, Some(5), Sized(5)),
             (Version::HTTP_11, 200, None, Chunked),

@@ -27,7 +27,7 @@ fn malformed(reason: &'static str) -> ParseError {
 }
 
 /// Largest head that two-byte positions can address; no configured limit may exceed it.
-pub(crate) const MOST_BYTES: usize = u16::MAX as usize;
+pub(crate) const MAX_HEAD_BYTES: usize = u16::MAX as usize;
 
 /// The positions of a field's name and value in the head.
 ///
@@ -47,7 +47,7 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn new(start: usize, end: usize) -> Span {
-        debug_assert!(start <= end && end <= MOST_BYTES);
+        debug_assert!(start <= end && end <= MAX_HEAD_BYTES);
         Span { start: start as u16, end: end as u16 }
     }
 
@@ -72,7 +72,7 @@ pub(crate) type Fields = SmallVec<[Field; 16]>;
 
 /// A request head, parsed incrementally. Its parts are positions in the input.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct ParsedHead {
     pub(crate) method: Method,
     pub(crate) target: Span,
     pub(crate) version: Version,
@@ -129,16 +129,16 @@ pub(crate) struct Limits {
 /// Longest accepted method in bytes; the registered methods have fewer than 20.
 const MAX_METHOD_BYTES: usize = 32;
 
-impl Default for Head {
-    fn default() -> Head {
-        Head::new()
+impl Default for ParsedHead {
+    fn default() -> ParsedHead {
+        ParsedHead::new()
     }
 }
 
-impl Head {
+impl ParsedHead {
     /// Creates a parser at the start of a head.
-    pub(crate) fn new() -> Head {
-        Head {
+    pub(crate) fn new() -> ParsedHead {
+        ParsedHead {
             method: Method::GET,
             target: Span::default(),
             version: Version::HTTP_11,

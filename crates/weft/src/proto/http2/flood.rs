@@ -1,4 +1,4 @@
-//! Flood protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
+//! FloodLimiter protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
 //!
 //! Most attacks on HTTP/2 consist of frames that are cheap to send and expensive to handle:
 //! requests that are reset at once, SETTINGS, PING, empty DATA, field blocks in a thousand
@@ -30,7 +30,7 @@ const RST_STREAM_COST: u64 = 10 * UNIT;
 const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 
 /// The credit of a client, and the position in its stream of frames.
-pub(crate) struct Flood {
+pub(crate) struct FloodLimiter {
     credit: u64,
     /// The current frame header, as far as received.
     header: [u8; HEADER_BYTES],
@@ -40,13 +40,18 @@ pub(crate) struct Flood {
     skip: usize,
 }
 
-impl Flood {
-    pub(crate) fn new() -> Flood {
-        Flood { credit: MAX_CREDIT, header: [0; HEADER_BYTES], header_len: 0, skip: PREFACE_BYTES }
+impl FloodLimiter {
+    pub(crate) fn new() -> FloodLimiter {
+        FloodLimiter {
+            credit: MAX_CREDIT,
+            header: [0; HEADER_BYTES],
+            header_len: 0,
+            skip: PREFACE_BYTES,
+        }
     }
 
     /// Accounts for bytes received from the client. Returns false if the credit is exhausted.
-    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> bool {
+    pub(crate) fn on_bytes_received(&mut self, mut bytes: &[u8]) -> bool {
         self.add_credit(bytes.len() as u64);
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -72,12 +77,12 @@ impl Flood {
     }
 
     /// Adds the credit for bytes sent to the client.
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn on_bytes_sent(&mut self, bytes: usize) {
         self.add_credit(bytes as u64);
     }
 
     /// Adds the credit for elapsed time.
-    pub(crate) fn waited(&mut self, time: Duration) {
+    pub(crate) fn on_time_elapsed(&mut self, time: Duration) {
         let credit = time.as_nanos().saturating_mul(u128::from(CREDIT_PER_SECOND)) / 1_000_000_000;
         self.add_credit(u64::try_from(credit).unwrap_or(MAX_CREDIT));
     }
@@ -117,9 +122,9 @@ mod tests {
 
     /// Returns the number of copies of `frame` that a client may send at once, up to 100,000.
     fn allowed(frame: &[u8]) -> usize {
-        let mut flood = Flood::new();
-        assert!(flood.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
-        (0..100_000).take_while(|_| flood.read(frame)).count()
+        let mut flood = FloodLimiter::new();
+        assert!(flood.on_bytes_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+        (0..100_000).take_while(|_| flood.on_bytes_received(frame)).count()
     }
 
     #[test]
@@ -147,8 +152,8 @@ mod tests {
         let frames = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
         let bytes = [&[b'P'; PREFACE_BYTES][..], &frames].concat();
         let credit = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-            let mut flood = Flood { credit: MAX_CREDIT / 2, ..Flood::new() };
-            pieces.for_each(|piece| assert!(flood.read(piece)));
+            let mut flood = FloodLimiter { credit: MAX_CREDIT / 2, ..FloodLimiter::new() };
+            pieces.for_each(|piece| assert!(flood.on_bytes_received(piece)));
             flood.credit
         };
         let whole = credit(&mut std::iter::once(&bytes[..]));
@@ -163,14 +168,14 @@ mod tests {
     #[test]
     fn bytes_and_time_refill_the_credit() {
         let ping = frame(6, 0, 8);
-        let without_credit = || Flood { credit: 0, skip: 0, ..Flood::new() };
-        assert!(!without_credit().read(&ping));
+        let without_credit = || FloodLimiter { credit: 0, skip: 0, ..FloodLimiter::new() };
+        assert!(!without_credit().on_bytes_received(&ping));
         let mut flood = without_credit();
-        flood.waited(Duration::from_secs(1));
-        assert_eq!((0..).take_while(|_| flood.read(&ping)).count(), 53);
-        flood.sent(1_000_000);
+        flood.on_time_elapsed(Duration::from_secs(1));
+        assert_eq!((0..).take_while(|_| flood.on_bytes_received(&ping)).count(), 53);
+        flood.on_bytes_sent(1_000_000);
         assert_eq!(flood.credit, MAX_CREDIT);
-        flood.waited(Duration::MAX);
+        flood.on_time_elapsed(Duration::MAX);
         assert_eq!(flood.credit, MAX_CREDIT);
     }
 }

@@ -1,17 +1,17 @@
 //! HTTP/2 frames (RFC 9113 §4 and §6): parsing of frame headers, serialization of frames. Pure.
 
 /// Length of a frame header: length, type, flags, stream identifier (§4.1).
-pub(crate) const HEAD_BYTES: usize = 9;
+pub(crate) const FRAME_HEADER_LEN: usize = 9;
 
 /// The initial SETTINGS_MAX_FRAME_SIZE, which every endpoint must accept (§4.2). Larger frames are
 /// neither accepted nor sent.
-pub(crate) const MOST_PAYLOAD_BYTES: usize = 16_384;
+pub(crate) const MAX_FRAME_PAYLOAD: usize = 16_384;
 
 /// The client connection preface (§3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Initial flow-control window of each stream and of the connection (§6.9.2).
-pub(crate) const FIRST_WINDOW: i64 = 65_535;
+pub(crate) const DEFAULT_INITIAL_WINDOW: i64 = 65_535;
 
 /// Frame types (§6).
 pub(crate) mod kind {
@@ -49,34 +49,34 @@ pub(crate) mod setting {
 
 /// Error codes of RST_STREAM and GOAWAY (§7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(pub(crate) u32);
+pub(crate) struct ErrorCode(pub(crate) u32);
 
-impl Code {
-    pub(crate) const NO_ERROR: Code = Code(0);
-    pub(crate) const PROTOCOL_ERROR: Code = Code(1);
-    pub(crate) const INTERNAL_ERROR: Code = Code(2);
-    pub(crate) const FLOW_CONTROL_ERROR: Code = Code(3);
-    pub(crate) const STREAM_CLOSED: Code = Code(5);
-    pub(crate) const FRAME_SIZE_ERROR: Code = Code(6);
-    pub(crate) const REFUSED_STREAM: Code = Code(7);
-    pub(crate) const CANCEL: Code = Code(8);
-    pub(crate) const COMPRESSION_ERROR: Code = Code(9);
-    pub(crate) const ENHANCE_YOUR_CALM: Code = Code(11);
+impl ErrorCode {
+    pub(crate) const NO_ERROR: ErrorCode = ErrorCode(0);
+    pub(crate) const PROTOCOL_ERROR: ErrorCode = ErrorCode(1);
+    pub(crate) const INTERNAL_ERROR: ErrorCode = ErrorCode(2);
+    pub(crate) const FLOW_CONTROL_ERROR: ErrorCode = ErrorCode(3);
+    pub(crate) const STREAM_CLOSED: ErrorCode = ErrorCode(5);
+    pub(crate) const FRAME_SIZE_ERROR: ErrorCode = ErrorCode(6);
+    pub(crate) const REFUSED_STREAM: ErrorCode = ErrorCode(7);
+    pub(crate) const CANCEL: ErrorCode = ErrorCode(8);
+    pub(crate) const COMPRESSION_ERROR: ErrorCode = ErrorCode(9);
+    pub(crate) const ENHANCE_YOUR_CALM: ErrorCode = ErrorCode(11);
 }
 
 /// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHeader {
     pub(crate) length: usize,
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
 }
 
-impl Head {
-    pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Head {
+impl FrameHeader {
+    pub(crate) fn read(bytes: &[u8; FRAME_HEADER_LEN]) -> FrameHeader {
         let [a, b, c, kind, flags, s, t, u, v] = *bytes;
-        Head {
+        FrameHeader {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
             kind,
             flags,
@@ -85,7 +85,7 @@ impl Head {
         }
     }
 
-    pub(crate) fn bytes(self) -> [u8; HEAD_BYTES] {
+    pub(crate) fn bytes(self) -> [u8; FRAME_HEADER_LEN] {
         let [_, a, b, c] = (self.length as u32).to_be_bytes();
         let [s, t, u, v] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, s, t, u, v]
@@ -107,19 +107,19 @@ impl Head {
 }
 
 /// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
-pub(crate) fn number(bytes: [u8; 4]) -> u32 {
+pub(crate) fn read_u31(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
 
 /// Appends a frame.
 pub(crate) fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&Head { length: payload.len(), kind, flags, stream }.bytes());
+    out.extend_from_slice(&FrameHeader { length: payload.len(), kind, flags, stream }.bytes());
     out.extend_from_slice(payload);
 }
 
 pub(crate) fn settings(out: &mut Vec<u8>, parameters: &[(u16, u32)]) {
     let length = parameters.len() * 6;
-    let head = Head { length, kind: kind::SETTINGS, flags: 0, stream: 0 };
+    let head = FrameHeader { length, kind: kind::SETTINGS, flags: 0, stream: 0 };
     out.extend_from_slice(&head.bytes());
     for (id, value) in parameters {
         out.extend_from_slice(&id.to_be_bytes());
@@ -127,7 +127,7 @@ pub(crate) fn settings(out: &mut Vec<u8>, parameters: &[(u16, u32)]) {
     }
 }
 
-pub(crate) fn reset(out: &mut Vec<u8>, stream: u32, code: Code) {
+pub(crate) fn rst_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     write(out, kind::RST_STREAM, 0, stream, &code.0.to_be_bytes());
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
     write(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
 }
 
-pub(crate) fn goaway(out: &mut Vec<u8>, last: u32, code: Code) {
+pub(crate) fn goaway(out: &mut Vec<u8>, last: u32, code: ErrorCode) {
     let [a, b, c, d] = last.to_be_bytes();
     let [e, f, g, h] = code.0.to_be_bytes();
     write(out, kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
@@ -152,11 +152,11 @@ mod tests {
             ([0, 0x40, 1, 1, 5, 0, 0, 0, 3], 16_385, 1, 5, 3),
             ([0xff, 0xff, 0xff, 9, 0xff, 0x7f, 0xff, 0xff, 0xff], 0xff_ffff, 9, 0xff, u32::MAX / 2),
         ] {
-            let head = Head { length, kind, flags, stream };
-            assert_eq!(Head::read(&bytes), head);
+            let head = FrameHeader { length, kind, flags, stream };
+            assert_eq!(FrameHeader::read(&bytes), head);
             assert_eq!(head.bytes(), bytes);
         }
-        assert_eq!(Head::read(&[0, 0, 0, 0, 0, 0x80, 0, 0, 1]).stream, 1);
+        assert_eq!(FrameHeader::read(&[0, 0, 0, 0, 0, 0x80, 0, 0, 1]).stream, 1);
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
             (flag::PADDED, b"\x00", Some(b"")),
             (flag::PADDED, b"", None),
         ] {
-            let head = Head { length: payload.len(), kind: kind::DATA, flags, stream: 1 };
+            let head = FrameHeader { length: payload.len(), kind: kind::DATA, flags, stream: 1 };
             assert_eq!(head.unpadded(payload), expected, "{payload:?}");
         }
     }
@@ -179,9 +179,9 @@ mod tests {
     fn serializes_control_frames() {
         let mut out = Vec::new();
         settings(&mut out, &[(setting::MAX_FRAME_SIZE, 0x4000)]);
-        reset(&mut out, 5, Code::CANCEL);
+        rst_stream(&mut out, 5, ErrorCode::CANCEL);
         window_update(&mut out, 0, 0x102);
-        goaway(&mut out, 7, Code::NO_ERROR);
+        goaway(&mut out, 7, ErrorCode::NO_ERROR);
         let expected = [
             &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0x40, 0][..],
             &[0, 0, 4, 3, 0, 0, 0, 0, 5, 0, 0, 0, 8],

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
-use crate::proto::headers::members;
+use crate::proto::headers::list_members;
 
 /// The parts that a Range field selects.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ fn parse_satisfiable(value: &[u8], length: u64) -> Option<Vec<Range<u64>>> {
         return None;
     }
     // RFC 9110 §14.1.1: the set has at least one member.
-    members(set).next()?;
+    list_members(set).next()?;
     let mut ranges = Vec::new();
-    for (index, spec) in members(set).enumerate() {
+    for (index, spec) in list_members(set).enumerate() {
         if index == MAX_SPECS {
             return None;
         }

@@ -7,7 +7,7 @@ use bytes::Buf;
 
 use crate::app::Application;
 use crate::error::{Error, Result};
-use crate::proto::http1::chunked::{Decoder, Step};
+use crate::proto::http1::chunked::{BodyDecoder, Step};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, Input, NextState};
 use crate::server::linger;
@@ -18,7 +18,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         match &self.input {
             Input::Clear | Input::Lent(_) => true,
             Input::Unread(body) => {
-                body.length().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
+                body.remaining().is_none_or(|length| length <= self.worker.settings.max_drain_bytes)
             }
             Input::Unusable => false,
         }
@@ -44,7 +44,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 
     /// Reads and discards the rest of a body.
-    async fn drain(&mut self, mut body: Decoder) -> Result<()> {
+    async fn drain(&mut self, mut body: BodyDecoder) -> Result<()> {
         let limits = self.worker.trailer_limits;
         let mut allowed = self.worker.settings.max_drain_bytes as usize;
         loop {
@@ -86,7 +86,7 @@ impl<A: Application> ActiveConnection<'_, A> {
                     Poll::Ready(BodyEvent::Returned(returned)) => self.take_back(returned),
                     // A 100 is of no use after the response.
                     Poll::Ready(BodyEvent::WantsContinue) => {}
-                    Poll::Pending => return self.conn.deadline.poll_over(cx).map(|()| false),
+                    Poll::Pending => return self.conn.deadline.poll_expired(cx).map(|()| false),
                 }
             }
             Poll::Ready(true)

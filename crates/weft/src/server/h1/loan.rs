@@ -14,7 +14,7 @@ use bytes::Buf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::conn::Reader;
 use crate::proto::headers::Headers;
-use crate::proto::http1::chunked::{Decoder, Step};
+use crate::proto::http1::chunked::{BodyDecoder, Step};
 use crate::proto::http1::parse::Limits;
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
 
@@ -44,7 +44,7 @@ struct LoanState {
 /// The reader, and the position in the body at which it was returned.
 pub(super) struct ReturnedReader {
     pub(super) reader: Reader,
-    pub(super) decoder: Decoder,
+    pub(super) decoder: BodyDecoder,
     /// The rest of the input cannot be parsed: no request can follow.
     pub(super) failed: bool,
 }
@@ -118,7 +118,7 @@ impl Loan {
 pub(super) struct LentReader {
     /// `None` once it was returned.
     reader: Option<Reader>,
-    decoder: Decoder,
+    decoder: BodyDecoder,
     trailer_limits: Limits,
     /// The client waits for a 100 before it sends.
     expects_continue: bool,
@@ -131,7 +131,7 @@ impl LentReader {
     pub(super) fn new(
         reader: Reader,
         loan: Arc<Loan>,
-        (decoder, trailer_limits): (Decoder, Limits),
+        (decoder, trailer_limits): (BodyDecoder, Limits),
         expects_continue: bool,
     ) -> LentReader {
         let reader = Some(reader);
@@ -148,7 +148,7 @@ impl LentReader {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let room = self.decoder.length().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
+        let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
         let Some(reader) = &mut self.reader else { return Poll::Ready(Err(incomplete())) };
         match reader.poll_fill(cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
@@ -208,13 +208,13 @@ impl ContentSource for LentReader {
     }
 
     fn length(&self) -> Option<u64> {
-        self.decoder.length()
+        self.decoder.remaining()
     }
 
     /// The reader goes back with the last piece of a sized body, so that the next request can be
     /// read even if the application does not ask for the end.
     fn is_complete(&self) -> bool {
-        self.decoder == Decoder::Done
+        self.decoder == BodyDecoder::Done
     }
 
     fn release(&mut self, failed: bool) {

@@ -29,11 +29,11 @@ use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::conn::Reader;
-use crate::proto::http1::chunked::Decoder;
-use crate::proto::http1::framing::{self, Length, Outgoing};
+use crate::proto::http1::chunked::BodyDecoder;
+use crate::proto::http1::framing::{self, Length, ResponseFraming};
 use crate::server::connection::Connection;
 use crate::server::exchange::{self, Outcome};
-use crate::server::head_buffers::Desk;
+use crate::server::head_buffers::HeadBuffers;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
 
@@ -99,7 +99,7 @@ struct ActiveConnection<'a, A> {
     worker: &'a Worker<A>,
     /// The rate at which the peer receives.
     pace: Pace,
-    heads: &'a mut Desk,
+    heads: &'a mut HeadBuffers,
     input: Input,
     exchange: ExchangeState,
 }
@@ -110,7 +110,7 @@ enum Input {
     /// A body that has the reader.
     Lent(Arc<Loan>),
     /// Content that the application has left unread.
-    Unread(Decoder),
+    Unread(BodyDecoder),
     /// Input that cannot be parsed, or content that will not be sent: no request can follow.
     Unusable,
 }
@@ -126,7 +126,7 @@ struct ExchangeState {
     client_closes: bool,
     keep_alive: bool,
     progress: ResponseProgress,
-    framing: Outgoing,
+    framing: ResponseFraming,
     /// The number of content bytes buffered or sent.
     body_bytes: u64,
 }
@@ -160,7 +160,7 @@ impl Default for ExchangeState {
             client_closes: false,
             keep_alive: false,
             progress: ResponseProgress::Awaited,
-            framing: Outgoing::Bodiless,
+            framing: ResponseFraming::Bodiless,
             body_bytes: 0,
         }
     }
@@ -253,7 +253,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         exchange.keep_alive = framed.keep_alive && !is_last;
         // Interim responses queued after the last response are not for this request.
         let _late = self.conn.shared.take_interim();
-        let Desk { parsed, head } = self.heads;
+        let HeadBuffers { parsed, head } = self.heads;
         head.renew(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
         let body = self.request_body(&framed);
@@ -261,7 +261,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 
     /// The body of a request: its bytes if they were received, otherwise the reader on loan.
-    fn request_body(&mut self, framed: &framing::Incoming) -> Body {
+    fn request_body(&mut self, framed: &framing::RequestFraming) -> Body {
         let settings = &self.worker.settings;
         let input = &mut self.reader().buffer;
         match framed.length {
@@ -274,7 +274,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         let loan = Loan::new();
         self.input = Input::Lent(loan.clone());
         let reader = self.conn.reader.take().expect("the reader is lent once at a time");
-        let decoding = (Decoder::new(framed.length), self.worker.trailer_limits);
+        let decoding = (BodyDecoder::new(framed.length), self.worker.trailer_limits);
         let clock = ReceiveClock::new(Pace::new(settings), self.worker.deadlines.deadline());
         let source = LentReader::new(reader, loan, decoding, framed.expects_continue);
         Body::inbound(InboundBody::new(source, settings.max_body_bytes, clock))
@@ -326,7 +326,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         self.conn.reader = Some(returned.reader);
         self.input = match returned {
             ReturnedReader { failed: true, .. } => Input::Unusable,
-            ReturnedReader { decoder: Decoder::Done, .. } => Input::Clear,
+            ReturnedReader { decoder: BodyDecoder::Done, .. } => Input::Clear,
             // RFC 9110 §10.1.1: without a 100 the client may or may not send its body.
             _ if self.exchange.awaits_continue => Input::Unusable,
             ReturnedReader { decoder, .. } => Input::Unread(decoder),
@@ -343,7 +343,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         let scratch = &worker.buffers.scratch;
         poll_fn(|cx| match self.reader().poll_fill_by(cx, scratch, MIN_ROOM) {
             Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
-            Poll::Pending => self.conn.deadline.poll_over(cx).map(|()| Err(too_slow())),
+            Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(too_slow())),
         })
         .await
     }
@@ -374,13 +374,13 @@ impl<A: Application> ActiveConnection<'_, A> {
         let buffers = &self.worker.buffers;
         let mut out = std::mem::take(&mut self.conn.writer.out);
         out.clear();
-        buffers.give_output(out);
+        buffers.return_output(out);
         if let Some(reader) = &mut self.conn.reader
             && (reader.buffer.is_empty() || !matches!(next, NextState::HandOver | NextState::Http2))
         {
             let mut input = std::mem::take(&mut reader.buffer);
             input.clear();
-            buffers.give_input(input);
+            buffers.return_input(input);
         }
     }
 }

@@ -10,17 +10,17 @@ use crate::app::Application;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::fields::Fields;
-use crate::message::request::{Head, Shared};
+use crate::message::request::{RequestHead, Shared};
 use crate::message::response::{Payload, Response};
 use crate::proto::http1::compose;
-use crate::proto::http1::framing::{self, Outgoing};
+use crate::proto::http1::framing::{self, ResponseFraming};
 use crate::server::exchange::{Remaining, ResponseSink};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
 use crate::settings::Disconnect;
 
 impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
-    fn head(&self) -> Option<&Head> {
+    fn head(&self) -> Option<&RequestHead> {
         match self.exchange.request {
             CurrentRequest::Valid => Some(&self.heads.head),
             CurrentRequest::Invalid { .. } => None,
@@ -60,7 +60,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
         if self.exchange.accepts_interim {
             let mut interim = Vec::new();
-            compose::interim_head(&mut interim, status, &fields.to_write());
+            compose::interim_head(&mut interim, status, &fields.sources());
             self.insert_interim(&interim);
         }
     }
@@ -79,7 +79,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             CurrentRequest::Invalid { is_head } => (Version::HTTP_11, is_head),
         };
         let framing = framing::response(version, response.status, length);
-        self.exchange.keep_alive &= framing != Outgoing::UntilClose
+        self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
             && !self.worker.draining();
@@ -89,16 +89,16 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.exchange.framing = framing;
         compose::head(
             &mut writer.out,
-            &compose::Head {
+            &compose::ResponseHead {
                 version,
                 status: response.status,
-                fields: response.headers.to_write(),
+                fields: response.headers.sources(),
                 framing,
                 keep_alive: self.exchange.keep_alive,
-                opening: &self.worker.date.opening(),
+                head_prefix: &self.worker.date.head_prefix(),
             },
         );
-        if head_only || framing == Outgoing::Bodiless {
+        if head_only || framing == ResponseFraming::Bodiless {
             return Ok(self.buffered());
         }
         let bytes = match response.payload {
@@ -128,7 +128,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             let reason = "a connection is handed over only when the request's body is read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
         }
-        let mut fields = response.headers.to_write();
+        let mut fields = response.headers.sources();
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             fields.lines = b"connection: upgrade\r\n";
         }
@@ -136,13 +136,13 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.exchange.progress = ResponseProgress::Buffered { start: out.len() };
         compose::head(
             out,
-            &compose::Head {
+            &compose::ResponseHead {
                 version: Version::HTTP_11,
                 status: response.status,
                 fields,
-                framing: Outgoing::Bodiless,
+                framing: ResponseFraming::Bodiless,
                 keep_alive: true,
-                opening: &self.worker.date.opening(),
+                head_prefix: &self.worker.date.head_prefix(),
             },
         );
         if let Payload::Upgrade(upgrade) = response.payload {
@@ -159,7 +159,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if data.is_empty() {
             return Ok(());
         }
-        let is_chunked = self.exchange.framing == Outgoing::Chunked;
+        let is_chunked = self.exchange.framing == ResponseFraming::Chunked;
         self.exchange.body_bytes += data.len() as u64;
         let writer = &mut self.conn.writer;
         if is_chunked {
@@ -188,7 +188,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     async fn finish(&mut self, trailers: HeaderMap) -> Result<()> {
-        if self.exchange.framing == Outgoing::Chunked {
+        if self.exchange.framing == ResponseFraming::Chunked {
             compose::last_chunk(&mut self.conn.writer.out, &trailers);
         }
         Ok(())

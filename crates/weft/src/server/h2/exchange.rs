@@ -16,19 +16,19 @@ use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
 use crate::message::fields::Fields;
-use crate::message::request::{Head, Request, Shared};
+use crate::message::request::{Request, RequestHead, Shared};
 use crate::message::response::{Payload, Response};
 use crate::message::upgrade::{Upgrade, Upgraded};
-use crate::panic::guard;
+use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::proto::http1::framing::is_bodiless;
-use crate::proto::http2::frame::Code;
+use crate::proto::http2::frame::ErrorCode;
 use crate::server::exchange::{self, Remaining, ResponseSink};
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
-use crate::server::h2::request::Asked;
+use crate::server::h2::request::ParsedRequest;
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
 use crate::server::inbound::{InboundBody, ReceiveClock};
@@ -72,7 +72,7 @@ struct StreamSink<'a, A> {
     connection: &'a RefCell<Connection>,
     stream: u32,
     shared: Arc<Shared>,
-    head: Option<Head>,
+    head: Option<RequestHead>,
     is_tunnel: bool,
     /// Completes on the first read of the body if the client waits for a 100.
     on_read: Option<oneshot::Receiver<()>>,
@@ -83,7 +83,7 @@ struct StreamSink<'a, A> {
 }
 
 impl<A: Application> StreamSink<'_, A> {
-    async fn answer(&mut self, received: Asked, pipe: Option<Pipe>) {
+    async fn answer(&mut self, received: ParsedRequest, pipe: Option<Pipe>) {
         self.is_tunnel = received.is_tunnel;
         let body = match &pipe {
             Some(pipe) if !self.is_tunnel => self.request_body(&received, pipe.clone()),
@@ -107,7 +107,7 @@ impl<A: Application> StreamSink<'_, A> {
         }
     }
 
-    fn request_body(&mut self, received: &Asked, pipe: Pipe) -> Body {
+    fn request_body(&mut self, received: &ParsedRequest, pipe: Pipe) -> Body {
         let on_read = received.expects_continue.then(|| {
             let (sender, receiver) = oneshot::channel();
             self.on_read = Some(receiver);
@@ -139,7 +139,7 @@ impl<A: Application> StreamSink<'_, A> {
                 match rest.poll_chunk(cx) {
                     Poll::Ready(Ok(Some(_))) => {}
                     Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(()),
-                    Poll::Pending => return deadline.poll_over(cx),
+                    Poll::Pending => return deadline.poll_expired(cx),
                 }
             }
         })
@@ -150,7 +150,7 @@ impl<A: Application> StreamSink<'_, A> {
     async fn hand_over(&mut self, upgrade: Upgrade, tunnel: Tunnel) {
         self.connection.borrow_mut().make_tunnel(self.stream);
         let upgraded = Upgraded::new(tunnel, self.shared.clone());
-        if let Err(error) = guard(async move { upgrade.run(upgraded).await }).await {
+        if let Err(error) = catch_panic(async move { upgrade.run(upgraded).await }).await {
             self.worker.report(&self.shared.peer, &error);
         }
     }
@@ -177,7 +177,7 @@ impl<A: Application> StreamSink<'_, A> {
 }
 
 impl<A: Application> ResponseSink for StreamSink<'_, A> {
-    fn head(&self) -> Option<&Head> {
+    fn head(&self) -> Option<&RequestHead> {
         self.head.as_ref()
     }
 
@@ -296,8 +296,8 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
 
     fn abandon(&mut self, error: &Error) {
         let code = match error.kind() {
-            ErrorKind::TooSlow => Code::CANCEL,
-            _ => Code::INTERNAL_ERROR,
+            ErrorKind::TooSlow => ErrorCode::CANCEL,
+            _ => ErrorCode::INTERNAL_ERROR,
         };
         self.connection.borrow_mut().abandon(self.stream, code);
     }

@@ -78,18 +78,18 @@ impl OutboundContent {
             .pace
             .get_or_insert_with(|| (Pace::new(&worker.settings), worker.deadlines.deadline()));
         if polled.is_ready() || sent > self.paced {
-            pace.moved(sent.saturating_sub(self.paced) as usize, deadline);
+            pace.record_progress(sent.saturating_sub(self.paced) as usize, deadline);
             self.paced = sent;
         }
         if polled.is_ready() {
             return polled;
         }
-        ready!(pace.poll_over(deadline, cx));
+        ready!(pace.poll_expired(deadline, cx));
         if connection.is_behind_others(self.stream, self.sent_at_reset) {
             *pace = Pace::new(&worker.settings);
             self.sent_at_reset = connection.total_sent();
         }
-        let over = pace.poll_over(deadline, cx);
+        let over = pace.poll_expired(deadline, cx);
         let reason = "the peer took the response too slowly";
         over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
     }

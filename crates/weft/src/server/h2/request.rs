@@ -7,18 +7,18 @@ use http::header::{CONNECTION, COOKIE, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{Method, Version};
 
 use crate::error::{Error, ErrorKind};
-use crate::message::request::Head;
+use crate::message::request::RequestHead;
 use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{Field as FieldSpans, Fields, Limits, MOST_BYTES, Span};
+use crate::proto::http1::parse::{Field as FieldSpans, Fields, Limits, MAX_HEAD_BYTES, Span};
 use crate::proto::http1::{framing, scan};
-use crate::proto::http2::frame::Code;
+use crate::proto::http2::frame::ErrorCode;
 use crate::proto::http2::hpack::{Field, Name};
 use crate::proto::semantics::range::random_bytes;
 
 /// A parsed request.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) head: Head,
+pub(super) struct ParsedRequest {
+    pub(super) head: RequestHead,
     /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub(super) expects_continue: bool,
     /// The value of Content-Length, if present.
@@ -29,36 +29,36 @@ pub(super) struct Asked {
 
 /// An error in a field block, in order of increasing severity.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum FieldBlockError {
     /// The client receives a response that describes the error.
-    Refused(Error),
+    Respond(Error),
     /// The stream is reset (RFC 9113 §8.1.1).
-    Stream(Code),
+    ResetStream(ErrorCode),
     /// The connection is closed. RFC 9113 §5.4.1 allows a stream error to be treated as a
     /// connection error; this is done for bytes that no HTTP message can contain.
-    Connection(Code),
+    CloseConnection(ErrorCode),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Refused(error)
+impl From<Error> for FieldBlockError {
+    fn from(error: Error) -> FieldBlockError {
+        FieldBlockError::Respond(error)
     }
 }
 
-const MALFORMED: Fault = Fault::Stream(Code::PROTOCOL_ERROR);
+const MALFORMED: FieldBlockError = FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR);
 
-fn refused(reason: &'static str) -> Fault {
-    Fault::Refused(Error::malformed(reason))
+fn refused(reason: &'static str) -> FieldBlockError {
+    FieldBlockError::Respond(Error::malformed(reason))
 }
 
 /// The fields of a field block, of a head or of trailers. The buffers are reused.
 #[derive(Default)]
-pub(super) struct Fieldset {
+pub(super) struct FieldBlock {
     text: Vec<u8>,
     fields: Fields,
     /// The size of the field section (RFC 9113 §6.5.2).
     size: usize,
-    fault: Option<Fault>,
+    fault: Option<FieldBlockError>,
     pseudo: Pseudo,
     /// The index of the Host field.
     host: Option<usize>,
@@ -89,7 +89,7 @@ const MAX_RETAINED_BYTES: usize = 2 << 10;
 /// Size of each field in addition to its name and value (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
-impl Fieldset {
+impl FieldBlock {
     /// Resets the state for the next block.
     pub(super) fn clear(&mut self, is_trailers: bool) {
         self.text.clear();
@@ -103,7 +103,7 @@ impl Fieldset {
     }
 
     /// Adds a field. Returns false if the section is so large that decoding must stop.
-    pub(super) fn take(&mut self, field: Field<'_>, limits: &Limits) -> bool {
+    pub(super) fn on_field(&mut self, field: Field<'_>, limits: &Limits) -> bool {
         self.size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
         if self.size > limits.head {
             self.record(Error::new(ErrorKind::HeadTooLarge, "the head is too large").into());
@@ -117,26 +117,30 @@ impl Fieldset {
 
     /// Records an error. Of several, the most severe is kept, and of equally severe ones the first.
     #[cold]
-    fn record(&mut self, fault: Fault) {
-        let rank = |fault: &Fault| match fault {
-            Fault::Refused(_) => 0,
-            Fault::Stream(_) => 1,
-            Fault::Connection(_) => 2,
+    fn record(&mut self, fault: FieldBlockError) {
+        let rank = |fault: &FieldBlockError| match fault {
+            FieldBlockError::Respond(_) => 0,
+            FieldBlockError::ResetStream(_) => 1,
+            FieldBlockError::CloseConnection(_) => 2,
         };
         if self.fault.as_ref().is_none_or(|recorded| rank(recorded) < rank(&fault)) {
             self.fault = Some(fault);
         }
     }
 
-    fn read(&mut self, field: Field<'_>, limits: &Limits) -> Result<(), Fault> {
+    fn read(&mut self, field: Field<'_>, limits: &Limits) -> Result<(), FieldBlockError> {
         let Field { name, value, class } = field;
         match class.name {
-            Name::Invalid => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
+            Name::Invalid => {
+                return Err(FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR));
+            }
             Name::Method | Name::Scheme | Name::Authority | Name::Path | Name::Protocol => {
                 return self.read_pseudo(class.name, value, limits);
             }
             Name::Status | Name::ConnectionSpecific => return Err(MALFORMED),
-            _ if !class.is_valid_value => return Err(Fault::Connection(Code::PROTOCOL_ERROR)),
+            _ if !class.is_valid_value => {
+                return Err(FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR));
+            }
             Name::Te if value != b"trailers" => return Err(MALFORMED),
             _ if self.fields.len() == limits.fields + usize::from(self.has_added_host()) => {
                 let reason = "the head has too many fields";
@@ -173,7 +177,12 @@ impl Fieldset {
 
     /// Reads a pseudo-header field. RFC 9113 §8.3: they precede all other fields, occur once each,
     /// and are not allowed in trailers.
-    fn read_pseudo(&mut self, name: Name, value: &[u8], limits: &Limits) -> Result<(), Fault> {
+    fn read_pseudo(
+        &mut self,
+        name: Name,
+        value: &[u8],
+        limits: &Limits,
+    ) -> Result<(), FieldBlockError> {
         let others = self.fields.len() - usize::from(self.has_added_host());
         let is_repeated = match name {
             Name::Method => self.pseudo.method.is_some(),
@@ -190,7 +199,7 @@ impl Fieldset {
                 let method = match value {
                     b"GET" => Method::GET,
                     _ => Method::from_bytes(value)
-                        .map_err(|_| Fault::Connection(Code::PROTOCOL_ERROR))?,
+                        .map_err(|_| FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR))?,
                 };
                 self.pseudo.method = Some(method);
             }
@@ -216,7 +225,7 @@ impl Fieldset {
     }
 
     /// Reads Host, which must match `:authority` if that is present (RFC 9113 §8.3.1).
-    fn read_host(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn read_host(&mut self, value: &[u8]) -> Result<(), FieldBlockError> {
         if self.host.is_some() {
             return Err(refused("more than one Host"));
         }
@@ -233,7 +242,7 @@ impl Fieldset {
         Ok(())
     }
 
-    fn read_length(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn read_length(&mut self, value: &[u8]) -> Result<(), FieldBlockError> {
         if value.is_empty() {
             return Err(refused("Content-Length is not one decimal number"));
         }
@@ -245,7 +254,7 @@ impl Fieldset {
         }
     }
 
-    fn read_expectation(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn read_expectation(&mut self, value: &[u8]) -> Result<(), FieldBlockError> {
         if !value.eq_ignore_ascii_case(b"100-continue") {
             let reason = "an unknown expectation";
             return Err(Error::new(ErrorKind::ExpectationFailed, reason).into());
@@ -255,7 +264,7 @@ impl Fieldset {
     }
 
     /// Builds the request. `end_stream` is true if it has no body.
-    pub(super) fn request(&mut self, end_stream: bool) -> Result<Asked, Fault> {
+    pub(super) fn request(&mut self, end_stream: bool) -> Result<ParsedRequest, FieldBlockError> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
@@ -273,16 +282,16 @@ impl Fieldset {
         }
         let parts = framing::target(&method, target, &self.text)?;
         let headers = self.headers();
-        let head = Head::new(method, Version::HTTP_2, target, parts, headers);
+        let head = RequestHead::new(method, Version::HTTP_2, target, parts, headers);
         let (expects_continue, length) = (self.expects_continue, self.length);
-        Ok(Asked { head, expects_continue, length, is_tunnel })
+        Ok(ParsedRequest { head, expects_continue, length, is_tunnel })
     }
 
     /// Builds the trailer section.
-    pub(super) fn trailers(&mut self) -> Result<Headers, Fault> {
+    pub(super) fn trailers(&mut self) -> Result<Headers, FieldBlockError> {
         match self.fault.take() {
             // An error response is no longer possible: the response may have started.
-            Some(Fault::Refused(_)) => Err(MALFORMED),
+            Some(FieldBlockError::Respond(_)) => Err(MALFORMED),
             Some(fault) => Err(fault),
             None => Ok(self.headers()),
         }
@@ -294,7 +303,7 @@ impl Fieldset {
 
     /// Checks the pseudo-header fields. Returns method and target in their HTTP/1 form, and true if
     /// the stream becomes a tunnel.
-    fn check_pseudo(&mut self) -> Result<(Method, Span, bool), Fault> {
+    fn check_pseudo(&mut self) -> Result<(Method, Span, bool), FieldBlockError> {
         let Pseudo { method, has_scheme, authority, path, protocol } = &mut self.pseudo;
         let method = method.take().ok_or(MALFORMED)?;
         let is_extended = protocol.is_some();
@@ -327,7 +336,7 @@ impl Fieldset {
         Ok((if is_extended { Method::GET } else { method }, path, is_extended))
     }
 
-    fn put_host_first(&mut self) -> Result<(), Fault> {
+    fn put_host_first(&mut self) -> Result<(), FieldBlockError> {
         if self.pseudo.authority.is_none() {
             let index = self.host.ok_or_else(|| refused("neither :authority nor Host"))?;
             self.fields[..=index].rotate_right(1);
@@ -355,7 +364,7 @@ impl Fieldset {
 
     /// Joins the `cookie` fields, which HTTP/2 allows to be split (RFC 9113 §8.2.3), into one
     /// field.
-    fn join_cookies(&mut self) -> Result<(), Fault> {
+    fn join_cookies(&mut self) -> Result<(), FieldBlockError> {
         let (text, mut joined) = (&self.text, Vec::new());
         let is_cookie = |field: &FieldSpans| field.name.of(text) == COOKIE.as_str().as_bytes();
         for field in self.fields.iter().filter(|field| is_cookie(field)) {
@@ -364,7 +373,7 @@ impl Fieldset {
             }
             joined.extend_from_slice(field.value.of(text));
         }
-        if text.len() + joined.len() > MOST_BYTES {
+        if text.len() + joined.len() > MAX_HEAD_BYTES {
             return Err(Error::new(ErrorKind::HeadTooLarge, "the cookies are too large").into());
         }
         let first = self.fields.iter().position(&is_cookie);
@@ -401,7 +410,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { request_line: 30, head: 4_096, fields: 4 };
 
-    fn fieldset(fields: &[(&str, &str)], is_trailers: bool) -> Fieldset {
+    fn field_block(fields: &[(&str, &str)], is_trailers: bool) -> FieldBlock {
         let mut block = Vec::new();
         for (name, value) in fields {
             block.extend([0, name.len() as u8]);
@@ -409,26 +418,30 @@ mod tests {
             block.push(value.len() as u8);
             block.extend(value.as_bytes());
         }
-        let mut set = Fieldset::default();
+        let mut set = FieldBlock::default();
         set.clear(is_trailers);
-        Decoder::new().decode(&block, |field| set.take(field, &LIMITS)).unwrap();
+        Decoder::new().decode(&block, |field| set.on_field(field, &LIMITS)).unwrap();
         set
     }
 
     /// Parses a request from its method, the other pseudo-header fields and the regular fields. `-`
     /// omits a pseudo-header field.
-    fn read(method: &str, uri: &[&str], fields: &[(&str, &str)]) -> Result<Asked, Fault> {
+    fn read(
+        method: &str,
+        uri: &[&str],
+        fields: &[(&str, &str)],
+    ) -> Result<ParsedRequest, FieldBlockError> {
         let mut head = vec![(":method", method)];
         head.extend(
             [":scheme", ":authority", ":path", ":protocol"].into_iter().zip(uri.iter().copied()),
         );
         head.retain(|(_, value)| *value != "-");
         head.extend(fields);
-        fieldset(&head, false).request(true)
+        field_block(&head, false).request(true)
     }
 
     /// Formats method, target and fields of a request.
-    fn show(request: &Asked) -> String {
+    fn show(request: &ParsedRequest) -> String {
         let head = &request.head;
         let fields: Vec<_> = head
             .headers()
@@ -533,7 +546,7 @@ mod tests {
             ("GET", plain, &[("a", large); 26], ErrorKind::HeadTooLarge),
         ] {
             match read(method, uri, fields) {
-                Err(Fault::Refused(error)) => {
+                Err(FieldBlockError::Respond(error)) => {
                     assert_eq!(error.kind(), kind, "{method} {uri:?} {fields:?}");
                 }
                 other => panic!("{method} {uri:?} {fields:?}: {other:?}"),
@@ -576,9 +589,13 @@ mod tests {
         ] {
             let fault = read(method, uri, fields).unwrap_err();
             let is_expected = match fault {
-                Fault::Stream(code) => !of_connection && code == Code::PROTOCOL_ERROR,
-                Fault::Connection(code) => of_connection && code == Code::PROTOCOL_ERROR,
-                Fault::Refused(_) => false,
+                FieldBlockError::ResetStream(code) => {
+                    !of_connection && code == ErrorCode::PROTOCOL_ERROR
+                }
+                FieldBlockError::CloseConnection(code) => {
+                    of_connection && code == ErrorCode::PROTOCOL_ERROR
+                }
+                FieldBlockError::Respond(_) => false,
             };
             assert!(is_expected, "{method} {uri:?} {fields:?}: {fault:?}");
         }
@@ -594,7 +611,7 @@ mod tests {
             (&[("x", " 1")], false),
             (&[("a", ""), ("b", ""), ("c", ""), ("d", ""), ("e", "")], false),
         ] {
-            assert_eq!(fieldset(fields, true).trailers().is_ok(), is_valid, "{fields:?}");
+            assert_eq!(field_block(fields, true).trailers().is_ok(), is_valid, "{fields:?}");
         }
     }
 }

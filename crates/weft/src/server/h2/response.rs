@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::message::fields::Fields;
 use crate::message::response::{Payload, Response};
-use crate::proto::http1::compose::ToWrite;
-use crate::proto::http2::hpack::{Encoder, Keep};
+use crate::proto::http1::compose::FieldSources;
+use crate::proto::http2::hpack::{Encoder, Indexing};
 use crate::server::worker::Worker;
 
 /// Connection-specific fields, and fields that the engine controls (RFC 9113 §8.2.2).
@@ -46,10 +46,10 @@ pub(super) fn write_head<A>(
     });
     if !has_date {
         // On a connection with one request per second or less, each date differs.
-        encoder.field(out, (b"date", worker.date.opening().date()), Keep::Again);
+        encoder.field(out, (b"date", worker.date.head_prefix().date()), Indexing::OnRepeat);
     }
     if !has_server && let Some(name) = &worker.server_name {
-        encoder.field(out, (b"server", name.as_bytes()), Keep::AtOnce);
+        encoder.field(out, (b"server", name.as_bytes()), Indexing::Immediate);
     }
     if let Some(length) = length {
         encoder.content_length(out, length);
@@ -63,11 +63,11 @@ pub(super) fn write_fields(
     fields: &Fields,
     mut wants: impl FnMut(&[u8]) -> bool,
 ) {
-    let ToWrite { passed, mut list, lines } = fields.to_write();
+    let FieldSources { forwarded, mut list, lines } = fields.sources();
     if !lines.is_empty() {
         list = fields;
     }
-    for (name, value) in passed.into_iter().flat_map(|passed| passed.iter_bytes()) {
+    for (name, value) in forwarded.into_iter().flat_map(|forwarded| forwarded.iter_bytes()) {
         let name = name.to_ascii_lowercase();
         if may_be_sent(&name) && wants(&name) {
             encoder.field(out, (&name, value.trim_ascii()), keep(&name));
@@ -88,8 +88,8 @@ fn may_be_sent(name: &[u8]) -> bool {
 
 /// Secrets are not compressed: an attacker who controls a part of a response must not learn from
 /// its size what else is in it (RFC 7541 §7.1).
-fn keep(name: &[u8]) -> Keep {
-    if name == SET_COOKIE.as_str().as_bytes() { Keep::Never } else { Keep::Again }
+fn keep(name: &[u8]) -> Indexing {
+    if name == SET_COOKIE.as_str().as_bytes() { Indexing::Never } else { Indexing::OnRepeat }
 }
 
 /// Removes the fields that must not be sent from trailers.

@@ -15,8 +15,10 @@ use crate::clock::deadline::{Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::conn::Reader;
-use crate::proto::http2::flood::Flood;
-use crate::proto::http2::frame::{Code, HEAD_BYTES, Head, MOST_PAYLOAD_BYTES, PREFACE};
+use crate::proto::http2::flood::FloodLimiter;
+use crate::proto::http2::frame::{
+    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
+};
 use crate::server::connection;
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::exchange;
@@ -42,7 +44,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
         requests: 0,
         pace: Pace::new(&worker.settings),
         write_deadline: worker.deadlines.deadline(),
-        flood: Flood::new(),
+        flood: FloodLimiter::new(),
         refilled: Stopwatch::start(),
         without_wait: 0,
     };
@@ -73,7 +75,7 @@ struct Session<'a, A, E, F> {
     /// The rate at which the client receives.
     pace: Pace,
     write_deadline: Deadline,
-    flood: Flood,
+    flood: FloodLimiter,
     /// The time at which the flood budget was last refilled.
     refilled: Stopwatch,
     /// The number of bytes received since the last wait.
@@ -101,7 +103,7 @@ enum End {
     /// Either side has closed it.
     Closed,
     /// A connection error (RFC 9113 §5.4.1), sent to the client by GOAWAY.
-    Broken(Code, Error),
+    Broken(ErrorCode, Error),
     Failed(Error),
 }
 
@@ -139,7 +141,7 @@ where
                 self.connection.borrow_mut().send_goaway(code);
                 self.deadline.set(self.worker.settings.linger_timeout);
                 poll_fn(|cx| match self.poll_flush(cx) {
-                    Ok(Poll::Pending) => self.deadline.poll_over(cx),
+                    Ok(Poll::Pending) => self.deadline.poll_expired(cx),
                     Ok(Poll::Ready(())) | Err(_) => Poll::Ready(()),
                 })
                 .await;
@@ -161,7 +163,7 @@ where
             Err(end) => return Poll::Ready(end),
         }
         self.return_buffers();
-        if self.deadline.poll_over(cx).is_pending() {
+        if self.deadline.poll_expired(cx).is_pending() {
             return Poll::Pending;
         }
         match self.phase {
@@ -247,10 +249,10 @@ where
     /// Charges the flood budget for the frames in the input from this position on.
     fn charge(&mut self, before: usize) -> Result<(), End> {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
-        self.flood.waited(self.refilled.since(waited));
-        match self.flood.read(&self.reader.buffer[before..]) {
+        self.flood.on_time_elapsed(self.refilled.since(waited));
+        match self.flood.on_bytes_received(&self.reader.buffer[before..]) {
             true => Ok(()),
-            false => Err(broken(Code::ENHANCE_YOUR_CALM)),
+            false => Err(broken(ErrorCode::ENHANCE_YOUR_CALM)),
         }
     }
 
@@ -274,9 +276,9 @@ where
         let mut used = 0;
         let is_blocked = loop {
             let Some((bytes, rest)) = input[used..].split_first_chunk() else { break false };
-            let head = Head::read(bytes);
-            if head.length > MOST_PAYLOAD_BYTES {
-                return Err(broken(Code::FRAME_SIZE_ERROR));
+            let head = FrameHeader::read(bytes);
+            if head.length > MAX_FRAME_PAYLOAD {
+                return Err(broken(ErrorCode::FRAME_SIZE_ERROR));
             }
             let Some(payload) = rest.get(..head.length) else { break false };
             let mut connection = self.connection.borrow_mut();
@@ -285,7 +287,7 @@ where
             }
             let request = connection.on_frame(head, payload).map_err(broken)?;
             drop(connection);
-            used += HEAD_BYTES + head.length;
+            used += FRAME_HEADER_LEN + head.length;
             if let Some(request) = request {
                 *has_work |= self.begin(request, cx);
             }
@@ -298,7 +300,7 @@ where
     fn take_preface(&mut self, input: &mut BytesMut) -> Result<bool, End> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
-            return Err(broken(Code::PROTOCOL_ERROR));
+            return Err(broken(ErrorCode::PROTOCOL_ERROR));
         }
         if length < PREFACE.len() {
             return Ok(false);
@@ -348,7 +350,7 @@ where
         let before = writer.waiting();
         let flushed = writer.poll_flush(cx, &self.write_deadline, &mut self.pace);
         let sent = before - writer.waiting();
-        self.flood.sent(sent);
+        self.flood.on_bytes_sent(sent);
         connection.on_sent(sent);
         match flushed {
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
@@ -418,12 +420,12 @@ where
     fn return_buffers(&mut self) {
         let buffer = &mut self.reader.buffer;
         if buffer.is_empty() && buffer.capacity() > 0 {
-            self.worker.buffers.give_input(std::mem::take(buffer));
+            self.worker.buffers.return_input(std::mem::take(buffer));
         }
         let mut connection = self.connection.borrow_mut();
         let writer = connection.writer();
         if writer.is_empty() && writer.out.capacity() > 0 {
-            self.worker.buffers.give_output(std::mem::take(&mut writer.out));
+            self.worker.buffers.return_output(std::mem::take(&mut writer.out));
         }
     }
 
@@ -439,7 +441,7 @@ where
 }
 
 /// Room for two frames of the maximum size, for input that is more than small heads.
-const MAX_INPUT_BYTES: usize = 2 * (HEAD_BYTES + MOST_PAYLOAD_BYTES);
+const MAX_INPUT_BYTES: usize = 2 * (FRAME_HEADER_LEN + MAX_FRAME_PAYLOAD);
 
 /// The room for the next read, behind this number of buffered bytes.
 fn room(buffered: usize) -> usize {
@@ -449,9 +451,9 @@ fn room(buffered: usize) -> usize {
     }
 }
 
-fn broken(code: Code) -> End {
+fn broken(code: ErrorCode) -> End {
     let reason = match code {
-        Code::ENHANCE_YOUR_CALM => "the client sends far more frames than it has a use for",
+        ErrorCode::ENHANCE_YOUR_CALM => "the client sends far more frames than it has a use for",
         _ => "the client breaks the rules of HTTP/2",
     };
     End::Broken(code, Error::new(ErrorKind::Malformed, reason))

@@ -22,15 +22,15 @@ pub(crate) struct Field<'a> {
 
 /// An error that stopped decoding. It is always a connection error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum DecodeError {
     Malformed,
     /// The callback returned false.
     Stopped,
 }
 
-impl From<Malformed> for Failure {
-    fn from(_: Malformed) -> Failure {
-        Failure::Malformed
+impl From<Malformed> for DecodeError {
+    fn from(_: Malformed) -> DecodeError {
+        DecodeError::Malformed
     }
 }
 
@@ -47,7 +47,7 @@ impl Decoder {
         &mut self,
         mut block: &[u8],
         mut take: impl FnMut(Field<'_>) -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DecodeError> {
         self.resize(&mut block)?;
         while let Some(&first) = block.first() {
             let continues = if first >= 0x80 {
@@ -58,12 +58,12 @@ impl Decoder {
                 let is_indexed = first & 0x40 != 0;
                 // §4.2: size updates are allowed at the beginning of a block only.
                 if !is_indexed && first & 0x20 != 0 {
-                    return Err(Failure::Malformed);
+                    return Err(DecodeError::Malformed);
                 }
                 self.literal(&mut block, is_indexed, &mut take)?
             };
             if !continues {
-                return Err(Failure::Stopped);
+                return Err(DecodeError::Stopped);
             }
         }
         if self.text.capacity() > MAX_RETAINED_BYTES {
@@ -132,7 +132,7 @@ fn string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
 mod tests {
     use super::*;
 
-    fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Failure> {
+    fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, DecodeError> {
         let mut fields = Vec::new();
         decoder.decode(block, |Field { name, value, .. }| {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -317,7 +317,7 @@ mod tests {
         ] {
             let mut decoder = Decoder::new();
             let refused = decoded(&mut decoder, &hex(block));
-            assert_eq!(refused, Err(Failure::Malformed), "{block}");
+            assert_eq!(refused, Err(DecodeError::Malformed), "{block}");
         }
     }
 
@@ -328,6 +328,6 @@ mod tests {
             taken += 1;
             taken < 3
         });
-        assert_eq!((stopped, taken), (Err(Failure::Stopped), 3));
+        assert_eq!((stopped, taken), (Err(DecodeError::Stopped), 3));
     }
 }

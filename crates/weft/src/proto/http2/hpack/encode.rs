@@ -36,11 +36,11 @@ const RECENT_FIELDS: usize = 16;
 
 /// Indexing of a field in the client's dynamic table (RFC 7541 §6.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum Indexing {
     /// Inserted when first sent.
-    AtOnce,
+    Immediate,
     /// Inserted when sent for the second time.
-    Again,
+    OnRepeat,
     /// Never indexed, also not by intermediaries (§6.2.3).
     Never,
 }
@@ -88,7 +88,7 @@ impl Encoder {
             500 => 0x8e,
             _ => {
                 let digits = status.as_str().as_bytes();
-                return self.field(out, (b":status", digits), Keep::Again);
+                return self.field(out, (b":status", digits), Indexing::OnRepeat);
             }
         });
     }
@@ -103,8 +103,13 @@ impl Encoder {
     }
 
     /// Appends a field.
-    pub(crate) fn field(&mut self, out: &mut Vec<u8>, (name, value): (&[u8], &[u8]), keep: Keep) {
-        if keep == Keep::Never {
+    pub(crate) fn field(
+        &mut self,
+        out: &mut Vec<u8>,
+        (name, value): (&[u8], &[u8]),
+        keep: Indexing,
+    ) {
+        if keep == Indexing::Never {
             return literal(out, (4, 0x10), name, value);
         }
         let hash = hash(name, value);
@@ -114,7 +119,7 @@ impl Encoder {
         if let Some(index) = self.entries.iter().position(is_same) {
             return integer::write(out, 7, 0x80, STATIC.len() + 1 + index);
         }
-        if keep == Keep::AtOnce || self.is_repeated(hash) {
+        if keep == Indexing::Immediate || self.is_repeated(hash) {
             literal(out, (6, 0x40), name, value);
             self.insert(hash, name, value);
         } else {
@@ -198,10 +203,10 @@ mod tests {
     fn repeated_fields_are_indexed() {
         let (mut encoder, mut decoder) = (Encoder::new(), loona_hpack::Decoder::new());
         let fields = [
-            ("date", "Mon, 21 Oct 2013 20:13:21 GMT", Keep::AtOnce),
-            ("content-type", "text/plain", Keep::Again),
-            ("set-cookie", "a=1", Keep::Never),
-            ("x-own", "something of one's own", Keep::Again),
+            ("date", "Mon, 21 Oct 2013 20:13:21 GMT", Indexing::Immediate),
+            ("content-type", "text/plain", Indexing::OnRepeat),
+            ("set-cookie", "a=1", Indexing::Never),
+            ("x-own", "something of one's own", Indexing::OnRepeat),
         ];
         let mut lengths = Vec::new();
         for _ in 0..4 {
@@ -248,7 +253,8 @@ mod tests {
             for _ in 0..next(8) {
                 let name = ["server", "etag", "x-a", "x-bcd"][next(4) as usize];
                 let value = "v".repeat(next(400) as usize % 130) + &next(5).to_string();
-                let keep = [Keep::AtOnce, Keep::Again, Keep::Never][next(3) as usize];
+                let keep =
+                    [Indexing::Immediate, Indexing::OnRepeat, Indexing::Never][next(3) as usize];
                 encoder.field(&mut block, (name.as_bytes(), value.as_bytes()), keep);
                 expected.push((name.to_owned(), value));
             }

@@ -7,8 +7,8 @@ mod integer;
 mod meaning;
 mod table;
 
-pub(crate) use self::decode::{Decoder, Failure, Field};
-pub(crate) use self::encode::{Encoder, Keep};
+pub(crate) use self::decode::{DecodeError, Decoder, Field};
+pub(crate) use self::encode::{Encoder, Indexing};
 pub(crate) use self::meaning::Name;
 
 /// The error of a block that is not valid HPACK.

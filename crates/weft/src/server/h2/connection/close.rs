@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::request::Shared;
-use crate::proto::http2::frame::{self, Code, Head};
+use crate::proto::http2::frame::{self, ErrorCode, FrameHeader};
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{By, StreamState};
 
@@ -55,9 +55,13 @@ impl ResetHistory {
 
 impl Connection {
     /// RFC 9113 §6.4
-    pub(super) fn on_rst_stream(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+    pub(super) fn on_rst_stream(
+        &mut self,
+        head: FrameHeader,
+        payload: &[u8],
+    ) -> Result<(), ErrorCode> {
         if payload.len() != 4 {
-            return Err(Code::FRAME_SIZE_ERROR);
+            return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
         let id = self.opened(head.stream)?;
         self.reset(id, By::Client);
@@ -65,33 +69,33 @@ impl Connection {
     }
 
     /// Resets a stream because of an error of the client.
-    pub(super) fn fail_stream(&mut self, id: u32, code: Code) -> Result<(), Code> {
+    pub(super) fn fail_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
         self.reset(id, By::Us);
         self.reject_stream(id, code)
     }
 
     /// Sends RST_STREAM for a stream that has no state here.
-    pub(super) fn reject_stream(&mut self, id: u32, code: Code) -> Result<(), Code> {
+    pub(super) fn reject_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, code);
         self.resets.faults += 1;
-        if self.resets.faults > MAX_FAULTS { Err(Code::ENHANCE_YOUR_CALM) } else { Ok(()) }
+        if self.resets.faults > MAX_FAULTS { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
     }
 
     /// Refuses a stream beyond the limit. That may not be the client's fault, since streams that
     /// it has reset may still count here; but then others of its requests are accepted.
-    pub(super) fn refuse_stream(&mut self, id: u32) -> Result<(), Code> {
-        self.send_rst_stream(id, Code::REFUSED_STREAM);
+    pub(super) fn refuse_stream(&mut self, id: u32) -> Result<(), ErrorCode> {
+        self.send_rst_stream(id, ErrorCode::REFUSED_STREAM);
         self.resets.refused += 1;
-        if self.resets.refused > MAX_FAULTS { Err(Code::ENHANCE_YOUR_CALM) } else { Ok(()) }
+        if self.resets.refused > MAX_FAULTS { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
     }
 
-    fn send_rst_stream(&mut self, id: u32, code: Code) {
-        frame::reset(&mut self.writer.out, id, code);
+    fn send_rst_stream(&mut self, id: u32, code: ErrorCode) {
+        frame::rst_stream(&mut self.writer.out, id, code);
         self.resets.remember(id);
     }
 
     /// Gives up a response that cannot be completed, so that the client can tell.
-    pub(in crate::server::h2) fn abandon(&mut self, id: u32, code: Code) {
+    pub(in crate::server::h2) fn abandon(&mut self, id: u32, code: ErrorCode) {
         if self.streams.get(id).is_some_and(|stream| !stream.is_reset()) {
             self.reset(id, By::Us);
             self.send_rst_stream(id, code);
@@ -135,10 +139,10 @@ impl Connection {
             self.credit_connection(pipe.clear());
         }
         if stream.state().is_sending() {
-            self.send_rst_stream(id, Code::CANCEL);
+            self.send_rst_stream(id, ErrorCode::CANCEL);
         } else if stream.state().is_receiving() {
             // RFC 9113 §8.1: the response is complete, the rest of the request is not needed.
-            self.send_rst_stream(id, Code::NO_ERROR);
+            self.send_rst_stream(id, ErrorCode::NO_ERROR);
         }
     }
 

@@ -18,11 +18,13 @@ use crate::message::request::Shared;
 use crate::net::writer::Writer;
 use crate::proto::http1::parse::Limits;
 use crate::proto::http2::flow::{MAX_WINDOW, RecvWindow, SendWindow};
-use crate::proto::http2::frame::{self, Code, FIRST_WINDOW, Head, MOST_PAYLOAD_BYTES};
+use crate::proto::http2::frame::{
+    self, DEFAULT_INITIAL_WINDOW, ErrorCode, FrameHeader, MAX_FRAME_PAYLOAD,
+};
 use crate::proto::http2::frame::{flag, kind, setting};
 use crate::proto::http2::hpack::{Decoder, Encoder};
 use crate::server::h2::pipe::{Pipe, ReadyQueue};
-use crate::server::h2::request::{Asked, Fieldset};
+use crate::server::h2::request::{FieldBlock, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::settings::Settings;
 
@@ -31,7 +33,7 @@ pub(super) struct Connection {
     writer: Writer,
     encoder: Encoder,
     decoder: Decoder,
-    fieldset: Fieldset,
+    field_block: FieldBlock,
     limits: Limits,
     /// A block of fields that continues in the next frame.
     block: Option<HeaderBlock>,
@@ -70,7 +72,7 @@ enum GoAway {
 pub(super) struct StreamRequest {
     pub(super) stream: u32,
     /// The request, or the error to answer it with.
-    pub(super) request: Result<Asked, Error>,
+    pub(super) request: Result<ParsedRequest, Error>,
     pub(super) pipe: Option<Pipe>,
 }
 
@@ -100,7 +102,7 @@ impl SendProgress {
 }
 
 /// The values of SETTINGS_MAX_FRAME_SIZE (RFC 9113 §6.5.2).
-const FRAME_SIZES: std::ops::Range<u32> = MOST_PAYLOAD_BYTES as u32..1 << 24;
+const FRAME_SIZES: std::ops::Range<u32> = MAX_FRAME_PAYLOAD as u32..1 << 24;
 
 /// The payload of the PING behind the first GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
@@ -108,12 +110,13 @@ const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 impl Connection {
     /// Begins a connection with our SETTINGS.
     pub(super) fn new(writer: Writer, settings: &Settings, limits: Limits) -> Connection {
-        let window = i64::from(settings.body_window_bytes).clamp(FIRST_WINDOW, MAX_WINDOW);
+        let window =
+            i64::from(settings.body_window_bytes).clamp(DEFAULT_INITIAL_WINDOW, MAX_WINDOW);
         let mut connection = Connection {
             writer,
             encoder: Encoder::new(),
             decoder: Decoder::new(),
-            fieldset: Fieldset::default(),
+            field_block: FieldBlock::default(),
             limits,
             block: None,
             streams: Streams::default(),
@@ -121,10 +124,10 @@ impl Connection {
             max_streams: settings.max_concurrent_streams as usize,
             resets: ResetHistory::default(),
             queue: SendQueue::default(),
-            send: SendWindow::new(FIRST_WINDOW),
-            initial_send_window: FIRST_WINDOW,
-            recv: RecvWindow::new(FIRST_WINDOW),
-            initial_recv_window: (window / 4).max(FIRST_WINDOW),
+            send: SendWindow::new(DEFAULT_INITIAL_WINDOW),
+            initial_send_window: DEFAULT_INITIAL_WINDOW,
+            recv: RecvWindow::new(DEFAULT_INITIAL_WINDOW),
+            initial_recv_window: (window / 4).max(DEFAULT_INITIAL_WINDOW),
             progress: SendProgress::default(),
             ready: None,
             goaway: GoAway::None,
@@ -143,22 +146,22 @@ impl Connection {
             (setting::MAX_HEADER_LIST_SIZE, self.limits.head as u32),
         ];
         frame::settings(&mut self.writer.out, &parameters);
-        self.credit_connection((window - FIRST_WINDOW) as usize);
+        self.credit_connection((window - DEFAULT_INITIAL_WINDOW) as usize);
     }
 
     /// Processes a frame; returns the request that it completes. An error ends the connection.
     pub(super) fn on_frame(
         &mut self,
-        head: Head,
+        head: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<StreamRequest>, Code> {
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
         // RFC 9113 §3.4 and §6.10
         let is_expected = match &self.block {
             Some(block) => head.kind == kind::CONTINUATION && head.stream == block.stream(),
             None => self.has_settings || head.kind == kind::SETTINGS,
         };
         if !is_expected {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
         match head.kind {
             kind::DATA | kind::RST_STREAM | kind::WINDOW_UPDATE if self.is_ignored(head) => {
@@ -170,10 +173,10 @@ impl Connection {
             kind::PRIORITY => self.on_priority(head, payload)?,
             kind::RST_STREAM => self.on_rst_stream(head, payload)?,
             kind::SETTINGS => self.on_settings(head, payload)?,
-            kind::PUSH_PROMISE => return Err(Code::PROTOCOL_ERROR),
+            kind::PUSH_PROMISE => return Err(ErrorCode::PROTOCOL_ERROR),
             kind::PING => self.on_ping(head, payload)?,
-            kind::GOAWAY if head.stream != 0 => return Err(Code::PROTOCOL_ERROR),
-            kind::GOAWAY if payload.len() < 8 => return Err(Code::FRAME_SIZE_ERROR),
+            kind::GOAWAY if head.stream != 0 => return Err(ErrorCode::PROTOCOL_ERROR),
+            kind::GOAWAY if payload.len() < 8 => return Err(ErrorCode::FRAME_SIZE_ERROR),
             kind::GOAWAY => self.announce_goaway(),
             kind::WINDOW_UPDATE => self.on_window_update(head, payload)?,
             // RFC 9113 §5.5
@@ -183,14 +186,14 @@ impl Connection {
     }
 
     /// Whether a frame is for a stream behind the last one that is processed (RFC 9113 §6.8).
-    fn is_ignored(&self, head: Head) -> bool {
+    fn is_ignored(&self, head: FrameHeader) -> bool {
         self.goaway == GoAway::Sent && head.stream > self.last_stream
     }
 
-    fn ignore(&mut self, head: Head) -> Result<(), Code> {
+    fn ignore(&mut self, head: FrameHeader) -> Result<(), ErrorCode> {
         if head.kind == kind::DATA {
             if !self.recv.receive(head.length) {
-                return Err(Code::FLOW_CONTROL_ERROR);
+                return Err(ErrorCode::FLOW_CONTROL_ERROR);
             }
             self.credit_connection(head.length);
         }
@@ -198,27 +201,27 @@ impl Connection {
     }
 
     /// Checks a PRIORITY frame, which has no other effect (RFC 9113 §6.3).
-    fn on_priority(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
-        let priority = payload.try_into().map_err(|_| Code::FRAME_SIZE_ERROR)?;
+    fn on_priority(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
+        let priority = payload.try_into().map_err(|_| ErrorCode::FRAME_SIZE_ERROR)?;
         if head.stream == 0 {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
         if dependency(priority) != head.stream {
             return Ok(());
         }
         // RFC 7540 §5.3.1
         let id = self.opened(head.stream)?;
-        self.fail_stream(id, Code::PROTOCOL_ERROR)
+        self.fail_stream(id, ErrorCode::PROTOCOL_ERROR)
     }
 
     /// RFC 9113 §6.5
-    fn on_settings(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+    fn on_settings(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let is_ack = head.has(flag::ACK);
         if head.stream != 0 {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
         if !payload.len().is_multiple_of(6) || (is_ack && !payload.is_empty()) {
-            return Err(Code::FRAME_SIZE_ERROR);
+            return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
         self.has_settings = true;
         if is_ack {
@@ -230,7 +233,7 @@ impl Connection {
             let &[a, b, c, d, e, f] = parameter else { continue };
             match (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])) {
                 (setting::INITIAL_WINDOW_SIZE, value) if i64::from(value) > MAX_WINDOW => {
-                    return Err(Code::FLOW_CONTROL_ERROR);
+                    return Err(ErrorCode::FLOW_CONTROL_ERROR);
                 }
                 (setting::INITIAL_WINDOW_SIZE, value) => initial_window = value.into(),
                 (id, value) => self.on_setting(id, value)?,
@@ -243,13 +246,13 @@ impl Connection {
         Ok(())
     }
 
-    fn on_setting(&mut self, id: u16, value: u32) -> Result<(), Code> {
+    fn on_setting(&mut self, id: u16, value: u32) -> Result<(), ErrorCode> {
         match id {
             setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
-            setting::ENABLE_PUSH if value > 1 => return Err(Code::PROTOCOL_ERROR),
+            setting::ENABLE_PUSH if value > 1 => return Err(ErrorCode::PROTOCOL_ERROR),
             // Frames larger than the minimum are never sent.
             setting::MAX_FRAME_SIZE if !FRAME_SIZES.contains(&value) => {
-                return Err(Code::PROTOCOL_ERROR);
+                return Err(ErrorCode::PROTOCOL_ERROR);
             }
             // RFC 9113 §6.5.2: unknown parameters are ignored.
             _ => {}
@@ -258,40 +261,40 @@ impl Connection {
     }
 
     /// RFC 9113 §6.9.2
-    fn set_initial_send_window(&mut self, window: i64) -> Result<(), Code> {
+    fn set_initial_send_window(&mut self, window: i64) -> Result<(), ErrorCode> {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for stream in self.streams.iter_mut() {
-            stream.adjust_window(difference).map_err(|_| Code::FLOW_CONTROL_ERROR)?;
+            stream.adjust_window(difference).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR)?;
             self.queue.push_ready(stream);
         }
         Ok(())
     }
 
     /// RFC 9113 §6.7
-    fn on_ping(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+    fn on_ping(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         if head.stream != 0 {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
         if payload.len() != 8 {
-            return Err(Code::FRAME_SIZE_ERROR);
+            return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
         if !head.has(flag::ACK) {
             frame::write(&mut self.writer.out, kind::PING, flag::ACK, 0, payload);
         } else if payload == SHUTDOWN_PING && self.goaway == GoAway::Announced {
-            self.send_goaway(Code::NO_ERROR);
+            self.send_goaway(ErrorCode::NO_ERROR);
         }
         Ok(())
     }
 
     /// RFC 9113 §6.9
-    fn on_window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
-        let bytes = payload.try_into().map_err(|_| Code::FRAME_SIZE_ERROR)?;
-        let increment = i64::from(frame::number(bytes));
+    fn on_window_update(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
+        let bytes = payload.try_into().map_err(|_| ErrorCode::FRAME_SIZE_ERROR)?;
+        let increment = i64::from(frame::read_u31(bytes));
         if increment == 0 {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
         if head.stream == 0 {
-            return self.send.increase(increment).map_err(|_| Code::FLOW_CONTROL_ERROR);
+            return self.send.increase(increment).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR);
         }
         let id = self.opened(head.stream)?;
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
@@ -299,7 +302,7 @@ impl Connection {
             return Ok(());
         }
         if stream.increase_window(increment).is_err() {
-            return self.fail_stream(id, Code::FLOW_CONTROL_ERROR);
+            return self.fail_stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         }
         self.queue.push_ready(stream);
         Ok(())
@@ -307,9 +310,9 @@ impl Connection {
 
     /// The stream, if the client has opened it; frames for an idle stream are an error
     /// (RFC 9113 §5.1).
-    fn opened(&self, id: u32) -> Result<u32, Code> {
+    fn opened(&self, id: u32) -> Result<u32, ErrorCode> {
         let is_opened = id % 2 == 1 && id <= self.last_stream;
-        if is_opened { Ok(id) } else { Err(Code::PROTOCOL_ERROR) }
+        if is_opened { Ok(id) } else { Err(ErrorCode::PROTOCOL_ERROR) }
     }
 
     // -- GOAWAY
@@ -319,12 +322,12 @@ impl Connection {
     pub(super) fn announce_goaway(&mut self) {
         if self.goaway == GoAway::None {
             self.goaway = GoAway::Announced;
-            frame::goaway(&mut self.writer.out, u32::MAX >> 1, Code::NO_ERROR);
+            frame::goaway(&mut self.writer.out, u32::MAX >> 1, ErrorCode::NO_ERROR);
             frame::write(&mut self.writer.out, kind::PING, 0, 0, &SHUTDOWN_PING);
         }
     }
 
-    pub(super) fn send_goaway(&mut self, code: Code) {
+    pub(super) fn send_goaway(&mut self, code: ErrorCode) {
         self.goaway = GoAway::Sent;
         frame::goaway(&mut self.writer.out, self.last_stream, code);
     }
@@ -387,7 +390,7 @@ impl Connection {
 /// The stream dependency of a priority (RFC 7540 §6.3).
 fn dependency(priority: &[u8; 5]) -> u32 {
     let [a, b, c, d, _] = *priority;
-    frame::number([a, b, c, d])
+    frame::read_u31([a, b, c, d])
 }
 
 #[cfg(test)]
@@ -403,7 +406,7 @@ mod tests {
         let settings = Settings { head_timeout: Duration::MAX, ..Settings::default() };
         let mut connection =
             Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
-        let head = Head { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
+        let head = FrameHeader { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
         assert!(connection.on_frame(head, &[]).is_ok());
         connection.writer.out.clear();
         connection
@@ -418,8 +421,8 @@ mod tests {
         connection: &mut Connection,
         (kind, flags, stream): (u8, u8, u32),
         payload: &[u8],
-    ) -> Result<Option<StreamRequest>, Code> {
-        connection.on_frame(Head { length: payload.len(), kind, flags, stream }, payload)
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
+        connection.on_frame(FrameHeader { length: payload.len(), kind, flags, stream }, payload)
     }
 
     /// `:method: GET`, `:scheme: http`, `:path: /`, `:authority: a`

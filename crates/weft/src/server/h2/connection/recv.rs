@@ -2,11 +2,11 @@
 
 use crate::error::Error;
 use crate::proto::http2::flow::{RecvWindow, SendWindow};
-use crate::proto::http2::frame::{Code, Head, flag};
-use crate::proto::http2::hpack::Failure;
+use crate::proto::http2::frame::{ErrorCode, FrameHeader, flag};
+use crate::proto::http2::hpack::DecodeError;
 use crate::server::h2::connection::{Connection, GoAway, StreamRequest, dependency};
 use crate::server::h2::pipe::{End, Pipe, Pushed};
-use crate::server::h2::request::{Asked, Fault};
+use crate::server::h2::request::{FieldBlockError, ParsedRequest};
 use crate::server::h2::streams::{By, Stream, StreamState};
 
 /// The number of CONTINUATION frames that a block of fields may have.
@@ -38,16 +38,16 @@ enum DataVerdict {
     Accepted,
     /// We have reset the stream, and the client sent the frame before it knew.
     Late,
-    Failed(Code),
+    Failed(ErrorCode),
 }
 
 impl Connection {
     /// RFC 9113 §6.1
-    pub(super) fn on_data(&mut self, head: Head, payload: &[u8]) -> Result<(), Code> {
+    pub(super) fn on_data(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let id = self.opened(head.stream)?;
-        let data = head.unpadded(payload).ok_or(Code::PROTOCOL_ERROR)?;
+        let data = head.unpadded(payload).ok_or(ErrorCode::PROTOCOL_ERROR)?;
         if !self.recv.receive(payload.len()) {
-            return Err(Code::FLOW_CONTROL_ERROR);
+            return Err(ErrorCode::FLOW_CONTROL_ERROR);
         }
         match self.check_data(id, head, data.len())? {
             DataVerdict::Accepted => self.deliver(id, head, data),
@@ -62,33 +62,38 @@ impl Connection {
         }
     }
 
-    fn check_data(&mut self, id: u32, head: Head, length: usize) -> Result<DataVerdict, Code> {
+    fn check_data(
+        &mut self,
+        id: u32,
+        head: FrameHeader,
+        length: usize,
+    ) -> Result<DataVerdict, ErrorCode> {
         let Some(stream) = self.streams.get_mut(id) else {
             let is_late = self.resets.contains(id);
             return Ok(match is_late {
                 true => DataVerdict::Late,
-                false => DataVerdict::Failed(Code::STREAM_CLOSED),
+                false => DataVerdict::Failed(ErrorCode::STREAM_CLOSED),
             });
         };
         match stream.state() {
             StreamState::Reset(By::Us) => return Ok(DataVerdict::Late),
             StreamState::Reset(By::Client) => {
-                return Ok(DataVerdict::Failed(Code::STREAM_CLOSED));
+                return Ok(DataVerdict::Failed(ErrorCode::STREAM_CLOSED));
             }
-            state if !state.is_receiving() => return Err(Code::STREAM_CLOSED),
+            state if !state.is_receiving() => return Err(ErrorCode::STREAM_CLOSED),
             _ => {}
         }
         if !stream.recv.receive(head.length) {
-            return Ok(DataVerdict::Failed(Code::FLOW_CONTROL_ERROR));
+            return Ok(DataVerdict::Failed(ErrorCode::FLOW_CONTROL_ERROR));
         }
         Ok(match stream.receive_content(length, head.has(flag::END_STREAM)) {
             true => DataVerdict::Accepted,
-            false => DataVerdict::Failed(Code::PROTOCOL_ERROR),
+            false => DataVerdict::Failed(ErrorCode::PROTOCOL_ERROR),
         })
     }
 
     /// Hands data to its reader. Padding, and data that nobody will read, is credited at once.
-    fn deliver(&mut self, id: u32, head: Head, data: &[u8]) -> Result<(), Code> {
+    fn deliver(&mut self, id: u32, head: FrameHeader, data: &[u8]) -> Result<(), ErrorCode> {
         let ends = head.has(flag::END_STREAM);
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         let (mut processed, mut discarded) = (head.length, 0);
@@ -99,7 +104,7 @@ impl Connection {
                     Pushed::Kept => {}
                     // The stream's own window stays closed, but other streams must not suffer.
                     Pushed::Discarded => discarded = data.len(),
-                    Pushed::TooSmall => return Err(Code::ENHANCE_YOUR_CALM),
+                    Pushed::TooSmall => return Err(ErrorCode::ENHANCE_YOUR_CALM),
                 }
             }
         }
@@ -123,16 +128,17 @@ impl Connection {
     /// RFC 9113 §6.2
     pub(super) fn on_headers(
         &mut self,
-        head: Head,
+        head: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<StreamRequest>, Code> {
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
         if head.stream.is_multiple_of(2) {
-            return Err(Code::PROTOCOL_ERROR);
+            return Err(ErrorCode::PROTOCOL_ERROR);
         }
-        let mut block = head.unpadded(payload).ok_or(Code::PROTOCOL_ERROR)?;
+        let mut block = head.unpadded(payload).ok_or(ErrorCode::PROTOCOL_ERROR)?;
         let mut depends_on_itself = false;
         if head.has(flag::PRIORITY) {
-            let (priority, rest) = block.split_first_chunk::<5>().ok_or(Code::FRAME_SIZE_ERROR)?;
+            let (priority, rest) =
+                block.split_first_chunk::<5>().ok_or(ErrorCode::FRAME_SIZE_ERROR)?;
             depends_on_itself = dependency(priority) == head.stream;
             block = rest;
         }
@@ -148,14 +154,14 @@ impl Connection {
     /// RFC 9113 §6.10
     pub(super) fn on_continuation(
         &mut self,
-        head: Head,
+        head: FrameHeader,
         payload: &[u8],
-    ) -> Result<Option<StreamRequest>, Code> {
-        let Some(mut block) = self.block.take() else { return Err(Code::PROTOCOL_ERROR) };
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
+        let Some(mut block) = self.block.take() else { return Err(ErrorCode::PROTOCOL_ERROR) };
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
         if block.continuations > MAX_CONTINUATIONS {
-            return Err(Code::ENHANCE_YOUR_CALM);
+            return Err(ErrorCode::ENHANCE_YOUR_CALM);
         }
         if head.has(flag::END_HEADERS) {
             return self.on_block(block.opening, &block.bytes);
@@ -170,22 +176,22 @@ impl Connection {
         &mut self,
         opening: BlockOpening,
         block: &[u8],
-    ) -> Result<Option<StreamRequest>, Code> {
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
         let BlockOpening { stream: id, ends, depends_on_itself } = opening;
         let is_trailers = self.streams.contains(id);
-        self.fieldset.clear(is_trailers);
-        let Connection { fieldset, limits, decoder, .. } = self;
-        match decoder.decode(block, |field| fieldset.take(field, limits)) {
+        self.field_block.clear(is_trailers);
+        let Connection { field_block, limits, decoder, .. } = self;
+        match decoder.decode(block, |field| field_block.on_field(field, limits)) {
             Ok(()) => {}
-            Err(Failure::Malformed) => return Err(Code::COMPRESSION_ERROR),
-            Err(Failure::Stopped) => return Err(Code::ENHANCE_YOUR_CALM),
+            Err(DecodeError::Malformed) => return Err(ErrorCode::COMPRESSION_ERROR),
+            Err(DecodeError::Stopped) => return Err(ErrorCode::ENHANCE_YOUR_CALM),
         }
         if is_trailers {
             return self.on_trailers(id, ends).map(|()| None);
         }
         if id <= self.last_stream {
             let is_late = self.resets.contains(id);
-            return if is_late { Ok(None) } else { Err(Code::STREAM_CLOSED) };
+            return if is_late { Ok(None) } else { Err(ErrorCode::STREAM_CLOSED) };
         }
         if self.goaway == GoAway::Sent {
             // RFC 9113 §6.8: the client knows that the request is not processed.
@@ -193,20 +199,27 @@ impl Connection {
         }
         self.last_stream = id;
         let is_full = || self.streams.len() + self.progress.unsent_ends.len() >= self.max_streams;
-        let request = match self.fieldset.request(ends) {
-            Err(Fault::Connection(code)) => return Err(code),
-            Err(Fault::Stream(code)) => return self.reject_stream(id, code).map(|()| None),
+        let request = match self.field_block.request(ends) {
+            Err(FieldBlockError::CloseConnection(code)) => return Err(code),
+            Err(FieldBlockError::ResetStream(code)) => {
+                return self.reject_stream(id, code).map(|()| None);
+            }
             _ if depends_on_itself => {
-                return self.reject_stream(id, Code::PROTOCOL_ERROR).map(|()| None);
+                return self.reject_stream(id, ErrorCode::PROTOCOL_ERROR).map(|()| None);
             }
             _ if is_full() => return self.refuse_stream(id).map(|()| None),
-            Err(Fault::Refused(error)) => Err(error),
+            Err(FieldBlockError::Respond(error)) => Err(error),
             Ok(request) => Ok(request),
         };
         Ok(Some(self.open_stream(id, request, ends)))
     }
 
-    fn open_stream(&mut self, id: u32, request: Result<Asked, Error>, ends: bool) -> StreamRequest {
+    fn open_stream(
+        &mut self,
+        id: u32,
+        request: Result<ParsedRequest, Error>,
+        ends: bool,
+    ) -> StreamRequest {
         self.resets.on_accepted();
         let (is_tunnel, content_length) = match &request {
             // The bytes of a tunnel are no content.
@@ -227,22 +240,22 @@ impl Connection {
     }
 
     /// Processes trailers, which end the request (RFC 9113 §8.1).
-    fn on_trailers(&mut self, id: u32, ends: bool) -> Result<(), Code> {
+    fn on_trailers(&mut self, id: u32, ends: bool) -> Result<(), ErrorCode> {
         let Some(stream) = self.streams.get(id) else { return Ok(()) };
         match stream.state() {
             StreamState::Reset(By::Us) => return Ok(()),
-            state if !state.is_receiving() => return Err(Code::STREAM_CLOSED),
+            state if !state.is_receiving() => return Err(ErrorCode::STREAM_CLOSED),
             _ => {}
         }
         let is_complete = ends && stream.is_content_complete();
-        match self.fieldset.trailers() {
-            Err(Fault::Connection(code)) => Err(code),
+        match self.field_block.trailers() {
+            Err(FieldBlockError::CloseConnection(code)) => Err(code),
             Ok(trailers) if is_complete => {
                 let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
                 self.on_end(id, End::Complete(trailers));
                 Ok(())
             }
-            _ => self.fail_stream(id, Code::PROTOCOL_ERROR),
+            _ => self.fail_stream(id, ErrorCode::PROTOCOL_ERROR),
         }
     }
 }

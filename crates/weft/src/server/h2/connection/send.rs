@@ -7,8 +7,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::error::{Error, Result};
-use crate::proto::http2::frame::{self, HEAD_BYTES, Head, MOST_PAYLOAD_BYTES, flag, kind};
-use crate::proto::http2::hpack::{Encoder, Keep};
+use crate::proto::http2::frame::{
+    self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
+};
+use crate::proto::http2::hpack::{Encoder, Indexing};
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{Outbox, Stream};
 
@@ -26,7 +28,7 @@ impl Connection {
         }
         let out = &mut self.writer.out;
         let start = out.len();
-        out.extend_from_slice(&[0; HEAD_BYTES]);
+        out.extend_from_slice(&[0; FRAME_HEADER_LEN]);
         self.encoder.begin(out);
         write(&mut self.encoder, out);
         frame_block(out, start, id, ends);
@@ -37,7 +39,7 @@ impl Connection {
     pub(in crate::server::h2) fn send(&mut self, id: u32, bytes: Bytes, ends: bool) -> Result<()> {
         let Connection { streams, queue, writer, send, .. } = self;
         let stream = sendable(streams.get_mut(id))?;
-        let fits = bytes.len() <= MOST_PAYLOAD_BYTES
+        let fits = bytes.len() <= MAX_FRAME_PAYLOAD
             && (bytes.is_empty()
                 || bytes.len() <= stream.window().available().min(send.available()))
             && stream.outbox().is_empty();
@@ -126,7 +128,7 @@ impl Connection {
             turns -= 1;
             let is_empty = stream.outbox().bytes.is_empty();
             let window = stream.window().available();
-            let room = window.min(self.send.available()).min(MOST_PAYLOAD_BYTES);
+            let room = window.min(self.send.available()).min(MAX_FRAME_PAYLOAD);
             if !is_empty && room == 0 {
                 // With a closed window of its own it is queued again by a WINDOW_UPDATE.
                 if window > 0 {
@@ -163,7 +165,7 @@ impl Connection {
             let _ = self.send_fields(id, true, |encoder, out| {
                 for (name, value) in &*trailers {
                     let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
-                    encoder.field(out, field, Keep::Again);
+                    encoder.field(out, field, Indexing::OnRepeat);
                 }
             });
         }
@@ -206,15 +208,16 @@ fn write_data(out: &mut Vec<u8>, stream: &mut Stream, bytes: &[u8], ends: bool) 
 /// Frames a block that was written behind room for a frame head.
 fn frame_block(out: &mut Vec<u8>, start: usize, stream: u32, ends: bool) {
     let ends = if ends { flag::END_STREAM } else { 0 };
-    let length = out.len() - start - HEAD_BYTES;
-    if length <= MOST_PAYLOAD_BYTES {
-        let head = Head { length, kind: kind::HEADERS, flags: ends | flag::END_HEADERS, stream };
-        out[start..start + HEAD_BYTES].copy_from_slice(&head.bytes());
+    let length = out.len() - start - FRAME_HEADER_LEN;
+    if length <= MAX_FRAME_PAYLOAD {
+        let head =
+            FrameHeader { length, kind: kind::HEADERS, flags: ends | flag::END_HEADERS, stream };
+        out[start..start + FRAME_HEADER_LEN].copy_from_slice(&head.bytes());
         return;
     }
-    let block = out.split_off(start + HEAD_BYTES);
+    let block = out.split_off(start + FRAME_HEADER_LEN);
     out.truncate(start);
-    let mut pieces = block.chunks(MOST_PAYLOAD_BYTES).peekable();
+    let mut pieces = block.chunks(MAX_FRAME_PAYLOAD).peekable();
     let (mut kind, mut flags) = (kind::HEADERS, ends);
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
