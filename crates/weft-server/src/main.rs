@@ -8,7 +8,7 @@ mod print; // Plan → text
 mod open; // opens the directories and certificates of a plan
 mod tls; // TlsPlan → Tls
 mod route; // router: host and path → application
-mod switch; // a worker's router, replaced at a reload
+mod reloadable_router; // a worker's router, replaced at a reload
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod run; // the life of the server process: start, signals, shutdown
 mod reload; // applies a new plan to the running server
@@ -22,7 +22,7 @@ mod status; // status endpoint and metrics
 mod counter; // counters and histograms
 mod shortage; // detection of resource exhaustion
 #[cfg(test)]
-mod agreement; // tests that file, command line and documentation agree
+mod docs_sync; // tests that file, command line and documentation agree
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -73,7 +73,7 @@ pub(crate) struct RoutePlan {
 pub(crate) enum AppPlan {
     Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
-    Proxy(Box<proxy::Settings>),
+    Proxy(Box<proxy::ProxySettings>),
     Redirect { to: String, status: StatusCode },
     Respond { text: String, status: StatusCode },
 }

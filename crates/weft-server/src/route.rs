@@ -157,7 +157,7 @@ impl Routing {
         let mut existing: HashMap<&str, Rc<App>> =
             former.map(|(key, app)| (&**key, app.clone())).collect();
         let new = |app: &App| match (app.clone(), tally) {
-            (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.counted()),
+            (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.with_metrics()),
             (app, _) => app,
         };
         // Routes with equal keys share one application.

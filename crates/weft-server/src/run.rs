@@ -16,10 +16,10 @@ use crate::logs::Logs;
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
+use crate::reloadable_router::{ReloadableRouter, RouteSender};
 use crate::signals::{ControlEvent, Signals};
 use crate::sockets::{self, OpenSocket, Protocol, ServedSocket};
 use crate::status::{Counted, Register, Status};
-use crate::switch::{ReloadableRouter, RouteSender};
 use crate::systemd;
 
 /// Maximum time to wait at exit for a log output that accepts no data.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use common::{
     Client, PATIENCE, Program, Signal, Weft, nobody, raw, read_head, run, tool, until, weft,
 };
-use proxy::{Balance, Check, Host, Proxy, Settings};
+use proxy::{Balance, Check, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
 use weft::{Body, LocalAddress, Request, Response, StatusCode, header};
@@ -30,9 +30,9 @@ use weft::{Body, LocalAddress, Request, Response, StatusCode, header};
 // -- what stands in front and behind
 
 /// A proxy to these upstreams.
-fn front(urls: &str, change: impl FnOnce(&mut Settings)) -> TestServer {
-    let upstreams = Settings::parse_upstreams(urls).unwrap();
-    let mut settings = Settings { upstreams, ..Settings::default() };
+fn front(urls: &str, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
+    let upstreams = ProxySettings::parse_upstreams(urls).unwrap();
+    let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
     change(&mut settings);
     TestServer::start(Proxy::new(settings).unwrap())
 }
@@ -761,8 +761,8 @@ async fn an_extended_connect_over_http2_is_an_upgrade_for_the_upstream() {
 #[test]
 fn tunnels_end_with_the_server_after_the_grace() {
     let upstream = TestServer::start(shout);
-    let upstreams = Settings::parse_upstreams(&upstream.url("/")).unwrap();
-    let proxy = Proxy::new(Settings { upstreams, ..Settings::default() }).unwrap();
+    let upstreams = ProxySettings::parse_upstreams(&upstream.url("/")).unwrap();
+    let proxy = Proxy::new(ProxySettings { upstreams, ..ProxySettings::default() }).unwrap();
     let server = weft::Server::new(proxy).workers(1).listen("127.0.0.1:0").unwrap();
     let running = server.start().unwrap();
     let LocalAddress::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
@@ -827,7 +827,7 @@ fn who_fails_is_left_alone_and_tried_again() {
     });
     let other = named("other");
     let change = |down_time| {
-        move |settings: &mut Settings| {
+        move |settings: &mut ProxySettings| {
             (settings.max_failures, settings.down_time) = (3, down_time);
         }
     };

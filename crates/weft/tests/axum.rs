@@ -273,11 +273,13 @@ fn extractors_respond_to_request_body_errors() {
     client.send(vec![b'x'; 2_100_000]);
     assert_eq!(client.response().status, 413);
     for (body, status) in [("5\r\nhello\r\n0\r\n\r\n", 200), ("5\r\nhelloX", 400)] {
-        let mut client = Client::with(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}{body}"));
+        let mut client =
+            Client::connect_and_send(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}{body}"));
         assert_eq!(client.response().status, status, "{body}");
     }
     // A truncated body is an error.
-    let mut client = Client::with(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}5\r\nhel"));
+    let mut client =
+        Client::connect_and_send(&server, format!("POST /text HTTP/1.1\r\n{CHUNKED}5\r\nhel"));
     client.half_close();
     assert_eq!(client.response().status, 400);
     stop(server);
@@ -290,17 +292,17 @@ fn echoes_a_streaming_request_with_its_trailers() {
         Body::new(body)
     };
     let server = start(Router::new().route("/", post(echo)).route("/get", get("ok")));
-    let mut client = Client::with(&server, format!("POST / HTTP/1.1\r\n{CHUNKED}"));
+    let mut client = Client::connect_and_send(&server, format!("POST / HTTP/1.1\r\n{CHUNKED}"));
     for part in ["one", "three"] {
         client.send(format!("{:x}\r\n{part}\r\n", part.len()));
         let end = format!("{part}\r\n");
         until("the part is echoed", || {
-            client.read() > 0 && client.came().ends_with(end.as_bytes())
+            client.read() > 0 && client.received().ends_with(end.as_bytes())
         });
     }
     client.send("0\r\nX-Sum: 8\r\n\r\n");
     until("the trailers are echoed", || {
-        client.read() > 0 && client.came().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
+        client.read() > 0 && client.received().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
     });
     assert_eq!(client.response().text(), "onethree");
     client.assert_open("/get");
@@ -412,10 +414,12 @@ fn cuts_a_response_whose_body_fails() {
     let mut client = Client::connect(&server);
     client.get("/");
     sender.blocking_send(Ok(Frame::data(Bytes::from("abc")))).unwrap();
-    until("the chunk arrives", || client.read() > 0 && client.came().ends_with(b"3\r\nabc\r\n"));
+    until("the chunk arrives", || {
+        client.read() > 0 && client.received().ends_with(b"3\r\nabc\r\n")
+    });
     sender.blocking_send(Err("broken")).unwrap();
     while client.read() > 0 {}
-    assert!(client.came().ends_with(b"3\r\nabc\r\n"), "{}", client.came().escape_ascii());
+    assert!(client.received().ends_with(b"3\r\nabc\r\n"), "{}", client.received().escape_ascii());
     stop(server);
 }
 
@@ -437,7 +441,7 @@ fn sends_events_immediately_and_drops_the_stream_on_disconnect() {
         sender.blocking_send(text).unwrap();
         let event = format!("data: {text}\n\n\r\n");
         until("the event arrives", || {
-            client.read() > 0 && client.came().ends_with(event.as_bytes())
+            client.read() > 0 && client.received().ends_with(event.as_bytes())
         });
     }
     assert!(!sender.is_closed());
@@ -502,7 +506,7 @@ fn streams_can_end_on_shutdown() {
     let mut client = Client::connect(&server);
     client.get("/");
     until("the head arrives", || client.read() > 0);
-    let stopped = std::thread::spawn(move || server.shutdown(common::PATIENCE));
+    let stopped = std::thread::spawn(move || server.shutdown(common::TEST_TIMEOUT));
     assert_eq!(client.response().text(), "data: goodbye\n\n");
     client.assert_closed();
     stopped.join().unwrap();
@@ -539,7 +543,7 @@ fn tower_http_layers_inside_a_router() {
     let write = async |Path(key): Path<String>, State(store): State<Store>, value: Bytes| {
         store.lock().unwrap().insert(key, value);
     };
-    let slow = async || tokio::time::sleep(common::PATIENCE * 10).await;
+    let slow = async || tokio::time::sleep(common::TEST_TIMEOUT * 10).await;
     let timeout = Duration::from_millis(20);
     let router = Router::new()
         .route("/slow", get(slow))
@@ -570,7 +574,8 @@ fn tower_http_layers_inside_a_router() {
     assert_eq!(client.response().text(), text);
     // Without a Content-Length, the limit counts the bytes received.
     let chunk = format!("1388\r\n{}\r\n1\r\nx\r\n0\r\n\r\n", "x".repeat(5_000));
-    let mut client = Client::with(&server, format!("POST /c HTTP/1.1\r\n{CHUNKED}{chunk}"));
+    let mut client =
+        Client::connect_and_send(&server, format!("POST /c HTTP/1.1\r\n{CHUNKED}{chunk}"));
     assert_eq!(client.response().status, 413);
     stop(server);
 }

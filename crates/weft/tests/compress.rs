@@ -351,18 +351,18 @@ fn flushes_each_event_of_a_stream() {
         });
         // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
-        let mut client = Client::with(&server, request);
+        let mut client = Client::connect_and_send(&server, request);
         let mut expected = String::new();
         for event in 1..=3 {
             expected += &format!("data: {event}\n\n");
             until("the event arrives", || {
                 client.read();
-                decoded_so_far(coding, client.came()) == expected
+                decoded_so_far(coding, client.received()) == expected
             });
             next_event.notify_one();
         }
         while client.read() > 0 {}
-        let response = common::Response::parse(client.came(), false).unwrap();
+        let response = common::Response::parse(client.received(), false).unwrap();
         assert_eq!(decode(coding, &response.body).unwrap(), expected);
         stop(server);
     }
@@ -406,12 +406,12 @@ fn failed_body_is_cut_without_a_last_chunk() {
         assert!(decode(coding, &whole.body).unwrap() == text(100_000));
         for path in ["/error", "/too-short", "/too-long"] {
             let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            let mut client = Client::with(&server, request);
+            let mut client = Client::connect_and_send(&server, request);
             while client.read() > 0 {}
             // Either the head was not sent yet and the response is a 500, or the last chunk is
             // missing.
-            match common::Response::parse(client.came(), false) {
-                None => assert!(!client.came().is_empty(), "{path} {coding}: no response"),
+            match common::Response::parse(client.received(), false) {
+                None => assert!(!client.received().is_empty(), "{path} {coding}: no response"),
                 Some(response) => assert_eq!(response.status, 500, "{path} {coding}"),
             }
         }
@@ -437,10 +437,10 @@ fn trailers_follow_the_compressed_body() {
         stream(vec![data(text(50_000)), Ok(trailers)])
     });
     let request = "GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n";
-    let mut client = Client::with(&server, request);
+    let mut client = Client::connect_and_send(&server, request);
     while client.read() > 0 {}
-    assert!(client.came().ends_with(b"\r\n0\r\netag: \"x\"\r\n\r\n"));
-    let response = common::Response::parse(client.came(), false).unwrap();
+    assert!(client.received().ends_with(b"\r\n0\r\netag: \"x\"\r\n\r\n"));
+    let response = common::Response::parse(client.received(), false).unwrap();
     assert!(decode("gzip", &response.body).unwrap() == text(50_000));
     stop(server);
 }
@@ -460,9 +460,9 @@ fn streams_over_the_limit_are_not_compressed() {
         async { Response::text(Body::from_http_body(frames)) }
     });
     let request = "GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
-    let mut first = Client::with(&server, request);
+    let mut first = Client::connect_and_send(&server, request);
     until("the first response begins", || first.read() > 0);
-    let mut second = Client::with(&server, request);
+    let mut second = Client::connect_and_send(&server, request);
     until("the second response begins", || second.read() > 0);
     end.notify_waiters();
     assert_eq!(first.response().header("content-encoding"), Some("gzip"));
@@ -470,7 +470,7 @@ fn streams_over_the_limit_are_not_compressed() {
     assert_eq!(second.header("content-encoding"), None);
     assert_eq!(second.header("vary"), Some("accept-encoding"));
     // After the end of the first stream, another one is compressed.
-    let mut third = Client::with(&server, request);
+    let mut third = Client::connect_and_send(&server, request);
     until("the third response begins", || third.read() > 0);
     end.notify_waiters();
     assert_eq!(third.response().header("content-encoding"), Some("gzip"));

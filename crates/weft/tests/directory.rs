@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use common::tree::{
-    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_but_date, pattern, request,
+    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_without_date, pattern,
+    request,
 };
 use common::{Client, stop};
 use weft::{Directory, ServerHandle};
@@ -32,7 +33,7 @@ fn serves_files_of_all_sizes_to_get_and_head() {
         assert_eq!((get.status, head.status), (200, 200), "{target}");
         assert_eq!(get.header("content-length"), Some(&*size.to_string()));
         assert!(get.body == pattern(size), "{target}: wrong body of {} bytes", get.body.len());
-        assert_eq!(fields_but_date(&get), fields_but_date(&head), "{target}");
+        assert_eq!(fields_without_date(&get), fields_without_date(&head), "{target}");
     }
     stop(server);
 }
@@ -99,7 +100,7 @@ fn last_modified_is_the_modification_time_of_the_file() {
 
 #[test]
 fn ranges_and_preconditions_over_one_connection() {
-    let tree = Tree::with(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
+    let tree = Tree::with_files(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
     let large = pattern(3_000_000);
     fs::write(tree.path("large.bin"), &large).unwrap();
     let server = tree.serve();
@@ -229,7 +230,7 @@ fn serves_files_with_names_of_all_kinds() {
 
 #[test]
 fn missing_names_are_not_found() {
-    let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b")]);
+    let tree = Tree::with_files(&[("a.txt", "a"), ("folder/b.txt", "b")]);
     let server = tree.serve();
     let (long_name, long_path) = ("n".repeat(256), "n/".repeat(3000));
     assert_statuses(
@@ -259,7 +260,7 @@ fn missing_names_are_not_found() {
 
 #[test]
 fn renamed_root_is_still_served() {
-    let tree = Tree::with(&[("a.txt", "a"), ("folder/index.html", "b")]);
+    let tree = Tree::with_files(&[("a.txt", "a"), ("folder/index.html", "b")]);
     let server = tree.serve();
     fs::rename(tree.root(), tree.outer.path().join("elsewhere")).unwrap();
     assert_bodies(&server, &[("/a.txt", "a"), ("/folder/", "b")]);
@@ -268,7 +269,7 @@ fn renamed_root_is_still_served() {
 
 #[test]
 fn root_must_be_a_directory() {
-    let tree = Tree::with(&[("a.txt", "a")]);
+    let tree = Tree::with_files(&[("a.txt", "a")]);
     for name in ["a.txt", "nothing", ""] {
         let path = if name.is_empty() { PathBuf::new() } else { tree.path(name) };
         assert!(Directory::open(&path).is_err(), "{name:?}");
@@ -280,7 +281,7 @@ fn root_must_be_a_directory() {
 
 #[test]
 fn serves_the_index_of_a_directory() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("index.html", "top"),
         ("guide/index.html", "guide"),
         ("two words/index.html", "words"),
@@ -360,7 +361,7 @@ fn redirects_directories_without_a_trailing_slash() {
 
 #[test]
 fn ignores_an_index_that_is_not_a_file() {
-    let tree = Tree::with(&[("folder/index.html/index.html", "nested")]);
+    let tree = Tree::with_files(&[("folder/index.html/index.html", "nested")]);
     let server = tree.serve();
     assert_statuses(
         &server,
@@ -378,7 +379,8 @@ fn ignores_an_index_that_is_not_a_file() {
 
 #[test]
 fn serves_404_html_for_missing_files() {
-    let tree = Tree::with(&[("404.html", "<p>Nothing here"), ("a.txt", "a"), (".hidden", SECRET)]);
+    let tree =
+        Tree::with_files(&[("404.html", "<p>Nothing here"), ("a.txt", "a"), (".hidden", SECRET)]);
     let server = tree.serve();
     let mut client = Client::connect(&server);
     for target in ["/nothing", "/deep/below/nothing", "/.hidden", "/a%00b", "/..%2fsecret.txt", "/"]
@@ -388,7 +390,7 @@ fn serves_404_html_for_missing_files() {
         assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
         let head = ask(&mut client, "HEAD", target);
         assert_eq!(head.status, 404);
-        assert_eq!(fields_but_date(&head), fields_but_date(&response), "{target}");
+        assert_eq!(fields_without_date(&head), fields_without_date(&response), "{target}");
     }
     assert_bodies(&server, &[("/404.html", "<p>Nothing here"), ("/a.txt", "a")]);
     stop(server);
@@ -397,9 +399,9 @@ fn serves_404_html_for_missing_files() {
 #[test]
 fn serves_a_default_404_page_without_404_html() {
     let none = Tree::new();
-    let folder = Tree::with(&[("404.html/index.html", "no")]);
+    let folder = Tree::with_files(&[("404.html/index.html", "no")]);
     let pipe = Tree::new();
-    pipe.pipe("404.html");
+    pipe.create_fifo("404.html");
     let outside = Tree::new();
     outside.link("404.html", "../secret.txt");
     for tree in [none, folder, pipe, outside] {
@@ -410,14 +412,14 @@ fn serves_a_default_404_page_without_404_html() {
         assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"));
         assert!(response.text().contains("<h1>404 Not Found</h1>"), "{}", response.text());
         let head = ask(&mut client, "HEAD", "/nothing");
-        assert_eq!(fields_but_date(&head), fields_but_date(&response));
+        assert_eq!(fields_without_date(&head), fields_without_date(&response));
         stop(server);
     }
 }
 
 #[test]
 fn other_methods_get_405_with_allow() {
-    let tree = Tree::with(&[("a.txt", "a"), ("404.html", "no")]);
+    let tree = Tree::with_files(&[("a.txt", "a"), ("404.html", "no")]);
     let server = tree.serve();
     let cases = [
         ("POST", "/a.txt"),
@@ -450,14 +452,14 @@ fn other_methods_get_405_with_allow() {
 
 #[test]
 fn head_response_has_the_fields_of_get() {
-    let tree = Tree::with(&[("index.html", "top"), ("guide/index.html", "guide")]);
+    let tree = Tree::with_files(&[("index.html", "top"), ("guide/index.html", "guide")]);
     let server = tree.serve();
     let mut client = Client::connect(&server);
     for (target, status) in [("/", 200), ("/guide/", 200), ("/guide", 301), ("/nothing", 404)] {
         let head = ask(&mut client, "HEAD", target);
         let get = ask(&mut client, "GET", target);
         assert_eq!((head.status, get.status), (status, status), "{target}");
-        assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target}");
+        assert_eq!(fields_without_date(&head), fields_without_date(&get), "{target}");
         assert_eq!(get.header("content-length"), Some(&*get.body.len().to_string()), "{target}");
     }
     stop(server);
@@ -467,7 +469,7 @@ fn head_response_has_the_fields_of_get() {
 
 #[test]
 fn dot_files_are_hidden() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         (".env", SECRET),
         (".git/config", SECRET),
         (".git/index.html", SECRET),
@@ -518,27 +520,29 @@ fn dot_files_are_hidden() {
 
 #[test]
 fn paths_cannot_escape_the_root() {
-    let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
+    let tree = Tree::with_files(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
     let server = tree.serve();
-    let targets = tree.ways_out();
+    let targets = tree.traversal_targets();
     let cases: Vec<_> = targets.iter().map(|target| (&**target, 404)).collect();
     assert_statuses(&server, &cases);
     // Invalid request targets are rejected before they reach the application.
     for target in ["../secret.txt", "secret.txt", "/../secret.txt#a", "\\..\\secret.txt"] {
-        let mut client = Client::with(&server, request("GET", target));
+        let mut client = Client::connect_and_send(&server, request("GET", target));
         let response = client.response();
         assert_eq!(response.status, 400, "{target}");
         assert!(!response.text().contains(SECRET), "{target}");
     }
     // Bytes that are not UTF-8 are accepted only percent-encoded.
-    let mut client = Client::with(&server, request("GET", b"/\xc0\xae\xc0\xae/secret.txt"));
+    let mut client =
+        Client::connect_and_send(&server, request("GET", b"/\xc0\xae\xc0\xae/secret.txt"));
     assert_eq!(client.response().status, 400);
     stop(server);
 }
 
 #[test]
 fn symlinks_are_followed_inside_the_root_only() {
-    let tree = Tree::with(&[("a.txt", "a"), ("folder/b.txt", "b"), ("folder/index.html", "index")]);
+    let tree =
+        Tree::with_files(&[("a.txt", "a"), ("folder/b.txt", "b"), ("folder/index.html", "index")]);
     let inside = tree.path("a.txt");
     let outside = tree.outer.path().join("secret.txt");
     tree.write("out-index/x", "x");
@@ -605,11 +609,11 @@ fn symlinks_are_followed_inside_the_root_only() {
 
 #[test]
 fn special_files_are_not_found_and_do_not_block() {
-    let tree = Tree::with(&[("a.txt", "a"), ("folder/x", "x")]);
-    tree.pipe("pipe");
-    tree.pipe("folder/index.html");
+    let tree = Tree::with_files(&[("a.txt", "a"), ("folder/x", "x")]);
+    tree.create_fifo("pipe");
+    tree.create_fifo("folder/index.html");
     // A pipe with a reader and a writer: a server that opened it would wait for data forever.
-    tree.pipe("busy");
+    tree.create_fifo("busy");
     let busy = File::options().read(true).write(true).open(tree.path("busy")).unwrap();
     let socket = UnixListener::bind(tree.path("socket")).unwrap();
     let server = tree.serve();
@@ -630,13 +634,13 @@ fn special_files_are_not_found_and_do_not_block() {
 
 #[test]
 fn unreadable_files_are_forbidden() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("closed.txt", SECRET),
         ("closed/a.txt", SECRET),
         ("closed-index/index.html", SECRET),
         ("open.txt", "open"),
     ]);
-    tree.close(&["closed.txt", "closed", "closed-index/index.html"]);
+    tree.deny_access(&["closed.txt", "closed", "closed-index/index.html"]);
     as_nobody(|| {
         assert!(File::open(tree.path("closed.txt")).is_err(), "file permissions are not enforced");
         let server = tree.serve();
@@ -664,7 +668,7 @@ type Exchange<'a> = (&'a str, &'a str, u16, &'a [u8]);
 
 #[test]
 fn serves_pipelined_files_in_order() {
-    let tree = Tree::with(&[("404.html", "none"), ("empty", ""), ("a.txt", "a")]);
+    let tree = Tree::with_files(&[("404.html", "none"), ("empty", ""), ("a.txt", "a")]);
     let large = pattern(1 << 20);
     tree.write("large", &large);
     let server = tree.serve();
@@ -690,7 +694,7 @@ fn serves_pipelined_files_in_order() {
             assert_eq!(response.status, status, "{method} {target}");
             assert!(response.body == body, "{method} {target}: wrong body");
         }
-        assert_eq!(client.came(), b"", "bytes received after the last response");
+        assert_eq!(client.received(), b"", "bytes received after the last response");
     }
     stop(server);
 }
@@ -702,7 +706,7 @@ const LONG_FILE_BYTES: u64 = 64 << 20;
 fn slow_reader(server: &ServerHandle) -> Client {
     let mut client = Client::connect(server);
     client.get("/long");
-    while !client.came().windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+    while !client.received().windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         assert!(client.read() > 0, "the connection closed before the response head");
     }
     client
@@ -710,7 +714,7 @@ fn slow_reader(server: &ServerHandle) -> Client {
 
 #[test]
 fn truncating_a_file_while_it_is_sent_closes_the_connection() {
-    let tree = Tree::with(&[("a.txt", "a")]);
+    let tree = Tree::with_files(&[("a.txt", "a")]);
     let file = File::create(tree.path("long")).unwrap();
     file.set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
@@ -719,7 +723,7 @@ fn truncating_a_file_while_it_is_sent_closes_the_connection() {
     client.get("/a.txt");
     file.set_len(1 << 20).unwrap();
     while client.read() > 0 {}
-    let received = client.came();
+    let received = client.received();
     let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"));
     let length = format!("content-length: {LONG_FILE_BYTES}\r\n");
@@ -732,7 +736,7 @@ fn truncating_a_file_while_it_is_sent_closes_the_connection() {
 
 #[test]
 fn extending_or_replacing_a_file_does_not_change_a_response_in_flight() {
-    let tree = Tree::with(&[("a.txt", "a"), ("new", "new")]);
+    let tree = Tree::with_files(&[("a.txt", "a"), ("new", "new")]);
     let file = File::create(tree.path("long")).unwrap();
     file.set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
@@ -741,7 +745,7 @@ fn extending_or_replacing_a_file_does_not_change_a_response_in_flight() {
     fs::rename(tree.path("new"), tree.path("long")).unwrap();
     let response = client.response();
     assert_eq!(response.body.len() as u64, LONG_FILE_BYTES);
-    assert_eq!(client.came(), b"", "the appended bytes must not be sent");
+    assert_eq!(client.received(), b"", "the appended bytes must not be sent");
     common::until("the new file is served", || ask(&mut client, "GET", "/long").text() == "new");
     client.assert_open("/a.txt");
     stop(server);
@@ -749,7 +753,7 @@ fn extending_or_replacing_a_file_does_not_change_a_response_in_flight() {
 
 #[test]
 fn slow_readers_do_not_block_each_other() {
-    let tree = Tree::with(&[("a.txt", "a")]);
+    let tree = Tree::with_files(&[("a.txt", "a")]);
     File::create(tree.path("long")).unwrap().set_len(LONG_FILE_BYTES).unwrap();
     let server = tree.serve();
     let mut readers: Vec<Client> = (0..3).map(|_| slow_reader(&server)).collect();

@@ -20,7 +20,7 @@ use clients::{
     on_every_transport, wait_until,
 };
 use common::tree::{Tree, pattern};
-use common::{PATIENCE, SHORT, short_timeouts};
+use common::{SHORT_TIMEOUT, TEST_TIMEOUT, short_timeouts};
 use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -1285,7 +1285,7 @@ fn stalled_request_body_times_out() {
 fn slow_handler_does_not_time_out() {
     on_every_transport(async |transport| {
         let server = transport.serve_with(short_timeouts(), async |_: Request| {
-            tokio::time::sleep(3 * SHORT).await;
+            tokio::time::sleep(3 * SHORT_TIMEOUT).await;
             Response::text("at last")
         });
         assert_eq!(server.client().await.get("/").await.text(), "at last");
@@ -1477,7 +1477,7 @@ type Case<'a> = (Vec<(&'a str, String)>, u16, Option<&'a str>, &'a str);
 #[test]
 fn serves_files_with_preconditions_and_ranges() {
     let large = pattern(3_000_000);
-    let tree = Tree::with(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
+    let tree = Tree::with_files(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
     tree.write("large.bin", &large);
     tree.write("long.txt", "x".repeat(5_000));
     // Small files are cached in memory from now on.
@@ -1582,7 +1582,7 @@ fn serves_files_with_preconditions_and_ranges() {
 #[test]
 fn serves_directory_listing_error_pages_and_codings() {
     let text = "This is a line of a long text.\n".repeat(200);
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("index.html", "top"),
         ("page.css", &text),
         ("folder/a.txt", "a"),
@@ -1832,7 +1832,9 @@ fn sends_events_immediately_with_and_without_compression() {
             let response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();
             let sender = senders.lock().unwrap().pop().unwrap();
             let _client = abort.apply(client, response);
-            tokio::time::timeout(PATIENCE, sender.closed()).await.expect("the sender is closed");
+            tokio::time::timeout(TEST_TIMEOUT, sender.closed())
+                .await
+                .expect("the sender is closed");
         }
         server.stop().await;
     });
@@ -1971,7 +1973,7 @@ fn websocket_runs_concurrently_with_requests() {
             ];
             for message in messages {
                 socket.send(message.clone()).await.unwrap();
-                let echoed = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
+                let echoed = tokio::time::timeout(TEST_TIMEOUT, socket.next()).await.unwrap();
                 assert!(
                     echoed.unwrap().unwrap() == message,
                     "{close_by}: received another message"
@@ -1985,8 +1987,8 @@ fn websocket_runs_concurrently_with_requests() {
                 }
                 "disconnect" => client.abort(),
                 _ => {
-                    let stopping = server.shutdown(PATIENCE);
-                    let message = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
+                    let stopping = server.shutdown(TEST_TIMEOUT);
+                    let message = tokio::time::timeout(TEST_TIMEOUT, socket.next()).await.unwrap();
                     let message = message.unwrap().unwrap();
                     let Message::Close(Some(frame)) = message else { panic!("{message:?}") };
                     assert_eq!(u16::from(frame.code), 1001);
@@ -2062,7 +2064,8 @@ fn switches_protocols_by_upgrade_and_connect() {
                     write
                 });
                 let mut received = Vec::new();
-                let read = tokio::time::timeout(PATIENCE, read.read_to_end(&mut received)).await;
+                let read =
+                    tokio::time::timeout(TEST_TIMEOUT, read.read_to_end(&mut received)).await;
                 let length = 300_000 + usize::from(sends_stop);
                 assert_eq!(received.len(), length, "{case}: the last bytes are lost: {read:?}");
                 assert!(
@@ -2144,7 +2147,7 @@ fn shutdown_finishes_active_requests_and_closes_idle_connections() {
         assert_eq!(busy.get("/").await.text(), "done");
         let response_future = busy.send(ClientRequest::get("/slow")).await;
         wait_until("the call starts", || started.load(SeqCst) == 1).await;
-        let stopping = server.shutdown(PATIENCE);
+        let stopping = server.shutdown(TEST_TIMEOUT);
         idle.wait_closed().await;
         fresh.wait_closed().await;
         while Client::try_connect(transport, address).await.is_ok() {
@@ -2192,7 +2195,7 @@ fn shutdown_notifies_response_streams() {
         let mut client = server.client().await;
         let mut response = client.send(ClientRequest::get("/")).await.read_head().await.unwrap();
         assert_eq!(response.read(6).await, b"hello ");
-        let stopping = server.shutdown(PATIENCE);
+        let stopping = server.shutdown(TEST_TIMEOUT);
         assert_eq!(response.collect().await.text(), "hello goodbye");
         client.wait_closed().await;
         stopping.await.unwrap();
@@ -2210,7 +2213,7 @@ fn shutdown_completes_uploads() {
         let mut response = response_future.read_head().await.unwrap();
         response.read(6).await;
         let address = server.address;
-        let stopping = server.shutdown(PATIENCE);
+        let stopping = server.shutdown(TEST_TIMEOUT);
         while Client::try_connect(transport, address).await.is_ok() {
             tokio::task::yield_now().await;
         }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Client, SHORT, short_timeouts, stop, until};
+use common::{Client, SHORT_TIMEOUT, short_timeouts, stop, until};
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
     RequestHead, Response, Server, ServerHandle, Settings, StatusCode, header,
@@ -120,7 +120,7 @@ fn retained_request_head_is_not_overwritten() {
 #[test]
 fn echoes_request_body_while_receiving() {
     let server = start(echo);
-    let mut client = Client::with(&server, CHUNKED);
+    let mut client = Client::connect_and_send(&server, CHUNKED);
     let mut seen = Vec::new();
     for part in ["one", "two", "three"] {
         client.send(format!("{:x}\r\n{part}\r\n", part.len()));
@@ -128,7 +128,7 @@ fn echoes_request_body_while_receiving() {
         let end = format!("{part}\r\n");
         until("the part is echoed", || {
             client.read();
-            client.came().ends_with(end.as_bytes())
+            client.received().ends_with(end.as_bytes())
         });
         seen.push(part);
     }
@@ -151,7 +151,7 @@ fn reads_request_body_in_another_thread() {
         Ok(Response::text(format!("{}", body.len())))
     }
     let server = start(elsewhere);
-    let mut client = Client::with(&server, post(100_000));
+    let mut client = Client::connect_and_send(&server, post(100_000));
     for _ in 0..100 {
         client.send([b'x'; 1000]);
     }
@@ -169,7 +169,7 @@ fn dropped_body_returns_the_reader_to_the_connection() {
         Ok(Response::text(format!("{}", chunk.len())))
     }
     let server = start(first_chunk);
-    let mut client = Client::with(&server, post(20_000));
+    let mut client = Client::connect_and_send(&server, post(20_000));
     client.send([b'x'; 10]);
     assert_eq!(client.response().text(), "10");
     client.send([b'x'; 19_990]);
@@ -181,7 +181,7 @@ fn dropped_body_returns_the_reader_to_the_connection() {
 fn drains_unread_body_up_to_the_limit() {
     let settings = Settings { max_drain_bytes: 1000, ..Settings::default() };
     let server = start_with(settings, async |_: Request| Response::text("ok"));
-    let mut client = Client::with(&server, post(1000));
+    let mut client = Client::connect_and_send(&server, post(1000));
     assert_eq!(client.response().header("connection"), None);
     client.send([b'x'; 1000]);
     client.assert_open("/");
@@ -195,7 +195,7 @@ fn drains_unread_body_up_to_the_limit() {
     client.assert_closed();
 
     // Without a length the limit is exceeded only while draining, after the response was sent.
-    let mut client = Client::with(&server, CHUNKED);
+    let mut client = Client::connect_and_send(&server, CHUNKED);
     assert_eq!(client.response().header("connection"), None);
     client.send(format!("800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)));
     client.assert_closed();
@@ -221,7 +221,7 @@ fn slow_application_applies_backpressure() {
     };
     let server = start_with(Settings { max_body_bytes: 1 << 30, ..Settings::default() }, app);
     let length = 64 << 20;
-    let mut client = Client::with(&server, post(length));
+    let mut client = Client::connect_and_send(&server, post(length));
     client.socket().set_nonblocking(true).unwrap();
     // The kernel's buffers accept some data, then the client is blocked.
     let mut sent = 0;
@@ -263,7 +263,7 @@ fn retained_request_body_blocks_only_its_own_connection() {
         }
     };
     let server = start(app);
-    let mut client = Client::with(&server, post(5));
+    let mut client = Client::connect_and_send(&server, post(5));
     assert_eq!(client.response().text(), "ok");
     Client::connect(&server).assert_open("/");
     client.send("hello");
@@ -288,7 +288,7 @@ fn sends_100_continue_only_when_the_application_reads() {
             "PUT {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n"
         )
     };
-    let mut client = Client::with(&server, ask("/read"));
+    let mut client = Client::connect_and_send(&server, ask("/read"));
     assert_eq!(client.response().status, 100);
     client.send("hello");
     assert_eq!(client.response().text(), "hello");
@@ -307,7 +307,7 @@ fn sends_100_continue_only_when_the_application_reads() {
 fn sends_100_continue_before_the_head_of_an_echo() {
     let server = start(echo);
     let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
-    let mut client = Client::with(&server, head);
+    let mut client = Client::connect_and_send(&server, head);
     assert_eq!(client.response().status, 100);
     client.send("hello");
     assert_eq!(client.response().text(), "hello");
@@ -320,12 +320,12 @@ fn rejects_body_over_limit_with_and_without_length() {
     let settings = Settings { max_body_bytes: 10, ..Settings::default() };
     let server = start_with(settings, echo);
     for request in [post(11), format!("{CHUNKED}b\r\nhello world\r\n0\r\n\r\n")] {
-        let mut client = Client::with(&server, request);
+        let mut client = Client::connect_and_send(&server, request);
         let response = client.response();
         assert_eq!((response.status, response.header("connection")), (413, Some("close")));
         client.assert_closed();
     }
-    let mut client = Client::with(&server, post(10) + "0123456789");
+    let mut client = Client::connect_and_send(&server, post(10) + "0123456789");
     assert_eq!(client.response().text(), "0123456789");
     stop(server);
 }
@@ -357,7 +357,7 @@ fn frames_responses_by_http_version() {
         ("HEAD /bytes HTTP/1.1", "content-length: 5", "", true),
         ("GET /none HTTP/1.1", "date: ", "", true),
     ] {
-        let mut client = Client::with(&server, format!("{request}\r\nHost: a\r\n\r\n"));
+        let mut client = Client::connect_and_send(&server, format!("{request}\r\nHost: a\r\n\r\n"));
         let head_only = request.starts_with("HEAD");
         let response = if head_only { client.head() } else { client.response() };
         let lines: Vec<String> =
@@ -424,8 +424,10 @@ fn http_body_keeps_length_and_trailers() {
     });
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the response is received", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
-    assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
+    until("the response is received", || {
+        client.read() > 0 && client.received().ends_with(b"\r\n\r\n")
+    });
+    assert!(client.received().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
     assert_eq!(client.response().text(), "abc");
     stop(server);
 }
@@ -450,7 +452,7 @@ fn flushes_stream_when_it_is_pending() {
         sender.send(part).unwrap();
         until("the part is received at once", || {
             client.read();
-            client.came().ends_with(format!("{part}\r\n").as_bytes())
+            client.received().ends_with(format!("{part}\r\n").as_bytes())
         });
     }
     drop(sender);
@@ -477,7 +479,7 @@ fn pipelined_responses_are_in_order_and_not_delayed_by_later_requests() {
     client.send(heads.concat());
     assert_eq!(client.response().text(), "/1");
     assert_eq!(client.response().text(), "/2");
-    assert!(client.came().is_empty());
+    assert!(client.received().is_empty());
     release.notify_one();
     assert_eq!(client.response().text(), "/slow");
     assert_eq!(client.response().text(), "/3");
@@ -564,7 +566,7 @@ fn panic_closes_one_connection_and_is_reported() {
         client.assert_closed();
         other.assert_open("/");
     }
-    Client::with(&server, "nonsense\r\n\r\n").response();
+    Client::connect_and_send(&server, "nonsense\r\n\r\n").response();
     for event in [
         "opened true",
         "closed",
@@ -649,7 +651,7 @@ fn client_disconnect_drops_the_response_stream() {
     let idle = alive.count();
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream starts", || client.read() > 0 && client.came().ends_with(b"first\r\n"));
+    until("the stream starts", || client.read() > 0 && client.received().ends_with(b"first\r\n"));
     assert!(alive.count() > idle);
     drop(client);
     until("the stream is dropped", || alive.count() == idle);
@@ -662,7 +664,7 @@ fn client_disconnect_drops_the_response_stream() {
 fn incomplete_head_gets_408_at_the_head_timeout() {
     let server = start_with(short_timeouts(), echo);
     let mut silent = Client::connect(&server);
-    let client = Client::with(&server, "GET / HTTP/1.1\r\n");
+    let client = Client::connect_and_send(&server, "GET / HTTP/1.1\r\n");
     client.socket().set_nonblocking(true).unwrap();
     // Each byte is progress, but the deadline is absolute.
     until("the server responds with 408", || {
@@ -688,16 +690,16 @@ fn closes_idle_connection_after_timeout() {
 #[test]
 fn stalled_body_times_out_and_slow_body_does_not() {
     let server = start_with(short_timeouts(), echo);
-    let mut client = Client::with(&server, post(100) + "some");
+    let mut client = Client::connect_and_send(&server, post(100) + "some");
     until("the connection is closed", || client.read() == 0);
-    assert!(client.came().ends_with(b"some"), "{}", client.came().escape_ascii());
+    assert!(client.received().ends_with(b"some"), "{}", client.received().escape_ascii());
 
     // Slow, but above the minimum rate, for longer than the stall timeout. The attempt is repeated
     // if the machine delayed the client.
     until("a slow body is read", || {
         let begin = Instant::now();
         let mut longest = Duration::ZERO;
-        let mut client = Client::with(&server, post(4000));
+        let mut client = Client::connect_and_send(&server, post(4000));
         for _ in 0..40 {
             let sent = Instant::now();
             std::thread::sleep(Duration::from_millis(20));
@@ -706,9 +708,9 @@ fn stalled_body_times_out_and_slow_body_does_not() {
             }
             longest = longest.max(sent.elapsed());
         }
-        let is_complete = client.read() > 0 && client.came().starts_with(b"HTTP/1.1 200");
-        assert!(is_complete || longest > SHORT / 2, "timed out although data was sent");
-        is_complete && begin.elapsed() > SHORT
+        let is_complete = client.read() > 0 && client.received().starts_with(b"HTTP/1.1 200");
+        assert!(is_complete || longest > SHORT_TIMEOUT / 2, "timed out although data was sent");
+        is_complete && begin.elapsed() > SHORT_TIMEOUT
     });
     stop(server);
 }
@@ -716,7 +718,7 @@ fn stalled_body_times_out_and_slow_body_does_not() {
 #[test]
 fn slow_handler_does_not_time_out() {
     let server = start_with(short_timeouts(), async |_: Request| {
-        tokio::time::sleep(3 * SHORT).await;
+        tokio::time::sleep(3 * SHORT_TIMEOUT).await;
         Response::text("at last")
     });
     let mut client = Client::connect(&server);
@@ -731,7 +733,7 @@ fn slow_reading_client_receives_the_full_response() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&vec![b'x'; LENGTH]).unwrap();
     let file = weft::File::open(file).unwrap();
-    let settings = Settings { stall_timeout: 2 * SHORT, ..short_timeouts() };
+    let settings = Settings { stall_timeout: 2 * SHORT_TIMEOUT, ..short_timeouts() };
     let server = start_with(settings.clone(), move |request: Request| {
         let response = match request.path() {
             "/file" => Response::file(file.clone()),
@@ -756,7 +758,10 @@ fn slow_reading_client_receives_the_full_response() {
             received += std::io::copy(&mut client.socket().take(u64::MAX), &mut std::io::sink())
                 .unwrap_or(0) as usize;
             let is_complete = received > LENGTH;
-            assert!(is_complete || longest > SHORT, "{target} closed after {received} bytes");
+            assert!(
+                is_complete || longest > SHORT_TIMEOUT,
+                "{target} closed after {received} bytes"
+            );
             is_complete
         });
     }
@@ -859,7 +864,7 @@ fn shutdown_finishes_active_requests_and_closes_idle_connections() {
     idle.assert_open("/");
     busy.assert_open("/");
     busy.get("/slow");
-    let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
+    let stopping = std::thread::spawn(move || server.shutdown(common::TEST_TIMEOUT));
     idle.assert_closed();
     until("connections are refused", || std::net::TcpStream::connect(address).is_err());
     release.notify_one();
@@ -888,7 +893,7 @@ fn shutdown_serves_connections_in_the_listen_queue() {
     until("the worker is blocked", || started.load(SeqCst) == 1);
     let mut others: Vec<Client> = (0..20).map(|_| Client::connect(&server)).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    let stopping = std::thread::spawn(move || server.shutdown(common::PATIENCE));
+    let stopping = std::thread::spawn(move || server.shutdown(common::TEST_TIMEOUT));
     release.send(()).unwrap();
     for client in std::iter::once(&mut first).chain(&mut others) {
         assert_eq!(client.response().status, 200);
@@ -999,8 +1004,8 @@ fn shutdown_notifies_response_streams() {
     });
     let mut client = Client::connect(&server);
     client.get("/");
-    until("the stream starts", || client.read() > 0 && client.came().ends_with(b"hello \r\n"));
-    server.shutdown(common::PATIENCE);
+    until("the stream starts", || client.read() > 0 && client.received().ends_with(b"hello \r\n"));
+    server.shutdown(common::TEST_TIMEOUT);
     assert_eq!(client.response().text(), "hello goodbye");
 }
 
@@ -1031,7 +1036,7 @@ fn sends_early_hints_before_a_slow_response() {
     client.get("/fast");
     assert_eq!((client.response().status, client.response().status), (103, 200));
     // RFC 9110 §15.2: interim responses are not sent to an HTTP/1.0 client.
-    let mut client = Client::with(&server, "GET /fast HTTP/1.0\r\n\r\n");
+    let mut client = Client::connect_and_send(&server, "GET /fast HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().status, 200);
     stop(server);
 }
@@ -1055,7 +1060,7 @@ fn late_early_hints_are_not_sent_to_the_next_request() {
     client.get("/late");
     assert_eq!(client.response().text(), "body");
     client.get("/next");
-    assert_eq!((client.response().status, client.came()), (200, &b""[..]));
+    assert_eq!((client.response().status, client.received()), (200, &b""[..]));
     stop(server);
 }
 
@@ -1073,7 +1078,7 @@ fn proxy_protocol_sets_the_peer_address() {
     });
     let preface = "PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n";
     let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut whole = Client::with(&server, format!("{preface}{get}{get}"));
+    let mut whole = Client::connect_and_send(&server, format!("{preface}{get}{get}"));
     assert_eq!(whole.response().text(), "192.0.2.7:1234");
     assert_eq!(whole.response().text(), "192.0.2.7:1234");
 
@@ -1085,12 +1090,12 @@ fn proxy_protocol_sets_the_peer_address() {
     assert_eq!(pieces.response().text(), "192.0.2.7:1234");
 
     // A connection without a PROXY header, or without any input, is closed.
-    Client::with(&server, get).assert_closed();
+    Client::connect_and_send(&server, get).assert_closed();
     Client::connect(&server).assert_closed();
     stop(server);
 
     let server = start(echo);
-    assert_eq!(Client::with(&server, format!("{preface}{get}")).response().status, 400);
+    assert_eq!(Client::connect_and_send(&server, format!("{preface}{get}")).response().status, 400);
     stop(server);
 }
 
@@ -1127,7 +1132,7 @@ fn closes_connection_when_100_continue_is_abandoned() {
         Response::text("never mind")
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\nExpect: 100-continue\r\n\r\n";
-    let mut client = Client::with(&server, head);
+    let mut client = Client::connect_and_send(&server, head);
     let response = client.response();
     assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     client.assert_closed();
@@ -1143,7 +1148,7 @@ fn closes_connection_despite_a_retained_body() {
         async { Response::text("bye") }
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: close\r\n\r\n";
-    let mut client = Client::with(&server, head);
+    let mut client = Client::connect_and_send(&server, head);
     assert_eq!(client.response().text(), "bye");
     client.assert_closed();
     let mut body = retained.lock().unwrap().pop().unwrap();
@@ -1163,8 +1168,8 @@ fn application_body_limit_applies_to_buffered_and_later_data() {
         Ok::<_, Error>(Response::body(request.into_body().collect(1000).await?))
     });
     for (length, status) in [(10, 200), (11, 413)] {
-        let mut whole = Client::with(&server, post(length) + &"x".repeat(length));
-        let mut later = Client::with(&server, post(length));
+        let mut whole = Client::connect_and_send(&server, post(length) + &"x".repeat(length));
+        let mut later = Client::connect_and_send(&server, post(length));
         assert_eq!(whole.response().status, status);
         if status == 200 {
             later.send("x".repeat(length));
@@ -1193,7 +1198,7 @@ fn completes_response_while_client_is_uploading() {
         Response::body(Body::stream(stream))
     });
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nConnection: close\r\n\r\n";
-    let mut client = Client::with(&server, head);
+    let mut client = Client::connect_and_send(&server, head);
     let mut socket = client.socket().try_clone().unwrap();
     // Fails when the server closes the connection.
     let sending = std::thread::spawn(move || drop(socket.write_all(&[b'x'; 3_000_000])));
@@ -1263,7 +1268,7 @@ fn truncated_http10_response_ends_in_a_reset() {
         Response::body(Body::stream(Chain(head, stream)))
     });
     for request in ["GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\n"] {
-        let client = Client::with(&server, request);
+        let client = Client::connect_and_send(&server, request);
         let mut buffer = [0; 65536];
         let end = loop {
             match client.socket().read(&mut buffer) {

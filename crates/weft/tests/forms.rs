@@ -173,7 +173,7 @@ fn rejects_invalid_and_oversized_parts_and_keeps_the_connection() {
         (vec!["--x\r\n\0: a\r\n".into()], "400 Bad Request: "),
     ] {
         for request in [post(&parts), post_chunked(&parts, 50)] {
-            let mut client = Client::with(&server, request);
+            let mut client = Client::connect_and_send(&server, request);
             let response = client.response();
             let status = expected.split_once(' ').map_or(expected, |(status, _)| status);
             assert_eq!(response.status.to_string(), status, "{parts:?}: {}", response.text());
@@ -213,7 +213,7 @@ fn rejects_bodies_that_are_not_multipart_forms() {
         let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\n");
         let length = body.len();
         let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
-        let mut client = Client::with(&server, request);
+        let mut client = Client::connect_and_send(&server, request);
         let response = client.response();
         let actual = format!("{} {}", response.status, response.text());
         let status = expected.split_once(' ').map_or(expected, |(status, _)| status);
@@ -231,7 +231,7 @@ fn form_over_the_total_limit_closes_the_connection() {
     let server = start(app);
     let parts = [file("a", "f", &"x".repeat(100_000))];
     for request in [post(&parts), post_chunked(&parts, 10_000)] {
-        let mut client = Client::with(&server, request);
+        let mut client = Client::connect_and_send(&server, request);
         let response = client.response();
         assert_eq!((response.status, response.header("connection")), (413, Some("close")));
         client.assert_closed();
@@ -257,11 +257,12 @@ fn provides_file_names_as_sent_and_sanitized() {
         ("filename*=UTF-8''a; filename=b", r#"Some("b") Some("b")"#),
     ] {
         let parts = [part(&format!("name=f; {parameters}"), "")];
-        let mut client = Client::with(&server, post(&parts));
+        let mut client = Client::connect_and_send(&server, post(&parts));
         assert_eq!(client.response().text(), format!("f: {names} None \"\"\n"), "{parameters}");
     }
     for parameters in ["filename=\"a\0b\"", "filename=\"a\rb\"", "filename=\"a"] {
-        let mut client = Client::with(&server, post(&[part(&format!("name=f; {parameters}"), "")]));
+        let mut client =
+            Client::connect_and_send(&server, post(&[part(&format!("name=f; {parameters}"), "")]));
         assert_eq!(client.response().status, 400, "{parameters:?}");
         client.assert_open("/ok");
     }
@@ -285,7 +286,7 @@ fn removes_the_temporary_file_when_the_client_disconnects() {
     let server = start(app);
     let head = format!("{HEAD}Content-Length: 2000000\r\n\r\n");
     let partial = part("name=a; filename=f", &"x".repeat(1_000_000));
-    let mut client = Client::with(&server, head + &partial);
+    let mut client = Client::connect_and_send(&server, head + &partial);
     let size = |entry: io::Result<fs::DirEntry>| entry.ok()?.metadata().ok().map(|m| m.len());
     until("the file is partly written", || {
         fs::read_dir(&path).unwrap().any(|entry| size(entry) > Some(500_000))
@@ -320,7 +321,7 @@ fn removes_temporary_files_on_drop_unless_persisted() {
     });
     let path = folder.path();
     let request = post(&[file("a", "f", "content")]);
-    let mut client = Client::with(&server, &request);
+    let mut client = Client::connect_and_send(&server, &request);
     assert_eq!(client.response().text(), "ok");
     until("the file is removed", || files_in(path) == 0);
     client.send(request.replacen("POST /", "POST /keep", 1));
@@ -354,7 +355,7 @@ fn storing_200_megabytes_uses_constant_memory() {
     let begin = begin.strip_suffix("\r\n").unwrap();
     let length = begin.len() + blocks * block.len() + end.len();
     let mut client =
-        Client::with(&server, format!("{HEAD}Content-Length: {length}\r\n\r\n{begin}"));
+        Client::connect_and_send(&server, format!("{HEAD}Content-Length: {length}\r\n\r\n{begin}"));
     let before = peak_memory();
     for _ in 0..blocks {
         client.send(&block);

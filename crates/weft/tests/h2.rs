@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::frames::*;
-use common::{Client, PATIENCE, SHORT, short_timeouts, stop, until};
+use common::{Client, SHORT_TIMEOUT, TEST_TIMEOUT, short_timeouts, stop, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use weft::{
@@ -389,13 +389,13 @@ fn rejects_frames_that_violate_the_protocol() {
 fn rejects_invalid_connection_preface() {
     let server = start(echo);
     for bytes in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\rx", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"] {
-        let mut client = Client::with(&server, bytes);
+        let mut client = Client::connect_and_send(&server, bytes);
         while client.read() > 0 {}
     }
     stop(server);
 
     let server = start_with(Settings { http2: false, ..Settings::default() }, echo);
-    let mut client = Client::with(&server, PREFACE);
+    let mut client = Client::connect_and_send(&server, PREFACE);
     assert_eq!(client.response().status, 505);
     client.assert_closed();
     stop(server);
@@ -1200,7 +1200,7 @@ fn shutdown_finishes_active_requests_and_closes_idle_connections() {
     busy.assert_open("/");
     let slow = busy.get("/slow");
     busy.sync();
-    let stopping = std::thread::spawn(move || server.shutdown(PATIENCE));
+    let stopping = std::thread::spawn(move || server.shutdown(TEST_TIMEOUT));
     let errors = idle.read_goaways();
     assert!(!errors.is_empty() && errors.iter().all(|&e| e == "NO_ERROR"), "{errors:?}");
     assert_eq!(idle.closed, Some(false));
@@ -1239,7 +1239,7 @@ fn shutdown_ends_despite_unresponsive_clients_and_pending_calls() {
     until("the call starts", || alive.count() > idle);
     let begin = Instant::now();
     server.shutdown(Duration::from_millis(500));
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TEST_TIMEOUT);
     unresponsive.assert_closed();
     assert!(!unresponsive.goaways.is_empty());
     waiting.assert_closed();
@@ -1271,7 +1271,7 @@ fn closes_connections_after_their_timeouts() {
     let settings = [PREFACE, &settings(&[])].concat();
     let half_a_head = [&settings[..], &get(1, "/")[..20]].concat();
     for bytes in [&b""[..], &PREFACE[..3], &PREFACE[..20], PREFACE, &settings, &half_a_head] {
-        let mut client = Client::with(&server, bytes);
+        let mut client = Client::connect_and_send(&server, bytes);
         while client.read() > 0 {}
     }
     // Between requests, with part of the next one.
@@ -1285,7 +1285,7 @@ fn closes_connections_after_their_timeouts() {
 #[test]
 fn slow_handler_does_not_time_out() {
     let server = start_with(short_timeouts(), async |_: Request| {
-        tokio::time::sleep(3 * SHORT).await;
+        tokio::time::sleep(3 * SHORT_TIMEOUT).await;
         Response::text("at last")
     });
     let mut client = RawClient::connect(&server);
@@ -1342,7 +1342,7 @@ fn aborts_responses_that_the_client_does_not_read() {
 
 #[test]
 fn slow_reading_client_receives_the_full_response() {
-    let stall_timeout = 2 * SHORT;
+    let stall_timeout = 2 * SHORT_TIMEOUT;
     // First case: many responses share the connection, and each waits for longer than the stall
     // timeout. Second case: sending the end of the last response takes longer than the linger
     // timeout.
@@ -1374,7 +1374,7 @@ fn slow_reading_client_receives_the_full_response() {
             let is_complete =
                 |id: &u32| is_finished(&client, id) && client.body_length(*id) == megabytes << 20;
             let all_complete = ids.iter().all(is_complete);
-            assert!(all_complete || longest > SHORT, "{streams} streams are incomplete");
+            assert!(all_complete || longest > SHORT_TIMEOUT, "{streams} streams are incomplete");
             all_complete
         });
         stop(server);
@@ -1384,7 +1384,8 @@ fn slow_reading_client_receives_the_full_response() {
 #[test]
 fn final_response_is_not_truncated_when_the_connection_closes() {
     const LENGTH: usize = 20_000;
-    let settings = Settings { stall_timeout: 60 * SHORT, max_requests: 1, ..short_timeouts() };
+    let settings =
+        Settings { stall_timeout: 60 * SHORT_TIMEOUT, max_requests: 1, ..short_timeouts() };
     let server = Server::new(async |_: Request| Response::body(vec![b'x'; LENGTH]));
     let server = server.settings(settings);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -1394,7 +1395,7 @@ fn final_response_is_not_truncated_when_the_connection_closes() {
             let opening = [PREFACE, &self::settings(&[]), &get(1, "/")].concat();
             client.write_all(&opening).await.unwrap();
             // The complete response is queued, and waits for longer than the linger timeout.
-            tokio::time::sleep(3 * SHORT).await;
+            tokio::time::sleep(3 * SHORT_TIMEOUT).await;
             let (mut received, mut piece) = (0, [0; 1_000]);
             while received < LENGTH {
                 let length = client.read(&mut piece).await.unwrap();
@@ -1404,7 +1405,7 @@ fn final_response_is_not_truncated_when_the_connection_closes() {
         };
         let all = async { tokio::join!(server.serve_connection(stream), client) };
         let (served, ()) =
-            tokio::time::timeout(PATIENCE, all).await.expect("the connection ends in time");
+            tokio::time::timeout(TEST_TIMEOUT, all).await.expect("the connection ends in time");
         served.unwrap();
     });
 }
@@ -1412,8 +1413,11 @@ fn final_response_is_not_truncated_when_the_connection_closes() {
 #[test]
 fn closing_connection_waits_while_the_client_reads() {
     const STREAMS: u32 = 6;
-    let settings =
-        Settings { stall_timeout: 2 * SHORT, max_requests: STREAMS.into(), ..short_timeouts() };
+    let settings = Settings {
+        stall_timeout: 2 * SHORT_TIMEOUT,
+        max_requests: STREAMS.into(),
+        ..short_timeouts()
+    };
     let server = start_with(settings, async |_: Request| Response::text("x".repeat(1_000)));
     // The attempt is repeated if the machine delayed the client.
     until("all responses are read", || {
@@ -1421,7 +1425,7 @@ fn closing_connection_waits_while_the_client_reads() {
         let ids: Vec<u32> = (0..STREAMS).map(|_| client.get("/")).collect();
         let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
         for id in &ids {
-            std::thread::sleep(SHORT);
+            std::thread::sleep(SHORT_TIMEOUT);
             longest = longest.max(last.elapsed());
             last = Instant::now();
             if client.try_send(window_update(*id, 1_000)).is_err() {
@@ -1429,7 +1433,10 @@ fn closing_connection_waits_while_the_client_reads() {
             }
         }
         let is_complete = client.read_all(&ids);
-        assert!(is_complete || longest > 3 * SHORT / 2, "closed before the responses were read");
+        assert!(
+            is_complete || longest > 3 * SHORT_TIMEOUT / 2,
+            "closed before the responses were read"
+        );
         is_complete
     });
     stop(server);
@@ -1452,7 +1459,7 @@ fn trickling_body_times_out_and_slow_body_does_not() {
     let begin = Instant::now();
     while !client.has_input_within(Duration::from_millis(10)) {
         client.data(stream, "x", false);
-        assert!(begin.elapsed() < PATIENCE, "the server does not time out");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the server does not time out");
     }
     assert_eq!(client.response(stream).status(), 408);
     // Slow, but above the minimum rate, for longer than the stall timeout. The attempt is repeated
@@ -1472,8 +1479,8 @@ fn trickling_body_times_out_and_slow_body_does_not() {
         }
         let _ = client.try_send(frame(DATA, END_STREAM, stream, b""));
         let is_complete = client.outcome(stream) == "200";
-        assert!(is_complete || longest > SHORT / 2, "timed out although data was sent");
-        is_complete && begin.elapsed() > SHORT
+        assert!(is_complete || longest > SHORT_TIMEOUT / 2, "timed out although data was sent");
+        is_complete && begin.elapsed() > SHORT_TIMEOUT
     });
     stop(server);
 }
@@ -1681,7 +1688,7 @@ mod websockets {
         let mut client = RawClient::connect(&server);
         let stream = client.request(&opening(), false);
         client.read_until("the head", |client| client.peek(stream).is_some());
-        let stopping = std::thread::spawn(move || server.shutdown(PATIENCE));
+        let stopping = std::thread::spawn(move || server.shutdown(TEST_TIMEOUT));
         let close = [&1001u16.to_be_bytes()[..], b"the server stops"].concat();
         assert_received(&mut client, stream, &unmasked(8, &close));
         client.data(stream, masked(8, &[3, 233]), false);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::frames::*;
-use common::{Client, PATIENCE, stop, until};
+use common::{Client, TEST_TIMEOUT, stop, until};
 use peak_alloc::PeakAlloc;
 use weft::{Body, Error, Method, Request, Response, Server, ServerHandle, Settings};
 
@@ -415,7 +415,7 @@ fn trickling_heads_time_out() {
         let mut bytes = trickle.chunks(size).cycle();
         // The client reads its input and stops when the connection is closed.
         while client.closed.is_none() && client.goaways.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "{name}: the server does not time out");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "{name}: the server does not time out");
             if client.try_send(bytes.next().unwrap()).is_err() {
                 break;
             }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use common::tree::{Tree, ask, ask_with, pattern, request, serve};
-use common::{Client, PATIENCE, Response, address, stop, until};
+use common::tree::{Tree, ask, pattern, request, send_request_with_fields, serve};
+use common::{Client, Response, TEST_TIMEOUT, address, stop, until};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -146,7 +146,7 @@ fn detects_every_change_of_a_cached_file() {
             tries += 1;
             is_new
         });
-        assert_eq!(client.came(), b"", "{name}: received unexpected bytes");
+        assert_eq!(client.received(), b"", "{name}: received unexpected bytes");
         let head = ask(&mut client, "HEAD", &target);
         let length = head.header("content-length").map(|length| length.parse().unwrap());
         assert_eq!(
@@ -159,7 +159,7 @@ fn detects_every_change_of_a_cached_file() {
 
 #[test]
 fn cached_entries_are_not_checked_before_revalidation() {
-    let tree = Tree::with(&[("folder/x", "x"), ("small", "small"), ("vanishing", "here")]);
+    let tree = Tree::with_files(&[("folder/x", "x"), ("small", "small"), ("vanishing", "here")]);
     tree.write("large", pattern(100_000));
     tree.settle();
     let server = tree.serve_with(revalidating(NEVER));
@@ -186,7 +186,7 @@ fn cached_entries_are_not_checked_before_revalidation() {
 
 #[test]
 fn detects_created_and_deleted_files() {
-    let tree = Tree::with(&[("404.html", "none")]);
+    let tree = Tree::with_files(&[("404.html", "none")]);
     let server = tree.serve_with(revalidating(OFTEN));
     let mut client = Client::connect(&server);
     let mut text = |target: &str| ask(&mut client, "GET", target).text().to_owned();
@@ -238,8 +238,8 @@ fn responses_never_mix_versions_of_a_replaced_file() {
                     2 => "Accept-Encoding: gzip".to_owned(),
                     _ => format!("If-None-Match: {etag}"),
                 };
-                let response = ask_with(&mut client, "GET", "/f.txt", &fields);
-                assert_eq!(client.came(), b"", "{fields}: received more bytes");
+                let response = send_request_with_fields(&mut client, "GET", "/f.txt", &fields);
+                assert_eq!(client.received(), b"", "{fields}: received more bytes");
                 let body = match response.header("content-encoding") {
                     Some("gzip") => {
                         let mut body = Vec::new();
@@ -295,7 +295,7 @@ fn responses_never_mix_versions_of_a_replaced_file() {
 fn concurrent_writes_to_a_file_never_break_framing() {
     const ROUNDS: usize = 300;
     const MAX_LENGTH: usize = 400_000;
-    let tree = Tree::with(&[("end.txt", "end")]);
+    let tree = Tree::with_files(&[("end.txt", "end")]);
     let all = pattern(MAX_LENGTH);
     // Truncated data may be zeroed before it disappears, also in data queued to a socket.
     let matches_at = |i: usize, bytes: &[u8]| {
@@ -326,8 +326,8 @@ fn concurrent_writes_to_a_file_never_break_framing() {
                 client.send([first_request.as_bytes(), &request("GET", "/end.txt")].concat());
                 // Two complete responses, or a connection closed within the first.
                 let (first, second) = loop {
-                    let first = Response::parse(client.came(), false);
-                    let rest = first.as_ref().map(|first| &client.came()[first.length..]);
+                    let first = Response::parse(client.received(), false);
+                    let rest = first.as_ref().map(|first| &client.received()[first.length..]);
                     let second = rest.and_then(|rest| Response::parse(rest, false));
                     if second.is_some() || client.read() == 0 {
                         break (first, second);
@@ -336,18 +336,18 @@ fn concurrent_writes_to_a_file_never_break_framing() {
                 match (first, second) {
                     (Some(first), Some(second)) => {
                         assert_eq!(second.text(), "end");
-                        assert_eq!(client.came().len(), first.length + second.length);
+                        assert_eq!(client.received().len(), first.length + second.length);
                         let mut body = first.body;
                         if fields.contains("zstd") && body.starts_with(b"\x28\xb5\x2f\xfd") {
                             body = zstd::decode_all(&body[..]).unwrap();
                         }
                         let i = if first.status == 206 { 100 } else { 0 };
                         assert!(first.status == 416 || matches_at(i, &body), "{fields}");
-                        client.forget();
+                        client.clear_received();
                         complete += 1;
                     }
                     (None, None) => {
-                        let received = client.came();
+                        let received = client.received();
                         let head = received.windows(4).position(|w| w == b"\r\n\r\n");
                         let body = head.map_or(&b""[..], |head| &received[head + 4..]);
                         let i = if received.starts_with(b"HTTP/1.1 206 ") { 100 } else { 0 };
@@ -485,7 +485,9 @@ fn compressed_forms_count_towards_the_limits() {
         let settings = DirectorySettings { max_cached_bytes: 4_000, ..revalidating(NEVER) };
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
-        let mut ask = |target: &str, fields: &str| ask_with(&mut client, "GET", target, fields);
+        let mut ask = |target: &str, fields: &str| {
+            send_request_with_fields(&mut client, "GET", target, fields)
+        };
         assert_eq!(ask("/a.txt", fields).header("content-encoding").is_some(), !is_cached);
         assert_eq!(ask("/b.txt", "").body, letters(b'b', 2_000));
         tree.replace("b.txt", "new");
@@ -543,7 +545,7 @@ fn closes_unused_files() {
         }
         until("all files are closed", || tree.open_files() == 0);
     }
-    let other_tree = Tree::with(&[("a", "a")]);
+    let other_tree = Tree::with_files(&[("a", "a")]);
     let other_server = other_tree.serve_with(revalidating(NEVER));
     ask(&mut Client::connect(&other_server), "GET", "/a");
     assert_eq!(other_tree.open_files(), 1, "with a long `unused` the file stays open");
@@ -712,7 +714,7 @@ fn fetch_over(connection: &str, tree: &Tree, request: &[u8], meanwhile: impl FnO
         "TCP" => {
             let server = serve(directory);
             let stream = TcpStream::connect(address(&server)).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             let received = exchange(stream, request, meanwhile);
             stop(server);
             received
@@ -725,7 +727,7 @@ fn fetch_over(connection: &str, tree: &Tree, request: &[u8], meanwhile: impl FnO
                 panic!("not a Unix socket")
             };
             let stream = UnixStream::connect(path).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             let received = exchange(stream, request, meanwhile);
             stop(server);
             received
@@ -745,7 +747,10 @@ fn fetch_over(connection: &str, tree: &Tree, request: &[u8], meanwhile: impl FnO
                     received
                 };
                 let both = async { tokio::join!(engine.serve_connection(server), exchange) };
-                tokio::time::timeout(PATIENCE, both).await.expect("the connection ends in time").1
+                tokio::time::timeout(TEST_TIMEOUT, both)
+                    .await
+                    .expect("the connection ends in time")
+                    .1
             })
         }
     }
@@ -856,7 +861,7 @@ fn serves_many_uncached_files_concurrently_with_cached_ones() {
     let mut warm = Client::connect(&server);
     let mut clients: Vec<_> = (0..FILES)
         .map(|i| {
-            let client = Client::with(&server, request("GET", format!("/{i}")));
+            let client = Client::connect_and_send(&server, request("GET", format!("/{i}")));
             assert_eq!(ask(&mut warm, "GET", "/warm").text(), "warm");
             client
         })

@@ -33,7 +33,7 @@ fn shared_ports() -> Settings {
 
 /// Sends a request on a new connection and returns the response text.
 fn ask(address: SocketAddr) -> String {
-    let mut client = Client::at(address);
+    let mut client = Client::connect_to(address);
     client.send(REQUEST);
     text(&mut client)
 }
@@ -54,7 +54,7 @@ fn adds_and_removes_listeners_at_run_time() {
         let server = named("a", settings.clone()).listen("127.0.0.1:0").unwrap();
         let mut running = server.start().unwrap();
         let first = address(&running);
-        let mut kept = Client::at(first);
+        let mut kept = Client::connect_to(first);
         kept.send(REQUEST);
         assert_eq!(text(&mut kept), "a");
         let more = local(&settings);
@@ -85,7 +85,7 @@ fn serves_connections_in_the_backlog_of_a_removed_listener() {
     for number in 0..20 {
         let listener = local(&Settings::default());
         let first = listener.local_address().address().unwrap();
-        let mut waiting: Vec<Client> = (0..20).map(|_| Client::at(first)).collect();
+        let mut waiting: Vec<Client> = (0..20).map(|_| Client::connect_to(first)).collect();
         waiting.iter_mut().for_each(|client| client.send(REQUEST));
         let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
         let mut running = server.start().unwrap();
@@ -205,7 +205,7 @@ fn hands_sockets_over_to_another_server() {
     for settings in [Settings::default(), shared_ports()] {
         let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
         let address = address(&former);
-        let mut idle = Client::at(address);
+        let mut idle = Client::connect_to(address);
         idle.send(REQUEST);
         assert_eq!(text(&mut idle), "old");
         let mut server = named("new", settings);

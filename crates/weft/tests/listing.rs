@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::tree::{SECRET, Tree, ask, ask_with, assert_statuses};
+use common::tree::{SECRET, Tree, ask, assert_statuses, send_request_with_fields};
 use common::{Client, stop};
 use serde_json::Value;
 use weft::{DirectorySettings, Symlinks};
@@ -25,7 +25,8 @@ const JSON: &str = "Accept: application/json";
 
 #[test]
 fn lists_directories_without_an_index_if_enabled() {
-    let tree = Tree::with(&[("a.txt", "a"), ("with/index.html", "index"), ("deep/er/b.txt", "b")]);
+    let tree =
+        Tree::with_files(&[("a.txt", "a"), ("with/index.html", "index"), ("deep/er/b.txt", "b")]);
     let server = tree.serve();
     assert_statuses(&server, &[("/", 404), ("/with/", 200), ("/deep/", 404)]);
     stop(server);
@@ -38,7 +39,7 @@ fn lists_directories_without_an_index_if_enabled() {
         ("/deep/", JSON, "er/"),
         ("/deep/er/?x", JSON, "b.txt"),
     ] {
-        let response = ask_with(&mut client, "GET", target, fields);
+        let response = send_request_with_fields(&mut client, "GET", target, fields);
         assert_eq!(response.status, 200, "{target}");
         assert_eq!(names(&response).join(" "), expected, "{target}");
         assert_eq!(response.header("content-type"), Some("application/json"));
@@ -61,8 +62,8 @@ fn lists_directories_without_an_index_if_enabled() {
 
 #[test]
 fn lists_only_entries_that_can_be_requested() {
-    let tree = Tree::with(&[("a b&<c>.txt", "a"), (".hidden", "h"), (".well-known/x", "x")]);
-    tree.pipe("pipe");
+    let tree = Tree::with_files(&[("a b&<c>.txt", "a"), (".hidden", "h"), (".well-known/x", "x")]);
+    tree.create_fifo("pipe");
     tree.link("inside", "a b&<c>.txt");
     tree.link("outside", "../secret.txt");
     tree.write(b"\xff.txt", "no UTF-8");
@@ -81,13 +82,13 @@ fn lists_only_entries_that_can_be_requested() {
         let may_leave = settings.symlinks == Symlinks::Anywhere;
         let server = tree.serve_with(settings);
         let mut client = Client::connect(&server);
-        let response = ask_with(&mut client, "GET", "/", JSON);
+        let response = send_request_with_fields(&mut client, "GET", "/", JSON);
         assert_eq!(names(&response).join(" "), expected);
         // Each `href` leads to the entry.
         let list: Value = serde_json::from_str(response.text()).unwrap();
         for entry in list["entries"].as_array().unwrap() {
             let href = entry["href"].as_str().unwrap().strip_prefix('.').unwrap();
-            let found = ask_with(&mut client, "GET", href, JSON);
+            let found = send_request_with_fields(&mut client, "GET", href, JSON);
             assert_eq!(found.status, 200, "{href}");
             assert!(may_leave || !found.text().contains(SECRET));
         }
@@ -97,17 +98,25 @@ fn lists_only_entries_that_can_be_requested() {
 
 #[test]
 fn removed_directories_are_not_found() {
-    let tree = Tree::with(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
+    let tree = Tree::with_files(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
     let server = tree.serve_with(listing());
     let mut client = Client::connect(&server);
     for folder in ["gone", "file"] {
         let target = format!("/{folder}/");
-        assert_eq!(ask_with(&mut client, "GET", &target, JSON).status, 200, "{folder}");
+        assert_eq!(
+            send_request_with_fields(&mut client, "GET", &target, JSON).status,
+            200,
+            "{folder}"
+        );
         std::fs::remove_dir_all(tree.path(folder)).unwrap();
         if folder == "file" {
             tree.write(folder, "a file");
         }
-        assert_eq!(ask_with(&mut client, "GET", &target, JSON).status, 404, "{folder}");
+        assert_eq!(
+            send_request_with_fields(&mut client, "GET", &target, JSON).status,
+            404,
+            "{folder}"
+        );
     }
     stop(server);
 }
@@ -119,7 +128,7 @@ fn lists_at_most_max_listed_entries() {
     for (max_listed_entries, count) in [(20_000, 10_000), (100, 100)] {
         let server = tree.serve_with(DirectorySettings { max_listed_entries, ..listing() });
         let mut client = Client::connect(&server);
-        let response = ask_with(&mut client, "GET", "/", JSON);
+        let response = send_request_with_fields(&mut client, "GET", "/", JSON);
         let names = names(&response);
         assert_eq!(names.len(), count);
         let list: Value = serde_json::from_str(response.text()).unwrap();
@@ -140,7 +149,7 @@ fn lists_embedded_directories() {
     let server = common::tree::serve(app);
     let mut client = Client::connect(&server);
     for (target, expected) in [("/", "b/ a.txt"), ("/b/", "d/ c.txt"), ("/b/d/", "e.txt")] {
-        let response = ask_with(&mut client, "GET", target, JSON);
+        let response = send_request_with_fields(&mut client, "GET", target, JSON);
         assert_eq!(names(&response).join(" "), expected, "{target}");
     }
     stop(server);

@@ -173,7 +173,7 @@ fn logs_incomplete_responses() {
             "" => std::thread::sleep(Duration::from_millis(20)),
             received => until("the body begins", || {
                 client.read();
-                client.came().ends_with(received.as_bytes())
+                client.received().ends_with(received.as_bytes())
             }),
         }
         drop(client);
@@ -214,8 +214,10 @@ fn log_passes_trailers_through() {
     let mut client = Client::connect(&server);
     client.send(CHUNKED.replace("POST /", "POST /echo"));
     client.send("3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n");
-    until("the response is complete", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
-    assert!(client.came().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
+    until("the response is complete", || {
+        client.read() > 0 && client.received().ends_with(b"\r\n\r\n")
+    });
+    assert!(client.received().ends_with(b"3\r\nabc\r\n0\r\netag: \"x\"\r\n\r\n"));
     lines.assert_next("POST /echo HTTP/1.1: 200 3 +");
     stop(server);
 }
@@ -249,7 +251,7 @@ fn only_trusted_proxies_set_the_client_address() {
         let server = start(client_address.with(RealAddress::x_forwarded_for(proxies)));
         let field = "X-Forwarded-For: 192.0.2.1";
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
-        assert_eq!(Client::with(&server, text).response().text(), client);
+        assert_eq!(Client::connect_and_send(&server, text).response().text(), client);
         stop(server);
     }
 }
@@ -277,7 +279,7 @@ fn timeout_drops_the_application_and_keeps_the_connection() {
 
     // The timeout does not apply to the response body.
     client.get("/endless");
-    until("the body begins", || client.read() > 0 && client.came().ends_with(b"one\r\n"));
+    until("the body begins", || client.read() > 0 && client.received().ends_with(b"one\r\n"));
     std::thread::sleep(Duration::from_millis(100));
     client.socket().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let error = std::io::Read::read(&mut client.socket(), &mut [0]).unwrap_err();
@@ -327,7 +329,7 @@ fn body_over_the_limit_is_413_with_any_framing() {
         ),
     ] {
         // The first response is the final one: no 100 Continue is sent.
-        assert_eq!(Client::with(&server, bytes).response().status, status, "{case}");
+        assert_eq!(Client::connect_and_send(&server, bytes).response().status, status, "{case}");
         assert_eq!(std::mem::take(&mut *called.lock().unwrap()), calls, "{case}");
     }
     stop(server);
@@ -367,10 +369,12 @@ fn gated_app() -> (Arc<Notify>, Alive, impl Application + Clone + Send) {
 #[test]
 fn concurrency_limit_is_shared_by_the_workers() {
     let (open, running, app) = gated_app();
-    let limit = ConcurrencyLimit::new(2).max_queued(1).queue_timeout(common::PATIENCE);
+    let limit = ConcurrencyLimit::new(2).max_queued(1).queue_timeout(common::TEST_TIMEOUT);
     let limit = limit.retry_after(Duration::from_millis(1_500));
     let server = start_workers(2, app.with(limit));
-    let get = |target| Client::with(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let get = |target| {
+        Client::connect_and_send(&server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+    };
     assert_eq!(get("/").response().status, 200);
     let baseline = running.count();
     let mut admitted = [get("/wait"), get("/wait")];

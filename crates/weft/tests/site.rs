@@ -11,7 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::tree::{
-    SECRET, Tree, as_nobody, ask, ask_with, assert_bodies, assert_statuses, fields_but_date, serve,
+    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_without_date,
+    send_request_with_fields, serve,
 };
 use common::{Client, Response, stop, until};
 use weft::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, VARY, X_FRAME_OPTIONS};
@@ -76,7 +77,7 @@ fn decoded(response: &Response) -> Vec<u8> {
 
 #[test]
 fn selects_the_precompressed_file_by_weight() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("style.css", "plain"),
         ("style.css.br", "brotli"),
         ("style.css.zst", "zstandard"),
@@ -110,7 +111,7 @@ fn selects_the_precompressed_file_by_weight() {
         (Some("gzip;q=nonsense"), None),
     ] {
         let fields = field_line("Accept-Encoding", accepted);
-        let get = ask_with(&mut client, "GET", "/style.css", &fields);
+        let get = send_request_with_fields(&mut client, "GET", "/style.css", &fields);
         let body = match coding {
             None => "plain",
             Some("br") => "brotli",
@@ -126,17 +127,17 @@ fn selects_the_precompressed_file_by_weight() {
         assert!(etag.starts_with('"'), "{accepted:?}: {etag} is weak");
         etags.insert((etag.clone(), body));
 
-        let head = ask_with(&mut client, "HEAD", "/style.css", &fields);
-        assert_eq!(fields_but_date(&head), fields_but_date(&get), "{accepted:?}");
+        let head = send_request_with_fields(&mut client, "HEAD", "/style.css", &fields);
+        assert_eq!(fields_without_date(&head), fields_without_date(&get), "{accepted:?}");
 
         let known = format!("{fields}\r\nIf-None-Match: {etag}").trim_start().to_owned();
-        let same = ask_with(&mut client, "GET", "/style.css", &known);
+        let same = send_request_with_fields(&mut client, "GET", "/style.css", &known);
         assert_eq!((same.status, same.header("etag")), (304, Some(&*etag)), "{accepted:?}");
         assert_eq!(varies_by(&same), BTreeSet::from(["accept-encoding"]), "{accepted:?}");
         assert_eq!(same.header("content-encoding"), None, "{accepted:?}");
 
         let range = format!("{fields}\r\nRange: bytes=1-3\r\nIf-Range: {etag}");
-        let part = ask_with(&mut client, "GET", "/style.css", range.trim_start());
+        let part = send_request_with_fields(&mut client, "GET", "/style.css", range.trim_start());
         assert_eq!((part.status, part.text()), (206, &body[1..4]), "{accepted:?}");
         assert_eq!(part.header("content-encoding"), coding, "{accepted:?}");
         let expected = format!("bytes 1-3/{}", body.len());
@@ -148,7 +149,7 @@ fn selects_the_precompressed_file_by_weight() {
     for (etag, of) in &etags {
         for coding in ["identity", "br", "zstd", "gzip"] {
             let fields = format!("Accept-Encoding: {coding}\r\nIf-None-Match: {etag}");
-            let response = ask_with(&mut client, "GET", "/style.css", &fields);
+            let response = send_request_with_fields(&mut client, "GET", "/style.css", &fields);
             let is_own = match coding {
                 "identity" => *of == "plain",
                 coding => of.starts_with(coding) || (coding, *of) == ("zstd", "zstandard"),
@@ -161,7 +162,7 @@ fn selects_the_precompressed_file_by_weight() {
 
 #[test]
 fn serves_the_best_precompressed_file_that_exists() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("only-gz.html", "plain"),
         ("only-gz.html.gz", "gzip"),
         ("no-br.js", "plain"),
@@ -192,7 +193,7 @@ fn serves_the_best_precompressed_file_that_exists() {
             ("/folder/", Some("br"), true),
             (&long, None, false),
         ] {
-            let response = ask_with(&mut client, "GET", target, all);
+            let response = send_request_with_fields(&mut client, "GET", target, all);
             let body = coding.unwrap_or("plain");
             assert_eq!((response.status, response.text()), (200, body), "{target}");
             assert_eq!(response.header("content-encoding"), coding, "{target}");
@@ -203,15 +204,16 @@ fn serves_the_best_precompressed_file_that_exists() {
             assert_eq!(plain.header("vary"), response.header("vary"), "{target}");
         }
         // A precompressed file can be requested itself, and does not replace a missing plain file.
-        let file = ask_with(&mut client, "GET", "/only-gz.html.gz", all);
+        let file = send_request_with_fields(&mut client, "GET", "/only-gz.html.gz", all);
         assert_eq!((file.text(), file.header("content-encoding")), ("gzip", None));
         assert_eq!(file.header("content-type"), Some("application/gzip"));
-        assert_eq!(ask_with(&mut client, "GET", "/alone.css", all).status, 404);
+        assert_eq!(send_request_with_fields(&mut client, "GET", "/alone.css", all).status, 404);
         stop(server);
     }
     let settings = DirectorySettings { precompressed: false, ..no_compression() };
     let server = tree.serve_with(settings);
-    let response = ask_with(&mut Client::connect(&server), "GET", "/only-gz.html", all);
+    let response =
+        send_request_with_fields(&mut Client::connect(&server), "GET", "/only-gz.html", all);
     assert_eq!((response.text(), response.header("vary")), ("plain", None));
     stop(server);
 }
@@ -240,7 +242,7 @@ fn ignores_precompressed_files_older_than_the_plain_file() {
     let mut client = Client::connect(&server);
     for (name, _, _, _, coding) in cases {
         let fields = "Accept-Encoding: br, gzip";
-        let response = ask_with(&mut client, "GET", format!("/{name}"), fields);
+        let response = send_request_with_fields(&mut client, "GET", format!("/{name}"), fields);
         assert_eq!(response.header("content-encoding"), coding, "{name}");
     }
     stop(server);
@@ -248,16 +250,17 @@ fn ignores_precompressed_files_older_than_the_plain_file() {
 
 #[test]
 fn detects_added_removed_and_changed_precompressed_files() {
-    let tree = Tree::with(&[("a.css", "plain"), ("b.css", "plain")]);
-    tree.age("a.css", 100);
-    tree.age("b.css", 100);
+    let tree = Tree::with_files(&[("a.css", "plain"), ("b.css", "plain")]);
+    tree.set_age("a.css", 100);
+    tree.set_age("b.css", 100);
     // `a.css` is old enough to be cached in memory, `b.css` is not.
     tree.settle();
     tree.write("b.css", "plain");
     let server = tree.serve_with(fast_revalidation(no_compression()));
     let mut client = Client::connect(&server);
     let mut seen = |target: &str| {
-        let response = ask_with(&mut client, "GET", target, "Accept-Encoding: br, gzip");
+        let response =
+            send_request_with_fields(&mut client, "GET", target, "Accept-Encoding: br, gzip");
         assert_eq!(response.header("content-encoding").is_some(), response.text() != "plain");
         (response.text().to_owned(), response.header("vary").is_some())
     };
@@ -279,7 +282,7 @@ fn detects_added_removed_and_changed_precompressed_files() {
         wait_for("the overwritten file is served", &target, "a longer text");
         fs::remove_file(tree.path(&br)).unwrap();
         wait_for("the gzip file is served again", &target, "gzip");
-        tree.age(&gz, 1_000);
+        tree.set_age(&gz, 1_000);
         wait_for("the outdated file is ignored", &target, "plain");
         fs::remove_file(tree.path(&gz)).unwrap();
         wait_for("the plain file is served at last", &target, "plain");
@@ -295,7 +298,7 @@ fn ignores_precompressed_files_that_are_not_readable_files() {
         tree.write(format!("{name}.css"), "plain");
     }
     fs::create_dir(tree.path("folder.css.br")).unwrap();
-    tree.pipe("pipe.css.br");
+    tree.create_fifo("pipe.css.br");
     let socket = UnixListener::bind(tree.path("socket.css.br")).unwrap();
     tree.link("dangling.css.br", "nothing");
     tree.link("outside.css.br", "../secret.txt");
@@ -303,18 +306,24 @@ fn ignores_precompressed_files_that_are_not_readable_files() {
     tree.write("closed.css.br", SECRET);
     // Written after the plain file, so that it is not ignored as outdated.
     tree.write("closed.css.gz", "gzip");
-    tree.close(&["closed.css.br"]);
+    tree.deny_access(&["closed.css.br"]);
     as_nobody(|| {
         assert!(fs::read(tree.path("closed.css.br")).is_err(), "file permissions are not enforced");
         let server = tree.serve_with(no_compression());
         let mut client = Client::connect(&server);
         for name in names {
             let fields = "Accept-Encoding: br";
-            let response = ask_with(&mut client, "GET", format!("/{name}.css"), fields);
+            let response =
+                send_request_with_fields(&mut client, "GET", format!("/{name}.css"), fields);
             assert_eq!((response.status, response.text()), (200, "plain"), "{name}");
             assert_eq!(response.header("content-encoding"), None, "{name}");
         }
-        let other = ask_with(&mut client, "GET", "/closed.css", "Accept-Encoding: br, gzip");
+        let other = send_request_with_fields(
+            &mut client,
+            "GET",
+            "/closed.css",
+            "Accept-Encoding: br, gzip",
+        );
         assert_eq!((other.status, other.text()), (200, "gzip"));
         stop(server);
     });
@@ -341,7 +350,7 @@ fn compresses_text_files_dynamically() {
         let weak = format!("W/{strong}");
         for coding in ["br", "zstd", "gzip"] {
             let fields = format!("Accept-Encoding: {coding}");
-            let mut get = || ask_with(&mut client, "GET", &target, &fields);
+            let mut get = || send_request_with_fields(&mut client, "GET", &target, &fields);
             let (first, second) = (get(), get());
             assert_eq!((first.status, first.header("content-encoding")), (200, Some(coding)));
             assert!(first.body.len() < 15_000, "{end} {coding}: {} bytes", first.body.len());
@@ -358,25 +367,25 @@ fn compresses_text_files_dynamically() {
                 assert_eq!(first.header(name), plain.header(name), "{end} {coding} {name}");
             }
             assert!(second.body == first.body, "{end} {coding}");
-            assert_eq!(fields_but_date(&second), fields_but_date(&first), "{end} {coding}");
-            let head = ask_with(&mut client, "HEAD", &target, &fields);
-            assert_eq!(fields_but_date(&head), fields_but_date(&first), "{end} {coding}");
+            assert_eq!(fields_without_date(&second), fields_without_date(&first), "{end} {coding}");
+            let head = send_request_with_fields(&mut client, "HEAD", &target, &fields);
+            assert_eq!(fields_without_date(&head), fields_without_date(&first), "{end} {coding}");
             for known in [&weak, &strong] {
                 let fields = format!("{fields}\r\nIf-None-Match: {known}");
-                let same = ask_with(&mut client, "GET", &target, &fields);
+                let same = send_request_with_fields(&mut client, "GET", &target, &fields);
                 assert_eq!((same.status, etag(&same)), (304, weak.clone()), "{end} {coding}");
                 assert_eq!(varies_by(&same), BTreeSet::from(["accept-encoding"]));
             }
             // Ranges apply to the uncompressed file: only that has a strong ETag.
             let ranges = format!("{fields}\r\nRange: bytes=100-199");
-            let part = ask_with(&mut client, "GET", &target, &ranges);
+            let part = send_request_with_fields(&mut client, "GET", &target, &ranges);
             assert_eq!((part.status, part.header("content-encoding")), (206, None));
             assert!(part.body == plain.body[100..200], "{end} {coding}");
             assert_eq!(etag(&part), strong, "{end} {coding}");
             assert_eq!(varies_by(&part), BTreeSet::from(["accept-encoding"]));
             for (known, status) in [(&strong, 206), (&weak, 200)] {
                 let fields = format!("{ranges}\r\nIf-Range: {known}");
-                let response = ask_with(&mut client, "GET", &target, &fields);
+                let response = send_request_with_fields(&mut client, "GET", &target, &fields);
                 assert_eq!(response.status, status, "{end} {coding} {known}");
                 let whole = decoded(&response);
                 let expected = if status == 206 { &plain.body[100..200] } else { &plain.body };
@@ -393,9 +402,9 @@ fn head_before_the_first_compression_has_the_fields_of_get() {
     tree.write("a.html", text(5_000));
     let server = tree.serve();
     let mut client = Client::connect(&server);
-    let head = ask_with(&mut client, "HEAD", "/a.html", "Accept-Encoding: zstd");
-    let get = ask_with(&mut client, "GET", "/a.html", "Accept-Encoding: zstd");
-    assert_eq!(fields_but_date(&head), fields_but_date(&get));
+    let head = send_request_with_fields(&mut client, "HEAD", "/a.html", "Accept-Encoding: zstd");
+    let get = send_request_with_fields(&mut client, "GET", "/a.html", "Accept-Encoding: zstd");
+    assert_eq!(fields_without_date(&head), fields_without_date(&get));
     assert_eq!(get.header("content-encoding"), Some("zstd"));
     stop(server);
 }
@@ -426,7 +435,7 @@ fn compression_depends_on_type_and_size() {
         let server = tree.serve_with(settings(100_000));
         let mut client = Client::connect(&server);
         for fields in ["Accept-Encoding: gzip, br", "Accept-Encoding: *"] {
-            let response = ask_with(&mut client, "GET", format!("/{name}"), fields);
+            let response = send_request_with_fields(&mut client, "GET", format!("/{name}"), fields);
             assert!(decoded(&response) == contents.as_bytes(), "{name}");
             assert_eq!(response.header("content-encoding").is_some(), compressed, "{name}");
             assert_eq!(response.header("vary").is_some(), varies, "{name}");
@@ -441,7 +450,7 @@ fn compression_depends_on_type_and_size() {
     let mut client = Client::connect(&server);
     for _ in 0..2 {
         let fields = "Accept-Encoding: br";
-        let response = ask_with(&mut client, "GET", "/noise.txt", fields);
+        let response = send_request_with_fields(&mut client, "GET", "/noise.txt", fields);
         assert!(response.body == noise(5_000));
         assert_eq!(response.header("content-encoding"), None);
         assert!(etag(&response).starts_with('"'));
@@ -449,8 +458,12 @@ fn compression_depends_on_type_and_size() {
     }
     stop(server);
     let server = tree.serve_with(no_compression());
-    let response =
-        ask_with(&mut Client::connect(&server), "GET", "/1024.txt", "Accept-Encoding: br");
+    let response = send_request_with_fields(
+        &mut Client::connect(&server),
+        "GET",
+        "/1024.txt",
+        "Accept-Encoding: br",
+    );
     let fields = (response.header("content-encoding"), response.header("vary"));
     assert_eq!((response.text(), fields), (&large[..1_024], (None, None)));
     stop(server);
@@ -467,7 +480,8 @@ fn changed_files_are_compressed_again() {
     let server = tree.serve_with(fast_revalidation(DirectorySettings::default()));
     let mut client = Client::connect(&server);
     for (target, name) in [("/kept.txt", "kept.txt"), ("/young.txt", "young.txt")] {
-        let mut get = || ask_with(&mut client, "GET", target, "Accept-Encoding: br");
+        let mut get =
+            || send_request_with_fields(&mut client, "GET", target, "Accept-Encoding: br");
         let before = (0..3).map(|_| get()).last().unwrap();
         assert!(decoded(&before) == first.as_bytes(), "{name}");
         assert_eq!(before.header("content-encoding"), Some("br"));
@@ -507,7 +521,7 @@ fn serves_concurrent_requests_for_files_not_yet_compressed() {
         let is_weak = etag(&response).starts_with("W/");
         assert_eq!(is_weak, response.header("content-encoding").is_some(), "{at}");
     }
-    let last = ask_with(&mut clients[0], "GET", "/7.html", "Accept-Encoding: br");
+    let last = send_request_with_fields(&mut clients[0], "GET", "/7.html", "Accept-Encoding: br");
     assert_eq!(last.header("content-encoding"), Some("br"), "compressed in the end");
     stop(server);
 }
@@ -521,7 +535,7 @@ fn with_languages(languages: &[&str], settings: DirectorySettings) -> DirectoryS
 
 #[test]
 fn selects_the_language_by_weight() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("about.html", "about"),
         ("about.html.ja", "ja: about"),
         ("about.html.de", "de: about"),
@@ -555,31 +569,34 @@ fn selects_the_language_by_weight() {
         ("/folder/", Some("de, ja;q=0.5"), Some("ja"), "ja: folder"),
     ] {
         let fields = field_line("Accept-Language", accepted);
-        let get = ask_with(&mut client, "GET", target, &fields);
+        let get = send_request_with_fields(&mut client, "GET", target, &fields);
         assert_eq!((get.status, get.text()), (200, body), "{target} {accepted:?}");
         assert_eq!(get.header("content-language"), language, "{target} {accepted:?}");
         assert_eq!(get.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
         assert_eq!(varies_by(&get), BTreeSet::from(["accept-language"]), "{target} {accepted:?}");
-        let head = ask_with(&mut client, "HEAD", target, &fields);
-        assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target} {accepted:?}");
+        let head = send_request_with_fields(&mut client, "HEAD", target, &fields);
+        assert_eq!(fields_without_date(&head), fields_without_date(&get), "{target} {accepted:?}");
         let known = format!("{fields}\r\nIf-None-Match: {}", etag(&get));
-        let same = ask_with(&mut client, "GET", target, known.trim_start());
+        let same = send_request_with_fields(&mut client, "GET", target, known.trim_start());
         assert_eq!((same.status, etag(&same)), (304, etag(&get)), "{target} {accepted:?}");
         assert_eq!(varies_by(&same), BTreeSet::from(["accept-language"]), "{target}");
         let range = format!("{fields}\r\nRange: bytes=-1");
-        let part = ask_with(&mut client, "GET", target, range.trim_start());
+        let part = send_request_with_fields(&mut client, "GET", target, range.trim_start());
         assert_eq!((part.status, part.text()), (206, &body[body.len() - 1..]), "{target}");
     }
     // Only HTML pages have languages, and the page without a language must exist.
-    let style = ask_with(&mut client, "GET", "/style.css", "Accept-Language: de");
+    let style = send_request_with_fields(&mut client, "GET", "/style.css", "Accept-Language: de");
     assert_eq!((style.text(), style.header("vary")), ("style", None));
-    assert_eq!(ask_with(&mut client, "GET", "/only.html", "Accept-Language: de").status, 404);
+    assert_eq!(
+        send_request_with_fields(&mut client, "GET", "/only.html", "Accept-Language: de").status,
+        404
+    );
     stop(server);
 }
 
 #[test]
 fn combines_languages_and_codings() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("a.html.ja", "ja, plain"),
         ("a.html.ja.br", "ja, br"),
         ("a.html.ja.gz", "ja, gzip"),
@@ -604,7 +621,7 @@ fn combines_languages_and_codings() {
         ("de", "br", Some("de"), Some("br"), &*german),
     ] {
         let fields = format!("Accept-Language: {languages}\r\nAccept-Encoding: {codings}");
-        let response = ask_with(&mut client, "GET", "/a.html", &fields);
+        let response = send_request_with_fields(&mut client, "GET", "/a.html", &fields);
         let is_dynamic = language == Some("de");
         let found = if is_dynamic { decoded(&response) } else { response.body.clone() };
         assert!(found == body.as_bytes(), "{fields}");
@@ -622,7 +639,7 @@ fn combines_languages_and_codings() {
 
 #[test]
 fn header_rules_do_not_duplicate_fields() {
-    let tree = Tree::with(&[("a.txt", "a")]);
+    let tree = Tree::with_files(&[("a.txt", "a")]);
     let headers = vec![rule("*", ACCEPT_RANGES, "none"), rule("*", ETAG, "\"mine\"")];
     let server =
         tree.serve_with(fast_revalidation(DirectorySettings { headers, ..no_compression() }));
@@ -643,7 +660,7 @@ fn header_rules_do_not_duplicate_fields() {
 
 #[test]
 fn language_can_have_the_name_of_a_coding() {
-    let tree = Tree::with(&[("a.html", "a"), ("a.html.br", "br: a"), ("a.css", "c")]);
+    let tree = Tree::with_files(&[("a.html", "a"), ("a.html.br", "br: a"), ("a.css", "c")]);
     tree.write("a.css.br", "br, c");
     let server = tree.serve_with(with_languages(&["br"], no_compression()));
     let mut client = Client::connect(&server);
@@ -653,7 +670,7 @@ fn language_can_have_the_name_of_a_coding() {
         ("/a.css", "br", None, Some("br"), "br, c"),
     ] {
         let fields = format!("Accept-Language: {languages}\r\nAccept-Encoding: br");
-        let response = ask_with(&mut client, "GET", target, &fields);
+        let response = send_request_with_fields(&mut client, "GET", target, &fields);
         assert_eq!((response.status, response.text()), (200, body), "{target} {languages}");
         assert_eq!(response.header("content-language"), language, "{target} {languages}");
         assert_eq!(response.header("content-encoding"), coding, "{target} {languages}");
@@ -663,7 +680,7 @@ fn language_can_have_the_name_of_a_coding() {
 
 #[test]
 fn detects_a_renamed_variant() {
-    let tree = Tree::with(&[("a.html", "a"), ("a.html.en", "en: a")]);
+    let tree = Tree::with_files(&[("a.html", "a"), ("a.html.en", "en: a")]);
     tree.link("a.html.fr", "a.html.en");
     tree.settle();
     let server =
@@ -671,8 +688,12 @@ fn detects_a_renamed_variant() {
     let mut client = Client::connect(&server);
     let mut languages = || {
         ["fr", "it"].map(|tag| {
-            let response =
-                ask_with(&mut client, "GET", "/a.html", &format!("Accept-Language: {tag}"));
+            let response = send_request_with_fields(
+                &mut client,
+                "GET",
+                "/a.html",
+                &format!("Accept-Language: {tag}"),
+            );
             response.header("content-language").map(str::to_owned)
         })
     };
@@ -685,15 +706,15 @@ fn detects_a_renamed_variant() {
 
 #[test]
 fn detects_added_removed_and_unreadable_languages() {
-    let tree = Tree::with(&[("a.html", "a"), ("b.html", "b"), ("b.html.de", SECRET)]);
-    tree.close(&["b.html.de"]);
+    let tree = Tree::with_files(&[("a.html", "a"), ("b.html", "b"), ("b.html.de", SECRET)]);
+    tree.deny_access(&["b.html.de"]);
     as_nobody(|| {
         let server = tree.serve_with(fast_revalidation(with_languages(&["de"], no_compression())));
         let mut client = Client::connect(&server);
         // An unreadable variant is ignored, whatever language is accepted.
         for languages in ["en", "de"] {
             let fields = format!("Accept-Language: {languages}");
-            let response = ask_with(&mut client, "GET", "/b.html", &fields);
+            let response = send_request_with_fields(&mut client, "GET", "/b.html", &fields);
             assert_eq!((response.status, response.text()), (200, "b"), "{languages}");
         }
         stop(server);
@@ -701,7 +722,8 @@ fn detects_added_removed_and_unreadable_languages() {
     let server = tree.serve_with(fast_revalidation(with_languages(&["de"], no_compression())));
     let mut client = Client::connect(&server);
     let mut text = || {
-        let response = ask_with(&mut client, "GET", "/a.html", "Accept-Language: de");
+        let response =
+            send_request_with_fields(&mut client, "GET", "/a.html", "Accept-Language: de");
         assert_eq!(response.header("content-language").is_some(), response.text() != "a");
         response.text().to_owned()
     };
@@ -724,7 +746,7 @@ fn rule(pattern: &str, name: HeaderName, value: &'static str) -> HeaderRule {
 
 #[test]
 fn last_matching_header_rule_applies() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("index.html", "index"),
         ("a.css", "a"),
         ("assets/a.css", "a"),
@@ -769,13 +791,13 @@ fn last_matching_header_rule_applies() {
             "Range: bytes=0-0".to_owned(),
             "Accept-Encoding: br".to_owned(),
         ] {
-            let response = ask_with(&mut client, "GET", target, &more);
+            let response = send_request_with_fields(&mut client, "GET", target, &more);
             assert!([200, 206, 304].contains(&response.status), "{target} {more}");
             assert_eq!(fields(&response), expected, "{target} {more}");
         }
         // Error responses get no Cache-Control.
         for (more, status) in [("If-Match: \"x\"", 412), ("Range: bytes=99-", 416)] {
-            let refused = ask_with(&mut client, "GET", target, more);
+            let refused = send_request_with_fields(&mut client, "GET", target, more);
             assert_eq!((refused.status, refused.header("cache-control")), (status, None));
         }
     }
@@ -822,7 +844,7 @@ fn configured_media_types_apply_by_extension() {
 
 #[test]
 fn serves_the_first_index_that_exists() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("both/index.htm", "htm"),
         ("both/index.html", "html"),
         ("second/index.html", "html"),
@@ -861,7 +883,7 @@ fn serves_the_first_index_that_exists() {
 
 #[test]
 fn serves_the_fallback_page_for_missing_pages() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("app.html", "app"),
         ("a.css", "a"),
         ("404.html", "none"),
@@ -906,12 +928,16 @@ fn serves_the_fallback_page_for_missing_pages() {
             assert_eq!((get.status, get.text()), (status, body), "{target}");
             let head = ask(&mut client, "HEAD", target);
             assert_eq!(head.status, status, "{target}");
-            assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target}");
+            assert_eq!(fields_without_date(&head), fields_without_date(&get), "{target}");
             if body == "app" {
                 assert_eq!(get.header("content-type"), Some("text/html; charset=utf-8"));
                 assert_eq!(get.header("cache-control"), Some("no-cache"), "{target}");
                 let known = format!("If-None-Match: {}", etag(&get));
-                assert_eq!(ask_with(&mut client, "GET", target, &known).status, 304, "{target}");
+                assert_eq!(
+                    send_request_with_fields(&mut client, "GET", target, &known).status,
+                    304,
+                    "{target}"
+                );
             }
         }
         assert_statuses(&server, &[("/folder", 301), ("/page", 301)]);
@@ -929,7 +955,7 @@ fn serves_the_fallback_page_for_missing_pages() {
 
 #[test]
 fn serves_configured_error_pages() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("errors/403.html", "closed!"),
         ("errors/404.txt", "none!"),
         ("errors/405.html", "not so!"),
@@ -937,7 +963,7 @@ fn serves_configured_error_pages() {
         ("a.txt", "a"),
         ("404.html", "the usual one"),
     ]);
-    tree.close(&["closed.txt"]);
+    tree.deny_access(&["closed.txt"]);
     let pages = |pages: &[(u16, &str)]| {
         let page = |&(of, path): &(u16, &str)| (StatusCode::from_u16(of).unwrap(), path.to_owned());
         DirectorySettings {
@@ -961,7 +987,7 @@ fn serves_configured_error_pages() {
         ] {
             // Ranges, preconditions and codings do not apply to error pages.
             for fields in ["", "Range: bytes=0-0", "If-None-Match: *", "Accept-Encoding: gzip"] {
-                let response = ask_with(&mut client, method, target, fields);
+                let response = send_request_with_fields(&mut client, method, target, fields);
                 assert_eq!((response.status, response.text()), (status, body), "{target} {fields}");
                 assert_eq!(response.header("content-type"), Some(media_type), "{target}");
                 let allowed = (status == 405).then_some("GET, HEAD");
@@ -974,7 +1000,7 @@ fn serves_configured_error_pages() {
                 let (get, head) =
                     (ask(&mut client, "GET", target), ask(&mut client, "HEAD", target));
                 assert_eq!(head.status, status);
-                assert_eq!(fields_but_date(&head), fields_but_date(&get), "{target}");
+                assert_eq!(fields_without_date(&head), fields_without_date(&get), "{target}");
             }
         }
         // Requested by their own paths, error pages are ordinary files.
@@ -1010,7 +1036,7 @@ fn serves_configured_error_pages() {
 
 #[test]
 fn follows_symlinks_according_to_the_policy() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         ("a.txt", "a"),
         ("folder/b.txt", "b"),
         ("folder/index.html", "index"),
@@ -1091,7 +1117,8 @@ fn follows_symlinks_according_to_the_policy() {
             }
         }
         // The policy applies to precompressed files as well.
-        let page = ask_with(&mut client, "GET", "/page.html", "Accept-Encoding: br");
+        let page =
+            send_request_with_fields(&mut client, "GET", "/page.html", "Accept-Encoding: br");
         let expected = if links == Symlinks::Anywhere { "shared br" } else { "page" };
         assert_eq!((page.status, page.text()), (200, expected), "{links:?}");
         stop(server);
@@ -1100,10 +1127,10 @@ fn follows_symlinks_according_to_the_policy() {
 
 #[test]
 fn dot_segments_cannot_escape_the_root_with_any_symlink_policy() {
-    let tree = Tree::with(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
+    let tree = Tree::with_files(&[("folder/deep/a.txt", "a"), ("index.html", "top")]);
     fs::create_dir(tree.outer.path().join("shared")).unwrap();
     tree.link("out", "../shared");
-    let mut targets = tree.ways_out();
+    let mut targets = tree.traversal_targets();
     targets.extend(
         [
             "/out/../secret.txt",
@@ -1132,7 +1159,7 @@ fn dot_segments_cannot_escape_the_root_with_any_symlink_policy() {
 
 #[test]
 fn serves_dot_files_if_enabled() {
-    let tree = Tree::with(&[
+    let tree = Tree::with_files(&[
         (".env", "env"),
         (".git/config", "config"),
         ("folder/.hidden/index.html", "hidden"),
@@ -1247,7 +1274,7 @@ fn serves_embedded_files() {
     assert_eq!(style.header("last-modified"), None, "embedded files have no modification time");
     assert_eq!(style.header("accept-ranges"), Some("bytes"));
     let head = ask(&mut client, "HEAD", "/css/style.css");
-    assert_eq!(fields_but_date(&head), fields_but_date(&style));
+    assert_eq!(fields_without_date(&head), fields_without_date(&style));
 
     let ten = etag(&ask(&mut client, "GET", "/deep/below/a.txt"));
     assert!(ten.starts_with('"') && ten != etag(&style));
@@ -1261,11 +1288,12 @@ fn serves_embedded_files() {
         ("Range: bytes=10-".to_owned(), 416, "416 Range Not Satisfiable\n"),
         ("If-Match: \"x\"".to_owned(), 412, "412 Precondition Failed\n"),
     ] {
-        let response = ask_with(&mut client, "GET", "/deep/below/a.txt", &fields);
+        let response = send_request_with_fields(&mut client, "GET", "/deep/below/a.txt", &fields);
         assert_eq!((response.status, response.text()), (status, body), "{fields}");
         assert_eq!(etag(&response), ten, "{fields}");
     }
-    let several = ask_with(&mut client, "GET", "/large.txt", "Range: bytes=0-3,40000-40003");
+    let several =
+        send_request_with_fields(&mut client, "GET", "/large.txt", "Range: bytes=0-3,40000-40003");
     assert_eq!(several.status, 206);
     for part in [&LARGE[..4], &LARGE[40_000..40_004]] {
         assert!(several.body.windows(4).any(|bytes| bytes == part));
@@ -1278,7 +1306,7 @@ fn serves_embedded_files() {
         ("/page.html", "de", "br", Some("de"), None, "Seite"),
     ] {
         let fields = format!("Accept-Language: {languages}\r\nAccept-Encoding: {codings}");
-        let response = ask_with(&mut client, "GET", target, &fields);
+        let response = send_request_with_fields(&mut client, "GET", target, &fields);
         assert_eq!(response.text(), body, "{fields}");
         assert_eq!(response.header("content-language"), language, "{fields}");
         assert_eq!(response.header("content-encoding"), coding, "{fields}");
@@ -1287,12 +1315,15 @@ fn serves_embedded_files() {
         for coding in ["br", "zstd", "gzip"] {
             let fields = format!("Accept-Encoding: {coding}");
             for _ in 0..2 {
-                let response = ask_with(&mut client, "GET", target, &fields);
+                let response = send_request_with_fields(&mut client, "GET", target, &fields);
                 assert_eq!(response.header("content-encoding").is_some(), compressed, "{target}");
                 assert!(decoded(&response) == LARGE, "{target} {coding}");
                 assert_eq!(etag(&response).starts_with("W/"), compressed, "{target}");
                 let known = format!("{fields}\r\nIf-None-Match: {}", etag(&response));
-                assert_eq!(ask_with(&mut client, "GET", target, &known).status, 304);
+                assert_eq!(
+                    send_request_with_fields(&mut client, "GET", target, &known).status,
+                    304
+                );
             }
         }
     }

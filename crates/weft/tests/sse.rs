@@ -46,7 +46,7 @@ fn send(sender: &Sender, event: Event) -> bool {
 
 /// The body received so far, without the chunked framing.
 fn text(client: &Client) -> String {
-    let received = String::from_utf8(client.came().to_vec()).unwrap();
+    let received = String::from_utf8(client.received().to_vec()).unwrap();
     let body = received.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let lines = body.split("\r\n").skip(1).step_by(2);
     lines.collect()
@@ -69,7 +69,7 @@ fn sends_each_event_immediately() {
     client.get("/");
     let sender = sender(&senders);
     // The head is sent before any event, so that browsers report the connection as open.
-    until("the head arrives", || client.read() > 0 && client.came().ends_with(b"\r\n\r\n"));
+    until("the head arrives", || client.read() > 0 && client.received().ends_with(b"\r\n\r\n"));
     let mut expected = String::new();
     for number in 1..=3 {
         assert!(send(&sender, Event::data(format!("a\n{number}")).id(number.to_string())));
@@ -91,7 +91,7 @@ fn sends_compressed_events_immediately() {
         let server = start(app.with(Compress::new()));
         // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
-        let mut client = Client::with(&server, request);
+        let mut client = Client::connect_and_send(&server, request);
         let sender = sender(&senders);
         let mut expected = String::new();
         for number in 1..=3 {
@@ -99,7 +99,7 @@ fn sends_compressed_events_immediately() {
             expected += &format!("data: {number}\n\n");
             until("the event arrives", || {
                 client.read();
-                decoded_so_far(coding, client.came()) == expected
+                decoded_so_far(coding, client.received()) == expected
             });
         }
         stop(server);
@@ -152,7 +152,7 @@ fn sender_detects_a_client_disconnect() {
     drop(client);
     // `closed` detects it without an event to send.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let closed = async { tokio::time::timeout(common::PATIENCE, sender.closed()).await };
+    let closed = async { tokio::time::timeout(common::TEST_TIMEOUT, sender.closed()).await };
     runtime.block_on(closed).expect("the sender is closed");
     assert!(!send(&sender, Event::data("b")));
     stop(server);
@@ -239,7 +239,7 @@ fn slow_client_applies_backpressure_to_the_sender() {
 fn head_request_closes_the_sender() {
     let (app, senders) = channels(sse::Settings::default());
     let server = start(app);
-    let mut client = Client::with(&server, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut client = Client::connect_and_send(&server, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().header("content-type"), Some("text/event-stream"));
     let sender = sender(&senders);
     until("the sender is closed", || !send(&sender, Event::data("a")));
@@ -254,7 +254,8 @@ fn parses_last_event_id() {
     let server = start(last);
     for (field, id) in [("", "none"), ("Last-Event-ID: 4é\r\n", "4é"), ("last-event-id:\r\n", "")]
     {
-        let mut client = Client::with(&server, format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
+        let mut client =
+            Client::connect_and_send(&server, format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
         assert_eq!(client.response().text(), id);
     }
     stop(server);

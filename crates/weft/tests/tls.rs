@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Response as Seen, SHORT, has_tool, stop, until};
+use common::{Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, has_tool, stop, until};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -293,8 +293,8 @@ impl Client {
 fn connect(server: &ServerHandle) -> TcpStream {
     let address = server.addresses()[0].address().expect("a TCP address");
     let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
 }
 
@@ -497,7 +497,7 @@ fn client_authentication_modes() {
                 let seen = seen.ok().map(|seen| seen.text().split(' ').nth(3).unwrap().to_owned());
                 assert_eq!(seen.as_deref(), expected, "{case} {version:?}");
                 if expected.is_none() {
-                    let (kind, _) = errors.recv_timeout(PATIENCE).unwrap();
+                    let (kind, _) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
                     assert_eq!((kind, kind.fault()), (ErrorKind::TlsFailed, Fault::Peer));
                 }
             }
@@ -574,7 +574,7 @@ fn reloads_changed_files() {
     // The certificate is replaced first and its key later: the mismatch is reported once, and the
     // old identity stays in use.
     fs::write(folder.path().join("crt"), &second.certificate).unwrap();
-    let (kind, reason) = errors.recv_timeout(PATIENCE).unwrap();
+    let (kind, reason) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(kind, ErrorKind::InvalidSetting);
     assert!(reason.contains("does not belong to the certificate in"), "{reason}");
     assert_eq!(served_certificate(), first.der());
@@ -678,7 +678,7 @@ fn input_that_is_not_tls_gets_400_or_an_alert() {
             received.escape_ascii()
         );
         assert_eq!(received.is_empty(), expected.is_empty(), "{}", sent.escape_ascii());
-        let (kind, message) = errors.recv_timeout(PATIENCE).unwrap();
+        let (kind, message) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(kind.fault(), Fault::Peer);
         assert!(message.contains(reason), "{}: {message}", sent.escape_ascii());
         if expected.starts_with(b"HTTP") {
@@ -715,7 +715,7 @@ fn negotiates_alpn_and_rejects_unknown_protocols() {
             }
             (Err(error), Err(alert)) => {
                 assert!(error.to_string().contains(alert), "{error}");
-                assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TlsFailed);
+                assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::TlsFailed);
             }
             (client, _) => panic!("{offered:?}: {:?}", client.map(|_| ())),
         }
@@ -736,7 +736,7 @@ fn slow_reading_client_receives_the_full_response() {
     const LENGTH: usize = 16 << 20;
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
-    let stall_timeout = 2 * SHORT;
+    let stall_timeout = 2 * SHORT_TIMEOUT;
     let (server, _) = serve_with(&tls, Settings { stall_timeout, ..Settings::default() });
     let config = client_config(&authority);
     // Far above the minimum rate, but the kernel does not report the socket as writable for longer
@@ -755,7 +755,11 @@ fn slow_reading_client_receives_the_full_response() {
         }
         while client.receive().unwrap_or(false) {}
         let is_complete = client.received.len() > LENGTH;
-        assert!(is_complete || longest > SHORT, "closed after {} bytes", client.received.len());
+        assert!(
+            is_complete || longest > SHORT_TIMEOUT,
+            "closed after {} bytes",
+            client.received.len()
+        );
         is_complete
     });
     stop(server);
@@ -766,7 +770,7 @@ fn trickling_handshake_times_out() {
     let authority = Authority::new("root");
     let identity = authority.sign(&["a.test"]).identity();
     let tls = Tls::new(with_identity(identity)).unwrap();
-    let settings = Settings { head_timeout: SHORT, ..Settings::default() };
+    let settings = Settings { head_timeout: SHORT_TIMEOUT, ..Settings::default() };
     let (server, errors) = serve_with(&tls, settings);
     let name = ServerName::try_from("a.test").unwrap();
     let mut hello = Vec::new();
@@ -789,7 +793,7 @@ fn trickling_handshake_times_out() {
         }
         is_closed
     });
-    assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::TooSlow);
+    assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::TooSlow);
     stop(server);
 }
 
@@ -812,7 +816,7 @@ fn truncated_request_body_fails_with_body_incomplete() {
             client.flush().unwrap();
         }
         client.socket.shutdown(Shutdown::Write).unwrap();
-        let (kind, _) = errors.recv_timeout(PATIENCE).unwrap();
+        let (kind, _) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(kind, ErrorKind::BodyIncomplete, "{framing}, {sends_close_notify}");
         // Closing before the response would be another error.
         while let Ok(true) = client.receive() {}
@@ -965,7 +969,7 @@ fn truncated_response_ends_without_close_notify() {
             }
         };
         assert!(end.is_err(), "an HTTP/1.0 client would accept the body as complete");
-        assert_eq!(errors.recv_timeout(PATIENCE).unwrap().0, ErrorKind::BodyFailed);
+        assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::BodyFailed);
     }
     stop(server);
 }
@@ -1003,7 +1007,7 @@ fn serves_tls_over_unix_sockets() {
     let name = ServerName::try_from("a.test").unwrap();
     let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
     let mut socket = UnixStream::connect(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);
     stream.write_all(b"GET /200000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut received = Vec::new();

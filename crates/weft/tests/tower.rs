@@ -99,7 +99,7 @@ fn requests_wait_until_the_service_is_ready() {
     client.assert_open("/");
     client.get("/");
     until("the request waits", || !gate.lock().unwrap().1.is_empty());
-    assert!(client.came().is_empty());
+    assert!(client.received().is_empty());
     let wakers = {
         let mut gate = gate.lock().unwrap();
         gate.0 = 1;
@@ -170,8 +170,8 @@ fn tower_http_layers_around_an_application() {
         .layer(CompressionLayer::new())
         .layer(RequestDecompressionLayer::new())
         .layer(RequestBodyLimitLayer::new(20_000))
-        .layer(RequestBodyTimeoutLayer::new(common::PATIENCE))
-        .layer(ResponseBodyTimeoutLayer::new(common::PATIENCE))
+        .layer(RequestBodyTimeoutLayer::new(common::TEST_TIMEOUT))
+        .layer(ResponseBodyTimeoutLayer::new(common::TEST_TIMEOUT))
         .layer(CatchPanicLayer::new())
         .layer(TimeoutLayer::with_status_code(
             StatusCode::GATEWAY_TIMEOUT,
@@ -292,7 +292,7 @@ fn layer_that_drops_the_service_future_drops_the_application() {
     let mut client = Client::connect(&server);
     client.get("/");
     until("the application's future is dropped", || drops.load(SeqCst) == 1);
-    assert!(client.came().is_empty());
+    assert!(client.received().is_empty());
     later.notify_one();
     assert_eq!(client.response().text(), "later");
     // A disconnect of the client drops both futures.
@@ -470,20 +470,20 @@ fn bodies_stream_through_layers_with_their_trailers() {
     for layered in [false, true] {
         let layers = ServiceBuilder::new()
             .layer(TraceLayer::new_for_http())
-            .option_layer(layered.then(|| RequestBodyTimeoutLayer::new(common::PATIENCE)))
+            .option_layer(layered.then(|| RequestBodyTimeoutLayer::new(common::TEST_TIMEOUT)))
             .layer(SetResponseHeaderLayer::appending(header::VIA, HeaderValue::from_static("t")));
         let server = start(app.with(weft::tower::layer(layers)));
-        let mut client = Client::with(&server, CHUNKED);
+        let mut client = Client::connect_and_send(&server, CHUNKED);
         for part in ["one", "three"] {
             client.send(format!("{:x}\r\n{part}\r\n", part.len()));
             let end = format!("{part}\r\n");
             until("the part is echoed", || {
-                client.read() > 0 && client.came().ends_with(end.as_bytes())
+                client.read() > 0 && client.received().ends_with(end.as_bytes())
             });
         }
         client.send("0\r\nX-Sum: 8\r\n\r\n");
         until("the trailers are echoed", || {
-            client.read() > 0 && client.came().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
+            client.read() > 0 && client.received().ends_with(b"0\r\nx-sum: 8\r\n\r\n")
         });
         assert_eq!(client.response().text(), "onethree");
         // The length of a body is passed on.

@@ -66,25 +66,25 @@ const SHOUT: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: other, Shout\r\
 fn handler_receives_bytes_before_and_after_the_101() {
     let (server, errors) = start(app);
     for early in ["", "ab", &"x".repeat(20_000)] {
-        let mut client = Client::with(&server, request("GET", "/shout", SHOUT) + early);
+        let mut client = Client::connect_and_send(&server, request("GET", "/shout", SHOUT) + early);
         let response = client.response();
         assert_eq!(response.status, 101);
         assert_eq!(response.header("connection"), Some("upgrade"));
         assert_eq!(response.header("upgrade"), Some("shout"));
         assert_eq!(response.header("content-length"), None);
         let expected = early.to_uppercase();
-        while client.came().len() < expected.len() {
+        while client.received().len() < expected.len() {
             assert!(client.read() > 0);
         }
         client.send("cd");
         let expected = expected + "CD";
-        while client.came().len() < expected.len() {
+        while client.received().len() < expected.len() {
             assert!(client.read() > 0);
         }
-        assert_eq!(client.came(), expected.as_bytes());
+        assert_eq!(client.received(), expected.as_bytes());
         client.send(".");
         while client.read() > 0 {}
-        assert_eq!(client.came(), expected.as_bytes(), "no HTTP bytes after the upgrade");
+        assert_eq!(client.received(), expected.as_bytes(), "no HTTP bytes after the upgrade");
     }
     stop(server);
     assert_eq!(*errors.0.lock().unwrap(), []);
@@ -101,11 +101,11 @@ fn upgrade_without_a_matching_request_returns_500() {
         ("POST", "/shout", "Connection: upgrade\r\nUpgrade: shout\r\nContent-Length: 5\r\n"),
     ];
     for (method, target, fields) in cases {
-        let mut client = Client::with(&server, request(method, target, fields));
+        let mut client = Client::connect_and_send(&server, request(method, target, fields));
         let response = client.response();
         assert_eq!((response.status, response.header("upgrade")), (500, None), "{fields}");
     }
-    let mut old = Client::with(&server, format!("GET /shout HTTP/1.0\r\n{SHOUT}\r\n"));
+    let mut old = Client::connect_and_send(&server, format!("GET /shout HTTP/1.0\r\n{SHOUT}\r\n"));
     assert_eq!(old.response().status, 500, "HTTP/1.0 has no Upgrade");
     stop(server);
     let errors = errors.0.lock().unwrap();
@@ -117,15 +117,17 @@ fn upgrade_without_a_matching_request_returns_500() {
 fn upgrades_after_the_request_body_was_read() {
     let (server, _) = start(app);
     for fields in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let mut client =
-            Client::with(&server, request("POST", "/read", &(fields.to_owned() + SHOUT)));
+        let mut client = Client::connect_and_send(
+            &server,
+            request("POST", "/read", &(fields.to_owned() + SHOUT)),
+        );
         client.send(if fields.starts_with('C') { "hello" } else { "5\r\nhello\r\n0\r\n\r\n" });
         assert_eq!(client.response().status, 101, "{fields}");
         client.send("a");
-        while client.came().is_empty() {
+        while client.received().is_empty() {
             assert!(client.read() > 0);
         }
-        assert_eq!(client.came(), b"A", "{fields}");
+        assert_eq!(client.received(), b"A", "{fields}");
     }
     stop(server);
 }
@@ -135,7 +137,7 @@ fn upgrades_after_the_request_body_was_read() {
 fn ignores_upgrade_to_h2c() {
     let (server, _) = start(app);
     let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAAA\r\n";
-    let mut client = Client::with(&server, request("GET", "/", h2c));
+    let mut client = Client::connect_and_send(&server, request("GET", "/", h2c));
     assert_eq!(client.response().text(), "no\n");
     client.assert_open("/");
     stop(server);
@@ -146,17 +148,17 @@ fn connect_opens_a_tunnel_if_the_application_accepts() {
     let (server, errors) = start(app);
     let connect =
         |authority: &str| format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
-    let mut client = Client::with(&server, connect("a:1") + "early");
+    let mut client = Client::connect_and_send(&server, connect("a:1") + "early");
     let head = "HTTP/1.1 200 OK\r\n";
-    while !client.came().ends_with(b"\r\n\r\nEARLY") {
+    while !client.received().ends_with(b"\r\n\r\nEARLY") {
         assert!(client.read() > 0);
     }
-    let received = String::from_utf8_lossy(client.came()).into_owned();
+    let received = String::from_utf8_lossy(client.received()).into_owned();
     assert!(received.starts_with(head) && !received.contains("content-length"), "{received}");
     assert!(!received.contains("connection"), "{received}");
 
     // A client would interpret any other 2xx as a tunnel.
-    let mut client = Client::with(&server, connect("b:1"));
+    let mut client = Client::connect_and_send(&server, connect("b:1"));
     assert_eq!(client.response().status, 501);
     client.assert_closed();
     stop(server);
@@ -166,7 +168,7 @@ fn connect_opens_a_tunnel_if_the_application_accepts() {
 #[test]
 fn panic_in_upgrade_handler_closes_only_its_connection() {
     let (server, errors) = start(app);
-    let mut client = Client::with(&server, request("GET", "/panic", SHOUT));
+    let mut client = Client::connect_and_send(&server, request("GET", "/panic", SHOUT));
     assert_eq!(client.response().status, 101);
     client.assert_closed();
     Client::connect(&server).assert_open("/");
@@ -177,18 +179,18 @@ fn panic_in_upgrade_handler_closes_only_its_connection() {
 #[test]
 fn shutdown_notifies_and_awaits_upgrade_handler() {
     let (server, _) = start(app);
-    let mut client = Client::with(&server, request("GET", "/last", SHOUT));
+    let mut client = Client::connect_and_send(&server, request("GET", "/last", SHOUT));
     assert_eq!(client.response().status, 101);
     let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
     while client.read() > 0 {}
-    assert_eq!(client.came(), b"bye");
+    assert_eq!(client.received(), b"bye");
     stopping.join().unwrap();
 }
 
 #[test]
 fn shutdown_aborts_upgrade_handler_after_the_grace_period() {
     let (server, _) = start(app);
-    let mut client = Client::with(&server, request("GET", "/shout", SHOUT));
+    let mut client = Client::connect_and_send(&server, request("GET", "/shout", SHOUT));
     assert_eq!(client.response().status, 101);
     server.shutdown(Duration::ZERO);
     client.assert_closed();

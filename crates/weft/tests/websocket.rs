@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Client, SHORT, stop, until};
+use common::{Client, SHORT_TIMEOUT, stop, until};
 use http::{HeaderMap, Version};
 use weft::websocket::{self, Message, WebSocket};
 use weft::{Application, Body, ErrorKind, Method, Request, Response, Server, ServerHandle};
@@ -88,18 +88,19 @@ async fn echo(socket: &mut WebSocket) -> weft::Result<()> {
 
 /// A client after the opening handshake, which has sent `early` in the same write as its request.
 fn open(server: &ServerHandle, early: &[u8]) -> Client {
-    let mut client = Client::with(server, [OPENING_HANDSHAKE.as_bytes(), early].concat());
+    let mut client =
+        Client::connect_and_send(server, [OPENING_HANDSHAKE.as_bytes(), early].concat());
     assert_eq!(client.response().status, 101);
     client
 }
 
 #[track_caller]
 fn assert_receives(client: &mut Client, expected: &[u8]) {
-    while client.came().len() < expected.len() {
-        assert!(client.read() > 0, "only {} received", client.came().escape_ascii());
+    while client.received().len() < expected.len() {
+        assert!(client.read() > 0, "only {} received", client.received().escape_ascii());
     }
-    assert_eq!(client.came().escape_ascii().to_string(), expected.escape_ascii().to_string());
-    client.forget();
+    assert_eq!(client.received().escape_ascii().to_string(), expected.escape_ascii().to_string());
+    client.clear_received();
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn silent_client_is_pinged_then_disconnected() {
 /// A handler that did not receive for a while has not sent a ping in that time.
 #[test]
 fn client_has_time_to_reply_to_a_slow_handler() {
-    let ping_after = 2 * SHORT;
+    let ping_after = 2 * SHORT_TIMEOUT;
     let server = serve(move |request: Request| {
         let settings = websocket::Settings { ping_after, ..settings() };
         async move {
@@ -187,7 +188,7 @@ fn client_has_time_to_reply_to_a_slow_handler() {
     let mut client = open(&server, &masked(TEXT, b"a"));
     // Nothing was received for `ping_after`, so the server sends a ping.
     assert_receives(&mut client, &[unmasked(TEXT, b"a"), unmasked(PING, b"")].concat());
-    std::thread::sleep(SHORT / 2);
+    std::thread::sleep(SHORT_TIMEOUT / 2);
     client.send([masked(PONG, b""), masked(TEXT, b"b")].concat());
     assert_receives(&mut client, &[unmasked(TEXT, b"b"), unmasked(PING, b"")].concat());
     drop(client);
@@ -197,7 +198,7 @@ fn client_has_time_to_reply_to_a_slow_handler() {
 /// A client cannot reply to a ping in the middle of a frame.
 #[test]
 fn slow_message_is_not_a_timeout() {
-    let ping_after = SHORT;
+    let ping_after = SHORT_TIMEOUT;
     let (server, _) = start(websocket::Settings { ping_after, ..settings() });
     // Attempts with a longer pause than intended, caused by a busy machine, are repeated.
     until("the message is echoed", || {
@@ -212,9 +213,9 @@ fn slow_message_is_not_a_timeout() {
             }
         }
         let expected = unmasked(BINARY, &[b'x'; 100]);
-        while client.read() > 0 && !client.came().ends_with(&expected) {}
-        let whole = client.came().ends_with(&expected);
-        assert!(whole || longest > ping_after, "{}", client.came().escape_ascii());
+        while client.read() > 0 && !client.received().ends_with(&expected) {}
+        let whole = client.received().ends_with(&expected);
+        assert!(whole || longest > ping_after, "{}", client.received().escape_ascii());
         whole
     });
     stop(server);
@@ -245,7 +246,7 @@ fn interrupted_close_handshake_continues() {
         async move {
             settings().accept(&request, async move |mut socket| {
                 let result = loop {
-                    let soon = tokio::time::sleep(SHORT / 10);
+                    let soon = tokio::time::sleep(SHORT_TIMEOUT / 10);
                     tokio::select! {
                         result = socket.receive() => break result,
                         () = soon => {}
@@ -260,7 +261,7 @@ fn interrupted_close_handshake_continues() {
     let mut client = open(&server, b"");
     let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(60)));
     assert_receives(&mut client, &unmasked(CLOSE, &close(1001, "the server stops")));
-    std::thread::sleep(SHORT);
+    std::thread::sleep(SHORT_TIMEOUT);
     client.send(masked(CLOSE, &close(1001, "")));
     client.assert_closed();
     stopping.join().unwrap();
@@ -311,7 +312,7 @@ fn accepts_from_an_axum_handler() {
         assert_receives(&mut client, &unmasked(TEXT, b"early"));
         client.send(masked(TEXT, b"later"));
         assert_receives(&mut client, &unmasked(TEXT, b"later"));
-        let mut other = Client::with(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut other = Client::connect_and_send(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(other.response().status, 426);
         drop(client);
         stop(server);

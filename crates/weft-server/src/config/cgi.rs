@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
 use super::limits::limit;
-use super::place::{ConfigResult, Located};
+use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::cgi::{Settings, Variable};
 

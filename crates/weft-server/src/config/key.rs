@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::place::{ConfigLocation, ConfigResult, Located, Problem};
+use super::location::{ConfigLocation, ConfigResult, Located, Problem};
 use super::units::{parse_size, parse_time};
 use super::value::Value;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
 
 use super::key::{CertificatePair, Key, ValueKind};
-use super::place::{ConfigResult, Located};
+use super::location::{ConfigResult, Located};
 use super::units::show_time;
 
 /// Values of the keys before the first section.

@@ -6,7 +6,7 @@ use weft::{Disconnect, Network, Settings};
 
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
-use super::place::{ConfigResult, Located};
+use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 
 /// A key with the name of its field.

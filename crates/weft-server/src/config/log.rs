@@ -5,7 +5,7 @@ use weft::LogFormat;
 
 use super::key::{Key, ValueKind, WordOrPath};
 use super::keys::quoted;
-use super::place::{ConfigLocation, ConfigResult, Located};
+use super::location::{ConfigLocation, ConfigResult, Located};
 use super::units::show_size;
 
 /// Values of `[log]`.

@@ -1,6 +1,6 @@
 //! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
 
-mod place; // locations of values, for error messages
+mod location; // locations of values, for error messages
 mod units; // sizes and times
 mod value; // a TOML value and its conversions
 mod key; // type and setter of a key, for the file and the command line
@@ -10,7 +10,7 @@ mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod proxy; // the keys of a proxy route
 mod status; // the keys of [status]
-mod nearest; // "did you mean" suggestions
+mod suggestion; // "did you mean" suggestions
 mod route; // routes: operators, targets and tables
 
 use std::ffi::OsString;
@@ -25,12 +25,12 @@ pub(crate) use key::ValueKind;
 pub(crate) use key::{CertificatePair, Key, WordOrPath};
 pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list};
 pub(crate) use limits::LIMITS;
+pub(crate) use location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 pub(crate) use log::{LOG, LogConfig};
-pub(crate) use nearest::suggest;
-pub(crate) use place::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 pub(crate) use proxy::PROXY;
 pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use status::{STATUS, StatusConfig};
+pub(crate) use suggestion::suggest;
 
 use value::{Name, Value, entries};
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
 use super::limits::{limit, networks};
-use super::place::{ConfigResult, Located};
+use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
-use crate::apps::proxy::{Balance, Check, Host, Settings};
+use crate::apps::proxy::{Balance, Check, Host, ProxySettings};
 
 const MAX_COUNT: u64 = 65_535;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<Settings>; 23] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
     Key {
         name: "balance",
         flag: "",
@@ -143,20 +143,20 @@ pub(crate) static PROXY: [Key<Settings>; 23] = [
 ];
 
 /// Returns the health check settings. Enables health checks if they are not enabled yet.
-fn check(settings: &mut Settings) -> &mut Check {
+fn check(settings: &mut ProxySettings) -> &mut Check {
     settings.check.get_or_insert_default()
 }
 
-fn show_check(settings: &Settings, show: impl Fn(&Check) -> String) -> String {
+fn show_check(settings: &ProxySettings, show: impl Fn(&Check) -> String) -> String {
     settings.check.as_ref().map_or(String::new(), show)
 }
 
-fn set_trusted(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
+fn set_trusted(settings: &mut ProxySettings, proxies: Vec<Located<String>>) -> ConfigResult {
     settings.trusted = networks(proxies)?;
     Ok(())
 }
 
-fn set_via(settings: &mut Settings, name: Located<String>) -> ConfigResult {
+fn set_via(settings: &mut ProxySettings, name: Located<String>) -> ConfigResult {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:".contains(&b);
     if !name.value.bytes().all(is_token) {
         return Err(name.problem(format!("{:?} is not a valid name in `Via`", name.value)));

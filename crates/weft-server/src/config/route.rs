@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::cgi::CGI;
 use super::key::Key;
 use super::keys::{FILES, FilesConfig};
-use super::nearest::suggest;
-use super::place::{ConfigResult, Located, Problem};
+use super::location::{ConfigResult, Located, Problem};
 use super::proxy::PROXY;
+use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
 
@@ -22,7 +22,7 @@ pub(crate) struct RouteConfig {
 pub(crate) enum Action {
     Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
-    Proxy(Box<proxy::Settings>),
+    Proxy(Box<proxy::ProxySettings>),
     Redirect { to: String, status: u16 },
     Respond { text: String, status: u16 },
 }
@@ -45,8 +45,8 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
     match (operator, text.trim_start()[operator.len()..].trim()) {
         (_, "") => Err(format!("the target behind `{operator}` is missing")),
         (">>", urls) => {
-            let upstreams = proxy::Settings::parse_upstreams(urls)?;
-            Ok(Action::Proxy(Box::new(proxy::Settings { upstreams, ..Default::default() })))
+            let upstreams = proxy::ProxySettings::parse_upstreams(urls)?;
+            Ok(Action::Proxy(Box::new(proxy::ProxySettings { upstreams, ..Default::default() })))
         }
         ("=>", folder) => {
             let root = base.join(folder);
@@ -127,7 +127,7 @@ fn read_table(
             root.map(|root| Action::Files { root, files: Box::new(files) })
         }
         "proxy" => {
-            let mut settings = proxy::Settings::default();
+            let mut settings = proxy::ProxySettings::default();
             read_other_keys(&PROXY, &mut settings, others, problems);
             read_upstreams(target).map(|upstreams| {
                 settings.upstreams = upstreams;
@@ -187,7 +187,7 @@ fn read_other_keys<'a, T>(
 fn read_upstreams(target: &Value<'_>) -> ConfigResult<Vec<proxy::UpstreamUrl>> {
     let mut upstreams = Vec::new();
     for text in target.texts()? {
-        let urls = proxy::Settings::parse_upstreams(&text.value);
+        let urls = proxy::ProxySettings::parse_upstreams(&text.value);
         upstreams.extend(urls.map_err(|invalid| text.problem(invalid))?);
     }
     match upstreams.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::key::{Key, ValueKind};
 use super::keys::{addresses, quoted_addresses};
-use super::place::Located;
+use super::location::Located;
 
 /// Values of `[status]`: addresses of the status endpoint. Without an endpoint no metrics are
 /// collected.

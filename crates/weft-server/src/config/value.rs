@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::key::{CertificatePair, expected_count, size_in};
-use super::place::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
+use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use super::units::{parse_size, parse_time};
 
 /// A value, the text of its file, and the directory against which its relative paths are resolved.

@@ -24,7 +24,7 @@ pub(crate) use self::routes::{RouteCounts, Tally};
 pub(crate) use self::worker::Counted;
 
 use self::site::Site;
-use crate::switch::Line;
+use crate::reloadable_router::RouteReceiver;
 
 /// How long an end waits for what is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn start(
         register: Register,
-        line: Line,
+        line: RouteReceiver,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
         let app = Site::new(register.clone(), line).with(site::security());

@@ -11,7 +11,7 @@ use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 use super::prometheus;
 use super::register::Register;
 use super::snapshot::Snapshot;
-use crate::switch::Line;
+use crate::reloadable_router::RouteReceiver;
 
 /// How often a page that is looked at gets numbers.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
 #[derive(Clone)]
 pub(super) struct Site {
     register: Register,
-    line: Line,
+    line: RouteReceiver,
 }
 
 /// For all that the endpoint answers.
@@ -38,7 +38,7 @@ pub(super) fn security() -> SecurityHeaders {
 
 impl Site {
     /// A site about those in the register, and about the routes that come along the line.
-    pub(super) fn new(register: Register, line: Line) -> Site {
+    pub(super) fn new(register: Register, line: RouteReceiver) -> Site {
         Site { register, line }
     }
 

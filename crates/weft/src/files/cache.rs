@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::clock::deadline::Stopwatch;
+use crate::files::lookup::Target;
 use crate::files::resource::Resource;
 use crate::files::settings::DirectorySettings;
-use crate::files::site::Target;
 
 /// Shared handle of a [`FileCache`]. Only one worker uses it, so the lock is never contended
 /// on the path of a request; the task that prunes the cache holds a weak reference.

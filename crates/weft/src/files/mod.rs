@@ -1,9 +1,9 @@
 //! The application that serves the files of a directory.
 
 mod settings; // `DirectorySettings`, and header rules by pattern
-mod place; // request path → path beneath the root
+mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
-mod site; // the lookup of a path
+mod lookup; // the lookup of a path
 mod resource; // a file's representations: languages, content codings
 mod listing; // folder listings as HTML and JSON
 mod cache; // the file cache of a worker
@@ -23,10 +23,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::cache::CacheHandle;
 use self::listing::{Order, PAGE_CSP};
-use self::place::PathInRoot;
+use self::lookup::{LookupOptions, Site, Target, is_not_found};
+use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
 use self::root::{MayBlock, Root};
-use self::site::{LookupOptions, Site, Target, is_not_found};
 use crate::app::Application;
 use crate::disk;
 use crate::disk::File;

@@ -1,7 +1,7 @@
 //! A connection between its acceptance and its worker.
 
-use crate::net::conn::Transport;
 use crate::net::listen::ConnectionPermit;
+use crate::net::reader::Transport;
 use crate::net::tls::Tls;
 use crate::peer::Peer;
 

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::request::Shared;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::conn::{Reader, Transport};
+use crate::net::reader::{Reader, Transport};
 use crate::net::tls::Tls;
 use crate::net::writer::Writer;
 use crate::proto::proxy_protocol::{self, ProxyHeader};

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::clock::deadline::Deadline;
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::conn::Reader;
+use crate::net::reader::Reader;
 use crate::net::writer::Writer;
 
 /// The number of reads after which other tasks get their turn.

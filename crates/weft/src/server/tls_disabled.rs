@@ -1,6 +1,6 @@
 //! The handshake of a build without TLS, which nothing can begin.
 
-use crate::net::conn::ReadHalf;
+use crate::net::reader::ReadHalf;
 use crate::net::tls::Tls;
 use crate::net::writer::WriteHalf;
 use crate::server::connection::Connection;

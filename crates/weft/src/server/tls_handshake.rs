@@ -11,7 +11,7 @@ use crate::app::Application;
 use crate::clock::deadline::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::conn::{ReadHalf, Reader};
+use crate::net::reader::{ReadHalf, Reader};
 use crate::net::tls::{Tls, poll_send, process_records, session, split};
 use crate::net::writer::WriteHalf;
 use crate::server::connection::Connection;

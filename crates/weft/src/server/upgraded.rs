@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::net::conn::Reader;
+use crate::net::reader::Reader;
 use crate::net::writer::Writer;
 
 /// A connection on which HTTP is over. Bytes received behind the request are read first.

@@ -20,7 +20,7 @@ use crate::hooks::Hooks;
 use crate::message::request::{Drain, Shared, Stop};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
-use crate::net::conn::Transport;
+use crate::net::reader::Transport;
 use crate::net::tls::Tls;
 use crate::panic::catch_panic;
 use crate::peer::Peer;

@@ -35,7 +35,7 @@ use tokio_rustls::TlsConnector;
 use weft::tls::{self, Identity, Tls};
 use weft::{Application, Server, ServerHandle, Settings};
 
-use crate::common::PATIENCE;
+use crate::common::TEST_TIMEOUT;
 
 // -- transports
 
@@ -133,13 +133,13 @@ pub fn on_every_transport(case: impl AsyncFn(Transport)) {
     assert!(failed.is_empty(), "{name} failed over {failed:?}");
 }
 
-/// Awaits `future`; panics after `timeouts` times `PATIENCE`.
+/// Awaits `future`; panics after `timeouts` times `TEST_TIMEOUT`.
 async fn within<T>(description: &str, timeouts: u32, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(PATIENCE * timeouts, future).await;
+    let result = tokio::time::timeout(TEST_TIMEOUT * timeouts, future).await;
     result.unwrap_or_else(|_| panic!("timed out: {description}"))
 }
 
-/// Polls `condition` every 5 ms until it returns true; panics after `PATIENCE`.
+/// Polls `condition` every 5 ms until it returns true; panics after `TEST_TIMEOUT`.
 pub async fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use weft::ServerHandle;
 
-use super::{PATIENCE, address};
+use super::{TEST_TIMEOUT, address};
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -196,8 +196,8 @@ impl RawClient {
     /// Connects without sending the connection preface.
     pub fn connect_without_preface(server: &ServerHandle) -> RawClient {
         let socket = TcpStream::connect(address(server)).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        socket.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         socket.set_nodelay(true).unwrap();
         RawClient {
             socket,
@@ -359,7 +359,7 @@ impl RawClient {
         let begin = Instant::now();
         while !condition(self) {
             assert!(self.read(), "the connection ended before: {description}; {:?}", self.goaways);
-            assert!(begin.elapsed() < PATIENCE, "timed out: {description}");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "timed out: {description}");
         }
     }
 
@@ -417,7 +417,7 @@ impl RawClient {
     pub fn assert_closed(&mut self) {
         let begin = Instant::now();
         while self.read() {
-            assert!(begin.elapsed() < PATIENCE, "the connection does not end");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "the connection does not end");
         }
     }
 
@@ -432,7 +432,7 @@ impl RawClient {
     pub fn has_input_within(&mut self, timeout: Duration) -> bool {
         self.socket.set_read_timeout(Some(timeout)).unwrap();
         let has_input = self.socket.peek(&mut [0]).is_ok();
-        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         has_input
     }
 
@@ -553,7 +553,7 @@ pub fn with_h2_client<F: Future>(
         let socket = tokio::net::TcpStream::connect(address).await.unwrap();
         let (client, connection) = h2::client::handshake(socket).await.unwrap();
         tokio::spawn(connection);
-        tokio::time::timeout(PATIENCE, run(client))
+        tokio::time::timeout(TEST_TIMEOUT, run(client))
             .await
             .expect("the client finishes within the timeout")
     })

@@ -20,15 +20,15 @@ pub fn address(server: &ServerHandle) -> SocketAddr {
 
 /// A timeout that keeps tests fast, but is longer than the usual scheduling delay of a
 /// well-behaved client on a busy machine.
-pub const SHORT: Duration = Duration::from_millis(500);
+pub const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings with short connection timeouts.
 pub fn short_timeouts() -> Settings {
     Settings {
-        head_timeout: SHORT,
-        idle_timeout: SHORT,
-        stall_timeout: SHORT,
-        linger_timeout: SHORT,
+        head_timeout: SHORT_TIMEOUT,
+        idle_timeout: SHORT_TIMEOUT,
+        stall_timeout: SHORT_TIMEOUT,
+        linger_timeout: SHORT_TIMEOUT,
         ..Settings::default()
     }
 }
@@ -113,18 +113,18 @@ pub struct Client {
 
 impl Client {
     pub fn connect(server: &ServerHandle) -> Client {
-        Client::at(address(server))
+        Client::connect_to(address(server))
     }
 
-    pub fn at(address: SocketAddr) -> Client {
+    pub fn connect_to(address: SocketAddr) -> Client {
         let socket = TcpStream::connect(address).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        socket.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         Client { socket, received: Vec::new() }
     }
 
     /// Connects and sends `bytes`.
-    pub fn with(server: &ServerHandle, bytes: impl AsRef<[u8]>) -> Client {
+    pub fn connect_and_send(server: &ServerHandle, bytes: impl AsRef<[u8]>) -> Client {
         let mut client = Client::connect(server);
         client.send(bytes);
         client
@@ -191,12 +191,12 @@ impl Client {
     }
 
     /// Bytes received and not yet consumed as a response.
-    pub fn came(&self) -> &[u8] {
+    pub fn received(&self) -> &[u8] {
         &self.received
     }
 
     /// Discards the received bytes.
-    pub fn forget(&mut self) {
+    pub fn clear_received(&mut self) {
         self.received.clear();
     }
 
@@ -216,14 +216,14 @@ impl Client {
 }
 
 /// Upper bound on waiting for an expected event. Long enough never to expire on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Polls `condition` every 5 ms until it returns true; panics after `PATIENCE`.
+/// Polls `condition` every 5 ms until it returns true; panics after `TEST_TIMEOUT`.
 #[track_caller]
 pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "timed out: {description}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "timed out: {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -32,7 +32,7 @@ impl Tree {
     }
 
     /// Creates a tree with `files`, pairs of path and contents.
-    pub fn with(files: &[(&str, &str)]) -> Tree {
+    pub fn with_files(files: &[(&str, &str)]) -> Tree {
         let tree = Tree::new();
         for (path, contents) in files {
             tree.write(path, contents);
@@ -59,7 +59,7 @@ impl Tree {
         symlink(target, self.path(name)).unwrap();
     }
 
-    pub fn pipe(&self, name: &str) {
+    pub fn create_fifo(&self, name: &str) {
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, self.path(name), FileType::Fifo, mode, 0).unwrap();
     }
@@ -72,7 +72,7 @@ impl Tree {
     }
 
     /// Sets a file's modification time to `seconds` ago.
-    pub fn age(&self, name: impl AsRef<[u8]>, seconds: u64) {
+    pub fn set_age(&self, name: impl AsRef<[u8]>, seconds: u64) {
         let file = fs::File::options().write(true).open(self.path(name)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
     }
@@ -103,7 +103,7 @@ impl Tree {
     }
 
     /// Makes the tree readable by every user, except `names`, which get mode 000.
-    pub fn close(&self, names: &[&str]) {
+    pub fn deny_access(&self, names: &[&str]) {
         let set = |path: PathBuf, mode| fs::set_permissions(path, Permissions::from_mode(mode));
         set(self.outer.path().to_owned(), 0o755).unwrap();
         names.iter().for_each(|name| set(self.path(name), 0o000).unwrap());
@@ -111,7 +111,7 @@ impl Tree {
 
     /// Request targets that attempt path traversal out of the root. The tree must have a directory
     /// `folder/deep`.
-    pub fn ways_out(&self) -> Vec<String> {
+    pub fn traversal_targets(&self) -> Vec<String> {
         let absolute = self.outer.path().join("secret.txt");
         let absolute = absolute.to_str().unwrap();
         let steps = "../".repeat(30);
@@ -208,7 +208,7 @@ pub fn ask(client: &mut Client, method: &str, target: impl AsRef<[u8]>) -> Respo
 
 /// Sends a request with additional field lines, separated by CRLF, and reads the response.
 #[track_caller]
-pub fn ask_with(
+pub fn send_request_with_fields(
     client: &mut Client,
     method: &str,
     target: impl AsRef<[u8]>,
@@ -255,7 +255,7 @@ pub fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// The fields except `Date`, which may differ between two requests.
-pub fn fields_but_date(response: &Response) -> Vec<(String, String)> {
+pub fn fields_without_date(response: &Response) -> Vec<(String, String)> {
     response.headers.iter().filter(|(name, _)| name != "date").cloned().collect()
 }
 

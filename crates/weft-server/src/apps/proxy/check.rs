@@ -8,10 +8,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use weft::client::HeadReader;
 use weft::{Method, StatusCode};
 
+use super::connection::INPUT_BYTES;
 use super::fields::push_field;
 use super::settings::Check;
 use super::upstream::Upstream;
-use super::wire::INPUT_BYTES;
 
 /// Maximum size of the head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 32 << 10;

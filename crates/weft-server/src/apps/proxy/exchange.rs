@@ -8,13 +8,13 @@ use std::time::Duration;
 use weft::client::{HeadReader, ResponseHead};
 use weft::{Method, Request, StatusCode};
 
+use super::connection::UpstreamConnection;
 use super::failure::Failure;
 use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
-use super::settings::Settings;
+use super::settings::ProxySettings;
 use super::upload::{Upload, WaitingFor};
-use super::wire::UpstreamConnection;
 
 /// Minimum free buffer space for a read of a response head, in bytes.
 const MIN_READ_BYTES: usize = 1 << 10;
@@ -42,7 +42,7 @@ impl OutboundRequest {
 pub(super) async fn run(
     lease: &mut Lease,
     outbound: &mut OutboundRequest,
-    settings: &Settings,
+    settings: &ProxySettings,
 ) -> Result<ResponseHead, Failure> {
     let mut exchange = Exchange {
         head_reader: HeadReader::new(settings.max_response_head_bytes),

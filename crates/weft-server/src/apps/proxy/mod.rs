@@ -17,7 +17,7 @@
 mod addresses;
 mod balance;
 mod check;
-mod clock;
+mod timer;
 mod download;
 mod exchange;
 mod failure;
@@ -30,13 +30,13 @@ mod request;
 mod response;
 mod settings;
 mod tls;
-mod traffic;
-mod trouble;
+mod metrics;
+mod throttled_log;
 mod tunnel;
 mod upload;
 mod upstream;
 mod url;
-mod wire;
+mod connection;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -53,12 +53,12 @@ use self::exchange::OutboundRequest;
 use self::failure::Failure;
 use self::health::{FailurePolicy, Health};
 use self::hops::Via;
+use self::metrics::UpstreamMetrics;
+pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Pool};
 use self::request::{Destination, RequestOptions};
-pub(crate) use self::settings::{Balance, Check, Host, Settings};
-use self::traffic::UpstreamMetrics;
-pub(crate) use self::traffic::{State, UpstreamReport};
-use self::trouble::ThrottledWarning;
+pub(crate) use self::settings::{Balance, Check, Host, ProxySettings};
+use self::throttled_log::ThrottledWarning;
 use self::upload::Upload;
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
@@ -73,7 +73,7 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    settings: Arc<Settings>,
+    settings: Arc<ProxySettings>,
     upstreams: Vec<Arc<Upstream>>,
     /// Set by the first request, which starts the health checks: there is no event loop earlier.
     checks_started: AtomicBool,
@@ -89,7 +89,7 @@ impl Proxy {
     ///
     /// # Errors
     /// If a setting is invalid, or certificates cannot be read.
-    pub(crate) fn new(settings: Settings) -> Result<Proxy, String> {
+    pub(crate) fn new(settings: ProxySettings) -> Result<Proxy, String> {
         settings.validate()?;
         let is_tls = |address: &url::UpstreamAddress| {
             matches!(address, url::UpstreamAddress::Tcp { tls: true, .. })
@@ -126,7 +126,7 @@ impl Proxy {
     }
 
     /// Collects metrics of the requests of this clone.
-    pub(crate) fn counted(self) -> Proxy {
+    pub(crate) fn with_metrics(self) -> Proxy {
         let mut counted_pools =
             self.shared.counted_pools.lock().unwrap_or_else(PoisonError::into_inner);
         counted_pools.retain(|pool| pool.strong_count() > 0);
@@ -158,7 +158,7 @@ impl Proxy {
     }
 
     /// Forwards a request, with retries, until there is a response.
-    async fn pass_on(&self, mut request: Request) -> Response {
+    async fn forward(&self, mut request: Request) -> Response {
         let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
             // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
@@ -337,7 +337,7 @@ impl Proxy {
 impl Application for Proxy {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.start_checks();
-        self.pass_on(request)
+        self.forward(request)
     }
 }
 

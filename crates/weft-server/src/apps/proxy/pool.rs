@@ -8,17 +8,17 @@ use bytes::BytesMut;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::connection::{INPUT_BYTES, UpstreamConnection};
 use super::failure::Failure;
-use super::settings::Settings;
-use super::traffic::UpstreamMetrics;
+use super::metrics::UpstreamMetrics;
+use super::settings::ProxySettings;
 use super::upstream::Upstream;
-use super::wire::{INPUT_BYTES, UpstreamConnection};
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
 /// it.
 pub(super) struct Pool {
     pub(super) upstream: Arc<Upstream>,
-    settings: Arc<Settings>,
+    settings: Arc<ProxySettings>,
     /// One permit for each connection that may be in use. A new connection is opened only if none
     /// is idle, so this also limits the total.
     permits: Semaphore,
@@ -59,7 +59,7 @@ impl Drop for PoolSlot {
 }
 
 impl Pool {
-    pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<Settings>) -> Arc<Pool> {
+    pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<ProxySettings>) -> Arc<Pool> {
         let permits = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
         let (queued, idle) = (AtomicUsize::new(0), Mutex::default());
         let metrics = OnceLock::new();

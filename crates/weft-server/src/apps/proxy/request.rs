@@ -5,7 +5,7 @@ use weft::{Error, ErrorKind, Headers, Request, Version};
 use super::fields::{FieldNames, HopByHopFields, push_field};
 use super::forwarded::{self, ForwardedClient};
 use super::hops::{self, Via};
-use super::settings::{Host, Settings};
+use super::settings::{Host, ProxySettings};
 use super::url::UpstreamUrl;
 
 /// Fields that the proxy generates instead of forwarding them.
@@ -106,7 +106,7 @@ pub(super) fn compose(
 #[derive(Clone, Copy)]
 pub(super) struct Destination<'a> {
     pub(super) upstream: &'a UpstreamUrl,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a ProxySettings,
     pub(super) via: Option<&'a Via>,
 }
 
@@ -200,7 +200,7 @@ mod tests {
         host: Host,
     ) -> Result<String, String> {
         let request = testing::request(text.to_owned());
-        let settings = Settings { host, ..Settings::default() };
+        let settings = ProxySettings { host, ..ProxySettings::default() };
         let options = RequestOptions::new(&request, length);
         let (url, via, mut out) = (url.parse().unwrap(), Via::new("weft"), Vec::new());
         let to = Destination { upstream: &url, settings: &settings, via: via.as_ref() };
@@ -268,14 +268,14 @@ mod tests {
             // Upgrades are forwarded, except to another version of HTTP.
             (
                 "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\
-                 HTTP2-Settings: x\r\n\r\n",
+                 HTTP2-ProxySettings: x\r\n\r\n",
                 Some(0),
                 "GET /\nhost: h\nhttp2-settings: x\nupgrade: websocket\nconnection: upgrade\n\
                  via: 1.1 weft",
             ),
             (
-                "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\n\
-                 Upgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-ProxySettings\r\n\
+                 Upgrade: h2c\r\nHTTP2-ProxySettings: x\r\n\r\n",
                 Some(0),
                 "GET /\nhost: h\nvia: 1.1 weft",
             ),

@@ -1,4 +1,4 @@
-//! Settings of a proxy: every limit and timeout, in one plain struct.
+//! ProxySettings of a proxy: every limit and timeout, in one plain struct.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::url::UpstreamUrl;
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ProxySettings {
     /// Upstreams that requests are forwarded to. At least one.
     pub(crate) upstreams: Vec<UpstreamUrl>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
 
     /// Longest pause in the body of a response; beyond it the response is truncated. Time spent
     /// waiting for the client does not count, and event streams use
-    /// [`tunnel_timeout`](Settings::tunnel_timeout). Default 60 s, as nginx.
+    /// [`tunnel_timeout`](ProxySettings::tunnel_timeout). Default 60 s, as nginx.
     pub(crate) body_timeout: Duration,
 
     /// Longest time without data in both directions of a tunnel (such as a WebSocket), or without
@@ -79,8 +79,8 @@ pub(crate) struct Settings {
     /// response was received. Default 2.
     pub(crate) max_retries: usize,
 
-    /// Failures within the [window](Settings::failure_window) after which an upstream gets no
-    /// requests for [`down_time`](Settings::down_time), if there is another upstream. Default 3.
+    /// Failures within the [window](ProxySettings::failure_window) after which an upstream gets no
+    /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default 3.
     pub(crate) max_failures: u32,
 
     /// Period in which failures are counted. Default 10 s.
@@ -147,7 +147,7 @@ impl Default for Check {
     }
 }
 
-impl Settings {
+impl ProxySettings {
     /// Parses URLs separated by white space.
     pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamUrl>, String> {
         let urls: Vec<UpstreamUrl> =
@@ -198,9 +198,9 @@ impl Settings {
 /// are not supported by [`weft::client`].
 const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ProxySettings {
+    fn default() -> ProxySettings {
+        ProxySettings {
             upstreams: Vec::new(),
             balance: Balance::default(),
             host: Host::default(),

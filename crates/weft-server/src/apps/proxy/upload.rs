@@ -11,9 +11,9 @@ use tokio::time::{Sleep, sleep};
 use weft::Body;
 use weft::header::HeaderMap;
 
+use super::connection::UpstreamConnection;
 use super::failure::Failure;
 use super::fields::{is_allowed_in_trailers, push_field};
-use super::wire::UpstreamConnection;
 
 /// Longest wait for a 100 (Continue). Many upstreams ignore `Expect: 100-continue` and wait for the
 /// body (RFC 9110 §10.1.1).

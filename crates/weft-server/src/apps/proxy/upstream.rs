@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::addresses::AddressCache;
+use super::connection::UpstreamConnection;
 use super::health::{Health, HealthChange};
-use super::trouble::ThrottledWarning;
+use super::throttled_log::ThrottledWarning;
 use super::url::{UpstreamAddress, UpstreamUrl};
-use super::wire::UpstreamConnection;
 
 /// State of an upstream that all workers share.
 pub(super) struct Upstream {

@@ -6,13 +6,13 @@
 
 mod folder; // reads the entries of a folder
 mod order; // sort order of the entries
-mod name; // escaping of names for links, HTML and JSON
-mod amount; // human-readable sizes and counts
+mod escape; // escaping of names for links, HTML and JSON
+mod human; // human-readable sizes and counts
 mod page; // the listing as HTML
 
 use std::fmt::{self, Write};
 
-use self::name::{Href, Json};
+use self::escape::{Href, Json};
 use crate::proto::headers::Headers;
 use crate::proto::semantics::accept;
 use crate::proto::semantics::date::civil_from_days;

@@ -6,8 +6,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::files::listing::amount::{Count, Grouped, Size};
-use crate::files::listing::name::{Href, Html};
+use crate::files::listing::escape::{Href, Html};
+use crate::files::listing::human::{Count, Grouped, Size};
 use crate::files::listing::order::{Order, SortKey};
 use crate::files::listing::{Entry, Listing, timestamp};
 

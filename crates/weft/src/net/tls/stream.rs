@@ -19,11 +19,11 @@ use tokio::io::ReadBuf;
 use crate::clock::deadline::Stopwatch;
 use crate::net::socket::Socket;
 use crate::net::tls::records::RecordSizes;
-use crate::net::{conn, writer};
+use crate::net::{reader, writer};
 
 /// Receiving half.
 pub(crate) struct ReadHalf {
-    half: conn::ReadHalf,
+    half: reader::ReadHalf,
     state: Shared,
 }
 
@@ -61,7 +61,7 @@ const BATCH_BYTES: usize = 68 << 10;
 pub(crate) fn split(
     mut connection: ServerConnection,
     ciphertext: BytesMut,
-    read: conn::ReadHalf,
+    read: reader::ReadHalf,
     write: writer::WriteHalf,
 ) -> (ReadHalf, WriteHalf) {
     // Buffered data is bounded here; an encrypted batch is larger than its plaintext.
@@ -110,7 +110,7 @@ impl State {
     /// Receives and decrypts until plaintext is available or the input has ended.
     fn poll_plaintext(
         &mut self,
-        half: &mut conn::ReadHalf,
+        half: &mut reader::ReadHalf,
         room: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Buf;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::conn::Reader;
+use crate::net::reader::Reader;
 use crate::proto::headers::Headers;
 use crate::proto::http1::chunked::{BodyDecoder, Step};
 use crate::proto::http1::parse::Limits;

@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::conn::Reader;
+use crate::net::reader::Reader;
 use crate::proto::http1::chunked::BodyDecoder;
 use crate::proto::http1::framing::{self, Length, ResponseFraming};
 use crate::server::connection::Connection;

@@ -14,7 +14,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
-use crate::net::conn::Reader;
+use crate::net::reader::Reader;
 use crate::proto::http2::flood::FloodLimiter;
 use crate::proto::http2::frame::{
     ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,

@@ -1,6 +1,6 @@
 //! Decoder for field blocks (RFC 7541 §6).
 
-use crate::proto::http2::hpack::meaning::{FieldClass, Name};
+use crate::proto::http2::hpack::field_class::{FieldClass, Name};
 use crate::proto::http2::hpack::table::{self, Table};
 use crate::proto::http2::hpack::{Malformed, huffman, integer};
 

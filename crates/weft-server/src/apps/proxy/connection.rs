@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use weft::Stream;
 
-use super::clock::InactivityTimer;
+use super::timer::InactivityTimer;
 
 /// Buffer space for a read of a response head, in bytes. Many responses fit with their bodies.
 pub(super) const INPUT_BYTES: usize = 8 << 10;

@@ -14,10 +14,10 @@ use crate::status::Tally;
 pub(crate) struct RouteSender(watch::Sender<Arc<Mutex<Routing>>>);
 
 /// Receives the current routes in one worker.
-pub(crate) type Line = watch::Receiver<Arc<Mutex<Routing>>>;
+pub(crate) type RouteReceiver = watch::Receiver<Arc<Mutex<Routing>>>;
 
 impl RouteSender {
-    pub(crate) fn new(routing: Routing) -> (RouteSender, Line) {
+    pub(crate) fn new(routing: Routing) -> (RouteSender, RouteReceiver) {
         let (sender, line) = watch::channel(Arc::new(Mutex::new(routing)));
         (RouteSender(sender), line)
     }
@@ -39,7 +39,7 @@ pub(crate) struct ReloadableRouter(Rc<RefCell<Rc<Router>>>);
 impl ReloadableRouter {
     /// Builds the router of a worker, and spawns a local task that replaces it after each change.
     /// Must be called on the worker's event loop. Requests are counted in `tally`, if there is one.
-    pub(crate) fn new(mut line: Line, tally: Option<Arc<Tally>>) -> ReloadableRouter {
+    pub(crate) fn new(mut line: RouteReceiver, tally: Option<Arc<Tally>>) -> ReloadableRouter {
         let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None, tally.as_deref()))));
         let shared = current.clone();
         tokio::task::spawn_local(async move {
@@ -53,7 +53,7 @@ impl ReloadableRouter {
     }
 }
 
-fn router(line: &mut Line, former: Option<&Router>, tally: Option<&Tally>) -> Router {
+fn router(line: &mut RouteReceiver, former: Option<&Router>, tally: Option<&Tally>) -> Router {
     let routing = line.borrow_and_update().clone();
     let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
     routing.router(former, tally)

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::disk::Source;
 use crate::files::listing::{self, Folder, Listing};
-use crate::files::place::PathInRoot;
+use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
 use crate::files::root::{FileKind, MayBlock, Opened, Root};
 use crate::files::settings::DirectorySettings;
