@@ -4,7 +4,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use weft::client::{BodyReader, Head, HeadReader, Piece};
+use weft_proto::http1::client::{BodyReader, Head, HeadReader, Piece};
 use weft::{Error, Method};
 
 /// The parsed response: the heads, the body, the trailers, and the bytes after them.

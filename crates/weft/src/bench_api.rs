@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, Version};
 
-use crate::error::Result;
 use crate::message::fields::{Fields, TEXT};
-use crate::proto::http1::chunked::{BodyDecoder, Step};
-use crate::proto::http1::compose::{self, HeadPrefix};
-use crate::proto::http1::framing::{self, Length, ResponseFraming};
-use crate::proto::http1::parse::{Limits, ParsedHead};
+use weft_proto::Result;
+use weft_proto::http1::chunked::{BodyDecoder, Step};
+use weft_proto::http1::compose::{self, HeadPrefix};
+use weft_proto::http1::framing::{self, Length, ResponseFraming};
+use weft_proto::http1::parse::{Limits, ParsedHead};
 
 const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 

@@ -26,7 +26,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use zstd::zstd_safe::CParameter;
 
-pub use crate::proto::semantics::coding::Coding;
+pub use weft_proto::semantics::coding::Coding;
 
 /// Returns true for media types that compress well. Already compressed types, such as most images,
 /// and unknown types are not compressible.

@@ -153,6 +153,20 @@ impl From<std::io::Error> for Error {
     }
 }
 
+impl From<weft_proto::Error> for Error {
+    fn from(error: weft_proto::Error) -> Error {
+        let kind = match error.kind() {
+            weft_proto::ErrorKind::TargetTooLong => ErrorKind::TargetTooLong,
+            weft_proto::ErrorKind::HeadTooLarge => ErrorKind::HeadTooLarge,
+            weft_proto::ErrorKind::VersionUnsupported => ErrorKind::VersionUnsupported,
+            weft_proto::ErrorKind::NotImplemented => ErrorKind::NotImplemented,
+            weft_proto::ErrorKind::ExpectationFailed => ErrorKind::ExpectationFailed,
+            _ => ErrorKind::Malformed,
+        };
+        Error::new(kind, error.reason())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)?;

@@ -19,7 +19,7 @@ mod disk; // open files, read without blocking the event loop
 mod error; // Error { kind }, and the party at fault
 mod panic; // panics of the application as errors
 mod peer; // Peer, TlsSession
-mod proto; // pure protocol code
+mod random; // boundaries and keys
 mod settings; // all limits and timeouts
 mod stream; // Stream: any bidirectional byte stream
 
@@ -62,10 +62,9 @@ pub use net::listen::{Address, Listener, LocalAddress};
 #[cfg(feature = "tls")]
 pub use net::tls;
 pub use peer::{Peer, TlsSession};
-pub use proto::headers::Headers;
-pub use proto::http1::client;
-pub use proto::proxy_protocol::Network;
-pub use proto::semantics::{date, path};
 pub use server::{Server, ServerHandle, ShutdownHandle, serve};
 pub use settings::{Disconnect, Settings};
 pub use stream::Stream;
+pub use weft_proto::Headers;
+pub use weft_proto::proxy_protocol::Network;
+pub use weft_proto::semantics::{date, path};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::Network;
 
 /// Limits and timeouts of a server. The defaults are suitable for the open Internet.
 ///

@@ -26,10 +26,10 @@ use crate::message::request::{Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
 use crate::net::listen::LocalAddress;
 use crate::peer::Peer;
-use crate::proto::headers::Headers;
-use crate::proto::http1::framing;
-use crate::proto::http1::parse::{self, Limits};
 use crate::server::{Server, ServerHandle};
+use weft_proto::headers::Headers;
+use weft_proto::http1::framing;
+use weft_proto::http1::parse::{self, Limits};
 
 /// Parses a request as the engine does. The bytes after the head are the body.
 ///

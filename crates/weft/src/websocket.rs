@@ -45,7 +45,7 @@ use crate::message::request::{RequestHead, Shutdown};
 use crate::message::response::Response;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
-use crate::proto::headers::list_members;
+use weft_proto::headers::list_members;
 
 /// A message: `Text` or `Binary`. Ping and Close frames are handled automatically.
 pub use tokio_tungstenite::tungstenite::Message;

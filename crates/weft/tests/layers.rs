@@ -7,19 +7,19 @@ use std::path::Path;
 /// Each module directly beneath `src/`, and the modules that it may import. Modules stand below
 /// all modules that they import, so the table has no cycle.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("proto", &["error"]),
     ("error", &[]),
     ("panic", &["error"]),
     ("stream", &[]),
     ("peer", &[]),
-    ("settings", &["proto"]),
+    ("random", &[]),
+    ("settings", &[]),
     ("clock", &["settings"]),
-    ("compression", &["proto"]),
+    ("compression", &[]),
     ("disk", &["error"]),
-    ("message", &["clock", "disk", "error", "panic", "peer", "proto", "stream"]),
+    ("message", &["clock", "disk", "error", "panic", "peer", "random", "stream"]),
     ("app", &["message"]),
     ("hooks", &["error", "message", "peer"]),
-    ("net", &["clock", "disk", "error", "panic", "peer", "proto", "settings", "stream"]),
+    ("net", &["clock", "disk", "error", "panic", "peer", "settings", "stream"]),
     (
         "server",
         &[
@@ -27,17 +27,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "settings", "stream",
         ],
     ),
-    ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "proto", "server"]),
-    ("bench_api", &["error", "message", "proto"]),
-    ("files", &["app", "clock", "compression", "disk", "error", "message", "proto"]),
-    (
-        "middleware",
-        &["app", "clock", "compression", "error", "hooks", "message", "panic", "peer", "proto"],
-    ),
-    ("tower", &["app", "clock", "error", "message", "proto"]),
-    ("websocket", &["error", "message", "peer", "proto"]),
+    ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
+    ("bench_api", &["error", "message"]),
+    ("files", &["app", "clock", "compression", "disk", "error", "message"]),
+    ("middleware", &["app", "clock", "compression", "error", "hooks", "message", "panic", "peer"]),
+    ("tower", &["app", "clock", "error", "message", "random"]),
+    ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
-    ("form", &["disk", "error", "message", "proto"]),
+    ("form", &["disk", "error", "message"]),
     ("cookie", &["message"]),
 ];
 

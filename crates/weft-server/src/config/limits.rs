@@ -150,7 +150,9 @@ fn set_proxies(settings: &mut Settings, proxies: Vec<Located<String>>) -> Config
 
 pub(super) fn networks(texts: Vec<Located<String>>) -> ConfigResult<Vec<Network>> {
     let network = |text: Located<String>| {
-        text.value.parse().map_err(|error: weft::Error| text.problem(error.reason().to_owned()))
+        text.value
+            .parse()
+            .map_err(|error: weft_proto::Error| text.problem(error.reason().to_owned()))
     };
     texts.into_iter().map(network).collect()
 }

@@ -15,7 +15,7 @@ use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
 use crate::files::root::{FileKind, MayBlock, Opened, Root};
 use crate::files::settings::DirectorySettings;
-use crate::proto::semantics::mime;
+use weft_proto::semantics::mime;
 
 /// The root directory and its settings, shared by all workers.
 #[derive(Debug)]

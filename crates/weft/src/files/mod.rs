@@ -32,7 +32,7 @@ use crate::disk;
 use crate::disk::File;
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
-use crate::proto::semantics::mime;
+use weft_proto::semantics::mime;
 
 pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
 

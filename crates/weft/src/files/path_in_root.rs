@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::proto::semantics::path::{decode, encode};
+use weft_proto::semantics::path::{decode, encode};
 
 /// A path beneath the root, percent-decoded, without a leading slash.
 #[derive(Clone, Debug, PartialEq, Eq)]

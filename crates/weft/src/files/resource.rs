@@ -22,9 +22,9 @@ use crate::files::lookup::Site;
 use crate::files::root::{MayBlock, Opened};
 use crate::message::fields::{Field, Fields};
 use crate::message::response::{Payload, Response, field_value};
-use crate::proto::headers::Headers;
-use crate::proto::semantics::accept;
-use crate::proto::semantics::date::http_date;
+use weft_proto::headers::Headers;
+use weft_proto::semantics::accept;
+use weft_proto::semantics::date::http_date;
 
 /// The resource (RFC 9110 §3.1) at one path.
 #[derive(Debug)]

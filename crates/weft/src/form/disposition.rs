@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::proto::semantics::path;
+use weft_proto::semantics::path;
 
 /// The names in a `Content-Disposition: form-data`.
 #[derive(Debug, PartialEq, Eq)]

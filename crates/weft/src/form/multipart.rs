@@ -14,7 +14,7 @@ use crate::form::temp_file::{self, TempFile};
 use crate::form::{Settings, expect_type, too_large};
 use crate::message::body::{self, Body};
 use crate::message::request::RequestHead;
-use crate::proto::headers::Headers;
+use weft_proto::headers::Headers;
 
 /// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: data is read
 /// only on demand, and consumed data is not kept.

@@ -9,8 +9,8 @@ use memchr::memmem::Finder;
 
 use crate::error::{Error, Result};
 use crate::form::too_large;
-use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{self, Limits, MAX_HEAD_BYTES};
+use weft_proto::headers::Headers;
+use weft_proto::http1::parse::{self, Limits, MAX_HEAD_BYTES};
 
 /// Maximum length of a boundary (RFC 2046 §5.1.1), in bytes.
 const MAX_BOUNDARY_BYTES: usize = 70;

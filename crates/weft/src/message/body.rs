@@ -13,7 +13,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::disk::File;
 use crate::disk::FileBody;
 use crate::error::{Error, ErrorKind, Result};
-use crate::proto::headers::Headers;
+use weft_proto::headers::Headers;
 
 /// The body of a request or of a response.
 ///

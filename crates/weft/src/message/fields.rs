@@ -8,9 +8,9 @@ use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SERVER, TRANS
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use crate::proto::headers::Headers;
-pub(crate) use crate::proto::http1::compose::Field;
-use crate::proto::http1::compose::{self, FieldSources};
+use weft_proto::headers::Headers;
+pub(crate) use weft_proto::http1::compose::Field;
+use weft_proto::http1::compose::{self, FieldSources};
 
 /// The fields of a response, in one of four representations.
 #[derive(Clone, Debug)]

@@ -16,9 +16,9 @@ use crate::message::body::Body;
 use crate::message::fields::Fields;
 use crate::message::response::{Response, field_value};
 use crate::peer::{Peer, TlsSession};
-use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{self, Span};
-use crate::proto::semantics::path::{Segments, decode, decode_segments};
+use weft_proto::headers::Headers;
+use weft_proto::http1::parse::{self, Span};
+use weft_proto::semantics::path::{Segments, decode, decode_segments};
 
 /// A request: its [`RequestHead`], which it derefs to, its body, and who sent it.
 ///

@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Fault};
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::{Fields, HTML, TEXT};
 use crate::message::upgrade::{Upgrade, Upgraded};
-use crate::proto::headers::{Headers, list_members};
-use crate::proto::http1::framing::{content_length, is_bodiless};
+use weft_proto::headers::{Headers, list_members};
+use weft_proto::http1::framing::{content_length, is_bodiless};
 
 /// A response: a status, a short header list and a payload.
 ///

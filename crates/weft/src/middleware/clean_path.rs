@@ -6,7 +6,7 @@ use http::StatusCode;
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::proto::semantics::path::decode;
+use weft_proto::semantics::path::decode;
 
 /// Redirects requests to the normalized path: without doubled slashes, without the segments `.`
 /// and `..` (RFC 3986 §5.2.4), percent-encoded or not, and with or without a trailing slash, as

@@ -17,9 +17,9 @@ use crate::message::representation::{self, ResponseContext};
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::middleware::encoded::{BUDGET_BYTES, EncodedBody};
-use crate::proto::headers::list_members;
-use crate::proto::semantics::accept;
-use crate::proto::semantics::range::random_boundary;
+use crate::random::random_boundary;
+use weft_proto::headers::list_members;
+use weft_proto::semantics::accept;
 
 /// Compresses responses for clients that accept it (`Accept-Encoding`, RFC 9110 §12.5.3).
 ///

@@ -24,8 +24,8 @@ use crate::middleware::auth::User;
 use crate::middleware::log_format::LogFormat;
 use crate::middleware::log_line::{self, Outcome};
 use crate::middleware::request_id::RequestId;
-use crate::proto::http1::framing::is_bodiless;
-use crate::proto::semantics::range::random_boundary;
+use crate::random::random_boundary;
+use weft_proto::http1::framing::is_bodiless;
 
 /// Writes a line for each request that an application was called with.
 ///

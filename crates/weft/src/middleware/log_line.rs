@@ -10,8 +10,8 @@ use http::{StatusCode, Version};
 use crate::message::fields::Field;
 use crate::message::request::RequestHead;
 use crate::middleware::log_format::{Format, FormatItem};
-use crate::proto::http1::scan::plain;
-use crate::proto::semantics::date::{imf_fixdate, rfc3339_utc};
+use weft_proto::http1::scan::plain;
+use weft_proto::semantics::date::{imf_fixdate, rfc3339_utc};
 
 /// Data about a request and its response, for one log line.
 pub(crate) struct LogEntry<'a> {

@@ -3,7 +3,7 @@
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::proto::semantics::path::decode;
+use weft_proto::semantics::path::decode;
 
 /// Passes requests under a path prefix to another application, which gets the path without the
 /// prefix. All other requests are passed to the inner application.

@@ -8,7 +8,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::request_id::is_trusted;
-use crate::proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::Network;
 
 /// Sets the [peer](Request::peer) of a request to the client address that trusted proxies send in
 /// `Forwarded` (RFC 7239) or in `X-Forwarded-For`.

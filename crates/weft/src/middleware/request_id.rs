@@ -9,7 +9,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::peer::Peer;
-use crate::proto::proxy_protocol::Network;
+use weft_proto::proxy_protocol::Network;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -8,7 +8,7 @@ use crate::app::{Application, Middleware};
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::Response;
 use crate::middleware::mount::Prefix;
-use crate::proto::semantics::path::decode;
+use weft_proto::semantics::path::decode;
 
 /// Changes the path that is passed to the application, without a redirect.
 ///

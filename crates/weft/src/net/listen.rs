@@ -24,8 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::accepted::{Accepted, AcceptedSocket};
 use crate::net::tls::Tls;
 use crate::peer::Peer;
-use crate::proto::proxy_protocol::Network;
 use crate::settings::Settings;
+use weft_proto::proxy_protocol::Network;
 
 /// Address to listen on: `host:port`, `:port` (all addresses of the machine), `[v6]:port` or
 /// `unix:PATH`. With port 0 the system chooses a free port.

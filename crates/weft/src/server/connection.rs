@@ -14,9 +14,9 @@ use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{Reader, Transport};
 use crate::net::tls::Tls;
 use crate::net::writer::Writer;
-use crate::proto::proxy_protocol::{self, ProxyHeader};
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
+use weft_proto::proxy_protocol::{self, ProxyHeader};
 
 /// A connection, between requests or within one.
 pub(crate) struct Connection {

@@ -5,8 +5,8 @@ use std::cell::{Cell, Ref, RefCell};
 use http::HeaderValue;
 
 use crate::clock::wall::now;
-use crate::proto::http1::compose::HeadPrefix;
-use crate::proto::semantics::date::imf_fixdate;
+use weft_proto::http1::compose::HeadPrefix;
+use weft_proto::semantics::date::imf_fixdate;
 
 /// The date, as each worker keeps it in the forms in which it is sent.
 pub(crate) struct CachedDate {

@@ -33,7 +33,7 @@ use crate::message::request::{Interim, Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
-use crate::proto::semantics::range::random_boundary;
+use crate::random::random_boundary;
 use crate::server::worker::Worker;
 
 /// The way of one response to its client, implemented by each HTTP version.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::message::request::RequestHead;
-use crate::proto::http1::parse;
+use weft_proto::http1::parse;
 
 /// How many idle buffers are kept; a burst's surplus is freed.
 const MAX_KEPT: usize = 128;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
-use crate::proto::headers::Headers;
+use weft_proto::headers::Headers;
 
 /// The content of one request on its way from the connection.
 pub(super) trait ContentSource: Send {

@@ -24,7 +24,6 @@ use crate::net::reader::Transport;
 use crate::net::tls::Tls;
 use crate::panic::catch_panic;
 use crate::peer::Peer;
-use crate::proto::http1::parse::Limits;
 use crate::server::connection::Connection;
 use crate::server::date::CachedDate;
 use crate::server::h1::{self, NextState};
@@ -32,6 +31,7 @@ use crate::server::h2;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::server::tls_handshake::{self, HandshakeSemaphore};
 use crate::settings::Settings;
+use weft_proto::http1::parse::Limits;
 
 pub(crate) struct Worker<A> {
     pub(crate) app: Rc<A>,

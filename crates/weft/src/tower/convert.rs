@@ -20,10 +20,10 @@ use crate::message::representation::{self, ResponseContext};
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::message::upgrade::Carried;
-use crate::proto::http1::framing;
-use crate::proto::semantics::range::random_boundary;
+use crate::random::random_boundary;
 use crate::tower::maps::HeaderMapCache;
 use crate::tower::{BoxError, head};
+use weft_proto::http1::framing;
 
 /// Converts a request for a service.
 ///

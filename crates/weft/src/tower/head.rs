@@ -5,8 +5,8 @@ use http::{HeaderMap, Method, Version};
 
 use crate::error::Result;
 use crate::message::request::RequestHead;
-use crate::proto::headers::{HeadersBuilder, text_len};
-use crate::proto::http1::framing;
+use weft_proto::headers::{HeadersBuilder, text_len};
+use weft_proto::http1::framing;
 
 /// Returns a head with the target and the fields of an `http` request. If the request was created
 /// from `original` and its fields are unchanged, this is `original` itself.

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::header::MaxSizeReached;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::proto::headers::Headers;
 use crate::tower::names::{HeaderNameCache, is_stable};
+use weft_proto::headers::Headers;
 
 /// Number of cached maps: the browsers of a site send several dozen lists of names.
 const SLOTS: usize = 64;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use weft::client::HeadReader;
 use weft::{Method, StatusCode};
+use weft_proto::http1::client::HeadReader;
 
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use weft::client::{BodyPiece, BodyReader, ResponseHead};
 use weft::{Error, ErrorKind};
+use weft_proto::http1::client::{BodyPiece, BodyReader, ResponseHead};
 
 use super::pool::Lease;
 use super::response;

@@ -5,8 +5,8 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use weft::client::{HeadReader, ResponseHead};
 use weft::{Method, Request, StatusCode};
+use weft_proto::http1::client::{HeadReader, ResponseHead};
 
 use super::connection::UpstreamConnection;
 use super::failure::Failure;

@@ -7,7 +7,7 @@
 //!    Connections belong to the worker; `wire` defines a connection.
 //! 3. `request` composes a new head from the parsed request. The body is sent as it arrives from
 //!    the client (`upload`), and `exchange` waits for the head of the response, which the library's
-//!    `weft::client` parses. All of this runs in the task of the request: no other task stands
+//!    `weft_proto::http1::client` parses. All of this runs in the task of the request: no other task stands
 //!    between the client and the upstream.
 //! 4. A failure before the first byte of the response may be retried. Otherwise the client gets an
 //!    error page (`failure`).
@@ -44,8 +44,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use weft::client::ResponseHead;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
+use weft_proto::http1::client::ResponseHead;
 
 use self::balance::Candidate;
 use self::download::{Download, EmptyOfUnknownLength};

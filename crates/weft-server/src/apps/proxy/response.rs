@@ -1,9 +1,9 @@
 //! The head of the response for the client, without the hop-by-hop fields of the upstream's
 //! response. Pure.
 
-use weft::client::ResponseHead;
 use weft::header::{HeaderMap, VIA};
 use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
+use weft_proto::http1::client::ResponseHead;
 
 use super::fields::{HopByHopFields, is_allowed_in_trailers};
 use super::hops::Via;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use bytes::BytesMut;
     use weft::Method;
-    use weft::client::HeadReader;
+    use weft_proto::http1::client::HeadReader;
 
     fn head(status: u16, fields: &str) -> ResponseHead {
         let mut text = BytesMut::from(&*format!("HTTP/1.1 {status} X\r\n{fields}\r\n"));

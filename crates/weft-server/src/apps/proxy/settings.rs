@@ -195,7 +195,7 @@ impl ProxySettings {
 }
 
 /// Range of `max_response_head_bytes`: smaller limits would reject common responses, larger ones
-/// are not supported by [`weft::client`].
+/// are not supported by [`weft_proto::http1::client`].
 const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
 impl Default for ProxySettings {

@@ -121,10 +121,7 @@ mod tests {
     #[test]
     fn a_link_keeps_every_byte() {
         let name: Vec<u8> = (0..=255).collect();
-        assert_eq!(
-            *crate::proto::semantics::path::decode(Href(&name).to_string().as_bytes()),
-            name
-        );
+        assert_eq!(*weft_proto::semantics::path::decode(Href(&name).to_string().as_bytes()), name);
     }
 
     #[test]

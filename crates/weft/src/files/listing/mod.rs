@@ -13,9 +13,9 @@ mod page; // the listing as HTML
 use std::fmt::{self, Write};
 
 use self::escape::{Href, Json};
-use crate::proto::headers::Headers;
-use crate::proto::semantics::accept;
-use crate::proto::semantics::date::civil_from_days;
+use weft_proto::headers::Headers;
+use weft_proto::semantics::accept;
+use weft_proto::semantics::date::civil_from_days;
 
 pub(super) use self::folder::{Folder, list_embedded};
 pub(super) use self::order::Order;

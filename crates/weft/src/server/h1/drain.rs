@@ -7,10 +7,10 @@ use bytes::Buf;
 
 use crate::app::Application;
 use crate::error::{Error, Result};
-use crate::proto::http1::chunked::{BodyDecoder, Step};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, Input, NextState};
 use crate::server::linger;
+use weft_proto::http1::chunked::{BodyDecoder, Step};
 
 impl<A: Application> ActiveConnection<'_, A> {
     /// Whether the rest of this request's input is small enough to be discarded.

@@ -13,10 +13,10 @@ use bytes::Buf;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::reader::Reader;
-use crate::proto::headers::Headers;
-use crate::proto::http1::chunked::{BodyDecoder, Step};
-use crate::proto::http1::parse::Limits;
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
+use weft_proto::headers::Headers;
+use weft_proto::http1::chunked::{BodyDecoder, Step};
+use weft_proto::http1::parse::Limits;
 
 /// The room requested for one read of a body.
 const READ_BYTES: u64 = 64 << 10;

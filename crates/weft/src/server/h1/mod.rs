@@ -29,13 +29,13 @@ use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
-use crate::proto::http1::chunked::BodyDecoder;
-use crate::proto::http1::framing::{self, Length, ResponseFraming};
 use crate::server::connection::Connection;
 use crate::server::exchange::{self, Outcome};
 use crate::server::head_buffers::HeadBuffers;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
+use weft_proto::http1::chunked::BodyDecoder;
+use weft_proto::http1::framing::{self, Length, ResponseFraming};
 
 /// The state of a connection after its received requests are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::fields::Fields;
 use crate::message::request::{RequestHead, Shared};
 use crate::message::response::{Payload, Response};
-use crate::proto::http1::compose;
-use crate::proto::http1::framing::{self, ResponseFraming};
 use crate::server::exchange::{Remaining, ResponseSink};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
 use crate::settings::Disconnect;
+use weft_proto::http1::compose;
+use weft_proto::http1::framing::{self, ResponseFraming};
 
 impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     fn head(&self) -> Option<&RequestHead> {

@@ -21,8 +21,6 @@ use crate::message::response::{Payload, Response};
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::panic::catch_panic;
 use crate::peer::Peer;
-use crate::proto::http1::framing::is_bodiless;
-use crate::proto::http2::frame::ErrorCode;
 use crate::server::exchange::{self, Remaining, ResponseSink};
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
@@ -34,6 +32,8 @@ use crate::server::h2::tunnel::Tunnel;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
 use crate::settings::Disconnect;
+use weft_proto::http1::framing::is_bodiless;
+use weft_proto::http2::frame::ErrorCode;
 
 /// Answers a request.
 pub(super) async fn serve<A: Application>(

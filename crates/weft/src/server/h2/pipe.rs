@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::proto::headers::Headers;
+use weft_proto::headers::Headers;
 
 /// Either end of a stream's way through the application.
 #[derive(Clone)]

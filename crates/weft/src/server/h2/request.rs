@@ -8,12 +8,12 @@ use http::{Method, Version};
 
 use crate::error::{Error, ErrorKind};
 use crate::message::request::RequestHead;
-use crate::proto::headers::Headers;
-use crate::proto::http1::parse::{Field as FieldSpans, Fields, Limits, MAX_HEAD_BYTES, Span};
-use crate::proto::http1::{framing, scan};
-use crate::proto::http2::frame::ErrorCode;
-use crate::proto::http2::hpack::{Field, Name};
-use crate::proto::semantics::range::random_bytes;
+use crate::random::random_bytes;
+use weft_proto::headers::Headers;
+use weft_proto::http1::parse::{Field as FieldSpans, Fields, Limits, MAX_HEAD_BYTES, Span};
+use weft_proto::http1::{framing, scan};
+use weft_proto::http2::frame::ErrorCode;
+use weft_proto::http2::hpack::{Field, Name};
 
 /// A parsed request.
 #[derive(Debug)]
@@ -37,6 +37,12 @@ pub(super) enum FieldBlockError {
     /// The connection is closed. RFC 9113 §5.4.1 allows a stream error to be treated as a
     /// connection error; this is done for bytes that no HTTP message can contain.
     CloseConnection(ErrorCode),
+}
+
+impl From<weft_proto::Error> for FieldBlockError {
+    fn from(error: weft_proto::Error) -> FieldBlockError {
+        FieldBlockError::Respond(error.into())
+    }
 }
 
 impl From<Error> for FieldBlockError {
@@ -406,7 +412,7 @@ fn has_authority_bytes(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::http2::hpack::Decoder;
+    use weft_proto::http2::hpack::Decoder;
 
     const LIMITS: Limits = Limits { request_line: 30, head: 4_096, fields: 4 };
 

@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::message::fields::Fields;
 use crate::message::response::{Payload, Response};
-use crate::proto::http1::compose::FieldSources;
-use crate::proto::http2::hpack::{Encoder, Indexing};
 use crate::server::worker::Worker;
+use weft_proto::http1::compose::FieldSources;
+use weft_proto::http2::hpack::{Encoder, Indexing};
 
 /// Connection-specific fields, and fields that the engine controls (RFC 9113 §8.2.2).
 static NOT_SENT: [HeaderName; 7] = [

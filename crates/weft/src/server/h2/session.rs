@@ -15,15 +15,15 @@ use crate::clock::deadline::{Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
-use crate::proto::http2::flood::FloodLimiter;
-use crate::proto::http2::frame::{
-    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
-};
 use crate::server::connection;
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::exchange;
 use crate::server::linger;
 use crate::server::worker::Worker;
+use weft_proto::http2::flood::FloodLimiter;
+use weft_proto::http2::frame::{
+    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
+};
 
 /// Serves an HTTP/2 connection to its end.
 pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, worker: &Worker<A>) {

@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 use crate::server::h2::pipe::{End, Pipe};
+use weft_proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 
 /// The states of a stream that a client has opened (RFC 9113 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::request::Shared;
-use crate::proto::http2::frame::{self, ErrorCode, FrameHeader};
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{By, StreamState};
+use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
 
 /// The number of streams that may be reset because of errors of the client, in the lifetime of a
 /// connection, before it is taken for an attack.

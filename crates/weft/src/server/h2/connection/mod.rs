@@ -16,17 +16,17 @@ use self::recv::HeaderBlock;
 use crate::error::Error;
 use crate::message::request::Shared;
 use crate::net::writer::Writer;
-use crate::proto::http1::parse::Limits;
-use crate::proto::http2::flow::{MAX_WINDOW, RecvWindow, SendWindow};
-use crate::proto::http2::frame::{
-    self, DEFAULT_INITIAL_WINDOW, ErrorCode, FrameHeader, MAX_FRAME_PAYLOAD,
-};
-use crate::proto::http2::frame::{flag, kind, setting};
-use crate::proto::http2::hpack::{Decoder, Encoder};
 use crate::server::h2::pipe::{Pipe, ReadyQueue};
 use crate::server::h2::request::{FieldBlock, ParsedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
 use crate::settings::Settings;
+use weft_proto::http1::parse::Limits;
+use weft_proto::http2::flow::{MAX_WINDOW, RecvWindow, SendWindow};
+use weft_proto::http2::frame::{
+    self, DEFAULT_INITIAL_WINDOW, ErrorCode, FrameHeader, MAX_FRAME_PAYLOAD,
+};
+use weft_proto::http2::frame::{flag, kind, setting};
+use weft_proto::http2::hpack::{Decoder, Encoder};
 
 /// A connection while it is open.
 pub(super) struct Connection {

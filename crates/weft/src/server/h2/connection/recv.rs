@@ -1,13 +1,13 @@
 //! Received requests and their content.
 
 use crate::error::Error;
-use crate::proto::http2::flow::{RecvWindow, SendWindow};
-use crate::proto::http2::frame::{ErrorCode, FrameHeader, flag};
-use crate::proto::http2::hpack::DecodeError;
 use crate::server::h2::connection::{Connection, GoAway, StreamRequest, dependency};
 use crate::server::h2::pipe::{End, Pipe, Pushed};
 use crate::server::h2::request::{FieldBlockError, ParsedRequest};
 use crate::server::h2::streams::{By, Stream, StreamState};
+use weft_proto::http2::flow::{RecvWindow, SendWindow};
+use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
+use weft_proto::http2::hpack::DecodeError;
 
 /// The number of CONTINUATION frames that a block of fields may have.
 const MAX_CONTINUATIONS: usize = 5;

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::error::{Error, Result};
-use crate::proto::http2::frame::{
-    self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
-};
-use crate::proto::http2::hpack::{Encoder, Indexing};
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{Outbox, Stream};
+use weft_proto::http2::frame::{
+    self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
+};
+use weft_proto::http2::hpack::{Encoder, Indexing};
 
 impl Connection {
     /// Sends a head or trailers, whose fields `write` encodes.

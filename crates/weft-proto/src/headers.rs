@@ -1,0 +1,220 @@
+//! A list of header fields: slices of one buffer, looked up without hashing.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::http1::parse::{self, Field, Fields, Limits, MAX_HEAD_BYTES, Span};
+use crate::{Error, ErrorKind, Result};
+
+/// The fields of a head or of a trailer section, in the order received.
+///
+/// A head has about a dozen fields: comparing lengths, then bytes, is faster than hashing the name.
+/// Names are compared case-insensitively.
+///
+/// ```
+/// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
+/// assert_eq!(request.headers().get("accept"), Some("text/html"));
+/// assert_eq!(request.headers().get("cookie"), None);
+/// ```
+#[derive(Clone, Default)]
+pub struct Headers {
+    text: Bytes,
+    fields: Fields,
+}
+
+/// Limits for [`Headers::parse`].
+const PARSE_LIMITS: Limits = Limits { request_line: 0, head: MAX_HEAD_BYTES, fields: 1_000 };
+
+impl Headers {
+    /// Parses field lines, each with its CRLF, up to an empty line (RFC 9112 §5). Bytes behind
+    /// that are ignored. For tests, and for stored messages.
+    ///
+    /// # Errors
+    /// [`Malformed`](ErrorKind::Malformed) for invalid lines, a missing empty line, more than
+    /// 65,535 bytes or more than 1,000 fields.
+    pub fn parse(lines: impl Into<Bytes>) -> Result<Headers> {
+        let text = lines.into();
+        match parse::trailers(&text, &PARSE_LIMITS)? {
+            Some((fields, _)) => Ok(Headers { text, fields }),
+            None => Err(Error::malformed("the empty line behind the fields is missing")),
+        }
+    }
+
+    pub fn new(text: Bytes, fields: Fields) -> Headers {
+        Headers { text, fields }
+    }
+
+    /// Replaces the contents by `fields` of `text`. The previous allocation of the field list is
+    /// returned in `fields` for reuse.
+    pub fn replace(&mut self, text: Bytes, fields: &mut Fields) {
+        self.text = text;
+        std::mem::swap(&mut self.fields, fields);
+    }
+
+    /// Releases the text and clears the field list, keeping its allocation.
+    pub fn clear(&mut self) {
+        self.text = Bytes::new();
+        self.fields.clear();
+    }
+
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// Returns the value of the first field with this name, if it is UTF-8.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.get_bytes(name)?).ok()
+    }
+
+    /// Returns the value of the first field with this name as raw bytes, without the white space
+    /// around it.
+    pub fn get_bytes(&self, name: &str) -> Option<&[u8]> {
+        let found = self.fields.iter().find(|field| self.is_named(field, name))?;
+        Some(found.value.of(&self.text))
+    }
+
+    /// Returns the values of all fields with this name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields
+            .iter()
+            .filter(move |field| self.is_named(field, name))
+            .map(|field| field.value.of(&self.text))
+    }
+
+    fn is_named(&self, field: &Field, name: &str) -> bool {
+        field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// Returns the members of all fields with this name, parsed as comma-separated lists
+    /// (RFC 9110 §5.6.1). Empty members are omitted.
+    pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.get_all(name).flat_map(list_members)
+    }
+
+    /// Returns the names of all fields, in order.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().map(|field| field.name.of(&self.text))
+    }
+
+    /// Returns name and value of each field as bytes, in order. Slightly cheaper than
+    /// [`iter`](Headers::iter).
+    pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (field.name.of(&self.text), field.value.of(&self.text)))
+    }
+
+    /// Returns name and value of each field, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().map(|field| {
+            let name = field.name.of(&self.text);
+            let name =
+                std::str::from_utf8(name).expect("field names are tokens and therefore ASCII");
+            (name, field.value.of(&self.text))
+        })
+    }
+
+    /// Returns name and value of each field, the value as a shared slice of the head.
+    pub fn iter_shared(&self) -> impl ExactSizeIterator<Item = (&[u8], Bytes)> {
+        self.fields.iter().map(|field| {
+            let value = field.value.of(&self.text);
+            (field.name.of(&self.text), self.text.slice_ref(value))
+        })
+    }
+
+    /// Keeps only the fields for which `predicate(name, value)` returns true, in order. Their bytes
+    /// are shared, not copied.
+    ///
+    /// ```
+    /// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nTE: b\r\n\r\n");
+    /// let rest = request.headers().filter(|name, _| !name.eq_ignore_ascii_case(b"te"));
+    /// assert_eq!((rest.len(), rest.get("host"), rest.get("te")), (1, Some("a"), None));
+    /// ```
+    pub fn filter(&self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) -> Headers {
+        let mut fields = Fields::new();
+        for field in &self.fields {
+            if predicate(field.name.of(&self.text), field.value.of(&self.text)) {
+                fields.push(*field);
+            }
+        }
+        Headers { text: self.text.clone(), fields }
+    }
+
+    /// Returns the number of fields.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Returns true if there are no fields.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// Builder of [`Headers`] from parts, for heads that were not received as text.
+#[derive(Default)]
+pub struct HeadersBuilder {
+    pub text: Vec<u8>,
+    pub fields: Fields,
+}
+
+impl HeadersBuilder {
+    /// Creates a builder with a capacity in bytes.
+    ///
+    /// # Errors
+    /// `HeadTooLarge` if `bytes` exceeds `MAX_HEAD_BYTES`.
+    pub fn with_capacity(bytes: usize) -> Result<HeadersBuilder> {
+        if bytes > MAX_HEAD_BYTES {
+            return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
+        }
+        Ok(HeadersBuilder { text: Vec::with_capacity(bytes), fields: Fields::new() })
+    }
+
+    /// Adds bytes that are not a field, such as the request target.
+    pub fn part(&mut self, part: &[u8]) -> Span {
+        let start = self.text.len();
+        self.text.extend_from_slice(part);
+        Span::new(start, self.text.len())
+    }
+
+    /// Adds a field.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value) = (self.part(name), self.part(value));
+        self.fields.push(Field { name, value });
+    }
+
+    pub fn into_headers(self) -> Headers {
+        Headers::new(self.text.into(), self.fields)
+    }
+}
+
+impl TryFrom<&HeaderMap> for Headers {
+    type Error = Error;
+
+    fn try_from(map: &HeaderMap) -> Result<Headers> {
+        let mut lines = HeadersBuilder::with_capacity(text_len(map))?;
+        for (name, value) in map {
+            lines.field(name.as_str().as_bytes(), value.as_bytes());
+        }
+        Ok(lines.into_headers())
+    }
+}
+
+/// Returns the total length of all names and values of a map.
+pub fn text_len(map: &HeaderMap) -> usize {
+    map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// Returns the members of one comma-separated list, without empty ones. Quoted strings are not
+/// supported: the lists parsed with this function have none.
+pub fn list_members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
+            .finish()
+    }
+}

@@ -1,0 +1,407 @@
+//! Parser for request heads and trailer sections (RFC 9112 §2 to §5). Pure.
+//!
+//! The result is a complete head, a request for more input, or an error with its reason. The parser
+//! stores positions only, and resumes at the line at which the last call stopped: the cost of a
+//! head that arrives byte by byte is linear in its length, not quadratic.
+
+use http::{Method, Version};
+use smallvec::SmallVec;
+
+use crate::http1::scan;
+use crate::{Error, ErrorKind, Result};
+
+const fn malformed(reason: &'static str) -> Error {
+    Error::malformed(reason)
+}
+
+/// Largest head that two-byte positions can address; no configured limit may exceed it.
+pub const MAX_HEAD_BYTES: usize = u16::MAX as usize;
+
+/// The positions of a field's name and value in the head.
+///
+/// Each position has two bytes: [`Settings::max_head_bytes`](crate::Settings) is at most 65,535.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Field {
+    pub name: Span,
+    pub value: Span,
+}
+
+/// A range of bytes in the head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    start: u16,
+    end: u16,
+}
+
+impl Span {
+    pub fn new(start: usize, end: usize) -> Span {
+        debug_assert!(start <= end && end <= MAX_HEAD_BYTES);
+        Span { start: start as u16, end: end as u16 }
+    }
+
+    /// Returns the range from `start` to `end`, both relative to the start of this span.
+    pub fn slice(self, start: usize, end: usize) -> Span {
+        Span::new(self.start as usize + start, self.start as usize + end)
+    }
+
+    /// Returns the bytes of this span in `head`.
+    pub fn of(self, head: &[u8]) -> &[u8] {
+        &head[self.start as usize..self.end as usize]
+    }
+
+    /// Returns the bytes of `head` from the start of this span to the end of `head`.
+    pub(super) fn with_rest(self, head: &[u8]) -> &[u8] {
+        &head[self.start as usize..]
+    }
+}
+
+/// The fields of a head, in order. Sixteen fit without an allocation.
+pub type Fields = SmallVec<[Field; 16]>;
+
+/// A request head, parsed incrementally. Its parts are positions in the input.
+#[derive(Debug)]
+pub struct ParsedHead {
+    pub method: Method,
+    pub target: Span,
+    pub version: Version,
+    pub fields: Fields,
+    pub known: KnownFields,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// In the request line: its start, and the number of input bytes scanned without finding its
+    /// end.
+    RequestLine(usize, usize),
+    /// In a field line: the same two positions.
+    FieldLine(usize, usize),
+}
+
+/// The fields that the engine itself evaluates, recorded during parsing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownFields {
+    pub host: Occurrence,
+    pub content_length: Occurrence,
+    pub transfer_encoding: Occurrence,
+    pub connection: Occurrence,
+    pub expect: Occurrence,
+}
+
+/// The occurrences of a field: none, one with its value, or several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Occurrence {
+    #[default]
+    Absent,
+    Once(Span),
+    Repeated,
+}
+
+impl Occurrence {
+    fn record(&mut self, value: Span) {
+        *self = match self {
+            Occurrence::Absent => Occurrence::Once(value),
+            _ => Occurrence::Repeated,
+        }
+    }
+}
+
+/// Size limits of a head: bytes of the request line, bytes of the head, number of fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub request_line: usize,
+    pub head: usize,
+    pub fields: usize,
+}
+
+/// Longest accepted method in bytes; the registered methods have fewer than 20.
+const MAX_METHOD_BYTES: usize = 32;
+
+impl Default for ParsedHead {
+    fn default() -> ParsedHead {
+        ParsedHead::new()
+    }
+}
+
+impl ParsedHead {
+    /// Creates a parser at the start of a head.
+    pub fn new() -> ParsedHead {
+        ParsedHead {
+            method: Method::GET,
+            target: Span::default(),
+            version: Version::HTTP_11,
+            fields: Fields::new(),
+            known: KnownFields::default(),
+            progress: Progress::RequestLine(0, 0),
+        }
+    }
+
+    /// Resets the parser for the next head and keeps the allocation of the field list.
+    pub fn clear(&mut self) {
+        self.fields.clear();
+        self.known = KnownFields::default();
+        self.progress = Progress::RequestLine(0, 0);
+    }
+
+    /// Parses `input`, which starts with the head and may have grown since the last call. Returns
+    /// the length of the head if it is complete, and `None` if more input is needed.
+    pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        let (Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned)) =
+            self.progress;
+        // An incomplete line is parsed again only if the new input can contain its end.
+        if scanned > line && !input[scanned - 1..].iter().any(|b| matches!(b, b'\r' | b'\n')) {
+            return self.need_more(line, input, limits);
+        }
+        let mut line = match self.progress {
+            Progress::FieldLine(line, _) => line,
+            Progress::RequestLine(..) => {
+                // RFC 9112 §2.2: one empty line before the request line is ignored.
+                let start = match input {
+                    [b'\r'] => return self.need_more(0, input, limits),
+                    [b'\r', b'\n', ..] => 2,
+                    _ => 0,
+                };
+                match self.request_line(input, start, limits)? {
+                    Some(next) => next,
+                    None => return self.need_more(start, input, limits),
+                }
+            }
+        };
+        loop {
+            match field_line(input, line, limits.head)? {
+                Line::Field(field, name, next) => {
+                    if self.fields.len() == limits.fields {
+                        return Err(Error::new(ErrorKind::HeadTooLarge, "too many fields"));
+                    }
+                    self.known.record(name, field.value);
+                    self.fields.push(field);
+                    line = next;
+                }
+                Line::End(length) if length <= limits.head => return Ok(Some(length)),
+                Line::End(_) => return Err(head_too_large()),
+                Line::Partial => {
+                    self.progress = Progress::FieldLine(line, 0);
+                    return self.need_more(line, input, limits);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn need_more(&mut self, line: usize, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        self.progress = match self.progress {
+            Progress::FieldLine(..) => Progress::FieldLine(line, input.len()),
+            Progress::RequestLine(..) if input.len() - line > limits.request_line + 1 => {
+                return Err(target_too_long());
+            }
+            Progress::RequestLine(..) => Progress::RequestLine(line, input.len()),
+        };
+        if input.len() >= limits.head { Err(head_too_large()) } else { Ok(None) }
+    }
+
+    /// Parses `method SP target SP HTTP/x.y CRLF` (RFC 9112 §3); returns the start of the next
+    /// line.
+    #[inline(always)]
+    fn request_line(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Result<Option<usize>> {
+        let method_end = match input[start..] {
+            [b'G', b'E', b'T', b' ', ..] => start + 3,
+            _ => start + scan::token(&input[start..]),
+        };
+        if method_end - start > MAX_METHOD_BYTES {
+            return Err(Error::new(ErrorKind::NotImplemented, "the method is too long"));
+        }
+        match input.get(method_end) {
+            None => return Ok(None),
+            Some(b' ') if method_end > start => {}
+            Some(_) => return Err(malformed("the request does not start with a method")),
+        }
+        let target = method_end + 1;
+        let target_end = target + scan::target(&input[target..]);
+        if target_end - start > limits.request_line {
+            return Err(target_too_long());
+        }
+        match input.get(target_end) {
+            None => return Ok(None),
+            Some(b' ') if target_end > target => {}
+            Some(&b) => return Err(malformed(target_error(b))),
+        }
+        let Some(version) = version(&input[target_end + 1..])? else { return Ok(None) };
+        let line_end = target_end + VERSION.len() - 1;
+        if line_end - start > limits.request_line {
+            return Err(target_too_long());
+        }
+        self.method = match &input[start..method_end] {
+            b"GET" => Method::GET,
+            token => {
+                Method::from_bytes(token).map_err(|_| malformed("the method is not a token"))?
+            }
+        };
+        self.target = Span::new(target, target_end);
+        self.version = version;
+        Ok(Some(line_end + 2))
+    }
+}
+
+impl KnownFields {
+    #[inline]
+    /// Records `value` if `name` is one of these fields.
+    pub(super) fn record(&mut self, name: &[u8], value: Span) {
+        let slot = match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
+            6 if name.eq_ignore_ascii_case(b"expect") => &mut self.expect,
+            10 if name.eq_ignore_ascii_case(b"connection") => &mut self.connection,
+            14 if name.eq_ignore_ascii_case(b"content-length") => &mut self.content_length,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => &mut self.transfer_encoding,
+            _ => return,
+        };
+        slot.record(value);
+    }
+}
+
+const VERSION: &[u8; 10] = b"HTTP/1.1\r\n";
+
+/// Parses `HTTP/x.y CRLF`. A higher minor version is treated as 1.1 (RFC 9110 §2.5).
+#[inline(always)]
+fn version(input: &[u8]) -> Result<Option<Version>> {
+    if input.starts_with(VERSION) { Ok(Some(Version::HTTP_11)) } else { other_version(input) }
+}
+
+fn other_version(input: &[u8]) -> Result<Option<Version>> {
+    let line = &input[..input.len().min(VERSION.len())];
+    let fits = line.iter().zip(VERSION).all(|(&b, &pattern)| match pattern {
+        b'1' => b.is_ascii_digit(),
+        pattern => b == pattern,
+    });
+    match *line {
+        _ if !fits => Err(malformed("the request line does not end in HTTP/1.1 and CRLF")),
+        [.., b'1', b'.', b'0', b'\r', b'\n'] => Ok(Some(Version::HTTP_10)),
+        [.., b'1', b'.', _, b'\r', b'\n'] => Ok(Some(Version::HTTP_11)),
+        [.., b'\r', b'\n'] => Err(Error::new(
+            ErrorKind::VersionUnsupported,
+            "unsupported HTTP version (expected HTTP/1.0 or HTTP/1.1)",
+        )),
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn target_error(b: u8) -> &'static str {
+    match b {
+        b' ' => "the request target is empty",
+        b'\r' | b'\n' => "the request line has no version",
+        _ => "an invalid byte in the request target",
+    }
+}
+
+/// The result of parsing one line of a field section.
+pub(super) enum Line<'a> {
+    /// A field, the bytes of its name, and the start of the next line.
+    Field(Field, &'a [u8], usize),
+    /// The empty line that ends the section, and the position after it.
+    End(usize),
+    /// The line is incomplete.
+    Partial,
+}
+
+/// Parses `name ":" OWS value OWS CRLF` (RFC 9112 §5), or the empty line. The line must end
+/// within the first `limit` bytes of the input.
+#[inline(always)]
+pub(super) fn field_line(input: &[u8], start: usize, limit: usize) -> Result<Line<'_>> {
+    let line = &input[start..];
+    match line {
+        [b'\r', b'\n', ..] => return Ok(Line::End(start + 2)),
+        [] | [b'\r'] => return Ok(Line::Partial),
+        _ => {}
+    }
+    let name = scan::token(line);
+    match line.get(name) {
+        None => return Ok(Line::Partial),
+        Some(b':') if name > 0 => {}
+        Some(&b) => return Err(malformed(name_error(b, name == 0))),
+    }
+    let text = &line[name + 1..];
+    let length = scan::field_value(text);
+    match text[length..] {
+        [b'\r', b'\n', ..] => {}
+        [] | [b'\r'] => return Ok(Line::Partial),
+        [b, ..] => return Err(malformed(value_error(b))),
+    }
+    let text_start = start + name + 1;
+    let next = text_start + length + 2;
+    if next > limit {
+        return Err(head_too_large());
+    }
+    let value = match text[..length] {
+        // Fast path for the usual form: one space before the value and none after it.
+        [b' ', first, .., last] if first > b' ' && last > b' ' => {
+            Span::new(text_start + 1, text_start + length)
+        }
+        ref text => trim(text, text_start),
+    };
+    let field = Field { name: Span::new(start, start + name), value };
+    Ok(Line::Field(field, &line[..name], next))
+}
+
+/// Returns the span of a field value without the white space around it (OWS, RFC 9110 §5.5).
+fn trim(text: &[u8], start: usize) -> Span {
+    let is_space = |&b: &u8| b == b' ' || b == b'\t';
+    let leading = text.iter().take_while(|&b| is_space(b)).count();
+    let trailing = text[leading..].iter().rev().take_while(|&b| is_space(b)).count();
+    Span::new(start + leading, start + text.len() - trailing)
+}
+
+#[cold]
+fn name_error(b: u8, at_start: bool) -> &'static str {
+    match b {
+        b' ' | b'\t' if at_start => "a folded field line",
+        b' ' | b'\t' => "a space before the colon of a field",
+        b':' => "a field without a name",
+        b'\n' => "a line ends in a bare LF",
+        b'\r' if at_start => "a bare CR",
+        b'\r' => "a field line without a colon",
+        _ => "an invalid byte in a field name",
+    }
+}
+
+#[cold]
+fn value_error(b: u8) -> &'static str {
+    match b {
+        b'\r' => "a bare CR in a field value",
+        b'\n' => "a line ends in a bare LF",
+        _ => "a control character in a field value",
+    }
+}
+
+#[cold]
+fn target_too_long() -> Error {
+    Error::new(ErrorKind::TargetTooLong, "the request line is too long")
+}
+
+#[cold]
+pub(super) fn head_too_large() -> Error {
+    Error::new(ErrorKind::HeadTooLarge, "the head is too large")
+}
+
+/// Parses a trailer section up to its empty line (RFC 9112 §7.1.2). Returns the fields and the
+/// length of the section, or `None` if more input is needed.
+pub fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, usize)>> {
+    let mut fields = Fields::new();
+    let mut at = 0;
+    loop {
+        match field_line(input, at, limits.head) {
+            Ok(Line::Field(field, _, next)) if fields.len() < limits.fields => {
+                fields.push(field);
+                at = next;
+            }
+            Ok(Line::End(length)) if length <= limits.head => return Ok(Some((fields, length))),
+            Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::Malformed => return Err(error),
+            _ => return Err(malformed("the trailer section is too large")),
+        }
+    }
+}

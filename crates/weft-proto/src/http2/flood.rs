@@ -1,0 +1,181 @@
+//! FloodLimiter protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
+//!
+//! Most attacks on HTTP/2 consist of frames that are cheap to send and expensive to handle:
+//! requests that are reset at once, SETTINGS, PING, empty DATA, field blocks in a thousand
+//! CONTINUATION frames. Each such frame is deducted from a credit, which transferred bytes and
+//! elapsed time refill. Ordinary clients never exhaust it.
+
+use std::time::Duration;
+
+/// The frame header (RFC 9113 §4.1): length, type, flags, stream.
+const HEADER_BYTES: usize = 9;
+
+/// Length of the client connection preface (RFC 9113 §3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// Largest credit, which is also the initial one: a client can reset the requests of a whole page
+/// at once.
+const MAX_CREDIT: u64 = 2_000 * UNIT;
+
+/// Credit of one frame, in the unit in which one transferred byte adds 1.
+const UNIT: u64 = 256;
+
+/// Credit per second of elapsed time: 50 frames.
+const CREDIT_PER_SECOND: u64 = 50 * UNIT;
+
+/// Cost of a frame: one unit. RST_STREAM costs ten, because the request has cost more than its
+/// frame. WINDOW_UPDATE costs an eighth: some clients send one for each byte that they receive.
+const FRAME_COST: u64 = UNIT;
+const RST_STREAM_COST: u64 = 10 * UNIT;
+const WINDOW_UPDATE_COST: u64 = UNIT / 8;
+
+/// The credit of a client, and the position in its stream of frames.
+pub struct FloodLimiter {
+    credit: u64,
+    /// The current frame header, as far as received.
+    header: [u8; HEADER_BYTES],
+    /// Number of bytes of `header` received so far.
+    header_len: usize,
+    /// Number of bytes to skip before the next frame header.
+    skip: usize,
+}
+
+impl FloodLimiter {
+    pub fn new() -> FloodLimiter {
+        FloodLimiter {
+            credit: MAX_CREDIT,
+            header: [0; HEADER_BYTES],
+            header_len: 0,
+            skip: PREFACE_BYTES,
+        }
+    }
+
+    /// Accounts for bytes received from the client. Returns false if the credit is exhausted.
+    pub fn on_bytes_received(&mut self, mut bytes: &[u8]) -> bool {
+        self.add_credit(bytes.len() as u64);
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            if bytes.is_empty() {
+                return true;
+            }
+            let taken = bytes.len().min(HEADER_BYTES - self.header_len);
+            self.header[self.header_len..][..taken].copy_from_slice(&bytes[..taken]);
+            self.header_len += taken;
+            bytes = &bytes[taken..];
+            if self.header_len == HEADER_BYTES {
+                self.header_len = 0;
+                let [a, b, c, kind, flags, ..] = self.header;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+                match self.credit.checked_sub(cost(kind, flags, self.skip)) {
+                    Some(credit) => self.credit = credit,
+                    None => return false,
+                }
+            }
+        }
+    }
+
+    /// Adds the credit for bytes sent to the client.
+    pub fn on_bytes_sent(&mut self, bytes: usize) {
+        self.add_credit(bytes as u64);
+    }
+
+    /// Adds the credit for elapsed time.
+    pub fn on_time_elapsed(&mut self, time: Duration) {
+        let credit = time.as_nanos().saturating_mul(u128::from(CREDIT_PER_SECOND)) / 1_000_000_000;
+        self.add_credit(u64::try_from(credit).unwrap_or(MAX_CREDIT));
+    }
+
+    fn add_credit(&mut self, credit: u64) {
+        self.credit = self.credit.saturating_add(credit).min(MAX_CREDIT);
+    }
+}
+
+/// Returns the cost of a frame by its type, flags and length (RFC 9113 §6).
+fn cost(kind: u8, flags: u8, length: usize) -> u64 {
+    const END_STREAM: u8 = 1;
+    match kind {
+        // DATA: free if it carries data or ends the stream.
+        0 if length > 0 || flags & END_STREAM != 0 => 0,
+        // HEADERS: the number of requests is limited elsewhere.
+        1 => 0,
+        // RST_STREAM
+        3 => RST_STREAM_COST,
+        // WINDOW_UPDATE
+        8 => WINDOW_UPDATE_COST,
+        // PRIORITY, SETTINGS, PING, GOAWAY, CONTINUATION, empty DATA, and unknown types.
+        _ => FRAME_COST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
+        let [_, a, b, c] = (payload as u32).to_be_bytes();
+        let mut frame = vec![a, b, c, kind, flags, 0, 0, 0, 1];
+        frame.resize(HEADER_BYTES + payload, 0);
+        frame
+    }
+
+    /// Returns the number of copies of `frame` that a client may send at once, up to 100,000.
+    fn allowed(frame: &[u8]) -> usize {
+        let mut flood = FloodLimiter::new();
+        assert!(flood.on_bytes_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+        (0..100_000).take_while(|_| flood.on_bytes_received(frame)).count()
+    }
+
+    #[test]
+    fn limits_frames_without_data() {
+        for (name, frame, min, max) in [
+            ("empty DATA", frame(0, 0, 0), 2_000, 2_100),
+            ("DATA that ends", frame(0, 1, 0), 100_000, 100_000),
+            ("DATA", frame(0, 0, 1), 100_000, 100_000),
+            ("HEADERS", frame(1, 5, 20), 100_000, 100_000),
+            ("PRIORITY", frame(2, 0, 5), 2_000, 2_200),
+            ("RST_STREAM", frame(3, 0, 4), 200, 210),
+            ("SETTINGS", frame(4, 0, 6), 2_000, 2_200),
+            ("PING", frame(6, 0, 8), 2_000, 2_200),
+            ("WINDOW_UPDATE", frame(8, 0, 4), 16_000, 30_000),
+            ("CONTINUATION", frame(9, 0, 0), 2_000, 2_100),
+            ("unknown", frame(200, 0, 0), 2_000, 2_100),
+        ] {
+            let allowed = allowed(&frame);
+            assert!((min..=max).contains(&allowed), "{name}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn finds_frame_boundaries_for_any_split_of_the_input() {
+        let frames = [frame(4, 0, 18), frame(3, 0, 4), frame(1, 5, 300), frame(0, 1, 0)].concat();
+        let bytes = [&[b'P'; PREFACE_BYTES][..], &frames].concat();
+        let credit = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+            let mut flood = FloodLimiter { credit: MAX_CREDIT / 2, ..FloodLimiter::new() };
+            pieces.for_each(|piece| assert!(flood.on_bytes_received(piece)));
+            flood.credit
+        };
+        let whole = credit(&mut std::iter::once(&bytes[..]));
+        assert_eq!(whole, MAX_CREDIT / 2 - FRAME_COST - RST_STREAM_COST + bytes.len() as u64);
+        for split in 1..bytes.len() {
+            let (before, after) = bytes.split_at(split);
+            assert_eq!(credit(&mut [before, after].into_iter()), whole, "{split}");
+        }
+        assert_eq!(credit(&mut bytes.chunks(1)), whole);
+    }
+
+    #[test]
+    fn bytes_and_time_refill_the_credit() {
+        let ping = frame(6, 0, 8);
+        let without_credit = || FloodLimiter { credit: 0, skip: 0, ..FloodLimiter::new() };
+        assert!(!without_credit().on_bytes_received(&ping));
+        let mut flood = without_credit();
+        flood.on_time_elapsed(Duration::from_secs(1));
+        assert_eq!((0..).take_while(|_| flood.on_bytes_received(&ping)).count(), 53);
+        flood.on_bytes_sent(1_000_000);
+        assert_eq!(flood.credit, MAX_CREDIT);
+        flood.on_time_elapsed(Duration::MAX);
+        assert_eq!(flood.credit, MAX_CREDIT);
+    }
+}

@@ -1,0 +1,193 @@
+//! HTTP/2 frames (RFC 9113 §4 and §6): parsing of frame headers, serialization of frames. Pure.
+
+/// Length of a frame header: length, type, flags, stream identifier (§4.1).
+pub const FRAME_HEADER_LEN: usize = 9;
+
+/// The initial SETTINGS_MAX_FRAME_SIZE, which every endpoint must accept (§4.2). Larger frames are
+/// neither accepted nor sent.
+pub const MAX_FRAME_PAYLOAD: usize = 16_384;
+
+/// The client connection preface (§3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Initial flow-control window of each stream and of the connection (§6.9.2).
+pub const DEFAULT_INITIAL_WINDOW: i64 = 65_535;
+
+/// Frame types (§6).
+pub mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const PRIORITY: u8 = 2;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+}
+
+/// Frame flags (§6).
+pub mod flag {
+    pub const ACK: u8 = 1;
+    pub const END_STREAM: u8 = 1;
+    pub const END_HEADERS: u8 = 4;
+    pub const PADDED: u8 = 8;
+    pub const PRIORITY: u8 = 32;
+}
+
+/// Identifiers of SETTINGS parameters (§6.5.2, RFC 8441 §3).
+pub mod setting {
+    pub const HEADER_TABLE_SIZE: u16 = 1;
+    pub const ENABLE_PUSH: u16 = 2;
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const MAX_FRAME_SIZE: u16 = 5;
+    pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+}
+
+/// Error codes of RST_STREAM and GOAWAY (§7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorCode(pub u32);
+
+impl ErrorCode {
+    pub const NO_ERROR: ErrorCode = ErrorCode(0);
+    pub const PROTOCOL_ERROR: ErrorCode = ErrorCode(1);
+    pub const INTERNAL_ERROR: ErrorCode = ErrorCode(2);
+    pub const FLOW_CONTROL_ERROR: ErrorCode = ErrorCode(3);
+    pub const STREAM_CLOSED: ErrorCode = ErrorCode(5);
+    pub const FRAME_SIZE_ERROR: ErrorCode = ErrorCode(6);
+    pub const REFUSED_STREAM: ErrorCode = ErrorCode(7);
+    pub const CANCEL: ErrorCode = ErrorCode(8);
+    pub const COMPRESSION_ERROR: ErrorCode = ErrorCode(9);
+    pub const ENHANCE_YOUR_CALM: ErrorCode = ErrorCode(11);
+}
+
+/// A frame header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    pub length: usize,
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+}
+
+impl FrameHeader {
+    pub fn read(bytes: &[u8; FRAME_HEADER_LEN]) -> FrameHeader {
+        let [a, b, c, kind, flags, s, t, u, v] = *bytes;
+        FrameHeader {
+            length: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind,
+            flags,
+            // The first bit is reserved and must be ignored.
+            stream: u32::from_be_bytes([s & 0x7f, t, u, v]),
+        }
+    }
+
+    pub fn bytes(self) -> [u8; FRAME_HEADER_LEN] {
+        let [_, a, b, c] = (self.length as u32).to_be_bytes();
+        let [s, t, u, v] = self.stream.to_be_bytes();
+        [a, b, c, self.kind, self.flags, s, t, u, v]
+    }
+
+    pub fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Returns the payload without its padding (§6.1), or `None` if the padding exceeds the
+    /// payload.
+    pub fn unpadded(self, payload: &[u8]) -> Option<&[u8]> {
+        if !self.has(flag::PADDED) {
+            return Some(payload);
+        }
+        let (&padding, rest) = payload.split_first()?;
+        rest.get(..rest.len().checked_sub(padding.into())?)
+    }
+}
+
+/// Reads a 31-bit number after a reserved bit: a stream identifier or a window increment.
+pub fn read_u31(bytes: [u8; 4]) -> u32 {
+    u32::from_be_bytes(bytes) & 0x7fff_ffff
+}
+
+/// Appends a frame.
+pub fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&FrameHeader { length: payload.len(), kind, flags, stream }.bytes());
+    out.extend_from_slice(payload);
+}
+
+pub fn settings(out: &mut Vec<u8>, parameters: &[(u16, u32)]) {
+    let length = parameters.len() * 6;
+    let head = FrameHeader { length, kind: kind::SETTINGS, flags: 0, stream: 0 };
+    out.extend_from_slice(&head.bytes());
+    for (id, value) in parameters {
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+}
+
+pub fn rst_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
+    write(out, kind::RST_STREAM, 0, stream, &code.0.to_be_bytes());
+}
+
+pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    write(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+}
+
+pub fn goaway(out: &mut Vec<u8>, last: u32, code: ErrorCode) {
+    let [a, b, c, d] = last.to_be_bytes();
+    let [e, f, g, h] = code.0.to_be_bytes();
+    write(out, kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frame_headers_round_trip() {
+        for (bytes, length, kind, flags, stream) in [
+            ([0; 9], 0, 0, 0, 0),
+            ([0, 0x40, 1, 1, 5, 0, 0, 0, 3], 16_385, 1, 5, 3),
+            ([0xff, 0xff, 0xff, 9, 0xff, 0x7f, 0xff, 0xff, 0xff], 0xff_ffff, 9, 0xff, u32::MAX / 2),
+        ] {
+            let head = FrameHeader { length, kind, flags, stream };
+            assert_eq!(FrameHeader::read(&bytes), head);
+            assert_eq!(head.bytes(), bytes);
+        }
+        assert_eq!(FrameHeader::read(&[0, 0, 0, 0, 0, 0x80, 0, 0, 1]).stream, 1);
+    }
+
+    #[test]
+    fn removes_padding_and_rejects_excess() {
+        for (flags, payload, expected) in [
+            (0, &b"\x02ab"[..], Some(&b"\x02ab"[..])),
+            (flag::PADDED, b"\x02abcd", Some(b"ab")),
+            (flag::PADDED, b"\x00abcd", Some(b"abcd")),
+            (flag::PADDED, b"\x04abcd", Some(b"")),
+            (flag::PADDED, b"\x05abcd", None),
+            (flag::PADDED, b"\x00", Some(b"")),
+            (flag::PADDED, b"", None),
+        ] {
+            let head = FrameHeader { length: payload.len(), kind: kind::DATA, flags, stream: 1 };
+            assert_eq!(head.unpadded(payload), expected, "{payload:?}");
+        }
+    }
+
+    #[test]
+    fn serializes_control_frames() {
+        let mut out = Vec::new();
+        settings(&mut out, &[(setting::MAX_FRAME_SIZE, 0x4000)]);
+        rst_stream(&mut out, 5, ErrorCode::CANCEL);
+        window_update(&mut out, 0, 0x102);
+        goaway(&mut out, 7, ErrorCode::NO_ERROR);
+        let expected = [
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0x40, 0][..],
+            &[0, 0, 4, 3, 0, 0, 0, 0, 5, 0, 0, 0, 8],
+            &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 2],
+            &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0],
+        ];
+        assert_eq!(out, expected.concat());
+    }
+}

@@ -1,0 +1,83 @@
+//! Classification of field names and validation of names and values (RFC 9113 §8.2). Entries of
+//! the dynamic table are classified once, on insertion.
+
+use crate::http1::scan;
+
+/// Class of a field name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    // Pseudo-header fields (§8.3.1, RFC 8441 §4).
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Protocol,
+    /// The pseudo-header field of a response.
+    Status,
+    // Fields that the engine evaluates.
+    Host,
+    ContentLength,
+    Expect,
+    Cookie,
+    Te,
+    /// Connection-specific fields (§8.2.2).
+    ConnectionSpecific,
+    Other,
+    /// Not a lowercase token (§8.2.1), or an unknown pseudo-header field.
+    Invalid,
+}
+
+/// The class of a field's name, and the validity of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldClass {
+    pub name: Name,
+    pub is_valid_value: bool,
+}
+
+impl FieldClass {
+    pub(super) fn new(name: Name, value: &[u8]) -> FieldClass {
+        FieldClass { name, is_valid_value: scan::field_value(value) == value.len() }
+    }
+}
+
+impl Name {
+    pub(super) const fn of(name: &[u8]) -> Name {
+        match name {
+            b":method" => Name::Method,
+            b":scheme" => Name::Scheme,
+            b":authority" => Name::Authority,
+            b":path" => Name::Path,
+            b":protocol" => Name::Protocol,
+            b":status" => Name::Status,
+            b"host" => Name::Host,
+            b"content-length" => Name::ContentLength,
+            b"expect" => Name::Expect,
+            b"cookie" => Name::Cookie,
+            b"te" => Name::Te,
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
+            | b"upgrade" => Name::ConnectionSpecific,
+            [] => Name::Invalid,
+            _ => {
+                let mut at = 0;
+                while at < name.len() {
+                    if !NAME_BYTES[name[at] as usize] {
+                        return Name::Invalid;
+                    }
+                    at += 1;
+                }
+                Name::Other
+            }
+        }
+    }
+}
+
+/// The bytes of a token (RFC 9110 §5.6.2) except uppercase letters.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = scan::letters_digits_and(b"!#$%&'*+-.^_`|~");
+    let mut capital = b'A';
+    while capital <= b'Z' {
+        table[capital as usize] = false;
+        capital += 1;
+    }
+    table
+};

@@ -1,0 +1,89 @@
+//! Prefix-coded integers (RFC 7541 §5.1).
+
+use crate::http2::hpack::Malformed;
+
+/// Largest accepted value, an implementation limit as §5.1 requires: no size or index is larger.
+const MAX_VALUE: usize = 1 << 24;
+
+/// Reads an integer with a prefix of `bits` bits from the start of `input`, and advances `input`.
+pub(super) fn read(input: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
+    let (&first, rest) = input.split_first().ok_or(Malformed)?;
+    *input = rest;
+    let prefix_max = (1 << bits) - 1;
+    let value = usize::from(first) & prefix_max;
+    if value < prefix_max { Ok(value) } else { read_rest(input, value) }
+}
+
+fn read_rest(input: &mut &[u8], mut value: usize) -> Result<usize, Malformed> {
+    for shift in [0, 7, 14, 21] {
+        let (&byte, rest) = input.split_first().ok_or(Malformed)?;
+        *input = rest;
+        value += usize::from(byte & 0x7f) << shift;
+        if value > MAX_VALUE {
+            return Err(Malformed);
+        }
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Malformed)
+}
+
+/// Appends an integer with a prefix of `bits` bits. `first` holds the other bits of the first byte.
+pub(super) fn write(out: &mut Vec<u8>, bits: u32, first: u8, value: usize) {
+    let prefix_max = (1 << bits) - 1;
+    if value < prefix_max {
+        return out.push(first | value as u8);
+    }
+    out.push(first | prefix_max as u8);
+    let mut rest = value - prefix_max;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_round_trip() {
+        // RFC 7541 §C.1, and boundary values.
+        for (bits, first, value, bytes) in [
+            (5, 0xa0, 10, &[0xaa][..]),
+            (5, 0, 1_337, &[31, 154, 10]),
+            (8, 0, 42, &[42]),
+            (5, 0, 30, &[30]),
+            (5, 0, 31, &[31, 0]),
+            (7, 0x80, 127, &[0xff, 0]),
+            (7, 0x80, 254, &[0xff, 127]),
+            (7, 0x80, 255, &[0xff, 128, 1]),
+            (4, 0, MAX_VALUE, &[15, 241, 255, 255, 7]),
+        ] {
+            let mut out = Vec::new();
+            write(&mut out, bits, first, value);
+            assert_eq!(out, bytes, "{value}");
+            out.push(7);
+            let mut input = &out[..];
+            assert_eq!(read(&mut input, bits), Ok(value));
+            assert_eq!(input, [7]);
+            for end in 0..bytes.len() {
+                assert_eq!(read(&mut &bytes[..end], bits), Err(Malformed), "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn rejects_integers_above_the_limit() {
+        for bytes in [
+            &[15, 242, 255, 255, 7][..],
+            &[15, 255, 255, 255, 255, 0],
+            &[15, 128, 128, 128, 128, 0],
+            &[15, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255],
+        ] {
+            assert_eq!(read(&mut &bytes[..], 4), Err(Malformed), "{bytes:?}");
+        }
+    }
+}

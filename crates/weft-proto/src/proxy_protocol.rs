@@ -1,0 +1,255 @@
+//! Parser for the PROXY protocol, versions 1 and 2, by which a TCP proxy forwards the address of
+//! its client. Pure.
+//!
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// A parsed PROXY header.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ProxyHeader {
+    /// The client's address. `None` for connections of the proxy itself (LOCAL) and unknown
+    /// addresses.
+    pub source: Option<SocketAddr>,
+    /// Length of the header in bytes.
+    pub length: usize,
+}
+
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Longest header of version 1 in bytes, with its CRLF.
+const MAX_V1_BYTES: usize = 107;
+
+/// Largest accepted block of addresses and TLVs of version 2 in bytes.
+const MAX_V2_BLOCK_BYTES: usize = 4_096;
+
+/// Parses the header at the start of a connection. `None` means that more input is needed.
+pub fn read(input: &[u8]) -> Result<Option<ProxyHeader>> {
+    let starts = |with: &[u8]| input.iter().zip(with).all(|(a, b)| a == b);
+    if starts(SIGNATURE) {
+        version_2(input)
+    } else if starts(b"PROXY ") {
+        version_1(input)
+    } else {
+        Err(malformed())
+    }
+}
+
+fn malformed() -> Error {
+    Error::malformed("expected a PROXY protocol header from this proxy")
+}
+
+/// Parses `PROXY TCP4 source destination port port CRLF`, or `PROXY UNKNOWN … CRLF`.
+fn version_1(input: &[u8]) -> Result<Option<ProxyHeader>> {
+    let window = &input[..input.len().min(MAX_V1_BYTES)];
+    let Some(end) = window.windows(2).position(|two| two == b"\r\n") else {
+        return if input.len() < MAX_V1_BYTES { Ok(None) } else { Err(malformed()) };
+    };
+    let line = std::str::from_utf8(&input[..end]).map_err(|_| malformed())?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let source = match words[..] {
+        ["PROXY", "TCP4", source, destination, port, other] => {
+            let (source, _): (Ipv4Addr, Ipv4Addr) = (parse(source)?, parse(destination)?);
+            Some(SocketAddr::new(source.into(), parse_ports(port, other)?))
+        }
+        ["PROXY", "TCP6", source, destination, port, other] => {
+            let (source, _): (Ipv6Addr, Ipv6Addr) = (parse(source)?, parse(destination)?);
+            Some(SocketAddr::new(source.into(), parse_ports(port, other)?))
+        }
+        ["PROXY", "UNKNOWN", ..] => None,
+        _ => return Err(malformed()),
+    };
+    Ok(Some(ProxyHeader { source, length: end + 2 }))
+}
+
+fn parse<T: FromStr>(word: &str) -> Result<T> {
+    word.parse().map_err(|_| malformed())
+}
+
+fn parse_ports(source: &str, destination: &str) -> Result<u16> {
+    parse::<u16>(destination)?;
+    parse(source)
+}
+
+/// Parses signature, version and command, family, length, addresses, TLVs.
+fn version_2(input: &[u8]) -> Result<Option<ProxyHeader>> {
+    let Some((head, block)) = input.split_first_chunk::<16>() else { return Ok(None) };
+    let [.., command, family, high, low] = *head;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if command >> 4 != 2 || length > MAX_V2_BLOCK_BYTES {
+        return Err(malformed());
+    }
+    let Some(block) = block.get(..length) else { return Ok(None) };
+    let source = match (command & 15, family) {
+        // LOCAL: a health check of the proxy itself.
+        (0, _) => None,
+        (1, 0x11) => Some(address::<4>(block, 8)?),
+        (1, 0x21) => Some(address::<16>(block, 32)?),
+        // Families other than TCP over IP have no usable address.
+        (1, _) => None,
+        _ => return Err(malformed()),
+    };
+    Ok(Some(ProxyHeader { source, length: head.len() + length }))
+}
+
+/// Reads the source address at the start of a block. The ports follow both addresses.
+fn address<const N: usize>(block: &[u8], ports: usize) -> Result<SocketAddr>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let ip = block.first_chunk::<N>().ok_or_else(malformed)?;
+    match block.get(ports..ports + 4) {
+        Some(&[high, low, _, _]) => {
+            Ok(SocketAddr::new(IpAddr::from(*ip), u16::from_be_bytes([high, low])))
+        }
+        _ => Err(malformed()),
+    }
+}
+
+/// A range of IP addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
+///
+/// ```
+/// let network: weft::Network = "10.0.0.0/8".parse()?;
+/// assert!(network.contains("10.1.2.3".parse().unwrap()));
+/// assert!(!network.contains("11.1.2.3".parse().unwrap()));
+/// # Ok::<(), weft::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Returns true if the address is in the range. IPv4-mapped IPv6 addresses count as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let shares = |differing: u32, width: u8| differing >= u32::from(self.bits.min(width));
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                shares((a.to_bits() ^ b.to_bits()).leading_zeros(), 32)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                shares((a.to_bits() ^ b.to_bits()).leading_zeros(), 128)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Formats the range so that it can be parsed again: `10.0.0.0/8`, or one address.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = if self.address.is_ipv4() { 32 } else { 128 };
+        match self.bits {
+            bits if bits == width => self.address.fmt(f),
+            bits => write!(f, "{}/{bits}", self.address),
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Network> {
+        let invalid = || Error::malformed("expected an address, or one with /bits");
+        let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), str::parse).map_err(|_| invalid())?;
+        if bits <= width { Ok(Network { address, bits }) } else { Err(invalid()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version_2_of(command: u8, family: u8, block: &[u8]) -> Vec<u8> {
+        let length = (block.len() as u16).to_be_bytes();
+        [&SIGNATURE[..], &[command, family], &length, block].concat()
+    }
+
+    #[test]
+    fn parses_headers_truncated_at_every_byte_and_with_a_tail() {
+        let four = [192, 0, 2, 1, 198, 51, 100, 1, 0xde, 0xad, 0, 80];
+        let mut six = [0; 36];
+        six[..2].copy_from_slice(&[0x20, 0x01]);
+        six[15] = 7;
+        six[32..34].copy_from_slice(&1234u16.to_be_bytes());
+        let cases: Vec<(Vec<u8>, Option<Option<&str>>)> = vec![
+            (
+                b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n".into(),
+                Some(Some("192.0.2.1:56324")),
+            ),
+            (b"PROXY TCP6 2001::7 2001::8 1234 443\r\n".into(), Some(Some("[2001::7]:1234"))),
+            (b"PROXY UNKNOWN\r\n".into(), Some(None)),
+            (b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n".into(), Some(None)),
+            (version_2_of(0x21, 0x11, &four), Some(Some("192.0.2.1:57005"))),
+            (
+                version_2_of(0x21, 0x11, &[&four[..], b"\x04\0\x01x"].concat()),
+                Some(Some("192.0.2.1:57005")),
+            ),
+            (version_2_of(0x21, 0x21, &six), Some(Some("[2001::7]:1234"))),
+            (version_2_of(0x20, 0, b""), Some(None)),
+            (version_2_of(0x21, 0x31, &[0; 216]), Some(None)),
+            (version_2_of(0x21, 0x11, &four[..11]), None),
+            (version_2_of(0x11, 0x11, &four), None),
+            (version_2_of(0x22, 0x11, &four), None),
+            (version_2_of(0x20, 0, &[0; MAX_V2_BLOCK_BYTES + 1]), None),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 56324\r\n".into(), None),
+            (b"PROXY TCP4 2001::7 2001::8 1 2\r\n".into(), None),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.1 65536 443\r\n".into(), None),
+            (b"PROXY TCP4  192.0.2.1 198.51.100.1 1 2\r\n".into(), None),
+            (b"GET / HTTP/1.1\r\n".into(), None),
+            ([&b"PROXY UNKNOWN "[..], &[b'x'; 200]].concat(), None),
+        ];
+        for (input, expected) in cases {
+            let tail = [&input[..], b"GET /"].concat();
+            for text in [&input, &tail] {
+                let got = read(text).ok().map(|preface| preface.expect("the header is complete"));
+                let expected = expected.map(|source| ProxyHeader {
+                    source: source.map(|source| source.parse().unwrap()),
+                    length: input.len(),
+                });
+                assert_eq!(got, expected, "{}", input.escape_ascii());
+            }
+            for cut in 0..input.len() {
+                let so_far = read(&input[..cut]);
+                assert!(!matches!(so_far, Ok(Some(_))), "{} at {cut}", input.escape_ascii());
+                assert!(expected.is_none() || so_far.is_ok(), "{} at {cut}", input.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn matches_and_formats_networks() {
+        for (network, address, contains) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("127.0.0.1", "::ffff:127.0.0.1", true),
+            ("0.0.0.0/0", "255.0.0.1", true),
+            ("0.0.0.0/0", "::1", false),
+            ("10.128.0.0/9", "10.127.255.255", false),
+            ("2001:db8::/33", "2001:db8:7fff::1", true),
+            ("2001:db8::/33", "2001:db8:8000::1", false),
+        ] {
+            let network: Network = network.parse().unwrap();
+            assert_eq!(
+                network.contains(address.parse().unwrap()),
+                contains,
+                "{network:?} {address}"
+            );
+        }
+        for text in ["127.0.0.1", "10.0.0.0/8", "0.0.0.0/0", "::1", "2001:db8::/33"] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+        }
+        for invalid in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"]
+        {
+            assert!(invalid.parse::<Network>().is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The names of content codings (RFC 9110 §8.4.1).
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// `br`. The smallest files. As a stream it is no better than gzip, and needs more memory.
+    Brotli,
+    /// `zstd`. The fastest by far.
+    Zstd,
+    /// `gzip`. What every client understands.
+    Gzip,
+}
+
+impl Coding {
+    /// From the one that makes files the smallest.
+    pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
+
+    /// Its name in fields.
+    pub fn token(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+        }
+    }
+
+    /// What the names of files end in, behind a dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zst",
+            Coding::Gzip => "gz",
+        }
+    }
+
+    /// Whether a client means this one (RFC 9110 §8.4.1.3: `x-gzip` is gzip).
+    pub fn is_named(self, name: &[u8]) -> bool {
+        name.eq_ignore_ascii_case(self.token().as_bytes())
+            || self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip")
+    }
+}
