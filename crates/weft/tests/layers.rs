@@ -23,14 +23,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "app", "clock", "disk", "error", "hooks", "message", "net", "panic", "peer", "proto",
+            "app", "clock", "disk", "error", "hooks", "message", "net", "panic", "peer", "random",
             "settings", "stream",
         ],
     ),
     ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
-    ("bench_api", &["error", "message"]),
+    ("bench_api", &["message"]),
     ("files", &["app", "clock", "compression", "disk", "error", "message"]),
-    ("middleware", &["app", "clock", "compression", "error", "hooks", "message", "panic", "peer"]),
+    (
+        "middleware",
+        &["app", "clock", "compression", "error", "hooks", "message", "panic", "peer", "random"],
+    ),
     ("tower", &["app", "clock", "error", "message", "random"]),
     ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
