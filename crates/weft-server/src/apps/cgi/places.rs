@@ -1,4 +1,4 @@
-//! How many scripts run at a time, in all workers together.
+//! Limit on the number of scripts that run at the same time, shared by all workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,56 +10,58 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use super::settings::Settings;
 
-/// A place for one script. It is free again when this is dropped.
-pub(super) type Place = OwnedSemaphorePermit;
+/// Permit to run one script. Released when dropped.
+pub(super) type ScriptPermit = OwnedSemaphorePermit;
 
-pub(super) struct Places {
-    free: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    max_waiting: usize,
-    patience: Duration,
+/// Semaphore for script processes with a bounded queue of waiting requests.
+pub(super) struct ScriptSemaphore {
+    permits: Arc<Semaphore>,
+    queued: AtomicUsize,
+    max_queued: usize,
+    queue_timeout: Duration,
 }
 
-impl Places {
-    pub(super) fn new(settings: &Settings) -> Places {
-        Places {
-            free: Arc::new(Semaphore::new(settings.max_processes.min(Semaphore::MAX_PERMITS))),
-            waiting: AtomicUsize::new(0),
-            max_waiting: settings.max_queued,
-            patience: settings.queue_timeout,
+impl ScriptSemaphore {
+    pub(super) fn new(settings: &Settings) -> ScriptSemaphore {
+        ScriptSemaphore {
+            permits: Arc::new(Semaphore::new(settings.max_processes.min(Semaphore::MAX_PERMITS))),
+            queued: AtomicUsize::new(0),
+            max_queued: settings.max_queued,
+            queue_timeout: settings.queue_timeout,
         }
     }
 
-    /// A place; who comes first gets one first.
-    pub(super) async fn take(&self) -> Result<Place, Failure> {
-        if let Ok(place) = self.free.clone().try_acquire_owned() {
-            return Ok(place);
+    /// Acquires a permit. Waiting requests are served in order of arrival.
+    pub(super) async fn acquire(&self) -> Result<ScriptPermit, Failure> {
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Ok(permit);
         }
-        let waiting = Waiting::join(&self.waiting);
-        if waiting.before >= self.max_waiting {
-            return Err(Failure::Full);
+        let entry = QueueEntry::join(&self.queued);
+        if entry.ahead >= self.max_queued {
+            return Err(Failure::Overloaded);
         }
-        match timeout(self.patience, self.free.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
-            Ok(Err(_)) | Err(_) => Err(Failure::Full),
+        match timeout(self.queue_timeout, self.permits.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(Failure::Overloaded),
         }
     }
 }
 
-/// One of those who wait.
-struct Waiting<'a> {
-    count: &'a AtomicUsize,
-    before: usize,
+/// Queued request; leaves the queue when dropped.
+struct QueueEntry<'a> {
+    queued: &'a AtomicUsize,
+    /// Number of requests queued before this one.
+    ahead: usize,
 }
 
-impl Waiting<'_> {
-    fn join(count: &AtomicUsize) -> Waiting<'_> {
-        Waiting { count, before: count.fetch_add(1, Relaxed) }
+impl QueueEntry<'_> {
+    fn join(queued: &AtomicUsize) -> QueueEntry<'_> {
+        QueueEntry { queued, ahead: queued.fetch_add(1, Relaxed) }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Relaxed);
+        self.queued.fetch_sub(1, Relaxed);
     }
 }
