@@ -1,20 +1,20 @@
-//! Numbers that one thread writes and others read.
+//! Single-writer counters and histograms: one thread writes, any thread reads.
 //!
-//! As nobody else writes them, adding is a load and a store: no locked instruction, and no cache
-//! line that workers fight for.
+//! With a single writer an addition is a load and a store: no locked instruction, and no cache
+//! line contended between workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// A number that only grows. One thread adds to it; any may read it.
+/// Monotonic counter. Only one thread may add to it; any thread may read it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn add(&self, more: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -26,12 +26,11 @@ const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// How many bounds there are. To ask the list for its length sends an optimizing compiler
-/// round in circles.
-const COUNT: usize = 16;
+/// Number of bucket bounds. `BOUNDS.len()` in its place causes a cycle in optimized builds.
+const BOUND_COUNT: usize = 16;
 
-/// The longest times that the buckets of a histogram hold. One more is for all beyond.
-pub(crate) const BOUNDS: [Duration; COUNT] = [
+/// Inclusive upper bounds of the histogram buckets. One more bucket counts everything above.
+pub(crate) const BOUNDS: [Duration; BOUND_COUNT] = [
     micros(100),
     micros(250),
     micros(500),
@@ -50,34 +49,34 @@ pub(crate) const BOUNDS: [Duration; COUNT] = [
     micros(10_000_000),
 ];
 
-/// How long things took. One thread observes; any may read.
+/// Histogram of durations. Only one thread may record; any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    buckets: [Counter; COUNT + 1],
+    buckets: [Counter; BOUND_COUNT + 1],
     nanos: Counter,
 }
 
 impl Histogram {
-    pub(crate) fn observe(&self, time: Duration) {
-        self.buckets[BOUNDS.partition_point(|bound| *bound < time)].add(1);
-        self.nanos.add(time.as_nanos().try_into().unwrap_or(u64::MAX));
+    pub(crate) fn observe(&self, duration: Duration) {
+        self.buckets[BOUNDS.partition_point(|bound| *bound < duration)].add(1);
+        self.nanos.add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
     }
 }
 
-/// What histograms come to, read at one time.
+/// Sum of one or more histograms, read at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Durations {
     pub(crate) count: u64,
     pub(crate) sum_seconds: f64,
-    /// How many are in each bucket, and not in those before.
-    pub(crate) buckets: [u64; COUNT + 1],
+    /// Count of each bucket on its own (not cumulative).
+    pub(crate) buckets: [u64; BOUND_COUNT + 1],
 }
 
 impl Durations {
     pub(crate) fn add(&mut self, histogram: &Histogram) {
         self.sum_seconds += Duration::from_nanos(histogram.nanos.get()).as_secs_f64();
         for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
-            // Read once, so that the buckets and their sum agree.
+            // Each bucket is read once, so that `count` is the sum of the buckets.
             let count = bucket.get();
             *sum += count;
             self.count += count;
@@ -90,9 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_the_bucket_whose_bound_they_do_not_pass() {
+    fn duration_counts_in_first_bucket_whose_bound_is_not_exceeded() {
         let nano = Duration::from_nanos(1);
-        for (time, bucket) in [
+        for (duration, bucket) in [
             (Duration::ZERO, 0),
             (BOUNDS[0], 0),
             (BOUNDS[0] + nano, 1),
@@ -101,7 +100,7 @@ mod tests {
             (Duration::MAX, 16),
         ] {
             let (histogram, mut durations) = (Histogram::default(), Durations::default());
-            histogram.observe(time);
+            histogram.observe(duration);
             durations.add(&histogram);
             assert_eq!(durations.buckets.iter().position(|count| *count > 0), Some(bucket));
             assert_eq!(durations.count, 1);
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_add_up() {
+    fn adds_up_histograms() {
         let (one, other) = (Histogram::default(), Histogram::default());
         one.observe(Duration::from_millis(1));
         one.observe(Duration::from_millis(500));

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use weft::{Application, Request, Response};
 
 use crate::route::{Router, Routing};
-use crate::status::Tally;
+use crate::status::RouteMetrics;
 
 /// Sends the current routes to all workers.
 pub(crate) struct RouteSender(watch::Sender<Arc<Mutex<Routing>>>);
@@ -39,7 +39,10 @@ pub(crate) struct ReloadableRouter(Rc<RefCell<Rc<Router>>>);
 impl ReloadableRouter {
     /// Builds the router of a worker, and spawns a local task that replaces it after each change.
     /// Must be called on the worker's event loop. Requests are counted in `tally`, if there is one.
-    pub(crate) fn new(mut line: RouteReceiver, tally: Option<Arc<Tally>>) -> ReloadableRouter {
+    pub(crate) fn new(
+        mut line: RouteReceiver,
+        tally: Option<Arc<RouteMetrics>>,
+    ) -> ReloadableRouter {
         let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None, tally.as_deref()))));
         let shared = current.clone();
         tokio::task::spawn_local(async move {
@@ -53,7 +56,11 @@ impl ReloadableRouter {
     }
 }
 
-fn router(line: &mut RouteReceiver, former: Option<&Router>, tally: Option<&Tally>) -> Router {
+fn router(
+    line: &mut RouteReceiver,
+    former: Option<&Router>,
+    tally: Option<&RouteMetrics>,
+) -> Router {
     let routing = line.borrow_and_update().clone();
     let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
     routing.router(former, tally)

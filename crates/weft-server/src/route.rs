@@ -11,7 +11,7 @@ use weft::path::decode;
 use weft::{Method, Request, Response, StatusCode};
 
 use crate::apps::{App, escape};
-use crate::status::{RouteCounts, Tally};
+use crate::status::{RouteCounts, RouteMetrics};
 
 /// The route table and the applications, from which the router of each worker is built.
 pub(crate) struct Routing {
@@ -151,7 +151,7 @@ impl Routing {
     pub(crate) fn router<'a>(
         &'a self,
         former: Option<&'a Router>,
-        tally: Option<&Tally>,
+        tally: Option<&RouteMetrics>,
     ) -> Router {
         let former = former.iter().flat_map(|former| &former.apps);
         let mut existing: HashMap<&str, Rc<App>> =

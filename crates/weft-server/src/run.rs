@@ -19,7 +19,7 @@ use crate::privileges::{self, PidFile};
 use crate::reloadable_router::{ReloadableRouter, RouteSender};
 use crate::signals::{ControlEvent, Signals};
 use crate::sockets::{self, OpenSocket, Protocol, ServedSocket};
-use crate::status::{Counted, Register, Status};
+use crate::status::{Counted, MetricsRegistry, Status};
 use crate::systemd;
 
 /// Maximum time to wait at exit for a log output that accepts no data.
@@ -110,12 +110,12 @@ impl<'a> ServerProcess<'a> {
         let Opened { routing, tls } = opened;
         let (routes, rx) = RouteSender::new(routing);
         let is_status = |open: &OpenSocket| open.spec.protocol == Protocol::Status;
-        let register = sockets.iter().any(is_status).then(Register::new);
+        let register = sockets.iter().any(is_status).then(MetricsRegistry::new);
         // The router matches normalized paths only.
         let mut server = Server::per_worker({
             let (rx, register) = (rx.clone(), register.clone());
             move || {
-                let (rx, tally) = (rx.clone(), register.as_ref().map(Register::tally));
+                let (rx, tally) = (rx.clone(), register.as_ref().map(MetricsRegistry::tally));
                 async move { Ok(ReloadableRouter::new(rx, tally).with(CleanPath::new().rewrite())) }
             }
         });

@@ -1,4 +1,4 @@
-//! CGI (RFC 3875): scripts that are run by the real program, and what becomes of them.
+//! CGI (RFC 3875): scripts run by the program, their requests, responses and processes.
 
 mod common;
 
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use common::outside::curl;
-use common::{PATIENCE, Program, Signal, Weft, tool, until, weft};
+use common::{PATIENCE, Program, Signal, Weft, has_tool, until, weft};
 use tempfile::TempDir;
 
-// -- scripts, and the program in front of them
+// -- scripts, and the program that runs them
 
 const TEXT: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 
@@ -24,7 +24,7 @@ struct Site {
 }
 
 impl Site {
-    /// Serves shell scripts beneath `/cgi/`, with these keys in the route's table.
+    /// Serves shell scripts below `/cgi/`, with these additional keys in the table of the route.
     #[track_caller]
     fn serve(scripts: &[(&str, &str)], keys: &str) -> Site {
         let folder = tempfile::tempdir().unwrap();
@@ -42,24 +42,24 @@ impl Site {
         Site { server: Weft::start(&mut command), folder }
     }
 
-    /// A path in the folder of the scripts, where they are run.
+    /// Returns a path in the directory of the scripts, which is their working directory.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join("cgi").join(name)
     }
 
-    /// Lets a script go on that waits for this.
+    /// Creates a file that a script waits for.
     fn create(&self, name: &str) {
         fs::write(self.path(name), "").unwrap();
     }
 
-    /// Waits for the ids of processes that a script has written into a file.
+    /// Waits for the process IDs that a script writes to a file.
     #[track_caller]
-    fn ids(&self, name: &str, count: usize) -> Vec<u32> {
+    fn process_ids(&self, name: &str, count: usize) -> Vec<u32> {
         let read = || {
             let text = fs::read_to_string(self.path(name)).unwrap_or_default();
             text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()
         };
-        until("the script has written its ids", || read().len() == count);
+        until("the script has written its process IDs", || read().len() == count);
         read()
     }
 
@@ -69,30 +69,30 @@ impl Site {
         stream
     }
 
-    /// Sends a request, whose connection is to be closed, and reads to the end.
+    /// Sends a request with `Connection: close` and reads to the end of the connection.
     #[track_caller]
-    fn ask(&self, request: &str) -> Reply {
+    fn send_request(&self, request: &str) -> ReceivedResponse {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
-        reply(&mut stream, request.starts_with("HEAD"))
+        read_response(&mut stream, request.starts_with("HEAD"))
     }
 
     #[track_caller]
-    fn get(&self, target: &str) -> Reply {
-        self.ask(&request("GET", target))
+    fn get(&self, target: &str) -> ReceivedResponse {
+        self.send_request(&request("GET", target))
     }
 
-    /// Waits until this is in the error log.
+    /// Waits until the error log contains `text`.
     #[track_caller]
-    fn until_told(&self, text: &str) {
-        until(&format!("`{text}` is in the log"), || self.server.stderr().contains(text));
+    fn until_logged(&self, text: &str) {
+        until(&format!("`{text}` is logged"), || self.server.stderr().contains(text));
     }
 
-    /// Waits until the program has no children, dead ones included.
+    /// Waits until the program has no child processes, including zombies.
     #[track_caller]
-    fn until_childless(&self) {
+    fn until_no_children(&self) {
         let tasks = format!("/proc/{}/task", self.server.id());
-        until("no child is left", || {
+        until("the program has no children", || {
             let tasks = fs::read_dir(&tasks).unwrap();
             let children =
                 tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")));
@@ -100,8 +100,8 @@ impl Site {
         });
     }
 
-    /// The most memory that the program has had, in KiB.
-    fn peak_memory(&self) -> u64 {
+    /// Returns the peak resident memory of the program, in KiB.
+    fn peak_memory_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.server.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
@@ -118,24 +118,24 @@ fn request(method: &str, target: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 }
 
-/// Waits until none of these processes is there, not even as a zombie.
+/// Waits until none of these processes exists, not even as a zombie.
 #[track_caller]
-fn until_gone(ids: &[u32]) {
-    until("the processes are gone", || {
+fn until_reaped(ids: &[u32]) {
+    until("the processes are reaped", || {
         ids.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists())
     });
 }
 
-/// What a client got before its connection ended.
+/// The response that a client received before the end of its connection.
 #[derive(Debug, PartialEq, Eq)]
-struct Reply {
+struct ReceivedResponse {
     status: u16,
     fields: BTreeMap<String, String>,
     body: Vec<u8>,
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Reply {
+impl ReceivedResponse {
     fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
@@ -146,7 +146,7 @@ impl Reply {
 }
 
 #[track_caller]
-fn reply(stream: &mut impl Read, head_only: bool) -> Reply {
+fn read_response(stream: &mut impl Read, head_only: bool) -> ReceivedResponse {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -163,19 +163,19 @@ fn reply(stream: &mut impl Read, head_only: bool) -> Reply {
         .map(|line| line.split_once(": ").unwrap())
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
-    let (body, is_whole) = if head_only || [204, 304].contains(&status) {
+    let (body, is_complete) = if head_only || [204, 304].contains(&status) {
         let is_empty = body.is_empty();
         (body, is_empty)
     } else if fields.contains_key("transfer-encoding") {
         dechunk(&body)
     } else {
-        let is_whole = body.len() == fields["content-length"].parse::<usize>().unwrap();
-        (body, is_whole)
+        let is_complete = body.len() == fields["content-length"].parse::<usize>().unwrap();
+        (body, is_complete)
     };
-    Reply { status, fields, body, is_whole }
+    ReceivedResponse { status, fields, body, is_complete }
 }
 
-/// The data, and whether the end is there.
+/// Decodes a chunked body; returns the data, and true if the body is complete.
 fn dechunk(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut data = Vec::new();
     loop {
@@ -193,24 +193,24 @@ fn dechunk(mut bytes: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-// -- what scripts are told
+// -- the environment of scripts
 
 #[test]
-fn the_environment_and_nothing_else() {
+fn scripts_get_exactly_the_meta_variables() {
     let script = format!("{TEXT}echo \"$#\"; pwd; env");
     let site = Site::serve(&[("in/env.cgi", &script)], "");
-    let reply = site.ask(
+    let response = site.send_request(
         "GET /cgi/%69n/env.cgi/a%20b/c?x=1+2&%20 HTTP/1.1\r\nHost: example.org:81\r\n\
          Connection: close, X-Mine\r\nX-Mine: 1\r\nAccept: a\r\nAccept: b\r\nProxy: evil\r\n\
          X_Y: evil\r\nAuthorization: Basic x\r\n\r\n",
     );
-    let text = reply.text();
+    let text = response.text();
     let mut lines = text.lines();
     let root = site.path("");
     let root = root.to_str().unwrap().trim_end_matches('/');
-    assert_eq!(lines.next(), Some("0"), "a query is no argument");
+    assert_eq!(lines.next(), Some("0"), "the query is not passed as an argument");
     assert_eq!(lines.next(), Some(&*format!("{root}/in")));
-    // The shell sets some for itself.
+    // Variables set by the shell itself.
     let of_shell = ["PWD=", "OLDPWD=", "SHLVL=", "_="];
     let mut found: Vec<String> = lines
         .filter(|line| !of_shell.iter().any(|name| line.starts_with(name)))
@@ -245,7 +245,7 @@ fn the_environment_and_nothing_else() {
 }
 
 #[test]
-fn variables_that_are_set_for_scripts() {
+fn environment_key_sets_and_passes_variables() {
     let keys = ", environment = [\"A=b c\", \"SERVER_NAME=www\", \"WEFT_TEST\", \"WEFT_NONE\"]";
     let script = format!("{TEXT}echo \"$A|$SERVER_NAME|$WEFT_TEST|${{WEFT_NONE-unset}}|$HOME\"");
     let site = Site::serve(&[("env", &script)], keys);
@@ -253,7 +253,7 @@ fn variables_that_are_set_for_scripts() {
 }
 
 #[test]
-fn paths_that_lead_to_scripts_and_others() {
+fn resolves_paths_to_scripts() {
     let script = format!("{TEXT}printf '%s + %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"");
     let site = Site::serve(
         &[("a", &script), ("in/index", &script), ("../secret", &script), (".hidden", &script)],
@@ -276,14 +276,14 @@ fn paths_that_lead_to_scripts_and_others() {
         ("/cgi/in%2f..%2f..%2fsecret", (404, "404 Not Found\n")),
         ("/cgi/a%00", (404, "404 Not Found\n")),
     ] {
-        let reply = site.get(target);
-        assert_eq!((reply.status, &*reply.text()), expected, "{target}");
+        let response = site.get(target);
+        assert_eq!((response.status, &*response.text()), expected, "{target}");
     }
-    assert_eq!(site.server.stderr(), site.server.announcement, "that is nobody's trouble");
+    assert_eq!(site.server.stderr(), site.server.announcement, "nothing else is logged");
 }
 
 #[test]
-fn one_script_for_all_paths() {
+fn single_script_serves_all_paths() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("one");
     write_script(&file, &format!("{TEXT}printf '%s + %s' \"$SCRIPT_NAME\" \"$PATH_INFO\""));
@@ -295,52 +295,55 @@ fn one_script_for_all_paths() {
 }
 
 #[test]
-fn no_descriptor_and_no_signal_is_inherited() {
-    // What the test itself was given, it gives on.
-    let mine: Vec<String> = descriptors("/proc/self/fd");
+fn scripts_inherit_no_descriptors_and_no_signal_mask() {
+    // Descriptors inherited by the test itself are passed on.
+    let inherited: Vec<String> = descriptors("/proc/self/fd");
     let list = format!("{TEXT}exec ls -l /proc/self/fd");
     let masks = format!("{TEXT}exec sed -n 's/SigIgn:\\s*//p; s/SigBlk:\\s*//p' /proc/self/status");
     let site = Site::serve(&[("fd", &list), ("signals", &masks), ("slow", "sleep 1000")], "");
-    // While the server has another connection, and another script's pipes.
+    // Meanwhile the server has another connection, and pipes to another script.
     let mut slow = site.connect();
     slow.write_all(request("GET", "/cgi/slow").as_bytes()).unwrap();
     let text = site.get("/cgi/fd").text();
     let mut fds = 0;
     for line in text.lines() {
-        let Some((before, what)) = line.split_once(" -> ") else { continue };
+        let Some((before, target)) = line.split_once(" -> ") else { continue };
         fds += 1;
-        let is_sound = match before.rsplit(' ').next().unwrap() {
-            "0" => what == "/dev/null",
-            "1" | "2" => what.starts_with("pipe:"),
-            // `ls` has the folder itself open.
-            _ => what.starts_with("/proc/") || mine.iter().any(|given| *given == what),
+        let is_expected = match before.rsplit(' ').next().unwrap() {
+            "0" => target == "/dev/null",
+            "1" | "2" => target.starts_with("pipe:"),
+            // `ls` has the directory itself open.
+            _ => target.starts_with("/proc/") || inherited.iter().any(|known| *known == target),
         };
-        assert!(is_sound, "{line}");
+        assert!(is_expected, "{line}");
     }
     assert!(fds >= 4, "{text}");
     let text = site.get("/cgi/signals").text();
     let masks: Vec<u64> = text.lines().map(|line| u64::from_str_radix(line, 16).unwrap()).collect();
     assert_eq!(masks.len(), 2, "{text}");
     let pipe = 1 << (Signal::PIPE.as_raw() - 1);
-    assert!(masks.iter().all(|mask| mask & pipe == 0), "SIGPIPE ends a script: {masks:x?}");
+    assert!(
+        masks.iter().all(|mask| mask & pipe == 0),
+        "SIGPIPE has its default action: {masks:x?}"
+    );
     drop(slow);
-    site.until_childless();
+    site.until_no_children();
 }
 
-/// Where the descriptors of a process lead.
+/// Returns the targets of the descriptors of a process.
 fn descriptors(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let links = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
     links.map(|link| link.to_string_lossy().into_owned()).collect()
 }
 
-// -- what scripts read
+// -- request bodies
 
 #[test]
-fn bodies_reach_scripts() {
+fn forwards_request_bodies_to_scripts() {
     let cat = format!("{TEXT}echo \"${{CONTENT_LENGTH-none}} ${{CONTENT_TYPE-none}}\"; cat");
     let site = Site::serve(
-        &[("cat", &cat), ("deaf", &format!("{TEXT}echo done"))],
+        &[("cat", &cat), ("ignore", &format!("{TEXT}echo done"))],
         ", max_body_bytes = 200000, max_spooled_bytes = 10",
     );
     let large = "x".repeat(200_000);
@@ -350,7 +353,7 @@ fn bodies_reach_scripts() {
         ("cat", "Content-Length: 0\r\n", "", (200, "0 none\n")),
         ("cat", "Content-Length: 5\r\nContent-Type: a/b\r\n", "hello", (200, "5 a/b\nhello")),
         ("cat", "Content-Length: 200000\r\n", &*large, (200, &*format!("200000 none\n{large}"))),
-        ("deaf", "Content-Length: 200000\r\n", &*large, (200, "done\n")),
+        ("ignore", "Content-Length: 200000\r\n", &*large, (200, "done\n")),
         (
             "cat",
             "Transfer-Encoding: chunked\r\n",
@@ -372,55 +375,60 @@ fn bodies_reach_scripts() {
         ),
     ] {
         let head = format!("POST /cgi/{script} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
-        let reply = site.ask(&format!("{head}{fields}\r\n{body}"));
-        let text = reply.text();
+        let response = site.send_request(&format!("{head}{fields}\r\n{body}"));
+        let text = response.text();
         let short = |text: &str| text[..text.len().min(80)].to_owned();
-        assert!((reply.status, &*text) == expected, "{fields}: {} {}", reply.status, short(&text));
+        assert!(
+            (response.status, &*text) == expected,
+            "{fields}: {} {}",
+            response.status,
+            short(&text)
+        );
     }
 }
 
 #[test]
-fn large_bodies_are_streamed_both_ways() {
+fn streams_large_bodies_in_both_directions() {
     const BYTES: usize = 64 << 20;
     let site = Site::serve(&[("cat", &format!("{TEXT}exec cat"))], "");
     assert_eq!(site.get("/cgi/cat").status, 200);
-    let before = site.peak_memory();
+    let before = site.peak_memory_kib();
     let mut stream = site.connect();
     let mut upload = stream.try_clone().unwrap();
     let writer = std::thread::spawn(move || {
         let head = "POST /cgi/cat HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: ";
         upload.write_all(format!("{head}{BYTES}\r\n\r\n").as_bytes()).unwrap();
-        let piece: Vec<u8> = (0..BYTES / 64).map(|i| (i % 251) as u8).collect();
-        (0..64).for_each(|_| upload.write_all(&piece).unwrap());
-        piece
+        let part: Vec<u8> = (0..BYTES / 64).map(|i| (i % 251) as u8).collect();
+        (0..64).for_each(|_| upload.write_all(&part).unwrap());
+        part
     });
-    let reply = reply(&mut stream, false);
-    let piece = writer.join().unwrap();
-    assert_eq!((reply.status, reply.body.len(), reply.is_whole), (200, BYTES, true));
-    assert!(reply.body.chunks(piece.len()).all(|found| found == piece));
-    let more = site.peak_memory() - before;
-    assert!(more < 16 << 10, "{more} KiB for a body of {} KiB", BYTES >> 10);
+    let response = read_response(&mut stream, false);
+    let part = writer.join().unwrap();
+    assert_eq!((response.status, response.body.len(), response.is_complete), (200, BYTES, true));
+    assert!(response.body.chunks(part.len()).all(|found| found == part));
+    let growth = site.peak_memory_kib() - before;
+    assert!(growth < 16 << 10, "{growth} KiB for a body of {} KiB", BYTES >> 10);
 }
 
 #[test]
-fn a_script_does_not_take_a_part_of_a_body_for_the_whole() {
+fn scripts_do_not_get_end_of_file_for_truncated_bodies() {
     let script = "echo $$ > id; cat > body; touch whole; sleep 1000";
     for half in ["half", ""] {
         let site = Site::serve(&[("upload", script)], "");
         let mut stream = site.connect();
         let head = "POST /cgi/upload HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n";
         stream.write_all(format!("{head}{half}").as_bytes()).unwrap();
-        let ids = site.ids("id", 1);
+        let ids = site.process_ids("id", 1);
         stream.shutdown(Shutdown::Both).unwrap();
-        until_gone(&ids);
+        until_reaped(&ids);
         assert!(!site.path("whole").exists(), "{half:?}");
     }
 }
 
-// -- what scripts write
+// -- responses of scripts
 
 #[test]
-fn responses_reach_the_client() {
+fn forwards_script_responses_to_clients() {
     for (method, script, expected) in [
         (
             "GET",
@@ -462,24 +470,24 @@ fn responses_reach_the_client() {
         ),
     ] {
         let site = Site::serve(&[("a", script)], "");
-        let reply = site.ask(&request(method, "/cgi/a"));
-        let fields = reply.fields.iter().filter(|(name, _)| {
+        let response = site.send_request(&request(method, "/cgi/a"));
+        let fields = response.fields.iter().filter(|(name, _)| {
             !["connection", "date", "server", "transfer-encoding"].contains(&&***name)
         });
         let fields: Vec<String> = fields.map(|(name, value)| format!("{name}: {value}")).collect();
-        let found = (reply.status, &*fields.join(", "), &*reply.text());
-        assert_eq!((found, reply.is_whole), (expected, true), "{method} {script}");
-        let has_length = reply.field("content-length").is_some();
-        let has_body = ![204, 304].contains(&reply.status);
-        let is_chunked = reply.field("transfer-encoding") == Some("chunked");
+        let found = (response.status, &*fields.join(", "), &*response.text());
+        assert_eq!((found, response.is_complete), (expected, true), "{method} {script}");
+        let has_length = response.field("content-length").is_some();
+        let has_body = ![204, 304].contains(&response.status);
+        let is_chunked = response.field("transfer-encoding") == Some("chunked");
         assert_eq!(is_chunked, has_body && !has_length, "{method} {script}");
-        site.until_childless();
+        site.until_no_children();
     }
 }
 
 #[test]
-fn what_is_no_response() {
-    for (script, status, told) in [
+fn invalid_script_responses_are_a_bad_gateway() {
+    for (script, status, log) in [
         ("echo no head; echo", 502, "a line of its head has no colon: no head"),
         ("printf 'X: y\\n\\n'", 502, "its head has neither Content-Type nor Location nor Status"),
         ("printf 'HTTP/1.1 200 OK\\n\\n'", 502, "it speaks HTTP itself"),
@@ -503,33 +511,33 @@ fn what_is_no_response() {
             &[("a", &format!("echo 'my words' >&2\n{script}\n"))],
             ", max_head_bytes = 1024",
         );
-        let reply = site.get("/cgi/a");
-        assert_eq!((reply.status, reply.is_whole), (status, true), "{script}");
+        let response = site.get("/cgi/a");
+        assert_eq!((response.status, response.is_complete), (status, true), "{script}");
         let path = site.path("a");
-        site.until_told(&format!("weft: {}: my words\n", path.display()));
-        site.until_told(told);
-        site.until_childless();
+        site.until_logged(&format!("weft: {}: my words\n", path.display()));
+        site.until_logged(log);
+        site.until_no_children();
     }
 }
 
 #[test]
-fn what_cannot_be_run() {
+fn scripts_that_cannot_be_executed() {
     let site = Site::serve(&[], "");
-    for (name, text, told) in [
+    for (name, text, log) in [
         ("a", "#!/no/such/interpreter\n", "cannot be run: No such file or directory"),
         ("b", "no program", "cannot be run: Exec format error"),
     ] {
         write_script(&site.path(name), "");
         fs::write(site.path(name), text).unwrap();
         assert_eq!(site.get(&format!("/cgi/{name}")).status, 500);
-        site.until_told(told);
+        site.until_logged(log);
     }
 }
 
 #[test]
-fn a_cut_response_does_not_look_whole() {
+fn truncated_responses_are_not_complete() {
     const SIZED: &str = "printf 'Content-Type: a/b\\nContent-Length: 5\\n\\n'\n";
-    for (head, script, is_whole, told) in [
+    for (head, script, is_complete, log) in [
         (TEXT, "printf abc; kill -9 $$", false, "it was ended by a signal"),
         (TEXT, "printf abc; exit 3", true, "it ended with status 3"),
         (TEXT, "printf abc; exec >&-; sleep 1.5; touch after", true, ""),
@@ -545,35 +553,35 @@ fn a_cut_response_does_not_look_whole() {
         let site = Site::serve(&[("a", &text)], ", body_timeout = \"3s\"");
         let mut stream = site.connect();
         stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-        // The head is on its way before the script goes on.
+        // The response head has been sent before the script continues.
         let mut first = [0];
         stream.read_exact(&mut first).unwrap();
         site.create("go");
-        let reply = reply(&mut first.chain(stream), false);
+        let response = read_response(&mut first.chain(stream), false);
         let body = if script.contains("abcde") { "abcde" } else { "abc" };
-        assert_eq!((reply.status, reply.is_whole), (200, is_whole), "{script}");
-        // What stands before a cut may be lost with it.
-        let text = reply.text();
-        assert!(text == body || (!is_whole && body.starts_with(&text)), "{script}: {text}");
-        site.until_told(told);
+        assert_eq!((response.status, response.is_complete), (200, is_complete), "{script}");
+        // Data before a truncation may be lost.
+        let text = response.text();
+        assert!(text == body || (!is_complete && body.starts_with(&text)), "{script}: {text}");
+        site.until_logged(log);
         if script.contains("after") {
-            until("the script has come to its end", || site.path("after").exists());
+            until("the script has exited", || site.path("after").exists());
         }
-        site.until_childless();
+        site.until_no_children();
     }
 }
 
 #[test]
-fn output_comes_as_it_is_written() {
+fn forwards_output_without_delay() {
     let script = format!("{TEXT}echo one; while ! test -e go; do sleep 0.02; done; echo two");
     let site = Site::serve(&[("a", &script)], "");
     let mut stream = site.connect();
     stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    let mut came = Vec::new();
-    while !came.ends_with(b"4\r\none\n\r\n") {
+    let mut received = Vec::new();
+    while !received.ends_with(b"4\r\none\n\r\n") {
         let mut byte = [0];
         stream.read_exact(&mut byte).unwrap();
-        came.push(byte[0]);
+        received.push(byte[0]);
     }
     site.create("go");
     let mut rest = String::new();
@@ -582,135 +590,135 @@ fn output_comes_as_it_is_written() {
 }
 
 #[test]
-fn a_script_writes_no_faster_than_its_client_reads() {
+fn slow_clients_apply_backpressure_to_scripts() {
     const BYTES: usize = 64 << 20;
     let script = format!("echo $$ > id; {TEXT}head -c {BYTES} /dev/zero; touch done");
     let site = Site::serve(&[("a", &script)], "");
-    let before = site.peak_memory();
+    let before = site.peak_memory_kib();
     let mut stream = site.connect();
     stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    let id = site.ids("id", 1)[0];
-    // The script's child writes, until it has to wait.
+    let id = site.process_ids("id", 1)[0];
+    // A child process of the script writes until it blocks.
     let child = || {
-        let of_shell = format!("/proc/{id}/task/{id}/children");
-        fs::read_to_string(of_shell).ok().and_then(|ids| ids.trim().parse::<u32>().ok())
+        let children = format!("/proc/{id}/task/{id}/children");
+        fs::read_to_string(children).ok().and_then(|ids| ids.trim().parse::<u32>().ok())
     };
     let written = || fs::read_to_string(format!("/proc/{}/io", child()?)).ok();
     let mut last = None;
-    let mut times = 0;
-    until("the script has to wait", || {
-        let now = written();
-        times = if now.is_some() && now == last { times + 1 } else { 0 };
-        last = now;
-        times == 40
+    let mut unchanged = 0;
+    until("the script blocks on a write", || {
+        let current = written();
+        unchanged = if current.is_some() && current == last { unchanged + 1 } else { 0 };
+        last = current;
+        unchanged == 40
     });
     assert!(!site.path("done").exists());
-    let more = site.peak_memory() - before;
-    assert!(more < 16 << 10, "{more} KiB");
-    assert_eq!(reply(&mut stream, false).body.len(), BYTES);
-    until("the script has come to its end", || site.path("done").exists());
+    let growth = site.peak_memory_kib() - before;
+    assert!(growth < 16 << 10, "{growth} KiB");
+    assert_eq!(read_response(&mut stream, false).body.len(), BYTES);
+    until("the script has exited", || site.path("done").exists());
 }
 
 #[test]
-fn complaints_are_told_and_bounded() {
+fn script_stderr_is_escaped_and_limited_in_the_log() {
     let script = format!(
         "{TEXT}printf 'a\\033[2Jb\\r\\n\\nlast' >&2; i=0; while [ $i -lt 300 ]; do echo $i >&2; \
          i=$((i+1)); done; echo body",
     );
     let site = Site::serve(&[("a", &script)], "");
     assert_eq!(site.get("/cgi/a").text(), "body\n");
-    site.until_told("more lines)\n");
+    site.until_logged("more lines)\n");
     let path = site.path("a");
-    let said = site.server.stderr();
-    let said: Vec<&str> = said.lines().skip(1).collect();
+    let stderr = site.server.stderr();
+    let stderr: Vec<&str> = stderr.lines().skip(1).collect();
     let line = |text: &str| format!("weft: {}: {text}", path.display());
-    assert_eq!(said[..4], [line("a\\u{1b}[2Jb"), line(""), line("last0"), line("1")]);
-    assert_eq!(said.len(), 101);
-    assert_eq!(said[100], line("(202 more lines)"));
+    assert_eq!(stderr[..4], [line("a\\u{1b}[2Jb"), line(""), line("last0"), line("1")]);
+    assert_eq!(stderr.len(), 101);
+    assert_eq!(stderr[100], line("(202 more lines)"));
 }
 
-// -- how scripts end
+// -- termination of scripts
 
-/// Writes the ids of the script and of a child of its child, and then waits.
-const FAMILY: &str =
+/// Script that writes the process IDs of itself and of a grandchild to a file, and then sleeps.
+const PROCESS_TREE: &str =
     "echo $$ > ids; (sh -c 'echo $$ >> ids; sleep 1000; true'; true) & sleep 1000; true\n";
 
 #[test]
-fn a_script_that_takes_too_long_is_ended_with_its_children() {
+fn timeout_terminates_the_process_group() {
     for (script, keys, status) in [
-        (FAMILY.to_owned(), ", timeout = \"1s\"", 504),
-        (format!("printf 'Content-Type: '; {FAMILY}"), ", timeout = \"1s\"", 504),
-        // Who drops a byte now and then is not faster.
+        (PROCESS_TREE.to_owned(), ", timeout = \"1s\"", 504),
+        (format!("printf 'Content-Type: '; {PROCESS_TREE}"), ", timeout = \"1s\"", 504),
+        // Single bytes of output do not restart the timeout.
         (
-            FAMILY.replace("& sleep 1000", "& while :; do printf x; sleep 0.1; done"),
+            PROCESS_TREE.replace("& sleep 1000", "& while :; do printf x; sleep 0.1; done"),
             ", timeout = \"1s\"",
             504,
         ),
-        (format!("trap '' TERM; {FAMILY}"), ", timeout = \"1s\"", 504),
-        (format!("{TEXT}{FAMILY}"), ", body_timeout = \"1s\"", 200),
+        (format!("trap '' TERM; {PROCESS_TREE}"), ", timeout = \"1s\"", 504),
+        (format!("{TEXT}{PROCESS_TREE}"), ", body_timeout = \"1s\"", 200),
     ] {
         let site = Site::serve(&[("a", &script)], keys);
-        let reply = site.get("/cgi/a");
-        assert_eq!((reply.status, reply.is_whole), (status, status == 504), "{script}");
-        until_gone(&site.ids("ids", 2));
-        site.until_childless();
-        site.until_told("it took too long and was ended");
+        let response = site.get("/cgi/a");
+        assert_eq!((response.status, response.is_complete), (status, status == 504), "{script}");
+        until_reaped(&site.process_ids("ids", 2));
+        site.until_no_children();
+        site.until_logged("it took too long and was ended");
     }
 }
 
 #[test]
-fn waiting_for_the_client_is_not_counted() {
+fn timeout_excludes_waiting_for_the_request_body() {
     let site =
         Site::serve(&[("cat", &format!("read line; {TEXT}echo $line"))], ", timeout = \"500ms\"");
     let mut stream = site.connect();
     let head =
         "POST /cgi/cat HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 6\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    // Longer than the script may take.
+    // Longer than the timeout of the script.
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     stream.write_all(b"hello\n").unwrap();
-    assert_eq!(reply(&mut stream, false).text(), "hello\n");
+    assert_eq!(read_response(&mut stream, false).text(), "hello\n");
 }
 
 #[test]
-fn a_script_is_ended_when_its_client_leaves() {
-    for (script, is_read) in [
-        (FAMILY.to_owned(), false),
-        (format!("{TEXT}echo one; {FAMILY}"), true),
-        (format!("trap '' TERM; {FAMILY}"), false),
+fn client_disconnect_terminates_the_process_group() {
+    for (script, reads_head) in [
+        (PROCESS_TREE.to_owned(), false),
+        (format!("{TEXT}echo one; {PROCESS_TREE}"), true),
+        (format!("trap '' TERM; {PROCESS_TREE}"), false),
     ] {
         let site = Site::serve(&[("a", &script)], "");
         let mut stream = site.connect();
         stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-        let ids = site.ids("ids", 2);
-        if is_read {
+        let ids = site.process_ids("ids", 2);
+        if reads_head {
             stream.read_exact(&mut [0; 12]).unwrap();
         }
         drop(stream);
-        until_gone(&ids);
-        site.until_childless();
+        until_reaped(&ids);
+        site.until_no_children();
     }
 }
 
 #[test]
-fn a_script_may_clean_up() {
+fn scripts_can_handle_sigterm() {
     let script = "trap 'touch cleaned; echo cleaned >&2; exit 1' TERM; echo $$ > ids; while :; do sleep 0.02; done";
     let site = Site::serve(&[("a", script)], ", timeout = \"500ms\"");
     assert_eq!(site.get("/cgi/a").status, 504);
-    until_gone(&site.ids("ids", 1));
+    until_reaped(&site.process_ids("ids", 1));
     assert!(site.path("cleaned").exists());
-    site.until_told(": cleaned\n");
+    site.until_logged(": cleaned\n");
 }
 
 #[test]
-fn scripts_end_with_the_server() {
-    let site = Site::serve(&[("a", FAMILY)], "");
+fn stopping_the_server_terminates_scripts() {
+    let site = Site::serve(&[("a", PROCESS_TREE)], "");
     let mut stream = site.connect();
     stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    let ids = site.ids("ids", 2);
+    let ids = site.process_ids("ids", 2);
     let Site { server, folder } = site;
     server.stop();
-    until("they are gone, or nobody's", || {
+    until("the processes have exited", || {
         ids.iter().all(|id| {
             let state = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
             state.is_empty() || state.contains(") Z ")
@@ -720,52 +728,53 @@ fn scripts_end_with_the_server() {
 }
 
 #[test]
-fn what_a_script_leaves_behind_goes_on() {
+fn background_processes_of_scripts_keep_running() {
     let script = format!(
-        "(while ! test -e go; do sleep 0.02; done; touch went) </dev/null >/dev/null 2>&1 &\n{TEXT}echo body"
+        "(while ! test -e go; do sleep 0.02; done; touch resumed) </dev/null >/dev/null 2>&1 &\n{TEXT}echo body"
     );
     let site = Site::serve(&[("a", &script)], "");
-    let reply = site.get("/cgi/a");
-    assert_eq!((&*reply.text(), reply.is_whole), ("body\n", true));
-    site.until_childless();
+    let response = site.get("/cgi/a");
+    assert_eq!((&*response.text(), response.is_complete), ("body\n", true));
+    site.until_no_children();
     site.create("go");
-    until("it has gone on", || site.path("went").exists());
+    until("the background process has continued", || site.path("resumed").exists());
 }
 
-// -- how many there are
+// -- limits on the number of scripts
 
-const WAITS: &str = "echo $$ > ids; while ! test -e go; do sleep 0.02; done\n";
+/// Script that writes its process ID to a file and waits for the file `go`.
+const WAIT_FOR_GO: &str = "echo $$ > ids; while ! test -e go; do sleep 0.02; done\n";
 
 #[test]
-fn there_are_so_many_at_a_time() {
-    let script = format!("{WAITS}{TEXT}");
+fn limits_concurrent_processes() {
+    let script = format!("{WAIT_FOR_GO}{TEXT}");
     let site = Site::serve(&[("a", &script)], ", max_processes = 1, max_queued = 0");
     let mut first = site.connect();
     first.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    site.ids("ids", 1);
-    // On each of the workers.
+    site.process_ids("ids", 1);
+    // Several requests, so that each worker gets one.
     for _ in 0..4 {
-        let reply = site.get("/cgi/a");
-        assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
+        let response = site.get("/cgi/a");
+        assert_eq!((response.status, response.field("retry-after")), (503, Some("1")));
     }
-    site.until_told("too many scripts are running");
-    // What is not there is not waited for.
+    site.until_logged("too many scripts are running");
+    // A missing script does not need a process slot.
     assert_eq!(site.get("/cgi/none").status, 404);
     site.create("go");
-    assert_eq!(reply(&mut first, false).status, 200);
+    assert_eq!(read_response(&mut first, false).status, 200);
     assert_eq!(site.get("/cgi/a").status, 200);
 }
 
 #[test]
-fn others_wait_for_their_turn() {
-    let script = format!("{WAITS}{TEXT}");
+fn requests_queue_for_a_process_slot() {
+    let script = format!("{WAIT_FOR_GO}{TEXT}");
     let site = Site::serve(
         &[("a", &script), ("b", TEXT)],
         ", max_processes = 1, max_queued = 1, queue_timeout = \"never\"",
     );
     let mut first = site.connect();
     first.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    site.ids("ids", 1);
+    site.process_ids("ids", 1);
     let statuses = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -774,24 +783,24 @@ fn others_wait_for_their_turn() {
                 statuses.lock().unwrap().push(status);
             });
         }
-        // One of them waits.
-        until("three are refused", || statuses.lock().unwrap().len() == 3);
+        // The fourth request is queued.
+        until("three requests are rejected", || statuses.lock().unwrap().len() == 3);
         site.create("go");
     });
     assert_eq!(statuses.into_inner().unwrap(), [503, 503, 503, 200]);
-    assert_eq!(reply(&mut first, false).status, 200);
+    assert_eq!(read_response(&mut first, false).status, 200);
 
     let site = Site::serve(&[("a", &script)], ", max_processes = 1, queue_timeout = \"100ms\"");
     let mut first = site.connect();
     first.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
-    site.ids("ids", 1);
+    site.process_ids("ids", 1);
     assert_eq!(site.get("/cgi/a").status, 503);
     site.create("go");
-    assert_eq!(reply(&mut first, false).status, 200);
+    assert_eq!(read_response(&mut first, false).status, 200);
 }
 
 #[test]
-fn no_zombie_and_no_descriptor_is_left() {
+fn leaves_no_zombies_and_no_descriptors() {
     let site = Site::serve(
         &[
             ("a", &format!("{TEXT}echo body")),
@@ -810,44 +819,45 @@ fn no_zombie_and_no_descriptor_is_left() {
         stream.write_all(request("GET", "/cgi/c").as_bytes()).unwrap();
         stream.read_exact(&mut [0; 12]).unwrap();
     }
-    site.until_childless();
-    until("no descriptor is left", || count() <= before);
+    site.until_no_children();
+    until("all descriptors are closed", || count() <= before);
 }
 
-// -- another version of HTTP
+// -- HTTP/2 and TLS
 
 #[test]
-fn over_http_2() {
-    if !tool("curl") {
+fn serves_scripts_over_http2() {
+    if !has_tool("curl") {
         return;
     }
     let script =
         format!("{TEXT}echo \"$SERVER_PROTOCOL $HTTP_HOST $HTTP_COOKIE $CONTENT_LENGTH\"; cat");
-    let site = Site::serve(&[("cat", &script), ("family", FAMILY)], "");
+    let site = Site::serve(&[("cat", &script), ("tree", PROCESS_TREE)], "");
     let address = site.server.address().to_string();
     fs::write(site.path("body"), "hello").unwrap();
-    for more in [
+    for options in [
         &["--data", "hello"][..],
-        // As a stream whose length the client does not say.
+        // As a stream without `Content-Length`.
         &["--request", "POST", "--upload-file", "-"],
     ] {
         let mut command = curl();
-        command.args(["--http2-prior-knowledge", "--cookie", "a=1; b=2"]).args(more);
+        command.args(["--http2-prior-knowledge", "--cookie", "a=1; b=2"]).args(options);
         let stdin = fs::File::open(site.path("body")).unwrap();
-        let ended = Program::told(command.arg(site.server.url("/cgi/cat")), stdin).end();
-        assert_eq!(ended.stdout, format!("HTTP/2.0 {address} a=1; b=2 5\nhello"), "{more:?}");
+        let output = Program::start_with_stdin(command.arg(site.server.url("/cgi/cat")), stdin)
+            .wait_with_output();
+        assert_eq!(output.stdout, format!("HTTP/2.0 {address} a=1; b=2 5\nhello"), "{options:?}");
     }
     let mut command = curl();
-    command.args(["--http2-prior-knowledge", &site.server.url("/cgi/family")]);
+    command.args(["--http2-prior-knowledge", &site.server.url("/cgi/tree")]);
     let client = Program::start(&mut command);
-    let ids = site.ids("ids", 2);
+    let ids = site.process_ids("ids", 2);
     drop(client);
-    until_gone(&ids);
+    until_reaped(&ids);
 }
 
 #[test]
-fn with_tls() {
-    if !tool("curl") {
+fn serves_scripts_over_tls() {
+    if !has_tool("curl") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -863,7 +873,7 @@ fn with_tls() {
     ] {
         let mut command = curl();
         command.args(["--insecure", "--header", &format!("Host: {host}")]);
-        let ended = Program::start(command.arg(format!("https://{address}/a"))).end();
-        assert_eq!(ended.stdout, expected, "{}", ended.stderr);
+        let output = Program::start(command.arg(format!("https://{address}/a"))).wait_with_output();
+        assert_eq!(output.stdout, expected, "{}", output.stderr);
     }
 }

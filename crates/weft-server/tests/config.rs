@@ -1,4 +1,4 @@
-//! The configuration file: what is said of good and bad ones, and what is served by them.
+//! The configuration file: checks of valid and invalid files, and servers configured by files.
 
 mod common;
 
@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Client, Ended, Program, Response, Weft, repository, run, tool, weft};
+use common::{Client, Program, ProgramOutput, Response, Weft, has_tool, repository, run, weft};
 use tempfile::TempDir;
 
-/// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> TempDir {
+/// Creates a temporary directory with these files.
+fn folder_with(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, contents) in files {
         let path = folder.path().join(name);
@@ -20,69 +20,70 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Runs `weft` in a folder.
-fn run_in(folder: &Path, arguments: &[&str]) -> Ended {
-    Program::start(weft(arguments).current_dir(folder)).end()
+/// Runs `weft` in a working directory until it exits.
+fn run_in(folder: &Path, arguments: &[&str]) -> ProgramOutput {
+    Program::start(weft(arguments).current_dir(folder)).wait_with_output()
 }
 
-/// The files of a corpus, each with what its first lines say behind the mark.
-fn corpus(kind: &str, mark: &str) -> Vec<(PathBuf, String, Vec<String>)> {
+/// Reads the files of a corpus: path, text, and the leading lines that start with `prefix`, without
+/// it.
+fn corpus(kind: &str, prefix: &str) -> Vec<(PathBuf, String, Vec<String>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(kind);
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        let expected = text.lines().map_while(|line| line.strip_prefix(mark));
+        let expected = text.lines().map_while(|line| line.strip_prefix(prefix));
         let expected: Vec<String> = expected.map(str::to_owned).collect();
-        assert!(!expected.is_empty(), "{}: nothing is expected of it", path.display());
+        assert!(!expected.is_empty(), "{}: no expected lines", path.display());
         files.push((path, text, expected));
     }
-    assert!(files.len() >= 5, "the corpus is not where it was");
+    assert!(files.len() >= 5, "the corpus is incomplete");
     files
 }
 
-// -- what `weft check` says
+// -- `weft check`
 
 #[test]
-fn good_files_come_to_what_they_say() {
-    let place = folder(&[("site/a.txt", "A\n")]);
+fn check_accepts_valid_files_and_prints_their_settings() {
+    let folder = folder_with(&[("site/a.txt", "A\n")]);
     for (path, text, expected) in corpus("good", "#> ") {
-        fs::write(place.path().join("weft.toml"), text).unwrap();
-        let ended = run_in(place.path(), &["check", "weft.toml"]);
-        assert_eq!((ended.status, &*ended.stdout, &*ended.stderr), (Ok(0), "", ""), "{path:?}");
-        let printed = run_in(place.path(), &["check", "weft.toml", "--print"]).stdout;
+        fs::write(folder.path().join("weft.toml"), text).unwrap();
+        let output = run_in(folder.path(), &["check", "weft.toml"]);
+        assert_eq!((output.status, &*output.stdout, &*output.stderr), (Ok(0), "", ""), "{path:?}");
+        let printed = run_in(folder.path(), &["check", "weft.toml", "--print"]).stdout;
         for line in expected {
             assert!(printed.contains(&line), "{path:?}: {line}\n{printed}");
         }
-        // What is printed is a file that says the same.
-        fs::write(place.path().join("printed.toml"), &printed).unwrap();
-        let again = run_in(place.path(), &["check", "--print", "printed.toml"]);
+        // The printed configuration is a file with the same settings.
+        fs::write(folder.path().join("printed.toml"), &printed).unwrap();
+        let again = run_in(folder.path(), &["check", "--print", "printed.toml"]);
         assert_eq!((&*again.stdout, &*again.stderr), (&*printed, ""), "{path:?}");
     }
 }
 
 #[test]
-fn of_bad_files_it_says_what_is_wrong_and_where() {
-    let place = folder(&[("site/a.txt", "A\n")]);
+fn check_reports_errors_with_their_location() {
+    let folder = folder_with(&[("site/a.txt", "A\n")]);
     for (path, text, expected) in corpus("bad", "#! ") {
-        fs::write(place.path().join("weft.toml"), text).unwrap();
+        fs::write(folder.path().join("weft.toml"), text).unwrap();
         for arguments in [&["check", "weft.toml"][..], &["--config", "weft.toml"]] {
-            let ended = run_in(place.path(), arguments);
-            assert_eq!((ended.status, &*ended.stdout), (Ok(1), ""), "{path:?}");
-            let said: Vec<&str> = ended.stderr.lines().collect();
-            let whole = |line: &String| match line.starts_with(':') {
+            let output = run_in(folder.path(), arguments);
+            assert_eq!((output.status, &*output.stdout), (Ok(1), ""), "{path:?}");
+            let reported: Vec<&str> = output.stderr.lines().collect();
+            let full_line = |line: &String| match line.starts_with(':') {
                 true => format!("weft: weft.toml{line}"),
                 false => format!("weft: {line}"),
             };
-            let expected: Vec<String> = expected.iter().map(whole).collect();
-            assert_eq!(said, expected, "{path:?}");
+            let expected: Vec<String> = expected.iter().map(full_line).collect();
+            assert_eq!(reported, expected, "{path:?}");
         }
     }
 }
 
 #[test]
-fn what_is_no_use_of_it_is_refused() {
-    let place = folder(&[("check/a.txt", "A\n"), ("weft.toml", "")]);
+fn rejects_invalid_arguments() {
+    let folder = folder_with(&[("check/a.txt", "A\n"), ("weft.toml", "")]);
     for (arguments, status, expected) in [
         (
             &["check"][..],
@@ -112,48 +113,48 @@ fn what_is_no_use_of_it_is_refused() {
         (&["--error-log", "check"], 1, "cannot open the error log check: Is a directory"),
         (&["--config", "weft.toml", "--listen", "x"], 2, "--listen: `x` is no address"),
     ] {
-        let Ended { status: ended, stdout, stderr } = run_in(place.path(), arguments);
-        assert_eq!((ended, &*stdout), (Ok(status), ""), "{arguments:?}: {stderr}");
+        let ProgramOutput { status: code, stdout, stderr } = run_in(folder.path(), arguments);
+        assert_eq!((code, &*stdout), (Ok(status), ""), "{arguments:?}: {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
     }
 }
 
 #[test]
-fn the_example_is_good_once_its_folders_and_certificates_are_there() {
-    let place = folder(&[]);
+fn example_configuration_is_valid() {
+    let folder = folder_with(&[]);
     let example = fs::read_to_string(repository("deploy/weft.toml")).unwrap();
-    let root = place.path().to_str().unwrap();
+    let root = folder.path().to_str().unwrap();
     let text = example.replace("/srv/", &format!("{root}/srv/"));
     let text = text.replace("/etc/weft/", &format!("{root}/"));
-    let file = place.path().join("weft.toml");
+    let file = folder.path().join("weft.toml");
     fs::write(&file, text).unwrap();
     let check = || run([Path::new("check"), &file]);
-    let Ended { status, stderr, .. } = check();
+    let ProgramOutput { status, stderr, .. } = check();
     assert_eq!(status, Ok(1));
-    assert_eq!(stderr.lines().count(), 8, "seven folders and the certificates: {stderr}");
+    assert_eq!(stderr.lines().count(), 8, "seven directories and the certificates: {stderr}");
     for name in ["www", "app", "download", "cgi-bin", "lists", "net", "default"] {
         assert!(stderr.contains(&format!("{root}/srv/{name}: No such file")), "{stderr}");
-        fs::create_dir_all(place.path().join("srv").join(name)).unwrap();
+        fs::create_dir_all(folder.path().join("srv").join(name)).unwrap();
     }
-    certify(place.path(), "example.org");
-    certify(place.path(), "example.net");
-    let Ended { status, stdout, stderr } = check();
+    write_certificate(folder.path(), "example.org");
+    write_certificate(folder.path(), "example.net");
+    let ProgramOutput { status, stdout, stderr } = check();
     assert_eq!((status, &*stdout, &*stderr), (Ok(0), "", ""));
 }
 
-/// Puts a certificate and its key into a folder.
-fn certify(folder: &Path, name: &str) {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
-    fs::write(folder.join(format!("{name}.crt")), made.cert.pem()).unwrap();
-    fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+/// Writes a self-signed certificate and its key to a directory.
+fn write_certificate(folder: &Path, name: &str) {
+    let certified = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    fs::write(folder.join(format!("{name}.crt")), certified.cert.pem()).unwrap();
+    fs::write(folder.join(format!("{name}.key")), certified.signing_key.serialize_pem()).unwrap();
 }
 
-// -- what is served
+// -- servers with a configuration file
 
-/// A folder with sites and a file, and the server of that.
+/// Starts a server for this configuration file, in a directory with several sites.
 fn serve(config: &str, more: &[&str]) -> (TempDir, Weft) {
-    let place = folder(&[
+    let folder = folder_with(&[
         ("www/index.html", "www"),
         ("www/app.txt", "www app.txt"),
         ("www/sub/index.html", "www sub"),
@@ -164,19 +165,19 @@ fn serve(config: &str, more: &[&str]) -> (TempDir, Weft) {
         ("other/index.html", "other"),
         ("weft.toml", config),
     ]);
-    let file = place.path().join("weft.toml");
+    let file = folder.path().join("weft.toml");
     let mut command = weft([Path::new("--config"), &file]);
     let server =
         Weft::start(command.args(["--listen", "127.0.0.1:0", "--workers", "1"]).args(more));
-    (place, server)
+    (folder, server)
 }
 
-fn ask(client: &mut Client, host: &str, target: &str) -> Response {
+fn get(client: &mut Client, host: &str, target: &str) -> Response {
     client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     client.response()
 }
 
-/// The status, and the body of a 200 or the place to go to.
+/// Returns the status, and the body of a 200 or 410, otherwise the `Location`.
 fn summary(response: &Response) -> (u16, String) {
     let text = match response.status {
         200 | 410 => String::from_utf8(response.body.clone()).unwrap(),
@@ -210,8 +211,8 @@ access = "none"
 "#;
 
 #[test]
-fn hosts_and_prefixes_choose_what_answers() {
-    let (_place, server) = serve(SITES, &[]);
+fn selects_routes_by_host_and_prefix() {
+    let (_folder, server) = serve(SITES, &[]);
     let client = &mut server.client();
     for (host, target, status, text) in [
         // Hosts.
@@ -233,7 +234,7 @@ fn hosts_and_prefixes_choose_what_answers() {
         ("example.org", "/sub/", 200, "www sub"),
         ("example.org", "/app/sub/", 200, "app sub"),
         ("example.org", "/buenos%20d%C3%ADas/x.txt", 200, "app x"),
-        // Slashes that are missing.
+        // Missing trailing slashes.
         ("example.org", "/app", 301, "/app/"),
         ("example.org", "/app?a=b", 301, "/app/?a=b"),
         ("example.org", "/%61pp", 301, "/app/"),
@@ -251,7 +252,7 @@ fn hosts_and_prefixes_choose_what_answers() {
         ("example.org", "/here//evil.example", 307, "/evil.example"),
         ("example.org", "/here/\\evil.example", 307, "/%5Cevil.example"),
         ("example.org", "/gone/x", 410, "gone"),
-        // No way around a rule.
+        // Encoded, duplicate and dot segments do not bypass a route.
         ("example.org", "/%61pp/old/a", 301, "https://example.org/new/a"),
         ("example.org", "//app//old/a", 301, "https://example.org/new/a"),
         ("example.org", "/x/../app/./old/a", 301, "https://example.org/new/a"),
@@ -260,100 +261,108 @@ fn hosts_and_prefixes_choose_what_answers() {
         ("example.org", "/app%2Fold", 404, ""),
         ("example.org", "/app/../../../app.txt", 200, "www app.txt"),
     ] {
-        let response = ask(client, host, target);
+        let response = get(client, host, target);
         assert_eq!(summary(&response), (status, text.to_owned()), "{host} {target}");
     }
-    let page = ask(client, "example.org", "/app/sub/x.css");
+    let page = get(client, "example.org", "/app/sub/x.css");
     assert_eq!(page.header("cache-control"), Some("max-age=86400"));
     assert_eq!(page.header("x-a"), Some("b"));
-    assert_eq!(ask(client, "example.org", "/app/").header("cache-control"), Some("max-age=3600"));
+    assert_eq!(get(client, "example.org", "/app/").header("cache-control"), Some("max-age=3600"));
     client.send("POST /app HTTP/1.1\r\nHost: example.org\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(client.response().status, 405, "only who may go on is sent there");
+    assert_eq!(client.response().status, 405, "no redirect for a method that is not allowed");
     client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    assert_eq!(client.response().body, b"other", "a client of old names no host");
+    assert_eq!(client.response().body, b"other", "HTTP/1.0 without Host");
     server.stop();
 }
 
 #[test]
-fn where_nobody_answers_for_a_host_it_is_not_found() {
-    let (_place, server) = serve("[hosts.a]\n\"/\" = \"-> www\"\n", &[]);
+fn unknown_host_without_fallback_is_404() {
+    let (_folder, server) = serve("[hosts.a]\n\"/\" = \"-> www\"\n", &[]);
     let client = &mut server.client();
-    assert_eq!(ask(client, "a", "/").status, 200);
-    assert_eq!(ask(client, "b", "/").status, 404);
+    assert_eq!(get(client, "a", "/").status, 200);
+    assert_eq!(get(client, "b", "/").status, 404);
     server.stop();
 }
 
 #[test]
-fn options_go_before_the_file() {
-    let (place, server) = serve(SITES, &["--spa", "x.txt", "--log", "stdout"]);
+fn options_override_the_file() {
+    let (folder, server) = serve(SITES, &["--spa", "x.txt", "--log", "stdout"]);
     assert!(server.announcement.contains("/weft.toml on http://127.0.0.1:"));
     let client = &mut server.client();
-    let nothing = ask(client, "a.example.org", "/nothing");
-    assert_eq!(summary(&nothing), (200, "app x".to_owned()), "where the route says nothing else");
-    assert_eq!(ask(client, "example.org", "/app/nothing").body, b"app", "what a route says stays");
-    assert_eq!(server.stop().stdout.lines().count(), 2, "it writes the log after all");
+    let nothing = get(client, "a.example.org", "/nothing");
+    assert_eq!(
+        summary(&nothing),
+        (200, "app x".to_owned()),
+        "options apply to routes without their own value"
+    );
+    assert_eq!(
+        get(client, "example.org", "/app/nothing").body,
+        b"app",
+        "values of a route take precedence"
+    );
+    assert_eq!(server.stop().stdout.lines().count(), 2, "--log overrides the file");
 
-    // A folder and routes stand beside those of the file, or in their place.
-    let www = place.path().join("www");
+    // A directory and routes of the command line are added to those of the file, or replace them.
+    let www = folder.path().join("www");
     let route = format!("example.org www.example.org/gone/ -> {}", www.display());
-    let (_place, server) = serve(SITES, &["--route", &route, "--", www.to_str().unwrap()]);
+    let (_folder, server) = serve(SITES, &["--route", &route, "--", www.to_str().unwrap()]);
     let client = &mut server.client();
-    assert_eq!(ask(client, "elsewhere", "/").body, b"www");
-    assert_eq!(ask(client, "example.org", "/gone/app.txt").body, b"www app.txt");
-    assert_eq!(ask(client, "example.org", "/app/").body, b"app");
+    assert_eq!(get(client, "elsewhere", "/").body, b"www");
+    assert_eq!(get(client, "example.org", "/gone/app.txt").body, b"www app.txt");
+    assert_eq!(get(client, "example.org", "/app/").body, b"app");
     server.stop();
 }
 
 #[test]
-fn routes_stand_on_the_command_line() {
-    let place = folder(&[("www/index.html", "www"), ("api/index.html", "api")]);
+fn serves_routes_of_the_command_line() {
+    let folder = folder_with(&[("www/index.html", "www"), ("api/index.html", "api")]);
     let routes = ["/old/ << https://example.org/", "example.org/api/ -> api", "* / -> www"];
     let arguments = |routes: &[&'static str]| {
         let mut arguments = vec!["--listen", "127.0.0.1:0", "--workers", "1"];
         arguments.extend(routes.iter().flat_map(|route| ["--route", route]));
         arguments
     };
-    let server = Weft::start(weft(arguments(&routes)).current_dir(place.path()));
+    let server = Weft::start(weft(arguments(&routes)).current_dir(folder.path()));
     assert!(server.announcement.starts_with("weft: serving 3 routes on "));
     let client = &mut server.client();
-    assert_eq!(ask(client, "a", "/").body, b"www");
-    assert_eq!(ask(client, "example.org", "/api/").body, b"api");
-    assert_eq!(ask(client, "example.org", "/").status, 404);
-    let old = ask(client, "a", "/old/x?y");
+    assert_eq!(get(client, "a", "/").body, b"www");
+    assert_eq!(get(client, "example.org", "/api/").body, b"api");
+    assert_eq!(get(client, "example.org", "/").status, 404);
+    let old = get(client, "a", "/old/x?y");
     assert_eq!(summary(&old), (301, "https://example.org/x?y".to_owned()));
     server.stop();
 
-    // With a folder they are besides it.
+    // Routes and a directory can be combined.
     let mut command = weft(arguments(&routes[..1]));
-    let server = Weft::start(command.arg("www").current_dir(place.path()));
-    assert_eq!(ask(&mut server.client(), "a", "/").body, b"www");
-    assert_eq!(ask(&mut server.client(), "a", "/old").status, 301);
+    let server = Weft::start(command.arg("www").current_dir(folder.path()));
+    assert_eq!(get(&mut server.client(), "a", "/").body, b"www");
+    assert_eq!(get(&mut server.client(), "a", "/old").status, 301);
     server.stop();
 }
 
 #[test]
-fn limits_are_those_of_the_file() {
+fn applies_limits_of_the_file() {
     let config = "[limits]\nmax_request_line_bytes = 64\nserver_name = \"x\"\n\
                   [hosts.\"*\"]\n\"/\" = \"-> www\"\n";
-    let (_place, server) = serve(config, &[]);
+    let (_folder, server) = serve(config, &[]);
     let client = &mut server.client();
-    let response = ask(client, "a", "/");
+    let response = get(client, "a", "/");
     assert_eq!((response.status, response.header("server")), (200, Some("x")));
-    assert_eq!(ask(client, "a", &"/x".repeat(32)).status, 414);
+    assert_eq!(get(client, "a", &"/x".repeat(32)).status, 414);
     server.stop();
-    let (_place, server) = serve(config, &["--max-request-line-bytes", "1KiB"]);
-    assert_eq!(ask(&mut server.client(), "a", &"/x".repeat(32)).status, 404);
+    let (_folder, server) = serve(config, &["--max-request-line-bytes", "1KiB"]);
+    assert_eq!(get(&mut server.client(), "a", &"/x".repeat(32)).status, 404);
     server.stop();
 }
 
 #[test]
-fn certificates_are_those_of_the_file() {
-    if !tool("curl") {
+fn applies_certificates_of_the_file() {
+    if !has_tool("curl") {
         return;
     }
-    let place = folder(&[("one/a.txt", "1\n"), ("two/a.txt", "2\n")]);
-    certify(place.path(), "one.example");
-    certify(place.path(), "two.example");
+    let folder = folder_with(&[("one/a.txt", "1\n"), ("two/a.txt", "2\n")]);
+    write_certificate(folder.path(), "one.example");
+    write_certificate(folder.path(), "two.example");
     let config = r#"
 [tls]
 listen = ["127.0.0.1:0"]
@@ -367,21 +376,21 @@ min_version = "1.3"
 [hosts."two.example"]
 "/" = "-> two"
 "#;
-    let file = place.path().join("weft.toml");
+    let file = folder.path().join("weft.toml");
     fs::write(&file, config).unwrap();
-    // Paths begin in the folder of the file, wherever it is started.
+    // Paths are relative to the directory of the file, independent of the working directory.
     let server = Weft::start(&mut weft([Path::new("--config"), &file]));
     let address = server.addresses()[0].strip_prefix("https://127.0.0.1:").unwrap().to_owned();
-    let get = |name: &str, more: &[&str]| {
+    let fetch = |name: &str, more: &[&str]| {
         let mut command = Command::new("curl");
         let url = format!("https://{name}:{address}/a.txt");
         let resolve = format!("{name}:{address}:127.0.0.1");
-        let trusted = place.path().join(format!("{name}.crt"));
+        let trusted = folder.path().join(format!("{name}.crt"));
         command.args(["-sS", "--max-time", "30", "--resolve", &resolve, &url, "--cacert"]);
         String::from_utf8(command.arg(trusted).args(more).output().unwrap().stdout).unwrap()
     };
-    assert_eq!(get("one.example", &[]), "1\n");
-    assert_eq!(get("two.example", &[]), "2\n");
-    assert_eq!(get("two.example", &["--tls-max", "1.2"]), "", "it is too old");
+    assert_eq!(fetch("one.example", &[]), "1\n");
+    assert_eq!(fetch("two.example", &[]), "2\n");
+    assert_eq!(fetch("two.example", &["--tls-max", "1.2"]), "", "below min_version");
     server.stop();
 }

@@ -1,23 +1,23 @@
-//! What lies under `deploy/`, judged by the tools of those who read it.
+//! The files in `deploy/`, checked by the validators of their formats.
 
 mod common;
 
 use std::fs;
 use std::process::Command;
 
-use common::{Program, repository, run, tool};
+use common::{Program, has_tool, repository, run};
 
-/// Runs a tool to its end, which must be good.
+/// Runs a validator, asserts that it succeeds, and returns its output.
 #[track_caller]
-fn judge(command: &mut Command) -> String {
-    let ended = Program::start(command).end();
-    assert_eq!(ended.status, Ok(0), "{}{}", ended.stdout, ended.stderr);
-    ended.stdout + &ended.stderr
+fn validate(command: &mut Command) -> String {
+    let output = Program::start(command).wait_with_output();
+    assert_eq!(output.status, Ok(0), "{}{}", output.stdout, output.stderr);
+    output.stdout + &output.stderr
 }
 
 #[test]
-fn the_units_are_good() {
-    if !tool("systemd-analyze") {
+fn systemd_units_are_valid() {
+    if !has_tool("systemd-analyze") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -25,46 +25,46 @@ fn the_units_are_good() {
     command.arg("verify");
     for name in ["weft.service", "weft.socket", "weft-tls.socket"] {
         let unit = fs::read_to_string(repository("deploy").join(name)).unwrap();
-        // The program must be where the unit says.
+        // systemd-analyze requires that the program of a unit exists.
         let unit = unit.replace("/usr/local/bin/weft", env!("CARGO_BIN_EXE_weft"));
         fs::write(folder.path().join(name), unit).unwrap();
         command.arg(folder.path().join(name));
     }
-    // It may warn of units of the machine, but not of ours.
-    let said = judge(&mut command);
-    assert!(!said.contains("weft"), "{said}");
+    // Warnings about other units of the machine are ignored.
+    let report = validate(&mut command);
+    assert!(!report.contains("weft"), "{report}");
 }
 
 #[test]
-fn the_container_file_is_good() {
-    if tool("hadolint") {
-        judge(Command::new("hadolint").arg(repository("deploy/Containerfile")));
+fn container_file_is_valid() {
+    if has_tool("hadolint") {
+        validate(Command::new("hadolint").arg(repository("deploy/Containerfile")));
     }
 }
 
 #[test]
-fn the_manifests_are_good() {
-    if tool("kubernetes-validate") {
-        let said = judge(
+fn kubernetes_manifests_are_valid() {
+    if has_tool("kubernetes-validate") {
+        let report = validate(
             Command::new("kubernetes-validate")
                 .arg("--strict")
                 .arg(repository("deploy/kubernetes.yaml")),
         );
-        assert_eq!(said.matches(" passed ").count(), 4, "{said}");
+        assert_eq!(report.matches(" passed ").count(), 4, "{report}");
     }
 }
 
 #[test]
-fn the_configuration_of_the_manifests_is_good() {
+fn configuration_in_the_manifests_is_valid() {
     let manifests = fs::read_to_string(repository("deploy/kubernetes.yaml")).unwrap();
     let (_, config) = manifests.split_once("  weft.toml: |\n").expect("a configuration");
     let (config, _) = config.split_once("---\n").unwrap();
     let config: String = config.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
     let folder = tempfile::tempdir().unwrap();
-    // The folder is there in the container.
+    // The directory exists in the container only.
     let config = config.replace("/srv/www", folder.path().to_str().unwrap());
     let file = folder.path().join("weft.toml");
     fs::write(&file, config).unwrap();
-    let ended = run(["check", file.to_str().unwrap()]);
-    assert_eq!((ended.status, &*ended.stderr), (Ok(0), ""));
+    let output = run(["check", file.to_str().unwrap()]);
+    assert_eq!((output.status, &*output.stderr), (Ok(0), ""));
 }

@@ -1,19 +1,20 @@
-//! HTTP/2 and TLS, seen by outside programs. Where one is missing its test says so; see `tool`.
+//! HTTP/2 and TLS, tested with external programs. A test without its program is skipped; see
+//! `has_tool`.
 
 mod common;
 
 use std::fs;
 use std::process::Command;
 
-use common::outside::{browse_with, console, curl, heading, pattern, succeed};
-use common::{Ended, Program, Weft, missing, repository, tool, weft};
+use common::outside::{browse_with, console_lines, curl, first_heading, pattern, run_successfully};
+use common::{Program, ProgramOutput, Weft, has_tool, report_missing_tool, repository, weft};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
-/// The sizes of the files that are served; each is named for its size.
+/// Sizes of the served files; the name of a file is its size.
 const SIZES: [usize; 4] = [0, 1_000, 300_000, 20 << 20];
 
-/// A folder to serve, and an authority that has signed a certificate for `localhost`.
+/// A directory to serve, and a certificate for `localhost` signed by a certificate authority.
 struct Site(TempDir);
 
 impl Site {
@@ -51,14 +52,14 @@ impl Site {
         self.serve_folder(&self.path("site"), more)
     }
 
-    /// Serves a folder with TLS and without.
+    /// Serves a directory on a plaintext and a TLS listener.
     fn serve_folder(&self, folder: &str, more: &[&str]) -> Weft {
         let (crt, key) = (self.path("crt"), self.path("key"));
         let mut command = weft([folder, "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0"]);
         Weft::start(command.args(["--tls-cert", &crt, "--tls-key", &key]).args(more))
     }
 
-    /// `curl` that believes the authority.
+    /// Returns the command for `curl`, which trusts the certificate authority.
     fn curl(&self) -> Command {
         let mut command = curl();
         command.args(["--ipv4", "--cacert", &self.path("ca")]);
@@ -66,12 +67,12 @@ impl Site {
     }
 }
 
-/// A URL by the name that the certificate is for.
+/// Returns a TLS URL with the host name of the certificate.
 fn named_url(server: &Weft, target: &str) -> String {
     format!("https://localhost:{}{target}", server.tls_address().port())
 }
 
-/// A URL for those who do not look at the certificate.
+/// Returns a TLS URL with the IP address, for clients that do not verify the certificate.
 fn tls_url(server: &Weft, target: &str) -> String {
     format!("https://{}{target}", server.tls_address())
 }
@@ -79,8 +80,8 @@ fn tls_url(server: &Weft, target: &str) -> String {
 // -- curl
 
 #[test]
-fn curl_agrees_on_a_version_with_each_port() {
-    if !tool("curl") {
+fn curl_negotiates_http_versions() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
@@ -89,7 +90,7 @@ fn curl_agrees_on_a_version_with_each_port() {
     let by_address = tls_url(&server, "/1000");
     let other_name = format!("https://other.test:{}/1000", server.tls_address().port());
     let resolve = format!("other.test:{}:127.0.0.1", server.tls_address().port());
-    // `Err` is curl's status: 35 for a failed handshake, 60 for a certificate not to be believed.
+    // `Err` is the exit status of curl: 35 for a failed handshake, 60 for an untrusted certificate.
     for (options, url, expected) in [
         (&[][..], &secure, Ok("2 200 1000")),
         (&["--tls-max", "1.2"], &secure, Ok("2 200 1000")),
@@ -102,20 +103,20 @@ fn curl_agrees_on_a_version_with_each_port() {
         (&["--resolve", &resolve], &other_name, Err(60)),
         (&[], &plain, Ok("1.1 200 1000")),
         (&["--http2-prior-knowledge"], &plain, Ok("2 200 1000")),
-        // `Upgrade: h2c` is ignored: RFC 9113 §3.1 has made it obsolete.
+        // `Upgrade: h2c` is ignored: RFC 9113 §3.1 makes it obsolete.
         (&["--http2"], &plain, Ok("1.1 200 1000")),
     ] {
         let mut command = site.curl();
         command.args(["--write-out", "%{http_version} %{http_code} %{size_download}"]);
         command.args(["--output", "/dev/null"]).args(options).arg(url);
-        let ended = Program::start(&mut command).end();
-        let seen = ended.status.map(|status| match status {
-            0 => Ok(&*ended.stdout),
+        let output = Program::start(&mut command).wait_with_output();
+        let result = output.status.map(|status| match status {
+            0 => Ok(&*output.stdout),
             status => Err(status),
         });
-        assert_eq!(seen, Ok(expected), "{options:?} {url}: {}", ended.stderr);
+        assert_eq!(result, Ok(expected), "{options:?} {url}: {}", output.stderr);
     }
-    // The version of a response is that of the server.
+    // A response to HTTP/1.0 has version 1.1; the log contains the version of the request.
     let log = server.stop().stdout;
     for (version, times) in [("2.0", 4), ("1.1", 4), ("1.0", 1)] {
         let line = format!("\"GET /1000 HTTP/{version}\" 200 1000 ");
@@ -123,18 +124,19 @@ fn curl_agrees_on_a_version_with_each_port() {
     }
 }
 
-/// What differs between versions of HTTP is how a response is framed, and nothing else.
+/// Only the framing of a response depends on the HTTP version.
 #[test]
-fn curl_gets_the_same_in_each_version() {
-    if !tool("curl") {
+fn curl_receives_the_same_response_over_each_version() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
     let server = site.serve(&[]);
     let (plain, secure) = (server.url(""), named_url(&server, ""));
     let etag = {
-        let head = succeed(curl().args(["--head", &format!("{plain}/1000")])).stdout;
-        let line = head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("a tag");
+        let head = run_successfully(curl().args(["--head", &format!("{plain}/1000")])).stdout;
+        let line =
+            head.lines().find_map(|line| line.strip_prefix("etag: ")).expect("an entity tag");
         format!("If-None-Match: {line}")
     };
     for (target, options, status) in [
@@ -164,20 +166,21 @@ fn curl_gets_the_same_in_each_version() {
             command.args([option, "--dump-header", &head, "--output", &body]).args(options);
             command.args(["--write-out", "%{http_version}", &format!("{url}{target}")]);
             let case = format!("{option} {url}{target} {options:?}");
-            assert_eq!(succeed(&mut command).stdout, version, "{case}");
+            assert_eq!(run_successfully(&mut command).stdout, version, "{case}");
             let head = fs::read_to_string(head).unwrap();
             let (first, fields) = head.split_once("\r\n").expect("a status line");
             assert_eq!(first.split(' ').nth(1), Some(status), "{case}");
-            let is_of_all =
+            let is_compared =
                 |line: &&str| !["date: ", "connection: "].iter().any(|n| line.starts_with(n));
-            let mut fields: Vec<_> = fields.lines().filter(is_of_all).map(str::to_owned).collect();
+            let mut fields: Vec<_> =
+                fields.lines().filter(is_compared).map(str::to_owned).collect();
             fields.sort();
-            // Where none comes, curl makes no file.
+            // Without a body, curl creates no file.
             let mut bytes = fs::read(&body).unwrap_or_default();
             let _ = fs::remove_file(&body);
             if options.contains(&"--head") {
-                // For a body it takes the head.
-                assert!(bytes.ends_with(b"\r\n\r\n"), "{case}: a body came");
+                // With --head, curl writes the head to the output file.
+                assert!(bytes.ends_with(b"\r\n\r\n"), "{case}: unexpected body");
                 bytes.clear();
             }
             (fields, bytes)
@@ -190,15 +193,15 @@ fn curl_gets_the_same_in_each_version() {
         ] {
             let (fields, body) = get(option, version, url);
             assert_eq!(fields, expected.0, "{option} {url}{target} {options:?}");
-            assert!(body == expected.1, "{option} {url}{target} {options:?}: another body");
+            assert!(body == expected.1, "{option} {url}{target} {options:?}: different body");
         }
     }
     server.stop();
 }
 
 #[test]
-fn curl_fetches_50_files_at_once_on_one_connection() {
-    if !tool("curl") {
+fn curl_downloads_50_files_in_parallel_on_one_connection() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
@@ -209,29 +212,29 @@ fn curl_fetches_50_files_at_once_on_one_connection() {
         fs::write(site.path(&format!("site/file-{number}")), pattern(size(number))).unwrap();
     }
     let server = site.serve(&[]);
-    // Only with TLS: without it the curl of Debian 12 fails to share a connection, with any server.
+    // Only with TLS: without TLS, curl of Debian 12 does not share a connection, with any server.
     let mut command = site.curl();
     command.args(["--parallel", "--parallel-max", "50"]);
     command.args(["--write-out", "%{http_version} %{http_code} %{num_connects}\n"]);
     command.args(["--output", &format!("{copies}/#1"), &named_url(&server, "/file-[0-49]")]);
-    let said = succeed(&mut command).stdout;
-    assert_eq!(said.lines().count(), 50, "{said}");
-    assert_eq!(said.matches("2 200 0\n").count(), 49, "{said}");
-    assert_eq!(said.matches("2 200 1\n").count(), 1, "{said}");
+    let stdout = run_successfully(&mut command).stdout;
+    assert_eq!(stdout.lines().count(), 50, "{stdout}");
+    assert_eq!(stdout.matches("2 200 0\n").count(), 49, "{stdout}");
+    assert_eq!(stdout.matches("2 200 1\n").count(), 1, "{stdout}");
     for number in 0..50 {
         let copy = fs::read(format!("{copies}/{number}")).unwrap();
-        assert!(copy == pattern(size(number)), "{number}: other bytes");
+        assert!(copy == pattern(size(number)), "{number}: unexpected contents");
     }
     server.stop();
 }
 
 // -- nghttp and h2load, of nghttp2
 
-/// The response comes before the request is over; a reset that is no error says that the rest
-/// of it is not wanted (RFC 9113 §8.1).
+/// The response is sent before the request is complete, followed by RST_STREAM with NO_ERROR to stop
+/// the upload (RFC 9113 §8.1).
 #[test]
-fn nghttp_hears_why_its_upload_is_refused() {
-    if !tool("nghttp") {
+fn nghttp_receives_the_response_to_a_rejected_upload() {
+    if !has_tool("nghttp") {
         return;
     }
     let site = Site::new();
@@ -239,19 +242,20 @@ fn nghttp_hears_why_its_upload_is_refused() {
     for url in [server.url("/1000"), tls_url(&server, "/1000")] {
         let mut command = Command::new("nghttp");
         command.args(["-v", "--null-out", "--no-verify-peer"]);
-        let said = succeed(command.args(["--data", &site.path("site/20971520"), &url])).stdout;
-        let (head, behind) = said.split_once(":status: 405").expect("a status");
-        assert!(!head.contains("recv RST_STREAM"), "{said}");
-        let (_, reset) = behind.split_once("recv RST_STREAM").expect("a reset");
+        let transcript =
+            run_successfully(command.args(["--data", &site.path("site/20971520"), &url])).stdout;
+        let (head, rest) = transcript.split_once(":status: 405").expect("a status");
+        assert!(!head.contains("recv RST_STREAM"), "{transcript}");
+        let (_, reset) = rest.split_once("recv RST_STREAM").expect("a reset");
         let code = reset.lines().nth(1).expect("its code");
-        assert!(code.contains("NO_ERROR"), "{said}");
+        assert!(code.contains("NO_ERROR"), "{transcript}");
     }
     server.stop();
 }
 
 #[test]
-fn h2load_has_20_000_requests_answered_in_each_way() {
-    if !tool("h2load") {
+fn h2load_20_000_requests_over_each_protocol() {
+    if !has_tool("h2load") {
         return;
     }
     let site = Site::new();
@@ -265,15 +269,15 @@ fn h2load_has_20_000_requests_answered_in_each_way() {
     ] {
         let mut command = Command::new("h2load");
         command.args(["-n", "20000", "-c", "100", "-m", "32"]).args(options).arg(url);
-        let ended = succeed(&mut command);
+        let output = run_successfully(&mut command);
         for line in [
             &format!("Application protocol: {protocol}"),
             "requests: 20000 total, 20000 started, 20000 done, 20000 succeeded, 0 failed, 0 errored, 0 timeout",
             "status codes: 20000 2xx, 0 3xx, 0 4xx, 0 5xx",
         ] {
-            assert!(ended.stdout.lines().any(|found| found == line), "{line}: {}", ended.stdout);
+            assert!(output.stdout.lines().any(|found| found == line), "{line}: {}", output.stdout);
         }
-        assert!(ended.stdout.contains("(20000000) data"), "{url}: {}", ended.stdout);
+        assert!(output.stdout.contains("(20000000) data"), "{url}: {}", output.stdout);
     }
     let log = server.stop().stdout;
     for version in ["2.0", "1.1"] {
@@ -286,16 +290,16 @@ fn h2load_has_20_000_requests_answered_in_each_way() {
 // -- chromium
 
 #[test]
-fn chromium_shows_the_site_over_http_2() {
-    if !tool("chromium") {
+fn chromium_loads_the_site_over_http2() {
+    if !has_tool("chromium") {
         return;
     }
     let site = Site::new();
     let server = site.serve_folder(repository("site").to_str().unwrap(), &[]);
     let page = fs::read_to_string(repository("site/index.html")).unwrap();
-    let ended = browse_with(&["--ignore-certificate-errors"], &tls_url(&server, "/"));
-    assert!(ended.stdout.contains(heading(&page)), "{}", ended.stdout);
-    assert_eq!(console(&ended), [""; 0]);
+    let output = browse_with(&["--ignore-certificate-errors"], &tls_url(&server, "/"));
+    assert!(output.stdout.contains(first_heading(&page)), "{}", output.stdout);
+    assert_eq!(console_lines(&output), [""; 0]);
     let log = server.stop().stdout;
     for file in ["/", "/style.css", "/weave.svg"] {
         assert!(log.contains(&format!("\"GET {file} HTTP/2.0\" 200 ")), "{file}: {log}");
@@ -303,10 +307,10 @@ fn chromium_shows_the_site_over_http_2() {
     assert!(log.lines().all(|line| line.contains(" HTTP/2.0\" 200 ")), "{log}");
 }
 
-/// What the browser itself believes to have spoken.
+/// Checks the protocol reported by the Performance API of the browser.
 #[test]
-fn chromium_knows_which_version_it_speaks() {
-    if !tool("chromium") {
+fn chromium_reports_the_negotiated_protocol() {
+    if !has_tool("chromium") {
         return;
     }
     let site = Site::new();
@@ -323,30 +327,30 @@ fn chromium_knows_which_version_it_speaks() {
         ),
         (&[], server.url("/"), "<h1>http/1.1"),
     ] {
-        let ended = browse_with(options, &url);
-        assert_eq!(heading(&ended.stdout), expected, "{options:?} {url}");
-        assert_eq!(console(&ended), [""; 0], "{options:?} {url}");
+        let output = browse_with(options, &url);
+        assert_eq!(first_heading(&output.stdout), expected, "{options:?} {url}");
+        assert_eq!(console_lines(&output), [""; 0], "{options:?} {url}");
     }
     server.stop();
 }
 
 // -- httpx, the HTTP client of Python
 
-/// A Python that has httpx and h2: the one in the PATH, or that of the system, which gets them
-/// by the system's packages.
+/// Returns a Python interpreter with httpx and h2: the one in the `PATH`, or the system interpreter
+/// with the packages of the distribution.
 fn python() -> Option<&'static str> {
     let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
         let output = Command::new(python).args(["-c", "import httpx, h2"]).output();
         output.is_ok_and(|output| output.status.success())
     });
     if found.is_none() {
-        missing("httpx with h2, for python3,");
+        report_missing_tool("httpx with h2, for python3,");
     }
     found
 }
 
 #[test]
-fn httpx_fetches_files_parts_and_30_at_once() {
+fn httpx_downloads_files_ranges_and_30_concurrent_streams() {
     let Some(python) = python() else { return };
     let site = Site::new();
     let server = site.serve(&[]);
@@ -357,8 +361,9 @@ fn httpx_fetches_files_parts_and_30_at_once() {
         &named_url(&server, ""),
         &site.path("ca"),
     ]);
-    assert_eq!(succeed(&mut command).stdout, "all as expected\n");
-    // Each was seen here as it was there, and those of the client that believed nobody were not.
+    assert_eq!(run_successfully(&mut command).stdout, "all as expected\n");
+    // 10 single and 30 concurrent requests are logged; the client without the certificate authority
+    // sends no request.
     let log = server.stop().stdout;
     assert_eq!(log.matches(" HTTP/2.0\" ").count(), 40, "{log}");
     assert_eq!(log.lines().count(), 40, "{log}");
@@ -366,21 +371,22 @@ fn httpx_fetches_files_parts_and_30_at_once() {
 
 // -- openssl
 
-/// What `openssl s_client` says of a connection on which it has sent these bytes.
-fn s_client(site: &Site, server: &Weft, options: &[&str], bytes: &str) -> Ended {
+/// Sends these bytes with `openssl s_client` and returns its report.
+fn s_client(site: &Site, server: &Weft, options: &[&str], bytes: &str) -> ProgramOutput {
     let input = site.path("input");
     fs::write(&input, bytes).unwrap();
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", &server.tls_address().to_string()]);
     command.args(["-servername", "localhost", "-CAfile", &site.path("ca"), "-ign_eof"]);
-    Program::told(command.args(options), fs::File::open(input).unwrap()).end()
+    Program::start_with_stdin(command.args(options), fs::File::open(input).unwrap())
+        .wait_with_output()
 }
 
 const LAST_REQUEST: &str = "HEAD /1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn openssl_comes_back_with_its_session_even_after_a_new_start() {
-    if !tool("openssl") {
+fn openssl_resumes_sessions_even_after_a_restart() {
+    if !has_tool("openssl") {
         return;
     }
     let site = Site::new();
@@ -389,19 +395,19 @@ fn openssl_comes_back_with_its_session_even_after_a_new_start() {
     for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         let first = site.serve(&["--tls-tickets", &tickets]);
         let (new, reused) = (format!("New, {name}, "), format!("Reused, {name}, "));
-        let ended = s_client(&site, &first, &[version, "-sess_out", &session], LAST_REQUEST);
-        assert!(ended.stdout.contains(&new), "{version}: {}", ended.stdout);
-        assert!(ended.stdout.contains("Verify return code: 0 (ok)"), "{}", ended.stdout);
-        assert!(ended.stdout.contains("HTTP/1.1 200 OK"), "{}", ended.stdout);
-        let back = || [version, "-sess_in", &session];
-        let ended = s_client(&site, &first, &back(), LAST_REQUEST);
-        assert!(ended.stdout.contains(&reused), "{version}: {}", ended.stdout);
-        assert!(ended.stdout.contains("HTTP/1.1 200 OK"), "{}", ended.stdout);
+        let output = s_client(&site, &first, &[version, "-sess_out", &session], LAST_REQUEST);
+        assert!(output.stdout.contains(&new), "{version}: {}", output.stdout);
+        assert!(output.stdout.contains("Verify return code: 0 (ok)"), "{}", output.stdout);
+        assert!(output.stdout.contains("HTTP/1.1 200 OK"), "{}", output.stdout);
+        let resume = || [version, "-sess_in", &session];
+        let output = s_client(&site, &first, &resume(), LAST_REQUEST);
+        assert!(output.stdout.contains(&reused), "{version}: {}", output.stdout);
+        assert!(output.stdout.contains("HTTP/1.1 200 OK"), "{}", output.stdout);
         first.stop();
         for (arguments, expected) in [(&["--tls-tickets", &*tickets][..], &reused), (&[], &new)] {
             let second = site.serve(arguments);
-            let ended = s_client(&site, &second, &back(), LAST_REQUEST);
-            assert!(ended.stdout.contains(expected), "{version} {arguments:?}: {}", ended.stdout);
+            let output = s_client(&site, &second, &resume(), LAST_REQUEST);
+            assert!(output.stdout.contains(expected), "{version} {arguments:?}: {}", output.stdout);
             second.stop();
         }
     }
@@ -409,23 +415,23 @@ fn openssl_comes_back_with_its_session_even_after_a_new_start() {
 
 #[test]
 fn openssl_cannot_renegotiate_nor_send_early_data() {
-    if !tool("openssl") {
+    if !has_tool("openssl") {
         return;
     }
     let site = Site::new();
     let server = site.serve(&[]);
     for (options, bytes, expected) in [
-        // The client asks for other keys by a new handshake: that has no place in HTTP/2 (RFC
-        // 9113 §9.2.1), and was the way of several attacks.
+        // The client requests a renegotiation: HTTP/2 forbids it (RFC 9113 §9.2.1), and several
+        // attacks used it.
         (&["-tls1_2", "-no_ign_eof"][..], "R\n", "no renegotiation"),
         (&["-tls1_2"], LAST_REQUEST, "Secure Renegotiation IS supported"),
         (&["-tls1_2"], LAST_REQUEST, "Extended master secret: yes"),
-        // A request of early data could be sent twice by somebody else.
+        // An attacker could replay a request in early data (RFC 8446 §8).
         (&["-tls1_3"], LAST_REQUEST, "Max Early Data: 0"),
     ] {
-        let ended = s_client(&site, &server, options, bytes);
-        let said = format!("{}{}", ended.stdout, ended.stderr);
-        assert!(said.contains(expected), "{options:?}: {expected}? {said}");
+        let output = s_client(&site, &server, options, bytes);
+        let transcript = format!("{}{}", output.stdout, output.stderr);
+        assert!(transcript.contains(expected), "{options:?}: {expected}? {transcript}");
     }
     server.stop();
 }

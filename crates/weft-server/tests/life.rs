@@ -1,4 +1,4 @@
-//! Reloads and upgrades: what changes, what stays, and that no client notices.
+//! Configuration reloads and upgrades of the program, without lost requests or connections.
 
 mod common;
 
@@ -11,19 +11,20 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Client, LONG_PATIENCE, PATIENCE, Signal, Weft, raw, read_head, until, weft};
+use common::{Client, LONG_PATIENCE, PATIENCE, Signal, Weft, raw_upstream, read_head, until, weft};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-/// A folder with a configuration, and the program that serves it and may have followers.
+/// A directory with a configuration, and the first process that serves it; an upgrade starts
+/// successors.
 struct Site {
     folder: TempDir,
     server: Weft,
     address: SocketAddr,
 }
 
-/// Says where the process that serves is known.
+/// File with the process ID of the serving process.
 const PID_FILE: &str = "pid";
 
 impl Site {
@@ -40,42 +41,42 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    fn said(&self) -> String {
+    fn stderr(&self) -> String {
         self.server.stderr()
     }
 
-    fn configure(&self, config: &str) {
+    fn write_config(&self, config: &str) {
         fs::write(self.path("weft.toml"), config).unwrap();
     }
 
-    /// Has the program reload this configuration, and waits until it has said what came of it.
+    /// Reloads this configuration, waits until the result is logged, and returns the log lines.
     fn reload(&self, config: &str) -> String {
-        self.configure(config);
-        self.after(Signal::HUP, "reloaded")
+        self.write_config(config);
+        self.log_after_signal(Signal::HUP, "reloaded")
     }
 
-    /// What is said after a signal, up to a line with these words.
-    fn after(&self, signal: Signal, words: &str) -> String {
-        let before = self.said().len();
+    /// Sends a signal and returns the log lines after it, up to a line that contains `text`.
+    fn log_after_signal(&self, signal: Signal, text: &str) -> String {
+        let before = self.stderr().len();
         kill_process(self.pid(), signal).unwrap();
-        until(words, || {
-            let said = self.said();
-            said[before..].contains(words) && said.ends_with('\n')
+        until(text, || {
+            let stderr = self.stderr();
+            stderr[before..].contains(text) && stderr.ends_with('\n')
         });
-        self.said()[before..].to_owned()
+        self.stderr()[before..].to_owned()
     }
 
-    /// The process that serves now.
+    /// Returns the process ID of the serving process.
     fn pid(&self) -> Pid {
-        pid(&self.path(PID_FILE)).expect("the file has a number")
+        read_pid(&self.path(PID_FILE)).expect("a process ID in the PID file")
     }
 
-    /// Has another process take over, and waits until it serves.
+    /// Starts an upgrade and waits until the successor serves.
     fn upgrade(&self) {
         let former = self.pid();
         kill_process(former, Signal::USR2).unwrap();
-        until("another process serves", || {
-            pid(&self.path(PID_FILE)).is_some_and(|now| now != former)
+        until("the successor serves", || {
+            read_pid(&self.path(PID_FILE)).is_some_and(|current| current != former)
         });
     }
 
@@ -84,48 +85,48 @@ impl Site {
     }
 
     fn get(&self, target: &str) -> String {
-        text(&mut self.client(), target)
+        get_text(&mut self.client(), target)
     }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
-        let Some(last) = pid(&self.path(PID_FILE)) else { return };
-        // It may have ended, as it should have.
+        let Some(last) = read_pid(&self.path(PID_FILE)) else { return };
+        // The process may have exited already.
         let _ = kill_process(last, Signal::KILL);
     }
 }
 
-fn pid(file: &Path) -> Option<Pid> {
-    // It may be between two numbers.
+fn read_pid(file: &Path) -> Option<Pid> {
+    // During an upgrade the file may be incomplete.
     let number = fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok()?;
     Pid::from_raw(number)
 }
 
-fn text(client: &mut Client, target: &str) -> String {
+fn get_text(client: &mut Client, target: &str) -> String {
     String::from_utf8(client.get(target).body).unwrap()
 }
 
-/// A configuration that answers everything with a text.
-fn saying(text: &str) -> String {
+/// Returns a configuration that responds to all requests with a text.
+fn text_config(text: &str) -> String {
     format!("listen = [\"127.0.0.1:0\"]\n[hosts.\"*\"]\n\"/\" = {{ respond = \"{text}\" }}\n")
 }
 
 // -- reloads
 
 #[test]
-fn a_reload_changes_what_is_answered_on_connections_that_stay() {
-    let site = Site::start(&saying("one"));
+fn reload_applies_to_open_connections() {
+    let site = Site::start(&text_config("one"));
     let mut client = site.client();
-    assert_eq!(text(&mut client, "/"), "one");
-    assert_eq!(site.reload(&saying("two")), "weft: the configuration was reloaded\n");
-    until("the other text", || text(&mut client, "/") == "two");
+    assert_eq!(get_text(&mut client, "/"), "one");
+    assert_eq!(site.reload(&text_config("two")), "weft: the configuration was reloaded\n");
+    until("the new text is served", || get_text(&mut client, "/") == "two");
     assert_eq!(site.get("/"), "two");
 }
 
 #[test]
-fn a_bad_configuration_changes_nothing_and_is_told() {
-    let site = Site::start(&saying("one"));
+fn invalid_configuration_is_logged_and_not_applied() {
+    let site = Site::start(&text_config("one"));
     let mut client = site.client();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
@@ -139,35 +140,35 @@ fn a_bad_configuration_changes_nothing_and_is_told() {
             "weft: weft.toml:2:7: cannot serve nowhere: No such file or directory (os error 2)\n",
         ),
         (
-            saying("two").replace("]\n[hosts", &format!(", \"{taken}\"]\n[hosts")),
+            text_config("two").replace("]\n[hosts", &format!(", \"{taken}\"]\n[hosts")),
             &*format!("weft: cannot listen on {taken}: Address already in use (os error 98)\n"),
         ),
     ] {
-        let said = site.reload(&config);
+        let log = site.reload(&config);
         let last = "weft: the configuration was not reloaded; the one before counts\n";
-        assert_eq!(said, format!("{expected}{last}"), "{config}");
-        assert_eq!(text(&mut client, "/"), "one");
+        assert_eq!(log, format!("{expected}{last}"), "{config}");
+        assert_eq!(get_text(&mut client, "/"), "one");
         assert_eq!(site.get("/"), "one");
     }
 }
 
 #[test]
-fn sockets_come_and_go_and_those_that_stay_are_not_touched() {
-    let site = Site::start(&saying("one"));
+fn reload_adds_and_removes_listeners_and_keeps_others() {
+    let site = Site::start(&text_config("one"));
     let mut client = site.client();
-    assert_eq!(text(&mut client, "/"), "one");
+    assert_eq!(get_text(&mut client, "/"), "one");
     let socket = site.path("socket");
-    let more = saying("two").replace(":0\"]", ":0\", \"unix:socket\"]");
+    let more = text_config("two").replace(":0\"]", ":0\", \"unix:socket\"]");
     site.reload(&more);
-    assert_eq!(text(&mut Client::unix(&socket), "/"), "two");
-    site.reload(&saying("three"));
-    until("the socket is gone", || !socket.exists());
-    until("the other text", || text(&mut client, "/") == "three");
+    assert_eq!(get_text(&mut Client::unix(&socket), "/"), "two");
+    site.reload(&text_config("three"));
+    until("the socket is removed", || !socket.exists());
+    until("the new text is served", || get_text(&mut client, "/") == "three");
     assert_eq!(site.get("/"), "three");
 }
 
 #[test]
-fn an_address_goes_over_to_tls_and_back() {
+fn reload_switches_a_listener_to_tls_and_back() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -177,33 +178,35 @@ fn an_address_goes_over_to_tls_and_back() {
     let site = Site::start(&plain);
     assert_eq!(site.get("/"), "hello");
     site.reload(&secure);
-    until("TLS is wanted", || site.client().get("/").status == 400);
+    until("TLS is required", || site.client().get("/").status == 400);
     site.reload(&plain);
-    until("it is wanted no more", || site.client().get("/").status == 200);
+    until("TLS is not required", || site.client().get("/").status == 200);
 }
 
 #[test]
-fn limits_count_for_new_connections() {
-    let site = Site::start(&saying("one"));
+fn reloaded_limits_apply_to_new_connections() {
+    let site = Site::start(&text_config("one"));
     let mut former = site.client();
     let long = format!("/{}", "x".repeat(200));
     assert_eq!(former.get(&long).status, 200);
-    site.reload(&saying("one").replace("[hosts", "[limits]\nmax_request_line_bytes = 100\n[hosts"));
-    until("the limit counts", || site.client().get(&long).status == 414);
+    site.reload(
+        &text_config("one").replace("[hosts", "[limits]\nmax_request_line_bytes = 100\n[hosts"),
+    );
+    until("the limit applies", || site.client().get(&long).status == 414);
     assert_eq!(former.get(&long).status, 200);
 }
 
 #[test]
-fn what_a_process_cannot_change_of_itself_is_told() {
-    let site = Site::start(&saying("one"));
-    let said = site.reload(&format!("workers = 1\n{}", saying("two")));
-    let waits = "weft: what changed in `workers` counts from the next start or upgrade\n";
-    assert_eq!(said, format!("{waits}weft: the configuration was reloaded\n"));
-    until("the rest counts", || site.get("/") == "two");
+fn reload_logs_settings_that_need_a_restart() {
+    let site = Site::start(&text_config("one"));
+    let log = site.reload(&format!("workers = 1\n{}", text_config("two")));
+    let not_applied = "weft: what changed in `workers` counts from the next start or upgrade\n";
+    assert_eq!(log, format!("{not_applied}weft: the configuration was reloaded\n"));
+    until("the other settings apply", || site.get("/") == "two");
 }
 
 #[test]
-fn a_folder_that_was_replaced_is_served_after_a_reload() {
+fn reload_reopens_directories() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for release in ["1", "2"] {
@@ -212,7 +215,7 @@ fn a_folder_that_was_replaced_is_served_after_a_reload() {
     }
     let current = path("current");
     let link = |to: &str| {
-        // As deployments do it: at no time is there none.
+        // An atomic replacement, as deployment tools do it.
         std::os::unix::fs::symlink(path(to), path("next")).unwrap();
         fs::rename(path("next"), &current).unwrap();
     };
@@ -225,15 +228,15 @@ fn a_folder_that_was_replaced_is_served_after_a_reload() {
     assert_eq!(site.get("/"), "1");
     link("2");
     site.reload(&config);
-    until("the other folder is served", || site.get("/") == "2");
+    until("the other directory is served", || site.get("/") == "2");
 }
 
 #[test]
-fn connections_to_upstreams_outlast_a_reload() {
-    let upstream = raw(|number, mut stream| {
+fn reload_keeps_upstream_connections() {
+    let upstream = raw_upstream(|number, mut stream| {
         while read_head(&mut stream).is_some() {
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
-            stream.write_all(answer.as_bytes()).unwrap();
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
+            stream.write_all(response.as_bytes()).unwrap();
         }
     });
     let config = |text: &str| {
@@ -245,193 +248,195 @@ fn connections_to_upstreams_outlast_a_reload() {
     let site = Site::start(&config("one"));
     assert_eq!((&*site.get("/"), &*site.get("/text/")), ("0", "one"));
     site.reload(&config("two"));
-    until("the reload counts", || site.get("/text/") == "two");
+    until("the reload applies", || site.get("/text/") == "two");
     assert_eq!(site.get("/"), "0");
 }
 
-/// An upstream that agrees to an upgrade and sends back what comes.
+/// Starts an upstream that accepts an upgrade and echoes all data.
 fn echo() -> SocketAddr {
-    raw(|_, mut stream| {
+    raw_upstream(|_, mut stream| {
         read_head(&mut stream).expect("a request");
-        let agreed = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+        let response = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
                        Upgrade: echo\r\n\r\n";
-        stream.write_all(agreed).unwrap();
-        // To the end of the connection, however that comes.
+        stream.write_all(response).unwrap();
+        // Echo until the connection ends, also with an error.
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
     })
 }
 
 #[test]
-fn tunnels_outlast_reloads_and_upgrades() {
+fn tunnels_survive_reloads_and_upgrades() {
     let config =
         format!("listen = [\"127.0.0.1:0\"]\n[hosts.\"*\"]\n\"/\" = \">> http://{}/\"\n", echo());
     let mut site = Site::start(&config);
     let mut client = site.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     assert_eq!(client.head()[0], "HTTP/1.1 101 Switching Protocols");
-    let mut says = |text: &str| {
+    let mut assert_echoes = |text: &str| {
         client.send(text);
         assert_eq!(client.body(text.len()), text.as_bytes());
     };
-    says("before");
-    site.reload(&saying("other"));
-    until("routes are others", || site.get("/") == "other");
-    says("after a reload");
+    assert_echoes("before");
+    site.reload(&text_config("other"));
+    until("the new routes apply", || site.get("/") == "other");
+    assert_echoes("after a reload");
     site.upgrade();
-    says("after an upgrade");
+    assert_echoes("after an upgrade");
     drop(client);
-    // Now there is nothing that the first process has to wait for.
-    assert!(site.server.status().success(), "{}", site.said());
+    // The first process exits, as it has no other connections.
+    assert!(site.server.wait().success(), "{}", site.stderr());
 }
 
 // -- upgrades
 
 #[test]
-fn term_bounds_what_a_process_that_was_replaced_waits_for() {
+fn sigterm_applies_drain_timeout_to_a_replaced_process() {
     let tunnel = format!("\"/tunnel/\" = \">> http://{}/\"\n", echo());
-    let mut site = Site::start(&format!("drain_timeout = \"100ms\"\n{}{tunnel}", saying("one")));
+    let mut site =
+        Site::start(&format!("drain_timeout = \"100ms\"\n{}{tunnel}", text_config("one")));
     let (mut tunnel, mut client) = (site.client(), site.client());
     tunnel.send("GET /tunnel/ HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     assert_eq!(tunnel.head()[0], "HTTP/1.1 101 Switching Protocols");
     client.get("/");
     site.upgrade();
-    // The successor serves a moment before this process knows.
-    until("it is replaced", || client.get("/").header("connection") == Some("close"));
+    // The successor serves shortly before this process starts to drain.
+    until("the process drains", || client.get("/").header("connection") == Some("close"));
     site.server.signal(Signal::TERM);
-    assert!(site.server.status().success(), "{}", site.said());
+    assert!(site.server.wait().success(), "{}", site.stderr());
     tunnel.assert_closed();
     assert_eq!(site.get("/"), "one");
 }
 
 #[test]
-fn an_upgrade_that_fails_changes_nothing() {
-    let site = Site::start(&saying("one"));
+fn failed_upgrade_keeps_the_process_serving() {
+    let site = Site::start(&text_config("one"));
     let first = site.pid();
-    site.configure("listen = 1\n");
-    let said = site.after(Signal::USR2, "the upgrade failed");
-    assert!(said.starts_with("weft: weft.toml:1:10: expected a list of texts"), "{said}");
-    assert!(said.ends_with(": it ended before it served\n"), "{said}");
+    site.write_config("listen = 1\n");
+    let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
+    assert!(log.starts_with("weft: weft.toml:1:10: expected a list of texts"), "{log}");
+    assert!(log.ends_with(": it ended before it served\n"), "{log}");
     assert_eq!((site.pid(), &*site.get("/")), (first, "one"));
-    site.configure(&saying("two"));
+    site.write_config(&text_config("two"));
     site.upgrade();
     until("the successor serves", || site.get("/") == "two");
 }
 
 #[test]
-fn an_upgrade_that_fails_late_leaves_the_file_of_a_socket() {
-    let config = saying("one").replace(":0\"]", ":0\", \"unix:socket\"]");
+fn failed_upgrade_keeps_unix_socket_files() {
+    let config = text_config("one").replace(":0\"]", ":0\", \"unix:socket\"]");
     let site = Site::start(&config);
     let socket = site.path("socket");
-    // It has the sockets when it looks for the folder.
-    site.configure(&format!("{config}\"/none/\" = \"-> none\"\n"));
-    let said = site.after(Signal::USR2, "the upgrade failed");
-    assert!(said.ends_with(": it ended before it served\n"), "{said}");
-    assert_eq!(text(&mut Client::unix(&socket), "/"), "one");
-    site.configure(&config);
+    // The successor opens directories after it has received the sockets.
+    site.write_config(&format!("{config}\"/none/\" = \"-> none\"\n"));
+    let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
+    assert!(log.ends_with(": it ended before it served\n"), "{log}");
+    assert_eq!(get_text(&mut Client::unix(&socket), "/"), "one");
+    site.write_config(&config);
     site.upgrade();
-    assert_eq!(text(&mut Client::unix(&socket), "/"), "one");
+    assert_eq!(get_text(&mut Client::unix(&socket), "/"), "one");
 }
 
 #[test]
-fn a_stop_during_an_upgrade_stops_both() {
-    let mut site = Site::start(&saying("one"));
+fn stop_during_an_upgrade_stops_both_processes() {
+    let mut site = Site::start(&text_config("one"));
     let first = site.pid();
-    // The successor waits for a configuration that nobody writes.
+    // The successor blocks on opening the configuration, a FIFO without a writer.
     let config = site.path("weft.toml");
     fs::remove_file(&config).unwrap();
     mkfifoat(CWD, &config, Mode::RWXU).unwrap();
     kill_process(first, Signal::USR2).unwrap();
     let children = format!("/proc/{0}/task/{0}/children", first.as_raw_nonzero());
     let successor = || fs::read_to_string(&children).unwrap().trim().parse().ok();
-    until("there is a successor", || successor().is_some());
+    until("the successor is started", || successor().is_some());
     let successor = Pid::from_raw(successor().unwrap()).unwrap();
     kill_process(first, Signal::TERM).unwrap();
-    assert!(site.server.status().success(), "{}", site.said());
-    until("it has ended, too", || test_kill_process(successor).is_err());
+    assert!(site.server.wait().success(), "{}", site.stderr());
+    until("the successor has exited", || test_kill_process(successor).is_err());
 }
 
 #[test]
-fn the_file_of_a_unix_socket_goes_with_the_last_process() {
-    let config = saying("one").replace(":0\"]", ":0\", \"unix:socket\"]");
+fn last_process_removes_the_unix_socket_file() {
+    let config = text_config("one").replace(":0\"]", ":0\", \"unix:socket\"]");
     let mut site = Site::start(&config);
     let socket = site.path("socket");
     site.upgrade();
-    assert!(site.server.status().success(), "{}", site.said());
-    assert_eq!(text(&mut Client::unix(&socket), "/"), "one");
+    assert!(site.server.wait().success(), "{}", site.stderr());
+    assert_eq!(get_text(&mut Client::unix(&socket), "/"), "one");
     let last = site.pid();
     kill_process(last, Signal::TERM).unwrap();
-    until("it has ended", || test_kill_process(last).is_err());
+    until("the process has exited", || test_kill_process(last).is_err());
     assert!(!socket.exists());
     assert!(!site.path(PID_FILE).exists());
 }
 
-// -- clients that ask all the time
+// -- clients under load
 
-/// What clients have seen.
+/// Statistics of all clients.
 #[derive(Default)]
-struct Seen {
-    answers: AtomicUsize,
-    /// The longest time that an answer took.
-    longest: Mutex<Duration>,
+struct LoadStats {
+    responses: AtomicUsize,
+    /// Maximum time from the start of a request to the end of its response.
+    max_latency: Mutex<Duration>,
     stop: AtomicBool,
 }
 
 struct Load {
-    seen: Arc<Seen>,
+    stats: Arc<LoadStats>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Clients that keep their connections, and as many that do not.
+    /// Starts this number of clients with keep-alive, and the same number with a new connection for
+    /// each request.
     fn start(address: SocketAddr, of_each_kind: usize) -> Load {
-        let seen = Arc::<Seen>::default();
+        let stats = Arc::<LoadStats>::default();
         let client = |number| {
-            let seen = seen.clone();
-            std::thread::spawn(move || ask(address, number % 2 == 0, &seen))
+            let stats = stats.clone();
+            std::thread::spawn(move || run_client(address, number % 2 == 0, &stats))
         };
         let clients = (0..2 * of_each_kind).map(client).collect();
-        Load { seen, clients }
+        Load { stats, clients }
     }
 
-    fn answers(&self) -> usize {
-        self.seen.answers.load(SeqCst)
+    fn responses(&self) -> usize {
+        self.stats.responses.load(SeqCst)
     }
 
-    /// Waits until so many more requests were answered.
-    fn more(&self, count: usize) {
-        let start = (Instant::now(), self.answers());
-        while self.answers() < start.1 + count {
-            assert!(start.0.elapsed() < LONG_PATIENCE, "nothing is answered any more");
+    /// Waits for this number of further responses.
+    fn wait_for_responses(&self, count: usize) {
+        let (start, before) = (Instant::now(), self.responses());
+        while self.responses() < before + count {
+            assert!(start.elapsed() < LONG_PATIENCE, "no further responses");
             assert!(self.clients.iter().all(|client| !client.is_finished()), "a request failed");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     fn stop(self) -> (usize, Duration) {
-        self.seen.stop.store(true, SeqCst);
+        self.stats.stop.store(true, SeqCst);
         for client in self.clients {
             client.join().expect("no request of this client failed");
         }
-        (self.seen.answers.load(SeqCst), *self.seen.longest.lock().unwrap())
+        (self.stats.responses.load(SeqCst), *self.stats.max_latency.lock().unwrap())
     }
 }
 
-/// Asks until it is to stop; a request that is not answered whole is a panic.
-fn ask(address: SocketAddr, keeps: bool, seen: &Seen) {
-    let mut kept: Option<Client> = None;
-    while !seen.stop.load(SeqCst) {
+/// Sends requests until `stop` is set; panics if a response is incomplete.
+fn run_client(address: SocketAddr, keep_alive: bool, stats: &LoadStats) {
+    let mut idle: Option<Client> = None;
+    while !stats.stop.load(SeqCst) {
         let start = Instant::now();
-        let mut client = kept.take().unwrap_or_else(|| Client::tcp(address));
-        let close = if keeps { "" } else { "Connection: close\r\n" };
+        let mut client = idle.take().unwrap_or_else(|| Client::tcp(address));
+        let close = if keep_alive { "" } else { "Connection: close\r\n" };
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{close}\r\n"));
         let response = client.response();
         assert_eq!((response.status, response.body.len()), (200, 3));
-        let mut longest = seen.longest.lock().unwrap();
-        *longest = start.elapsed().max(*longest);
-        drop(longest);
-        seen.answers.fetch_add(1, SeqCst);
-        if keeps && response.header("connection") != Some("close") {
-            kept = Some(client);
+        let mut max_latency = stats.max_latency.lock().unwrap();
+        *max_latency = start.elapsed().max(*max_latency);
+        drop(max_latency);
+        stats.responses.fetch_add(1, SeqCst);
+        if keep_alive && response.header("connection") != Some("close") {
+            idle = Some(client);
         } else {
             client.assert_closed();
         }
@@ -440,56 +445,58 @@ fn ask(address: SocketAddr, keeps: bool, seen: &Seen) {
 
 #[test]
 fn no_request_fails_through_twenty_reloads() {
-    let site = Site::start(&saying("000"));
+    let site = Site::start(&text_config("000"));
     let load = Load::start(site.address, 4);
-    load.more(200);
+    load.wait_for_responses(200);
     for number in 1..=20 {
         let text = format!("{number:03}");
-        site.reload(&saying(&text));
-        until("the reload counts", || site.get("/") == text);
-        load.more(50);
+        site.reload(&text_config(&text));
+        until("the reload applies", || site.get("/") == text);
+        load.wait_for_responses(50);
     }
-    let (answers, longest) = load.stop();
-    println!("{answers} requests, the longest took {longest:?}");
+    let (responses, max_latency) = load.stop();
+    println!("{responses} requests, maximum latency {max_latency:?}");
 }
 
 #[test]
 fn no_request_fails_through_five_upgrades() {
     for more in ["", "[limits]\nreuse_port = true\n"] {
-        let config = |text: &str| saying(text).replace("[hosts", &format!("{more}[hosts"));
+        let config = |text: &str| text_config(text).replace("[hosts", &format!("{more}[hosts"));
         let mut site = Site::start(&config("000"));
         let load = Load::start(site.address, 4);
-        load.more(200);
+        load.wait_for_responses(200);
         for number in 1..=5 {
             let text = format!("{number:03}");
-            site.configure(&config(&text));
+            site.write_config(&config(&text));
             site.upgrade();
             until("the successor serves", || site.get("/") == text);
-            load.more(50);
+            load.wait_for_responses(50);
         }
-        let (answers, longest) = load.stop();
-        println!("{answers} requests, the longest took {longest:?}");
-        assert!(site.server.status().success(), "{}", site.said());
+        let (responses, max_latency) = load.stop();
+        println!("{responses} requests, maximum latency {max_latency:?}");
+        assert!(site.server.wait().success(), "{}", site.stderr());
     }
 }
 
 #[test]
-fn a_connection_at_rest_may_ask_once_more_after_an_upgrade() {
-    let site = Site::start(&saying("one"));
+fn idle_connection_is_closed_after_one_more_response() {
+    let site = Site::start(&text_config("one"));
     let mut client = site.client();
     client.get("/");
     site.upgrade();
-    // The successor serves a moment before this process knows.
-    until("the last response says so", || client.get("/").header("connection") == Some("close"));
+    // The successor serves shortly before this process starts to drain.
+    until("the last response announces the close", || {
+        client.get("/").header("connection") == Some("close")
+    });
     client.assert_closed();
 }
 
 // -- many hosts
 
 #[test]
-fn a_thousand_hosts_are_reloaded_while_others_are_served() {
+fn reloads_1000_hosts_under_load() {
     let config = |text: &str| {
-        let mut config = saying(text);
+        let mut config = text_config(text);
         for host in 0..1_000 {
             config.push_str(&format!(
                 "[hosts.\"h{host}.example.org\"]\n\"/\" = \"-> .\"\n\"/{text}/\" = \"<< /x/\"\n"
@@ -499,27 +506,29 @@ fn a_thousand_hosts_are_reloaded_while_others_are_served() {
     };
     let site = Site::start(&config("one"));
     let load = Load::start(site.address, 2);
-    load.more(200);
+    load.wait_for_responses(200);
     let start = Instant::now();
     site.reload(&config("two"));
-    until("the reload counts", || site.get("/") == "two");
+    until("the reload applies", || site.get("/") == "two");
     println!("reloaded within {:?}", start.elapsed());
-    load.more(200);
-    let (answers, longest) = load.stop();
-    println!("{answers} requests, the longest took {longest:?}");
+    load.wait_for_responses(200);
+    let (responses, max_latency) = load.stop();
+    println!("{responses} requests, maximum latency {max_latency:?}");
 }
 
-// -- ends
+// -- stopping
 
 #[test]
-fn quit_waits_for_what_is_under_way_and_term_only_for_a_while() {
+fn sigquit_waits_for_responses_and_sigterm_for_drain_timeout() {
     let signals = [Signal::QUIT, Signal::TERM];
-    for (signals, is_whole) in [(&signals[..1], true), (&signals[1..], false), (&signals, false)] {
+    for (signals, is_complete) in [(&signals[..1], true), (&signals[1..], false), (&signals, false)]
+    {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("large"), vec![b'x'; 64 << 20]).unwrap();
-        // The client stands still for longer than that, but is not cut for it.
-        let clocks = ["--no-log", "--drain-timeout", "100ms", "--stall-timeout", "10m"];
-        let server = Weft::serve(folder.path(), &clocks);
+        // The client does not read for longer than the drain timeout; the stall timeout does not
+        // apply.
+        let options = ["--no-log", "--drain-timeout", "100ms", "--stall-timeout", "10m"];
+        let server = Weft::serve(folder.path(), &options);
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -528,12 +537,12 @@ fn quit_waits_for_what_is_under_way_and_term_only_for_a_while() {
         let address = server.address();
         for &signal in signals {
             server.signal(signal);
-            until("it is heard", || TcpStream::connect(address).is_err());
+            until("the listener is closed", || TcpStream::connect(address).is_err());
         }
-        if !is_whole {
-            // The client waits longer than the server does.
-            let ended = server.end();
-            assert_eq!(ended.status, Ok(0), "{}", ended.stderr);
+        if !is_complete {
+            // The server exits before the client continues to read.
+            let output = server.wait_with_output();
+            assert_eq!(output.status, Ok(0), "{}", output.stderr);
         }
         let mut total = bytes.len();
         loop {
@@ -544,6 +553,6 @@ fn quit_waits_for_what_is_under_way_and_term_only_for_a_while() {
                 Err(error) => panic!("{error}"),
             }
         }
-        assert_eq!(total > 64 << 20, is_whole, "{total}");
+        assert_eq!(total > 64 << 20, is_complete, "{total}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the README promises of the program, tested on the program itself.
+//! The features of the program that the README documents.
 
 mod common;
 
@@ -9,11 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Client, Ended, Response, Signal, Weft, repository, run, skipped, until, weft};
+use common::{
+    Client, ProgramOutput, Response, Signal, Weft, report_skipped, repository, run, until, weft,
+};
 use tempfile::TempDir;
 
-/// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> TempDir {
+/// Creates a temporary directory with these files.
+fn folder_with(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, contents) in files {
         fs::write(folder.path().join(name), contents).unwrap();
@@ -22,7 +24,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 }
 
 fn small_site() -> TempDir {
-    folder(&[("index.html", "<h1>top</h1>"), ("a.txt", "A\n")])
+    folder_with(&[("index.html", "<h1>top</h1>"), ("a.txt", "A\n")])
 }
 
 #[track_caller]
@@ -31,19 +33,19 @@ fn assert_serves(mut client: Client) {
     assert_eq!((response.status, &response.body[..]), (200, &b"A\n"[..]));
 }
 
-/// Whether this machine has IPv6.
+/// Returns true if the machine has IPv6; otherwise reports the test as skipped.
 fn has_ipv6() -> bool {
-    let has = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
-    if !has {
-        skipped("this machine has no IPv6");
+    let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    if !has_ipv6 {
+        report_skipped("the machine has no IPv6");
     }
-    has
+    has_ipv6
 }
 
 // -- the arguments
 
 #[test]
-fn help_and_version_go_to_stdout() {
+fn prints_help_and_version_to_stdout() {
     let version = format!("weft {}\n", env!("CARGO_PKG_VERSION"));
     for (argument, begin) in [
         ("--help", "Serves the files of a folder over HTTP.\n\nUsage: weft [DIR] "),
@@ -51,7 +53,7 @@ fn help_and_version_go_to_stdout() {
         ("--version", &version),
         ("-V", &version),
     ] {
-        let Ended { status, stdout, stderr } = run([argument]);
+        let ProgramOutput { status, stdout, stderr } = run([argument]);
         assert_eq!((status, &*stderr), (Ok(0), ""), "{argument}");
         assert!(stdout.starts_with(begin), "{argument}: {stdout}");
         assert!(stdout.ends_with('\n'), "{argument}: {stdout}");
@@ -96,7 +98,7 @@ fn help_and_version_go_to_stdout() {
 }
 
 #[test]
-fn it_says_what_it_serves_where_and_with_how_many_workers() {
+fn startup_notice_contains_site_addresses_and_workers() {
     let site = small_site();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let plural = |n: usize| if n == 1 { "1 worker".to_owned() } else { format!("{n} workers") };
@@ -118,12 +120,12 @@ fn it_says_what_it_serves_where_and_with_how_many_workers() {
         assert_eq!(server.announcement, expected);
         assert_eq!(worker_threads(&server), workers, "{arguments:?}");
         assert_serves(server.client());
-        let ended = server.stop();
-        assert_eq!(ended.stderr, expected, "it says nothing else");
+        let output = server.stop();
+        assert_eq!(output.stderr, expected, "nothing else is logged");
     }
 }
 
-/// How many event loops there are, by the names of the threads.
+/// Returns the number of worker threads, identified by their names.
 fn worker_threads(server: &Weft) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
     let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
@@ -132,11 +134,11 @@ fn worker_threads(server: &Weft) -> usize {
 }
 
 #[test]
-fn the_folder_is_the_current_one_unless_it_is_said() {
+fn serves_the_current_directory_by_default() {
     let site = small_site();
     fs::create_dir(site.path().join("sub")).unwrap();
     fs::write(site.path().join("sub/a.txt"), "sub\n").unwrap();
-    for (arguments, shown, body) in [
+    for (arguments, name, body) in [
         (&["--listen", "127.0.0.1:0"][..], ".", "A\n"),
         (&["--listen", "127.0.0.1:0", "."], ".", "A\n"),
         (&["sub", "--listen", "127.0.0.1:0"], "sub", "sub\n"),
@@ -144,8 +146,8 @@ fn the_folder_is_the_current_one_unless_it_is_said() {
         (&["./sub/../sub/", "--listen=127.0.0.1:0"], "./sub/../sub/", "sub\n"),
     ] {
         let server = Weft::start(weft(arguments).current_dir(site.path()));
-        let begin = format!("weft: serving {shown} on ");
-        assert!(server.announcement.starts_with(&begin), "{}", server.announcement);
+        let expected = format!("weft: serving {name} on ");
+        assert!(server.announcement.starts_with(&expected), "{}", server.announcement);
         let response = server.client().get("/a.txt");
         assert_eq!(String::from_utf8_lossy(&response.body), body, "{arguments:?}");
         server.stop();
@@ -153,16 +155,16 @@ fn the_folder_is_the_current_one_unless_it_is_said() {
 }
 
 #[test]
-fn the_address_is_8080_of_this_machine_unless_it_is_said() {
+fn listens_on_loopback_port_8080_by_default() {
     let site = small_site();
-    // Somebody may have that port already; then it says so.
+    // If the port is in use, the program must report that.
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 8080));
     match taken {
         Ok(free) => drop(free),
         Err(_) => {
-            let ended = run([site.path()]);
-            let said = "weft: cannot listen on 127.0.0.1:8080: ";
-            assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
+            let output = run([site.path()]);
+            let message = "weft: cannot listen on 127.0.0.1:8080: ";
+            assert!(output.stderr.starts_with(message), "{}", output.stderr);
             return;
         }
     }
@@ -173,7 +175,7 @@ fn the_address_is_8080_of_this_machine_unless_it_is_said() {
 }
 
 #[test]
-fn it_listens_on_several_addresses_of_all_kinds() {
+fn listens_on_several_tcp_and_unix_addresses() {
     let site = small_site();
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("weft socket");
@@ -195,11 +197,11 @@ fn it_listens_on_several_addresses_of_all_kinds() {
     }
     assert_serves(Client::unix(&socket));
     server.stop();
-    assert!(!socket.exists(), "the socket's file is still there");
+    assert!(!socket.exists(), "the socket file still exists");
 }
 
 #[test]
-fn it_listens_on_ipv6_alone() {
+fn listens_on_ipv6_only() {
     if !has_ipv6() {
         return;
     }
@@ -212,7 +214,7 @@ fn it_listens_on_ipv6_alone() {
 }
 
 #[test]
-fn a_port_alone_is_every_address_of_the_machine() {
+fn port_only_address_listens_on_all_interfaces() {
     let site = small_site();
     let server = Weft::start(weft([site.path()]).args(["--listen", ":0", "--workers", "1"]));
     let port = server.address().port();
@@ -222,11 +224,14 @@ fn a_port_alone_is_every_address_of_the_machine() {
         assert_serves(Client::tcp((Ipv6Addr::LOCALHOST, port).into()));
     }
     let log = server.stop().stdout;
-    assert!(log.starts_with("127.0.0.1 - - ["), "an IPv4 client is shown as one: {log}");
+    assert!(
+        log.starts_with("127.0.0.1 - - ["),
+        "IPv4-mapped client addresses are logged as IPv4: {log}"
+    );
 }
 
 #[test]
-fn a_name_is_listened_on_at_its_addresses() {
+fn listens_on_all_addresses_of_a_host_name() {
     let site = small_site();
     let server = Weft::start(weft([site.path()]).args(["--listen", "localhost:0"]));
     for address in server.addresses() {
@@ -238,7 +243,7 @@ fn a_name_is_listened_on_at_its_addresses() {
 }
 
 #[test]
-fn a_mistake_is_told_in_one_line_and_ends_it() {
+fn reports_invalid_options_and_addresses_in_one_line() {
     let site = small_site();
     let at = |name: &str| site.path().join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
@@ -247,7 +252,7 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
     let taken = listener.local_addr().unwrap();
     let long = format!("unix:/{}", "n".repeat(200));
     let cases: [(Vec<OsString>, i32, &str); _] = [
-        // Wrong words.
+        // Invalid options.
         (words(&["--bogus"]), 2, "'--bogus'"),
         (words(&["-x"]), 2, "'-x'"),
         (words(&["a", "b"]), 2, "\"b\""),
@@ -274,14 +279,14 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
         (words(&["--cache", "60"]), 2, "--cache: \"60\" is no time"),
         (words(&["--cache", "*.css=1w!"]), 2, "--cache: \"1w!\" is no time"),
         (words(&["--cache", "one hour\nX: y"]), 2, "--cache: \"one hour\\nX: y\" is no time"),
-        // A good one does not help a bad one.
+        // A valid value does not hide an invalid one.
         (words(&["--cache", "1h", "--cache", "*.css="]), 2, "--cache: \"\" is no time"),
-        // Folders that are none.
+        // Invalid directories.
         (vec![at("nothing")], 1, "nothing: No such file or directory"),
         (vec![at("a.txt")], 1, "a.txt: Not a directory"),
         (words(&[""]), 1, "No such file or directory"),
         (vec![OsStr::from_bytes(b"\xff").into()], 1, "No such file or directory"),
-        // Addresses that are none.
+        // Invalid addresses.
         (listen(""), 2, "expected host:port, :port, [v6]:port or unix:PATH"),
         (listen("8080"), 2, "`8080`"),
         (listen("localhost"), 2, "`localhost`"),
@@ -292,17 +297,17 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
         (listen("http://127.0.0.1:0"), 2, "`http://127.0.0.1:0`"),
         (listen("[::1]"), 2, "`[::1]`"),
         (listen("unix:"), 2, "`unix:`"),
-        // Addresses that cannot be had. The last is for documentation only (RFC 5737).
+        // Addresses that cannot be bound. The last is reserved for documentation (RFC 5737).
         (listen(&taken.to_string()), 1, &format!("{taken}: Address already in use")),
         (listen("unix:/nonexistent/weft"), 1, "No such file or directory"),
         (listen(&long), 1, "name too long"),
         (listen("192.0.2.1:0"), 1, "192.0.2.1:0: "),
-        // A good one does not help a bad one.
+        // A valid address does not hide an invalid one.
         (words(&["--listen", "127.0.0.1:0", "--listen", "8080"]), 2, "`8080`"),
     ];
     for (arguments, code, part) in cases {
-        let Ended { status, stdout, stderr } =
-            common::Program::start(weft(&arguments).current_dir(site.path())).end();
+        let ProgramOutput { status, stdout, stderr } =
+            common::Program::start(weft(&arguments).current_dir(site.path())).wait_with_output();
         assert_eq!((status, &*stdout), (Ok(code), ""), "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("weft: "), "{arguments:?}: {stderr}");
         assert!(stderr.contains(part), "{arguments:?}: {stderr}");
@@ -314,7 +319,7 @@ fn a_mistake_is_told_in_one_line_and_ends_it() {
 // -- the files
 
 #[test]
-fn the_site_of_this_repository_is_served_byte_by_byte() {
+fn serves_the_site_of_the_repository() {
     let site = repository("site");
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("s");
@@ -322,12 +327,15 @@ fn the_site_of_this_repository_is_served_byte_by_byte() {
     let server = Weft::serve(&site, &["--listen", &unix]);
     let mut files = Vec::new();
     list(&site, "", &mut files);
-    assert!(files.len() >= 6, "the site has a page, a style sheet, a picture …: {files:?}");
+    assert!(files.len() >= 6, "too few files: {files:?}");
     for mut client in [server.client(), Client::unix(&socket)] {
         for name in &files {
             let response = client.get(&encoded(name));
             assert_eq!(response.status, 200, "{name}");
-            assert!(response.body == fs::read(site.join(name)).unwrap(), "{name} is another");
+            assert!(
+                response.body == fs::read(site.join(name)).unwrap(),
+                "{name} has other contents"
+            );
             let kind = response.header("content-type").expect("a type");
             assert_eq!(kind, content_type(name), "{name}");
         }
@@ -338,7 +346,10 @@ fn the_site_of_this_repository_is_served_byte_by_byte() {
         ] {
             let response = client.get(target);
             assert_eq!(response.status, status, "{target}");
-            assert!(response.body == fs::read(site.join(name)).unwrap(), "{target} is another");
+            assert!(
+                response.body == fs::read(site.join(name)).unwrap(),
+                "{target} has other contents"
+            );
         }
         let response = client.get("/guide?a=b");
         let found = (response.status, response.header("location"));
@@ -348,8 +359,8 @@ fn the_site_of_this_repository_is_served_byte_by_byte() {
 }
 
 #[test]
-fn the_files_are_served_as_the_options_say() {
-    let outer = folder(&[("out.txt", "out")]);
+fn options_for_files_take_effect() {
+    let outer = folder_with(&[("out.txt", "out")]);
     let site = outer.path().join("site");
     fs::create_dir(&site).unwrap();
     let text = "many words, ".repeat(200);
@@ -369,7 +380,7 @@ fn the_files_are_served_as_the_options_say() {
     std::os::unix::fs::symlink("../out.txt", site.join("link.txt")).unwrap();
     std::os::unix::fs::symlink("a.css", site.join("within.css")).unwrap();
 
-    /// Options; a target and a field; the status, the body's beginning, and a field of the answer.
+    /// Options; target and request field; status, prefix of the body, and response field.
     type Case<'a> = (&'a [&'a str], &'a str, &'a str, u16, &'a str, (&'a str, Option<&'a str>));
     let cache = "cache-control";
     let (coding, gzip) = ("content-encoding", "Accept-Encoding: gzip");
@@ -444,21 +455,21 @@ fn the_files_are_served_as_the_options_say() {
         (&["--follow-links"], "/link.txt", "", 200, "out", (cache, None)),
         (&["--follow-links"], "/../out.txt", "", 404, "", (cache, None)),
     ];
-    for (options, target, field, status, begin, (name, value)) in cases {
+    for (options, target, field, status, prefix, (name, value)) in cases {
         let server = Weft::serve(&site, &[&["--workers", "1"], options].concat());
         let mut client = server.client();
         let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
         client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{field}\r\n"));
         let response = client.response();
-        let what = format!("{options:?} {target} {field}");
-        assert_eq!(response.status, status, "{what}");
-        assert_eq!(response.header(name), value, "{what}");
-        assert!(response.body.starts_with(begin.as_bytes()), "{what}: {:?}", response.body);
+        let case = format!("{options:?} {target} {field}");
+        assert_eq!(response.status, status, "{case}");
+        assert_eq!(response.header(name), value, "{case}");
+        assert!(response.body.starts_with(prefix.as_bytes()), "{case}: {:?}", response.body);
         server.stop();
     }
 }
 
-/// The files beneath a folder, as paths relative to the site.
+/// Lists the files below a directory, as paths relative to the site.
 fn list(folder: &Path, prefix: &str, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -482,32 +493,32 @@ fn content_type(name: &str) -> &str {
         "css" => "text/css; charset=utf-8",
         "svg" => "image/svg+xml",
         "png" => "image/png",
-        other => panic!("what is a .{other}?"),
+        other => panic!("unexpected extension .{other}"),
     }
 }
 
-// -- the end
+// -- stopping
 
 const SIGNALS: [Signal; 2] = [Signal::INT, Signal::TERM];
 
 #[test]
-fn a_signal_ends_it_when_nobody_is_there() {
+fn signal_stops_a_server_without_connections() {
     let site = small_site();
     for signal in SIGNALS {
         for workers in ["1", "4"] {
             let server = Weft::serve(site.path(), &["--workers", workers]);
             let address = server.address();
             server.signal(signal);
-            let ended = server.end();
-            assert_eq!((ended.status, &*ended.stdout), (Ok(0), ""), "{signal:?}, {workers}");
-            assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-            assert!(TcpStream::connect(address).is_err(), "somebody still listens");
+            let output = server.wait_with_output();
+            assert_eq!((output.status, &*output.stdout), (Ok(0), ""), "{signal:?}, {workers}");
+            assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+            assert!(TcpStream::connect(address).is_err(), "the listener is still open");
         }
     }
 }
 
 #[test]
-fn a_signal_ends_it_while_connections_rest() {
+fn signal_closes_idle_connections() {
     let site = small_site();
     for signal in SIGNALS {
         let server = Weft::serve(site.path(), &["--workers", "2"]);
@@ -517,21 +528,21 @@ fn a_signal_ends_it_while_connections_rest() {
         }
         server.signal(signal);
         clients.iter_mut().for_each(Client::assert_closed);
-        let ended = server.end();
-        assert_eq!(ended.status, Ok(0), "{signal:?}");
-        assert_eq!(ended.stdout.lines().count(), clients.len());
+        let output = server.wait_with_output();
+        assert_eq!(output.status, Ok(0), "{signal:?}");
+        assert_eq!(output.stdout.lines().count(), clients.len());
     }
 }
 
-/// Adds a file that is more than the socket buffers of both sides can hold.
+/// Creates a file that is larger than the socket buffers of both sides.
 fn large_file(site: &TempDir) -> Vec<u8> {
-    let large: Vec<u8> = (0..24 << 20).map(|at| (at % 251) as u8).collect();
+    let large: Vec<u8> = (0..24 << 20).map(|index| (index % 251) as u8).collect();
     fs::write(site.path().join("large"), &large).unwrap();
     large
 }
 
 #[test]
-fn a_signal_lets_a_download_under_way_come_to_its_end() {
+fn signal_lets_a_running_download_complete() {
     let site = small_site();
     let large = large_file(&site);
     for (signal, workers) in [(Signal::INT, "1"), (Signal::TERM, "2")] {
@@ -542,43 +553,43 @@ fn a_signal_lets_a_download_under_way_come_to_its_end() {
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
         server.signal(signal);
-        // The stop has begun: what rests is closed, and what runs goes on.
-        until("nobody listens", || TcpStream::connect(address).is_err());
+        // The shutdown has started: idle connections are closed, active ones continue.
+        until("the listener is closed", || TcpStream::connect(address).is_err());
         idle.assert_closed();
-        assert!(client.body(large.len()) == large, "{signal:?}: other bytes came");
+        assert!(client.body(large.len()) == large, "{signal:?}: unexpected contents");
         client.assert_closed();
-        let ended = server.end();
-        assert_eq!(ended.status, Ok(0), "{signal:?}");
+        let output = server.wait_with_output();
+        assert_eq!(output.status, Ok(0), "{signal:?}");
         let line = format!(" \"GET /large HTTP/1.1\" 200 {} \"-\" \"-\"\n", large.len());
-        assert!(ended.stdout.contains(&line), "{}", ended.stdout);
-        assert_eq!(ended.stdout.lines().count(), 2, "{}", ended.stdout);
+        assert!(output.stdout.contains(&line), "{}", output.stdout);
+        assert_eq!(output.stdout.lines().count(), 2, "{}", output.stdout);
     }
 }
 
 #[test]
-fn the_last_answer_says_that_the_connection_closes() {
+fn last_response_announces_the_close() {
     let site = small_site();
     let large = large_file(&site);
     let server = Weft::serve(site.path(), &[]);
     let address = server.address();
     let mut client = server.client();
-    // In one write, so that the beginning of the second request has surely come.
+    // In one write, so that the start of the second request has been received.
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\nGET /a.txt HTTP/1.1\r\nHost: a\r\n");
     assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
     server.signal(Signal::TERM);
-    until("nobody listens", || TcpStream::connect(address).is_err());
-    assert!(client.body(large.len()) == large, "other bytes came");
+    until("the listener is closed", || TcpStream::connect(address).is_err());
+    assert!(client.body(large.len()) == large, "unexpected contents");
     client.send("\r\n");
     let response = client.response();
     assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     client.assert_closed();
-    assert_eq!(server.end().status, Ok(0));
+    assert_eq!(server.wait_with_output().status, Ok(0));
 }
 
-// -- the Unix socket
+// -- Unix sockets
 
 #[test]
-fn a_socket_file_that_a_dead_process_left_is_replaced() {
+fn replaces_a_stale_socket_file() {
     let site = small_site();
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("weft");
@@ -587,37 +598,37 @@ fn a_socket_file_that_a_dead_process_left_is_replaced() {
 
     let killed = Weft::start(weft([site.path()]).args(listen));
     killed.signal(Signal::KILL);
-    assert_eq!(killed.end().status, Err(Signal::KILL.as_raw()));
-    assert!(socket.exists(), "a killed process removes nothing");
+    assert_eq!(killed.wait_with_output().status, Err(Signal::KILL.as_raw()));
+    assert!(socket.exists(), "a killed process does not remove its socket file");
 
     let server = Weft::start(weft([site.path()]).args(listen));
     assert_eq!(server.addresses(), [&*unix]);
     assert_serves(Client::unix(&socket));
 
-    // One that lives keeps its socket.
-    let ended = run([site.path().as_os_str()].into_iter().chain(listen.map(OsStr::new)));
-    assert_eq!(ended.status, Ok(1));
-    assert!(ended.stderr.contains("Address already in use"), "{}", ended.stderr);
+    // The socket file of a running process is not replaced.
+    let output = run([site.path().as_os_str()].into_iter().chain(listen.map(OsStr::new)));
+    assert_eq!(output.status, Ok(1));
+    assert!(output.stderr.contains("Address already in use"), "{}", output.stderr);
     assert_serves(Client::unix(&socket));
 
     let log = server.stop().stdout;
     assert!(log.lines().all(|line| line.starts_with("unix: - - [")), "{log}");
-    assert!(!socket.exists(), "the socket's file is still there");
+    assert!(!socket.exists(), "the socket file still exists");
 }
 
 #[test]
-fn a_start_that_fails_leaves_no_socket_file() {
+fn failed_start_leaves_no_socket_file() {
     let site = small_site();
     let socket = site.path().join("weft");
     let unix = format!("unix:{}", socket.display());
-    let ended = run([site.path().as_os_str()]
+    let output = run([site.path().as_os_str()]
         .into_iter()
         .chain(["--listen", &unix, "--listen", "192.0.2.1:0"].map(OsStr::new)));
-    assert_eq!(ended.status, Ok(1));
-    assert!(!socket.exists(), "the socket's file is still there");
+    assert_eq!(output.status, Ok(1));
+    assert!(!socket.exists(), "the socket file still exists");
 }
 
-// -- the log
+// -- the access log
 
 /// A line of the log, in Apache's combined format.
 #[derive(Debug)]
@@ -631,8 +642,8 @@ struct Line {
 }
 
 impl Line {
-    /// `host - - [date] "request line" status bytes "referer" "user agent"`; the quoted
-    /// parts with their escapes.
+    /// Parses `host - - [date] "request line" status bytes "referer" "user agent"`; the escapes of
+    /// the quoted parts are kept.
     fn parse(text: &str) -> Option<Line> {
         let text = text.strip_suffix('\n')?;
         let (host, text) = text.split_once(" - - [")?;
@@ -643,18 +654,18 @@ impl Line {
         let (referer, text) = quoted(text)?;
         let (user_agent, text) = quoted(text.strip_prefix(' ')?)?;
         let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        let sound = text.is_empty()
+        let is_valid = text.is_empty()
             && status.len() == 3
             && number(status)
             && (number(bytes) && !bytes.starts_with('0') && !bytes.is_empty() || bytes == "-")
             && is_date(date);
         let [host, request, status, bytes, referer, user_agent] =
             [host, request, status, bytes, referer, user_agent].map(str::to_owned);
-        sound.then_some(Line { host, request, status, bytes, referer, user_agent })
+        is_valid.then_some(Line { host, request, status, bytes, referer, user_agent })
     }
 }
 
-/// What stands within quotes at the beginning, and what follows them.
+/// Splits a quoted string from the start of `text`; returns its contents and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let text = text.strip_prefix('"')?;
     let mut escaped = false;
@@ -666,7 +677,7 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-/// `06/Nov/1994:08:49:37 +0000`.
+/// Returns true for a date such as `06/Nov/1994:08:49:37 +0000`.
 fn is_date(date: &str) -> bool {
     date.len() == 26
         && date.bytes().zip("00/Aaa/0000:00:00:00 +0000".bytes()).all(|(b, like)| match like {
@@ -677,27 +688,27 @@ fn is_date(date: &str) -> bool {
         })
 }
 
-/// Sends requests, a connection for each, and returns the answers and the log.
+/// Sends requests, each on a new connection, and returns the responses and the log.
 #[track_caller]
 fn log_of(requests: &[&[u8]]) -> (Vec<Response>, Vec<Line>) {
     let site = small_site();
-    // The lines of a single worker are in the order of the answers.
+    // The lines of a single worker are in the order of the responses.
     let server = Weft::serve(site.path(), &["--workers", "1"]);
-    let ask = |request: &&[u8]| {
+    let send = |request: &&[u8]| {
         let mut client = server.client();
         client.send(request);
         client.response()
     };
-    let responses = requests.iter().map(ask).collect();
+    let responses = requests.iter().map(send).collect();
     let log = server.stop().stdout;
-    let plain = |b: u8| matches!(b, b' '..=b'~' | b'\n');
-    assert!(log.bytes().all(plain), "not plain: {log:?}");
+    let is_printable = |b: u8| matches!(b, b' '..=b'~' | b'\n');
+    assert!(log.bytes().all(is_printable), "not printable ASCII: {log:?}");
     let line = |line: &str| Line::parse(line).unwrap_or_else(|| panic!("torn: {line:?}"));
     (responses, log.split_inclusive('\n').map(line).collect())
 }
 
 #[test]
-fn the_log_is_in_the_combined_format() {
+fn log_uses_the_combined_format_by_default() {
     let cases: [(&[u8], &str); _] = [
         (
             b"GET /a.txt?b=c HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/8\r\nReferer: http://r/\r\n\r\n",
@@ -723,7 +734,7 @@ fn the_log_is_in_the_combined_format() {
 }
 
 #[test]
-fn the_log_counts_the_bytes_of_the_body() {
+fn log_contains_the_body_size() {
     let requests: [&[u8]; _] = [
         b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -736,11 +747,11 @@ fn the_log_counts_the_bytes_of_the_body() {
         assert_eq!(line.bytes, response.body.len().to_string(), "{line:?}");
         assert_eq!(line.status, response.status.to_string(), "{line:?}");
     }
-    assert_eq!(lines[3].request, "-", "what cannot be understood is not shown");
+    assert_eq!(lines[3].request, "-", "an invalid request line is not logged");
 }
 
 #[test]
-fn head_and_redirects_are_logged_too() {
+fn logs_head_requests_and_redirects() {
     let site = small_site();
     fs::create_dir(site.path().join("sub")).unwrap();
     let server = Weft::serve(site.path(), &[]);
@@ -754,8 +765,8 @@ fn head_and_redirects_are_logged_too() {
 }
 
 #[test]
-fn nothing_that_a_client_sends_can_break_a_line() {
-    // What is sent, and the same as the log shows it.
+fn escapes_client_data_in_log_lines() {
+    // Sent value, and its escaped form in the log.
     let values: [(&[u8], &str); _] = [
         (b"a\"b", r#"a\"b"#),
         (b"\" 200 1 \"-\" \"-", r#"\" 200 1 \"-\" \"-"#),
@@ -765,7 +776,7 @@ fn nothing_that_a_client_sends_can_break_a_line() {
         (b"a\tb", r"a\x09b"),
         (b"d\xc3\xadas", r"d\xc3\xadas"),
         (b"\x80\xfe\xff", r"\x80\xfe\xff"),
-        // The second line end of another alphabet, U+0085, and of text, U+2028.
+        // Line ends of Unicode: next line (U+0085) and line separator (U+2028).
         (b"a\xc2\x85b\xe2\x80\xa8c", r"a\xc2\x85b\xe2\x80\xa8c"),
         (b"%0d%0a127.0.0.1 - - [", "%0d%0a127.0.0.1 - - ["),
         (b"${jndi:ldap://a}%s%n{}", "${jndi:ldap://a}%s%n{}"),
@@ -791,17 +802,17 @@ fn nothing_that_a_client_sends_can_break_a_line() {
     let (_, lines) = log_of(&requests.iter().map(|r| &r[..]).collect::<Vec<_>>());
     assert_eq!(lines.len(), requests.len());
     let (of_values, of_targets) = lines.split_at(2 * values.len());
-    for (lines, (_, shown)) in of_values.chunks(2).zip(values) {
-        assert_eq!((&*lines[0].user_agent, &*lines[0].referer), (shown, "-"));
-        assert_eq!((&*lines[1].user_agent, &*lines[1].referer), ("-", shown));
+    for (lines, (_, escaped)) in of_values.chunks(2).zip(values) {
+        assert_eq!((&*lines[0].user_agent, &*lines[0].referer), (escaped, "-"));
+        assert_eq!((&*lines[1].user_agent, &*lines[1].referer), ("-", escaped));
     }
-    for (line, (_, shown)) in of_targets.iter().zip(targets) {
-        assert_eq!(line.request, format!("GET {shown} HTTP/1.1"));
+    for (line, (_, escaped)) in of_targets.iter().zip(targets) {
+        assert_eq!(line.request, format!("GET {escaped} HTTP/1.1"));
     }
 }
 
 #[test]
-fn line_ends_within_a_field_are_refused_and_logged_as_nothing() {
+fn rejects_control_characters_and_does_not_log_them() {
     let requests: [&[u8]; _] = [
         b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\nb\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\rb\r\n\r\n",
@@ -813,13 +824,13 @@ fn line_ends_within_a_field_are_refused_and_logged_as_nothing() {
     assert!(responses.iter().all(|response| response.status == 400));
     assert_eq!(lines.len(), requests.len());
     for line in &lines {
-        let shown = (&*line.request, &*line.status, &*line.referer, &*line.user_agent);
-        assert_eq!(shown, ("-", "400", "-", "-"));
+        let logged = (&*line.request, &*line.status, &*line.referer, &*line.user_agent);
+        assert_eq!(logged, ("-", "400", "-", "-"));
     }
 }
 
-/// Sends requests from several clients at a time; their lines are long enough to fill
-/// the buffers of the log several times. Returns the request lines, sorted.
+/// Sends requests from several concurrent clients; their log lines are long enough to fill the
+/// buffers of the log several times. Returns the sorted request lines.
 #[track_caller]
 fn send_many(server: &Weft, clients: usize, requests: usize) -> Vec<String> {
     let padding = "p".repeat(200);
@@ -841,7 +852,7 @@ fn send_many(server: &Weft, clients: usize, requests: usize) -> Vec<String> {
     lines
 }
 
-/// The request lines of a log, sorted. Every line is whole.
+/// Returns the sorted request lines of a log, and asserts that every log line is complete.
 #[track_caller]
 fn request_lines(log: &str) -> Vec<String> {
     let request = |text: &str| {
@@ -855,22 +866,22 @@ fn request_lines(log: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_request_has_its_line_whole_when_the_program_has_ended() {
+fn stop_writes_all_pending_log_lines() {
     let site = small_site();
     let server = Weft::serve(site.path(), &["--workers", "3"]);
     let sent = send_many(&server, 4, 250);
-    // The stop comes at once: what is not written yet must not be lost.
+    // Stop immediately: buffered lines must not be lost.
     let logged = request_lines(&server.stop().stdout);
     assert!(logged == sent, "{} lines for {} requests", logged.len(), sent.len());
 }
 
 #[test]
-fn a_log_that_is_read_late_is_whole() {
+fn log_pipe_that_is_read_late_loses_no_lines() {
     let site = small_site();
     let mut command = weft([site.path()]);
     command.args(["--listen", "127.0.0.1:0", "--workers", "2"]);
-    let (mut server, log) = Weft::start_unread(command);
-    // Several times what a pipe takes, and less than the program is ready to keep.
+    let (mut server, log) = Weft::start_with_unread_log(command);
+    // Several times the capacity of a pipe, and less than the program buffers.
     let sent = send_many(&server, 4, 300);
     server.read_log(log);
     let logged = request_lines(&server.stop().stdout);
@@ -878,7 +889,7 @@ fn a_log_that_is_read_late_is_whole() {
 }
 
 #[test]
-fn lines_come_without_waiting_for_the_end() {
+fn log_lines_are_written_while_the_server_runs() {
     let site = small_site();
     let server = Weft::serve(site.path(), &[]);
     assert_serves(server.client());
@@ -887,7 +898,7 @@ fn lines_come_without_waiting_for_the_end() {
 }
 
 #[test]
-fn there_is_no_log_if_none_is_wanted() {
+fn no_log_option_disables_the_access_log() {
     let site = small_site();
     let server = Weft::serve(site.path(), &["--no-log"]);
     for _ in 0..10 {
@@ -896,9 +907,8 @@ fn there_is_no_log_if_none_is_wanted() {
     assert_eq!(server.stop().stdout, "");
 }
 
-/// A log that nobody reads any more is no reason to stop serving.
 #[test]
-fn a_log_that_cannot_be_written_does_not_stop_it() {
+fn log_write_errors_do_not_stop_the_server() {
     let site = small_site();
     let mut command = Command::new("sh");
     command.args(["-c", r#"exec "$0" "$@" >/dev/full"#, env!("CARGO_BIN_EXE_weft")]);
@@ -907,29 +917,30 @@ fn a_log_that_cannot_be_written_does_not_stop_it() {
     for _ in 0..10 {
         assert_serves(server.client());
     }
-    let ended = server.stop();
-    let complaint = "weft: the access log cannot be written: ";
-    assert!(ended.stderr.contains(complaint), "{}", ended.stderr);
+    let output = server.stop();
+    let message = "weft: the access log cannot be written: ";
+    assert!(output.stderr.contains(message), "{}", output.stderr);
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_never_removed() {
+fn does_not_remove_a_file_that_is_not_a_socket() {
     let site = small_site();
     let file = site.path().join("notes.txt");
     fs::write(&file, "precious").unwrap();
     let listen = format!("--listen=unix:{}", file.display());
-    let ended = common::Program::start(weft([site.path()]).arg(listen)).end();
-    assert_eq!(ended.status, Ok(1));
+    let output = common::Program::start(weft([site.path()]).arg(listen)).wait_with_output();
+    assert_eq!(output.status, Ok(1));
     assert_eq!(fs::read_to_string(&file).ok().as_deref(), Some("precious"));
 }
 
 #[test]
-fn a_connection_that_the_kernel_has_completed_is_answered_at_the_end() {
+fn stop_serves_connections_in_the_accept_queue() {
     let site = small_site();
     for workers in ["1", "2"] {
         for round in 0..20 {
             let server = Weft::serve(site.path(), &["--workers", workers]);
-            // While it stands still the kernel completes the connection and takes the request.
+            // While the process is stopped, the kernel completes the handshake and buffers the
+            // request.
             server.signal(Signal::STOP);
             let mut client = server.client();
             client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -937,13 +948,13 @@ fn a_connection_that_the_kernel_has_completed_is_answered_at_the_end() {
             server.signal(Signal::CONT);
             assert_eq!(client.response().status, 200, "round {round}, {workers} workers");
             drop(client);
-            assert_eq!(server.end().status, Ok(0));
+            assert_eq!(server.wait_with_output().status, Ok(0));
         }
     }
 }
 
 #[test]
-fn a_socket_file_of_another_is_left_alone() {
+fn does_not_remove_the_socket_file_of_another_process() {
     let site = small_site();
     let socket = site.path().join("s");
     let listen = format!("--listen=unix:{}", socket.display());
@@ -956,22 +967,22 @@ fn a_socket_file_of_another_is_left_alone() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_stops_immediately() {
     let site = small_site();
     fs::write(site.path().join("large"), vec![b'x'; 64 << 20]).unwrap();
     let server = Weft::serve(site.path(), &[]);
     let mut client = server.client();
-    // A download that nobody takes keeps the server from ending.
+    // A download that the client does not read keeps the server from exiting.
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     client.head();
     server.signal(Signal::INT);
-    until("it stops listening", || TcpStream::connect(server.address()).is_err());
+    until("the listener is closed", || TcpStream::connect(server.address()).is_err());
     server.signal(Signal::INT);
-    assert_eq!(server.end().status, Ok(1));
+    assert_eq!(server.wait_with_output().status, Ok(1));
 }
 
 #[test]
-fn it_serves_on_when_nobody_reads_what_it_says() {
+fn closed_stdout_and_stderr_do_not_stop_the_server() {
     let site = small_site();
     let socket = site.path().join("s");
     let mut command = weft([site.path()]);
@@ -982,14 +993,14 @@ fn it_serves_on_when_nobody_reads_what_it_says() {
         .spawn()
         .unwrap();
     drop((child.stdout.take(), child.stderr.take()));
-    until("it listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    until("the server listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
     let mut client = Client::unix(&socket);
-    // More lines than may wait for an output.
+    // More lines than the log buffers.
     let agent = "x".repeat(8_000);
     for _ in 0..300 {
         client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n"));
         assert_eq!(client.response().status, 200);
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
-    until("it ends", || child.try_wait().unwrap().is_some());
+    until("the server exits", || child.try_wait().unwrap().is_some());
 }

@@ -1,7 +1,7 @@
-//! The reverse proxy, between clients and upstreams that are real, and some that misbehave.
+//! The reverse proxy, with real and misbehaving clients and upstreams.
 
 mod common;
-// The program has no library; what cannot be set on its command line is set here.
+// The program has no library target. The modules are included to use settings without an option.
 #[allow(unused_imports, dead_code, reason = "the program uses more of it")]
 #[path = "../src/apps/proxy/mod.rs"]
 mod proxy;
@@ -20,34 +20,35 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
-    Client, PATIENCE, Program, Signal, Weft, nobody, raw, read_head, run, tool, until, weft,
+    Client, PATIENCE, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until,
+    unused_address, weft,
 };
 use proxy::{Balance, Check, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
 use weft::{Body, LocalAddress, Request, Response, StatusCode, header};
 
-// -- what stands in front and behind
+// -- proxies and upstreams
 
-/// A proxy to these upstreams.
-fn front(urls: &str, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
+/// Starts a proxy to these upstreams.
+fn start_proxy(urls: &str, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
     let upstreams = ProxySettings::parse_upstreams(urls).unwrap();
     let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
     change(&mut settings);
     TestServer::start(Proxy::new(settings).unwrap())
 }
 
-fn url(address: SocketAddr) -> String {
+fn http_url(address: SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-/// A port that a program of others' may take.
-fn free() -> SocketAddr {
+/// Returns an address with a free port, for an external program.
+fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Answers each request on a connection with these bytes.
-fn answering(bytes: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync + 'static {
+/// Returns a handler that responds to each request on a connection with these bytes.
+fn respond_with(bytes: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync + 'static {
     move |_, mut stream| {
         while read_head(&mut stream).is_some() {
             stream.write_all(bytes).unwrap();
@@ -55,7 +56,7 @@ fn answering(bytes: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync + 
     }
 }
 
-/// Answers with the request, as it came: its line, its fields, and the body.
+/// Responds with the received request as text: method and target, fields, body, trailers.
 async fn echo(mut request: Request) -> Response {
     let mut text = format!("{} {}\n", request.method(), request.target());
     for (name, value) in request.headers().iter() {
@@ -73,31 +74,31 @@ async fn echo(mut request: Request) -> Response {
     Response::text(text).with_header(header::SET_COOKIE, "a=1").with_header(header::SET_COOKIE, "b")
 }
 
-// -- a client that reads to the end
+// -- a client that reads to the end of the connection
 
-/// What a client got before its connection ended.
+/// The response that a client received before the end of its connection.
 #[derive(Debug, PartialEq, Eq)]
-struct Reply {
+struct ReceivedResponse {
     status: u16,
-    /// Without those that differ each time.
+    /// Field lines in lower case, without `Date` and `Server`; an interim response is one entry.
     fields: Vec<String>,
     body: String,
-    is_whole: bool,
+    is_complete: bool,
 }
 
-/// Sends a request, whose connection is to be closed, and reads to the end.
-fn ask(server: SocketAddr, request: &str) -> Reply {
+/// Sends a request with `Connection: close` and reads the response to the end of the connection.
+fn send_request(server: SocketAddr, request: &str) -> ReceivedResponse {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
-    reply(&mut stream, request.starts_with("HEAD"))
+    read_response(&mut stream, request.starts_with("HEAD"))
 }
 
-fn get(server: SocketAddr, target: &str) -> Reply {
-    ask(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+fn get(server: SocketAddr, target: &str) -> ReceivedResponse {
+    send_request(server, &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
 }
 
-fn reply(stream: &mut TcpStream, head_only: bool) -> Reply {
+fn read_response(stream: &mut TcpStream, head_only: bool) -> ReceivedResponse {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -107,7 +108,7 @@ fn reply(stream: &mut TcpStream, head_only: bool) -> Reply {
     parse(&bytes, head_only)
 }
 
-fn parse(bytes: &[u8], head_only: bool) -> Reply {
+fn parse(bytes: &[u8], head_only: bool) -> ReceivedResponse {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text}"));
     let mut lines = head.split("\r\n");
@@ -116,10 +117,10 @@ fn parse(bytes: &[u8], head_only: bool) -> Reply {
     if (100..200).contains(&status) && status != 101 {
         let rest = parse(body.as_bytes(), head_only);
         let interim = format!("{status}: {}", fields.join(", "));
-        return Reply { fields: [vec![interim], rest.fields].concat(), ..rest };
+        return ReceivedResponse { fields: [vec![interim], rest.fields].concat(), ..rest };
     }
     let length = fields.iter().find_map(|field| field.strip_prefix("content-length: "));
-    let (body, is_whole) = if head_only || [204, 304].contains(&status) {
+    let (body, is_complete) = if head_only || [204, 304].contains(&status) {
         (body.to_owned(), body.is_empty())
     } else if fields.iter().any(|field| field == "transfer-encoding: chunked") {
         dechunk(body)
@@ -130,10 +131,11 @@ fn parse(bytes: &[u8], head_only: bool) -> Reply {
     };
     let varies = |field: &String| field.starts_with("date: ") || field.starts_with("server: ");
     let fields = fields.into_iter().filter(|field| !varies(field)).collect();
-    Reply { status, fields, body, is_whole }
+    ReceivedResponse { status, fields, body, is_complete }
 }
 
-/// The data, trailers behind it, and whether the end is there.
+/// Decodes a chunked body; returns the data followed by the trailers, and true if the body is
+/// complete.
 fn dechunk(mut text: &str) -> (String, bool) {
     let mut data = String::new();
     loop {
@@ -154,7 +156,7 @@ fn dechunk(mut text: &str) -> (String, bool) {
 // -- requests and responses
 
 #[test]
-fn requests_reach_the_upstream() {
+fn forwards_requests_with_forwarding_fields() {
     let upstream = TestServer::start(echo);
     let at = upstream.address();
     for (path, request, expected) in [
@@ -193,41 +195,45 @@ fn requests_reach_the_upstream() {
             "GET /\nhost: h\ntransfer-encoding: chunked\n\nhe",
         ),
     ] {
-        let front = front(&format!("http://{at}{path}"), |_| {});
-        let reply = ask(front.address(), request);
-        // What is said of the client, which is the same each time but for the host.
+        let proxy = start_proxy(&format!("http://{at}{path}"), |_| {});
+        let response = send_request(proxy.address(), request);
+        // Added fields; only the host depends on the request.
         let host = if request.contains("h:1") { "h:1" } else { "h" };
-        let told = [
+        let added = [
             "x-forwarded-for: 127.0.0.1".to_owned(),
             "x-forwarded-proto: http".to_owned(),
             format!("x-forwarded-host: {host}"),
             format!("forwarded: for=127.0.0.1;host=\"{host}\";proto=http"),
             "via: 1.1 weft".to_owned(),
         ];
-        let (head, body) = reply.body.split_once("\n\n").unwrap();
+        let (head, body) = response.body.split_once("\n\n").unwrap();
         let (ours, mut rest): (Vec<&str>, Vec<&str>) =
-            head.lines().partition(|line| told.iter().any(|told| told == line));
-        assert_eq!(ours.len(), told.len(), "{head}");
+            head.lines().partition(|line| added.iter().any(|field| field == line));
+        assert_eq!(ours.len(), added.len(), "{head}");
         rest.extend(["", body]);
         assert_eq!(rest.join("\n"), expected);
-        assert_eq!((reply.status, reply.is_whole), (200, true));
-        let cookies = reply.fields.iter().filter(|field| field.starts_with("set-cookie"));
+        assert_eq!((response.status, response.is_complete), (200, true));
+        let cookies = response.fields.iter().filter(|field| field.starts_with("set-cookie"));
         assert_eq!(cookies.cloned().collect::<Vec<_>>(), ["set-cookie: a=1", "set-cookie: b"]);
-        assert!(reply.fields.contains(&"via: 1.1 weft".to_owned()), "{:?}", reply.fields);
+        assert!(response.fields.contains(&"via: 1.1 weft".to_owned()), "{:?}", response.fields);
     }
 }
 
 #[test]
-fn the_host_may_be_that_of_the_upstream() {
+fn host_can_be_that_of_the_upstream() {
     let upstream = TestServer::start(echo);
-    let front = front(&upstream.url("/"), |settings| settings.host = Host::Upstream);
-    let reply = get(front.address(), "/");
-    assert!(reply.body.contains(&format!("\nhost: {}\n", upstream.address())), "{}", reply.body);
-    assert!(reply.body.contains("\nx-forwarded-host: h\n"), "{}", reply.body);
+    let proxy = start_proxy(&upstream.url("/"), |settings| settings.host = Host::Upstream);
+    let response = get(proxy.address(), "/");
+    assert!(
+        response.body.contains(&format!("\nhost: {}\n", upstream.address())),
+        "{}",
+        response.body
+    );
+    assert!(response.body.contains("\nx-forwarded-host: h\n"), "{}", response.body);
 }
 
 #[test]
-fn responses_reach_the_client() {
+fn forwards_responses_and_reuses_the_connection() {
     for (method, sent, expected) in [
         ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", (200, "content-length: 2", "ab")),
         ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", (200, "content-length: 0", "")),
@@ -275,37 +281,37 @@ fn responses_reach_the_client() {
     ] {
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
-        let upstream = raw(move |number, stream| {
+        let upstream = raw_upstream(move |number, stream| {
             count.fetch_add(1, SeqCst);
-            answering(sent.as_bytes())(number, stream);
+            respond_with(sent.as_bytes())(number, stream);
         });
-        let front = front(&url(upstream), |settings| settings.via = String::new());
-        // Twice, so that what one leaves behind would be seen by the other.
+        let proxy = start_proxy(&http_url(upstream), |settings| settings.via = String::new());
+        // Twice: the second request shows data left on the connection by the first.
         for _ in 0..2 {
             let text = format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-            let mut reply = ask(front.address(), &text);
-            reply.fields.retain(|field| field != "connection: close");
+            let mut response = send_request(proxy.address(), &text);
+            response.fields.retain(|field| field != "connection: close");
             let mut wanted: Vec<&str> =
                 expected.1.split(", ").filter(|field| !field.is_empty()).collect();
-            reply.fields.sort();
+            response.fields.sort();
             wanted.sort();
-            assert_eq!(reply.fields, wanted, "{sent}");
-            let found = (reply.status, &*reply.body, reply.is_whole);
+            assert_eq!(response.fields, wanted, "{sent}");
+            let found = (response.status, &*response.body, response.is_complete);
             assert_eq!(found, (expected.0, expected.2, true), "{sent}");
         }
-        assert_eq!(connections.load(SeqCst), 1, "the connection is kept: {sent}");
+        assert_eq!(connections.load(SeqCst), 1, "the connection is reused: {sent}");
     }
 }
 
 #[test]
-fn answers_that_are_none() {
+fn invalid_responses_are_a_bad_gateway() {
     const BIG: &str = "HTTP/1.1 200 OK\r\nX: ";
     let big: &'static [u8] =
         Box::leak([BIG.as_bytes(), &[b'x'; 70_000], b"\r\n\r\n"].concat().into());
-    for (what, sent) in [
+    for (case, sent) in [
         ("nothing", &b""[..]),
         ("garbage", b"\x16\x03\x01 garbage\r\n\r\n"),
-        ("half a head", b"HTTP/1.1 200 OK\r\nContent-"),
+        ("partial head", b"HTTP/1.1 200 OK\r\nContent-"),
         ("another version", b"HTTP/3.7 200 OK\r\n\r\n"),
         ("two lengths", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
         ("a bad length", b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab"),
@@ -313,49 +319,50 @@ fn answers_that_are_none() {
             "length and chunks",
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
         ),
-        ("a head too large", big),
-        ("an upgrade that nobody wanted", b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+        ("oversized head", big),
+        ("unrequested upgrade", b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
     ] {
-        let upstream = raw(move |_, mut stream| {
+        let upstream = raw_upstream(move |_, mut stream| {
             read_head(&mut stream);
-            // We may be gone before all of it is sent.
+            // The proxy may close the connection before all bytes are sent.
             let _ = stream.write_all(sent);
         });
-        let front = front(&url(upstream), |_| {});
-        let reply = get(front.address(), "/");
-        assert_eq!((reply.status, reply.is_whole), (502, true), "{what}");
-        assert_eq!(reply.body, "502 Bad Gateway\n", "{what}");
+        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let response = get(proxy.address(), "/");
+        assert_eq!((response.status, response.is_complete), (502, true), "{case}");
+        assert_eq!(response.body, "502 Bad Gateway\n", "{case}");
     }
-    let reply = get(front(&url(nobody()), |_| {}).address(), "/");
-    assert_eq!((reply.status, &*reply.body), (502, "502 Bad Gateway\n"));
+    let response = get(start_proxy(&http_url(unused_address()), |_| {}).address(), "/");
+    assert_eq!((response.status, &*response.body), (502, "502 Bad Gateway\n"));
 }
 
 #[test]
-fn upstreams_that_are_silent() {
-    let soon = Duration::from_millis(50);
-    let upstream = raw(|_, mut stream| while read_head(&mut stream).is_some() {});
-    let slow = front(&url(upstream), |settings| settings.response_timeout = soon);
+fn silent_upstreams_are_a_gateway_timeout() {
+    let short_timeout = Duration::from_millis(50);
+    let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
+    let slow =
+        start_proxy(&http_url(upstream), |settings| settings.response_timeout = short_timeout);
     assert_eq!(get(slow.address(), "/").status, 504);
-    // A queue that is full takes no connection.
+    // With a full accept queue, connection attempts are not completed.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let full = listener.local_addr().unwrap();
-    let soon_over = || TcpStream::connect_timeout(&full, Duration::from_millis(100)).ok();
-    let _taken: Vec<TcpStream> = std::iter::from_fn(soon_over).collect();
-    let slow = front(&url(full), |settings| settings.connect_timeout = soon);
+    let connect_soon = || TcpStream::connect_timeout(&full, Duration::from_millis(100)).ok();
+    let _taken: Vec<TcpStream> = std::iter::from_fn(connect_soon).collect();
+    let slow = start_proxy(&http_url(full), |settings| settings.connect_timeout = short_timeout);
     assert_eq!(get(slow.address(), "/").status, 504);
 }
 
 #[test]
-fn bodies_that_are_cut_never_look_complete() {
-    for (what, sent, silent) in [
+fn truncated_bodies_are_not_complete() {
+    for (case, sent, silent) in [
         ("sized", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", false),
         ("chunked", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", false),
         ("in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab", false),
         ("bad chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nzz", false),
         ("silent", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", true),
     ] {
-        let upstream = raw(move |_, mut stream| {
+        let upstream = raw_upstream(move |_, mut stream| {
             read_head(&mut stream);
             stream.write_all(sent.as_bytes()).unwrap();
             if silent {
@@ -363,18 +370,18 @@ fn bodies_that_are_cut_never_look_complete() {
             }
         });
         let patience = Duration::from_millis(50);
-        let front = front(&url(upstream), |settings| settings.body_timeout = patience);
-        let reply = get(front.address(), "/");
-        assert_eq!((reply.status, reply.is_whole), (200, false), "{what}");
-        assert!("ab".starts_with(&reply.body), "{what}: {}", reply.body);
+        let proxy = start_proxy(&http_url(upstream), |settings| settings.body_timeout = patience);
+        let response = get(proxy.address(), "/");
+        assert_eq!((response.status, response.is_complete), (200, false), "{case}");
+        assert!("ab".starts_with(&response.body), "{case}: {}", response.body);
     }
 }
 
 #[test]
-fn events_arrive_at_once() {
+fn forwards_server_sent_events_without_delay() {
     let (send, receive) = std::sync::mpsc::channel::<&'static str>();
     let receive = Mutex::new(receive);
-    let upstream = raw(move |_, mut stream| {
+    let upstream = raw_upstream(move |_, mut stream| {
         read_head(&mut stream);
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
@@ -382,12 +389,12 @@ fn events_arrive_at_once() {
             stream.write_all(event.as_bytes()).unwrap();
         }
     });
-    let front = front(&url(upstream), |_| {});
-    let mut client = Client::tcp(front.address());
+    let proxy = start_proxy(&http_url(upstream), |_| {});
+    let mut client = Client::tcp(proxy.address());
     client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(client.head().contains(&"transfer-encoding: chunked".to_owned()));
     for _ in 0..3 {
-        // The next is sent only when this has come.
+        // Each event is sent after the previous one was received.
         send.send("data: 1\n\n").unwrap();
         assert_eq!(client.body(14), b"9\r\ndata: 1\n\n\r\n");
     }
@@ -396,119 +403,119 @@ fn events_arrive_at_once() {
 }
 
 #[test]
-fn events_may_be_seldom() {
-    let (send, goes_on) = std::sync::mpsc::channel::<()>();
-    let goes_on = Mutex::new(goes_on);
-    let upstream = raw(move |_, mut stream| {
+fn event_streams_are_exempt_from_body_timeout() {
+    let (send, trigger) = std::sync::mpsc::channel::<()>();
+    let trigger = Mutex::new(trigger);
+    let upstream = raw_upstream(move |_, mut stream| {
         let is_events = read_head(&mut stream).unwrap().starts_with("GET /events ");
         let kind = if is_events { "Text/Event-Stream; charset=utf-8" } else { "text/plain" };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked");
         stream.write_all(format!("{head}\r\n\r\n2\r\na\n\r\n").as_bytes()).unwrap();
         if is_events {
-            goes_on.lock().unwrap().recv().unwrap();
+            trigger.lock().unwrap().recv().unwrap();
             stream.write_all(b"2\r\nb\n\r\n0\r\n\r\n").unwrap();
         }
         read_head(&mut stream);
     });
-    let soon = Duration::from_millis(50);
-    let front = front(&url(upstream), |settings| settings.body_timeout = soon);
-    let mut client = Client::tcp(front.address());
+    let short_timeout = Duration::from_millis(50);
+    let proxy = start_proxy(&http_url(upstream), |settings| settings.body_timeout = short_timeout);
+    let mut client = Client::tcp(proxy.address());
     client.send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n");
     client.head();
     assert_eq!(client.body(7), b"2\r\na\n\r\n");
-    // In the meantime others are silent for too long.
-    (0..2).for_each(|_| assert!(!get(front.address(), "/").is_whole));
+    // Meanwhile the timeout applies to other responses.
+    (0..2).for_each(|_| assert!(!get(proxy.address(), "/").is_complete));
     send.send(()).unwrap();
     assert_eq!(client.body(12), b"2\r\nb\n\r\n0\r\n\r\n");
 }
 
 #[test]
-fn a_client_that_leaves_is_told_to_the_upstream() {
+fn client_disconnect_closes_the_upstream_connection() {
     for head in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab"] {
-        let (send, has_left) = std::sync::mpsc::channel();
-        let upstream = raw(move |_, mut stream| {
+        let (send, disconnected) = std::sync::mpsc::channel();
+        let upstream = raw_upstream(move |_, mut stream| {
             read_head(&mut stream);
             stream.write_all(head.as_bytes()).unwrap();
             assert_eq!(read_head(&mut stream), None);
             send.send(()).unwrap();
         });
-        let front = front(&url(upstream), |_| {});
-        let mut client = Client::tcp(front.address());
+        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let mut client = Client::tcp(proxy.address());
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         if !head.is_empty() {
             client.head();
         }
         drop(client);
-        has_left.recv_timeout(PATIENCE).unwrap();
+        disconnected.recv_timeout(PATIENCE).unwrap();
     }
 }
 
 // -- bodies of requests
 
 #[test]
-fn an_answer_may_come_before_the_body() {
-    let (send, goes_on) = std::sync::mpsc::channel::<()>();
+fn forwards_a_response_sent_before_the_request_body() {
+    let (send, trigger) = std::sync::mpsc::channel::<()>();
     let (tell_count, count) = std::sync::mpsc::channel();
-    let goes_on = Mutex::new(goes_on);
-    let upstream = raw(move |_, mut stream| {
+    let trigger = Mutex::new(trigger);
+    let upstream = raw_upstream(move |_, mut stream| {
         read_head(&mut stream);
         stream.read_exact(&mut [0; 5]).unwrap();
         stream.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nn").unwrap();
-        goes_on.lock().unwrap().recv().unwrap();
+        trigger.lock().unwrap().recv().unwrap();
         stream.write_all(b"o").unwrap();
-        // The connection ends with the response, however it does.
+        // The proxy closes the connection after the response, possibly with a reset.
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
         tell_count.send(rest.len()).unwrap();
     });
-    let front = front(&url(upstream), |_| {});
-    let mut client = Client::tcp(front.address());
+    let proxy = start_proxy(&http_url(upstream), |_| {});
+    let mut client = Client::tcp(proxy.address());
     client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\nbegin");
     assert!(client.head()[0].starts_with("HTTP/1.1 403 "));
     assert_eq!(client.body(1), b"n");
     client.send([b'x'; 10_000]);
     send.send(()).unwrap();
     assert_eq!(client.body(1), b"o");
-    assert_eq!(count.recv_timeout(PATIENCE), Ok(0), "nobody wanted the rest");
+    assert_eq!(count.recv_timeout(PATIENCE), Ok(0), "the rest of the body is not forwarded");
 }
 
 #[test]
-fn a_slow_client_is_no_slow_upstream() {
-    // The head of the response, or its body, comes when the request is here.
+fn slow_clients_do_not_cause_upstream_timeouts() {
+    // The upstream sends the head of the response, or its body, after the complete request.
     let (head, body) = ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "yes");
-    let whole = || format!("{head}{body}");
-    // Longer than a busy machine mostly holds up an upstream that means well.
-    let soon = Duration::from_millis(500);
-    // An upstream that knows nothing of it has a second to tell a client to go ahead.
-    let later = Duration::from_millis(1_500);
-    for (at_once, then, soon, expect, early) in [
-        ("", whole(), soon, "", "bo"),
-        (head, body.to_owned(), soon, "", "bo"),
-        ("", whole(), later, "Expect: 100-continue\r\n", ""),
+    let complete = || format!("{head}{body}");
+    // Longer than the usual delay of a responsive upstream on a loaded machine.
+    let short_timeout = Duration::from_millis(500);
+    // An upstream without support for `Expect` has one second to send a 100.
+    let longer = Duration::from_millis(1_500);
+    for (at_once, then, short_timeout, expect, early) in [
+        ("", complete(), short_timeout, "", "bo"),
+        (head, body.to_owned(), short_timeout, "", "bo"),
+        ("", complete(), longer, "Expect: 100-continue\r\n", ""),
     ] {
-        let upstream = raw(move |_, mut stream| {
+        let upstream = raw_upstream(move |_, mut stream| {
             while let Some(head) = read_head(&mut stream) {
                 stream.write_all(at_once.as_bytes()).unwrap();
-                // Who asks for that waits in vain.
+                // Other requests get no complete response.
                 if head.starts_with("POST ") {
                     stream.read_exact(&mut [0; 4]).unwrap();
                     stream.write_all(then.as_bytes()).unwrap();
                 }
             }
         });
-        let front = front(&url(upstream), |settings| {
-            (settings.response_timeout, settings.body_timeout) = (soon, soon);
+        let proxy = start_proxy(&http_url(upstream), |settings| {
+            (settings.response_timeout, settings.body_timeout) = (short_timeout, short_timeout);
         });
-        let mut client = Client::tcp(front.address());
+        let mut client = Client::tcp(proxy.address());
         let fields = format!("Host: h\r\nContent-Length: 4\r\n{expect}");
         client.send(format!("POST / HTTP/1.1\r\n{fields}\r\n{early}"));
         if !expect.is_empty() {
             assert_eq!(client.head(), ["HTTP/1.1 100 Continue"]);
         }
-        // In the meantime the upstream is too slow for others.
+        // Meanwhile other requests run into the timeout.
         for _ in 0..2 {
-            let reply = get(front.address(), "/");
-            assert!(reply.status == 504 || !reply.is_whole, "{reply:?}");
+            let response = get(proxy.address(), "/");
+            assert!(response.status == 504 || !response.is_complete, "{response:?}");
         }
         client.send(&"body"[early.len()..]);
         assert_eq!(client.response().body, b"yes", "{at_once}{expect}");
@@ -516,30 +523,31 @@ fn a_slow_client_is_no_slow_upstream() {
 }
 
 #[test]
-fn who_expects_to_be_told_is_told_by_the_upstream() {
+fn forwards_expect_100_continue() {
     let request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n";
-    // One that refuses before the body, one that asks for it, and one that knows nothing of it.
-    for (goes_ahead, refuses) in [(false, true), (true, false), (false, false)] {
-        let upstream = raw(move |_, mut stream| {
+    // An upstream that rejects the request before the body, one that sends a 100, and one that does
+    // not support `Expect`.
+    for (sends_continue, rejects) in [(false, true), (true, false), (false, false)] {
+        let upstream = raw_upstream(move |_, mut stream| {
             let head = read_head(&mut stream).unwrap();
             assert!(head.contains("expect: 100-continue\r\n"), "{head}");
             let mut body = [0; 4];
-            if goes_ahead {
+            if sends_continue {
                 stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
             }
-            if refuses {
+            if rejects {
                 stream.write_all(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n").unwrap();
-                assert_eq!(stream.read(&mut body).unwrap_or(0), 0, "no body was wanted");
+                assert_eq!(stream.read(&mut body).unwrap_or(0), 0, "the body is not forwarded");
             } else {
                 stream.read_exact(&mut body).unwrap();
                 assert_eq!(&body, b"body");
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
             }
         });
-        let front = front(&url(upstream), |_| {});
-        let mut client = Client::tcp(front.address());
+        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let mut client = Client::tcp(proxy.address());
         client.send(request);
-        if refuses {
+        if rejects {
             assert_eq!(client.response().status, 401);
         } else {
             assert_eq!(client.head(), ["HTTP/1.1 100 Continue"]);
@@ -550,12 +558,12 @@ fn who_expects_to_be_told_is_told_by_the_upstream() {
 }
 
 #[test]
-fn bodies_that_fail_through_the_client() {
+fn rejects_oversized_and_invalid_request_bodies() {
     let upstream = TestServer::start(async |mut request: Request| {
         while let Ok(Some(_)) = request.body().chunk().await {}
         Response::text("ok")
     });
-    let front = front(&upstream.url("/"), |settings| settings.max_body_bytes = 9);
+    let proxy = start_proxy(&upstream.url("/"), |settings| settings.max_body_bytes = 9);
     for (body, status) in [
         ("Content-Length: 10\r\n\r\n0123456789", 413),
         ("Content-Length: 9\r\n\r\n012345678", 200),
@@ -563,25 +571,25 @@ fn bodies_that_fail_through_the_client() {
         ("Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\nzz\r\n", 400),
     ] {
         let request = format!("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{body}");
-        assert_eq!(ask(front.address(), &request).status, status, "{body}");
+        assert_eq!(send_request(proxy.address(), &request).status, status, "{body}");
     }
 }
 
 // -- connections
 
 #[test]
-fn what_is_sent_once_more_and_what_is_not() {
+fn retries_only_requests_that_are_safe_to_repeat() {
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab";
     let get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    // Connections end at their second request, or as soon as the first is answered.
-    for (request, at_once, expected, seen) in
+    // The upstream closes a connection at its second request, or right after the first response.
+    for (request, at_once, expected, expected_requests) in
         [(get, false, 200, 3), (post, false, 502, 2), (get, true, 200, 2), (post, true, 200, 2)]
     {
         let requests = Arc::new(AtomicUsize::new(0));
-        let (count, ended) = (requests.clone(), Arc::new(AtomicBool::new(false)));
-        let is_ended = ended.clone();
-        let upstream = raw(move |_, mut stream| {
+        let (count, closed) = (requests.clone(), Arc::new(AtomicBool::new(false)));
+        let is_closed = closed.clone();
+        let upstream = raw_upstream(move |_, mut stream| {
             read_head(&mut stream);
             count.fetch_add(1, SeqCst);
             stream.write_all(OK).unwrap();
@@ -589,57 +597,58 @@ fn what_is_sent_once_more_and_what_is_not() {
                 count.fetch_add(1, SeqCst);
             }
             drop(stream);
-            ended.store(true, SeqCst);
+            closed.store(true, SeqCst);
         });
-        let front = front(&url(upstream), |_| {});
-        assert_eq!(ask(front.address(), get).status, 200);
+        let proxy = start_proxy(&http_url(upstream), |_| {});
+        assert_eq!(send_request(proxy.address(), get).status, 200);
         if at_once {
-            until("the upstream has closed it", || is_ended.load(SeqCst));
+            until("the upstream has closed the connection", || is_closed.load(SeqCst));
         }
-        assert_eq!(ask(front.address(), request).status, expected, "{request}");
-        assert_eq!(requests.load(SeqCst), seen, "{request}");
+        assert_eq!(send_request(proxy.address(), request).status, expected, "{request}");
+        assert_eq!(requests.load(SeqCst), expected_requests, "{request}");
     }
 }
 
 #[test]
-fn idle_connections_are_closed_in_time() {
+fn closes_idle_connections_after_keep_alive_timeout() {
     let open = Arc::new(AtomicUsize::new(0));
     let count = open.clone();
-    let upstream = raw(move |number, stream| {
+    let upstream = raw_upstream(move |number, stream| {
         count.fetch_add(1, SeqCst);
-        answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(number, stream);
+        respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")(number, stream);
         count.fetch_sub(1, SeqCst);
     });
-    let soon = Duration::from_millis(50);
-    let front = front(&url(upstream), |settings| settings.keep_alive_timeout = soon);
-    assert_eq!(get(front.address(), "/").status, 200);
-    until("it is closed", || open.load(SeqCst) == 0);
+    let short_timeout = Duration::from_millis(50);
+    let proxy =
+        start_proxy(&http_url(upstream), |settings| settings.keep_alive_timeout = short_timeout);
+    assert_eq!(get(proxy.address(), "/").status, 200);
+    until("the connection is closed", || open.load(SeqCst) == 0);
 }
 
 #[test]
-fn requests_queue_up_to_a_limit() {
-    let (send, goes_on) = std::sync::mpsc::channel::<()>();
-    let goes_on = Mutex::new(goes_on);
+fn requests_queue_up_to_max_queued() {
+    let (send, trigger) = std::sync::mpsc::channel::<()>();
+    let trigger = Mutex::new(trigger);
     let arrived = Arc::new(AtomicUsize::new(0));
     let count = arrived.clone();
-    let upstream = raw(move |_, mut stream| {
+    let upstream = raw_upstream(move |_, mut stream| {
         while read_head(&mut stream).is_some() {
             count.fetch_add(1, SeqCst);
-            goes_on.lock().unwrap().recv().unwrap();
+            trigger.lock().unwrap().recv().unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         }
     });
-    let front = front(&url(upstream), |settings| {
+    let proxy = start_proxy(&http_url(upstream), |settings| {
         (settings.max_connections, settings.max_queued) = (1, 1);
         settings.queue_timeout = PATIENCE;
     });
-    let address = front.address();
-    let ask_beside = || std::thread::spawn(move || get(address, "/").status);
-    let first = ask_beside();
-    until("the first is there", || arrived.load(SeqCst) == 1);
-    // Of two more, one waits and one cannot.
-    let (second, third) = (ask_beside(), ask_beside());
-    until("one of them has its answer", || second.is_finished() || third.is_finished());
+    let address = proxy.address();
+    let get_in_thread = || std::thread::spawn(move || get(address, "/").status);
+    let first = get_in_thread();
+    until("the first request has arrived", || arrived.load(SeqCst) == 1);
+    // One of two more requests is queued, the other is rejected.
+    let (second, third) = (get_in_thread(), get_in_thread());
+    until("one of them has a response", || second.is_finished() || third.is_finished());
     send.send(()).unwrap();
     send.send(()).unwrap();
     assert_eq!(first.join().unwrap(), 200);
@@ -650,21 +659,21 @@ fn requests_queue_up_to_a_limit() {
 }
 
 #[test]
-fn who_waits_too_long_is_sent_away() {
-    let upstream = raw(|_, mut stream| while read_head(&mut stream).is_some() {});
-    let front = front(&url(upstream), |settings| {
+fn queue_timeout_is_a_503() {
+    let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
+    let proxy = start_proxy(&http_url(upstream), |settings| {
         settings.max_connections = 1;
         settings.queue_timeout = Duration::from_millis(50);
     });
-    let mut holder = Client::tcp(front.address());
+    let mut holder = Client::tcp(proxy.address());
     holder.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    until("another is sent away", || {
-        let address = front.address();
+    until("a queued request is rejected", || {
+        let address = proxy.address();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
-        // It may have come before the holder, and gets nothing then.
+        // The request may have been forwarded before that of the holder: then it has no response.
         let _ = stream.read_to_string(&mut text);
         text.starts_with("HTTP/1.1 503 ") && text.contains("retry-after: 1\r\n")
     });
@@ -672,7 +681,7 @@ fn who_waits_too_long_is_sent_away() {
 
 // -- upgrades
 
-/// Speaks `shout` to who asks for it.
+/// Accepts upgrades to the protocol `shout`, which echoes text in upper case.
 async fn shout(request: Request) -> Response {
     if !request.headers().list("upgrade").any(|name| name == b"shout") {
         return Response::text("no upgrade");
@@ -683,11 +692,11 @@ async fn shout(request: Request) -> Response {
     Response::upgrade("shout", async |mut connection| {
         let mut all = Vec::new();
         let mut buffer = [0; 1024];
-        // What comes is answered at once; the end only when the other has ended.
+        // Data is echoed immediately; the final text is sent after the end of the input.
         while let Ok(length @ 1..) = connection.read(&mut buffer).await {
             all.extend_from_slice(&buffer[..length]);
-            let loud = buffer[..length].to_ascii_uppercase();
-            connection.write_all(&loud).await.unwrap();
+            let upper = buffer[..length].to_ascii_uppercase();
+            connection.write_all(&upper).await.unwrap();
         }
         let end = format!(" {} bytes", all.len());
         connection.write_all(end.as_bytes()).await.unwrap();
@@ -697,13 +706,13 @@ async fn shout(request: Request) -> Response {
 }
 
 #[test]
-fn upgrades_are_passed_and_each_direction_ends_by_itself() {
+fn forwards_upgrades_and_half_closes() {
     let upstream = TestServer::start(shout);
-    let front = front(&upstream.url("/"), |_| {});
+    let proxy = start_proxy(&upstream.url("/"), |_| {});
     let fields = "Host: h\r\nConnection: Upgrade\r\nUpgrade: shout";
-    let mut stream = TcpStream::connect(front.address()).unwrap();
+    let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The first bytes come with the request.
+    // The first bytes are sent with the request.
     stream.write_all(format!("GET / HTTP/1.1\r\n{fields}\r\n\r\nhello").as_bytes()).unwrap();
     let head = read_head(&mut stream).unwrap().to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 101 "), "{head}");
@@ -718,12 +727,12 @@ fn upgrades_are_passed_and_each_direction_ends_by_itself() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, " WORLD 11 bytes");
-    // A refusal is a response like any other, and without an upgrade there is none.
+    // A rejected upgrade and a request without an upgrade have ordinary responses.
     for (target, upgrade, expected) in [
         ("/no", "Upgrade: shout\r\nConnection: upgrade\r\n", (403, "refused")),
         ("/", "", (200, "no upgrade")),
     ] {
-        let mut client = Client::tcp(front.address());
+        let mut client = Client::tcp(proxy.address());
         client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{upgrade}\r\n"));
         let response = client.response();
         assert_eq!((response.status, &*response.body), (expected.0, expected.1.as_bytes()));
@@ -731,10 +740,10 @@ fn upgrades_are_passed_and_each_direction_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn an_extended_connect_over_http2_is_an_upgrade_for_the_upstream() {
+async fn forwards_http2_extended_connect_as_an_upgrade() {
     let upstream = TestServer::start(shout);
-    let front = front(&upstream.url("/"), |_| {});
-    let stream = tokio::net::TcpStream::connect(front.address()).await.unwrap();
+    let proxy = start_proxy(&upstream.url("/"), |_| {});
+    let stream = tokio::net::TcpStream::connect(proxy.address()).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(async move { connection.await.unwrap_or_default() });
     while !client.is_extended_connect_protocol_enabled() {
@@ -759,18 +768,18 @@ async fn an_extended_connect_over_http2_is_an_upgrade_for_the_upstream() {
 }
 
 #[test]
-fn tunnels_end_with_the_server_after_the_grace() {
+fn shutdown_closes_tunnels_after_the_grace_period() {
     let upstream = TestServer::start(shout);
     let upstreams = ProxySettings::parse_upstreams(&upstream.url("/")).unwrap();
     let proxy = Proxy::new(ProxySettings { upstreams, ..ProxySettings::default() }).unwrap();
     let server = weft::Server::new(proxy).workers(1).listen("127.0.0.1:0").unwrap();
-    let running = server.start().unwrap();
-    let LocalAddress::Tcp(address) = running.addresses()[0] else { unreachable!("it is of TCP") };
+    let handle = server.start().unwrap();
+    let LocalAddress::Tcp(address) = handle.addresses()[0] else { unreachable!("a TCP listener") };
     let mut client = Client::tcp(address);
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
-    let stopped = std::thread::spawn(move || running.shutdown(Duration::from_secs(1)));
-    // Within the grace it still goes on.
+    let stopped = std::thread::spawn(move || handle.shutdown(Duration::from_secs(1)));
+    // During the grace period the tunnel still works.
     client.send("still");
     assert_eq!(client.body(5), b"STILL");
     client.assert_closed();
@@ -778,11 +787,11 @@ fn tunnels_end_with_the_server_after_the_grace() {
 }
 
 #[test]
-fn silent_tunnels_end() {
+fn tunnel_timeout_closes_silent_tunnels() {
     let upstream = TestServer::start(shout);
-    let soon = Duration::from_millis(50);
-    let front = front(&upstream.url("/"), |settings| settings.tunnel_timeout = soon);
-    let mut client = Client::tcp(front.address());
+    let short_timeout = Duration::from_millis(50);
+    let proxy = start_proxy(&upstream.url("/"), |settings| settings.tunnel_timeout = short_timeout);
+    let mut client = Client::tcp(proxy.address());
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\n");
     assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
     client.assert_closed();
@@ -790,37 +799,37 @@ fn silent_tunnels_end() {
 
 // -- several upstreams
 
-/// An upstream that says who it is.
+/// Starts an upstream that responds with its name.
 fn named(name: &'static str) -> TestServer {
     TestServer::start(async move |_: Request| Response::text(name))
 }
 
 #[test]
-fn requests_are_dealt_out() {
-    let (a, b, gone) = (named("a"), named("b"), url(nobody()));
+fn balances_requests_between_upstreams() {
+    let (a, b, dead) = (named("a"), named("b"), http_url(unused_address()));
     let both = format!("{} {}", a.url("/"), b.url("/"));
     for (urls, balance, expected) in [
         (both.clone(), Balance::RoundRobin, [2, 2]),
         (both.clone(), Balance::LeastConnections, [2, 2]),
-        (format!("{both} {gone}"), Balance::RoundRobin, [2, 2]),
+        (format!("{both} {dead}"), Balance::RoundRobin, [2, 2]),
     ] {
-        let front = front(&urls, |settings| settings.balance = balance);
-        let replies: Vec<Reply> = (0..4).map(|_| get(front.address(), "/")).collect();
-        assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
-        let count = |name| replies.iter().filter(|reply| reply.body == name).count();
+        let proxy = start_proxy(&urls, |settings| settings.balance = balance);
+        let responses: Vec<ReceivedResponse> = (0..4).map(|_| get(proxy.address(), "/")).collect();
+        assert!(responses.iter().all(|response| response.status == 200), "{responses:?}");
+        let count = |name| responses.iter().filter(|response| response.body == name).count();
         assert_eq!([count("a"), count("b")], expected, "{urls} {balance:?}");
     }
 }
 
 #[test]
-fn who_fails_is_left_alone_and_tried_again() {
-    let is_well = Arc::new(AtomicBool::new(false));
+fn failed_upstreams_are_skipped_and_retried_after_down_time() {
+    let is_healthy = Arc::new(AtomicBool::new(false));
     let visits = Arc::new(AtomicUsize::new(0));
-    let (well, count) = (is_well.clone(), visits.clone());
-    let upstream = raw(move |number, mut stream| {
+    let (healthy, count) = (is_healthy.clone(), visits.clone());
+    let upstream = raw_upstream(move |number, mut stream| {
         count.fetch_add(1, SeqCst);
-        if well.load(SeqCst) {
-            answering(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nodd")(number, stream);
+        if healthy.load(SeqCst) {
+            respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nodd")(number, stream);
         } else {
             read_head(&mut stream);
         }
@@ -831,62 +840,63 @@ fn who_fails_is_left_alone_and_tried_again() {
             (settings.max_failures, settings.down_time) = (3, down_time);
         }
     };
-    let urls = format!("{} {}", url(upstream), other.url("/"));
-    let patient = front(&urls, change(PATIENCE * 10));
+    let urls = format!("{} {}", http_url(upstream), other.url("/"));
+    let long_down_time = start_proxy(&urls, change(PATIENCE * 10));
     for _ in 0..20 {
-        assert_eq!(get(patient.address(), "/").body, "other");
+        assert_eq!(get(long_down_time.address(), "/").body, "other");
     }
     assert_eq!(visits.load(SeqCst), 3);
-    let hasty = front(&urls, change(Duration::from_millis(20)));
+    let short_down_time = start_proxy(&urls, change(Duration::from_millis(20)));
     for _ in 0..6 {
-        assert_eq!(get(hasty.address(), "/").body, "other");
+        assert_eq!(get(short_down_time.address(), "/").body, "other");
     }
-    is_well.store(true, SeqCst);
-    until("it is asked again", || get(hasty.address(), "/").body == "odd");
-    // All that there are, but not one alone, may be out.
-    for (urls, status) in
-        [(format!("{} {}", url(nobody()), url(nobody())), 503), (url(nobody()), 502)]
-    {
-        let front = front(&urls, change(PATIENCE * 10));
-        (0..6).for_each(|_| drop(get(front.address(), "/")));
-        assert_eq!(get(front.address(), "/").status, status, "{urls}");
+    is_healthy.store(true, SeqCst);
+    until("the upstream gets requests again", || get(short_down_time.address(), "/").body == "odd");
+    // All of several upstreams can be unavailable, but a single upstream is always tried.
+    for (urls, status) in [
+        (format!("{} {}", http_url(unused_address()), http_url(unused_address())), 503),
+        (http_url(unused_address()), 502),
+    ] {
+        let proxy = start_proxy(&urls, change(PATIENCE * 10));
+        (0..6).for_each(|_| drop(get(proxy.address(), "/")));
+        assert_eq!(get(proxy.address(), "/").status, status, "{urls}");
     }
 }
 
 #[test]
-fn upstreams_are_asked_how_they_are() {
-    let is_well = Arc::new(AtomicBool::new(false));
-    let well = is_well.clone();
+fn health_checks_disable_and_enable_upstreams() {
+    let is_healthy = Arc::new(AtomicBool::new(false));
+    let healthy = is_healthy.clone();
     let upstream = TestServer::start(async move |request: Request| {
-        match (request.path(), well.load(SeqCst)) {
+        match (request.path(), healthy.load(SeqCst)) {
             ("/p/health", false) => StatusCode::INTERNAL_SERVER_ERROR.into(),
             _ => Response::text("ok"),
         }
     });
-    let front = front(&upstream.url("/p/"), |settings| {
+    let proxy = start_proxy(&upstream.url("/p/"), |settings| {
         let interval = Duration::from_millis(10);
         let (path, timeout) = ("/health".to_owned(), PATIENCE);
         settings.check = Some(Check { path, interval, timeout, ..Check::default() });
     });
-    until("it gets no requests", || get(front.address(), "/").status == 503);
-    is_well.store(true, SeqCst);
-    until("it gets them again", || get(front.address(), "/").status == 200);
+    until("the upstream gets no requests", || get(proxy.address(), "/").status == 503);
+    is_healthy.store(true, SeqCst);
+    until("the upstream gets requests again", || get(proxy.address(), "/").status == 200);
 }
 
 // -- other kinds of connections
 
 #[test]
-fn a_unix_socket_where_many_wait_is_waited_for() {
+fn waits_for_a_full_accept_queue_of_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
-    // It has room for one, who says nothing.
+    // The accept queue has room for one connection.
     let _silent = UnixStream::connect(&path).unwrap();
-    let front = front(&format!("unix:{}", path.display()), |settings| {
+    let proxy = start_proxy(&format!("unix:{}", path.display()), |settings| {
         settings.connect_timeout = Duration::from_millis(100);
     });
-    assert_eq!(get(front.address(), "/").status, 504);
+    assert_eq!(get(proxy.address(), "/").status, 504);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             std::thread::spawn(|| {
@@ -897,18 +907,18 @@ fn a_unix_socket_where_many_wait_is_waited_for() {
             });
         }
     });
-    until("there is room", || get(front.address(), "/").status == 200);
+    until("the queue has room", || get(proxy.address(), "/").status == 200);
 }
 
 #[test]
-fn unix_sockets_and_tls() {
+fn connects_over_unix_sockets_and_tls() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::create_dir(file("site")).unwrap();
     fs::write(file("site/a.txt"), "A\n").unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    fs::write(file("crt"), made.cert.pem()).unwrap();
-    fs::write(file("key"), made.signing_key.serialize_pem()).unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(file("crt"), certified.cert.pem()).unwrap();
+    fs::write(file("key"), certified.signing_key.serialize_pem()).unwrap();
     let socket = file("socket");
     let (crt, key) = (file("crt"), file("key"));
     let options = ["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
@@ -916,31 +926,31 @@ fn unix_sockets_and_tls() {
     let upstream = Weft::start(weft([file("site")]).args(options).args(["--listen", &listen]));
     let addresses = upstream.addresses();
     let port = addresses.iter().find_map(|it| it.strip_prefix("https://127.0.0.1:")).unwrap();
-    for (url, is_known, status) in [
+    for (url, is_trusted, status) in [
         (format!("unix:{socket}"), false, 200),
         (format!("unix:{socket}:/"), false, 200),
         (format!("https://localhost:{port}/"), true, 200),
-        // Neither a name nor an authority that it does not have.
+        // Certificates for another name or of another authority are rejected.
         (format!("https://127.0.0.1:{port}/"), true, 502),
         (format!("https://localhost:{port}/"), false, 502),
     ] {
-        let ca = if is_known { file("crt") } else { file("other") };
+        let ca = if is_trusted { file("crt") } else { file("other") };
         let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         fs::write(file("other"), other.cert.pem()).unwrap();
-        let front = front(&url, |settings| settings.ca = Some(ca.into()));
-        let reply = get(front.address(), "/a.txt");
-        assert_eq!(reply.status, status, "{url}");
-        assert_eq!(reply.body == "A\n", status == 200, "{url}");
+        let proxy = start_proxy(&url, |settings| settings.ca = Some(ca.into()));
+        let response = get(proxy.address(), "/a.txt");
+        assert_eq!(response.status, status, "{url}");
+        assert_eq!(response.body == "A\n", status == 200, "{url}");
     }
     upstream.stop();
 }
 
-/// What another program serves, through us, compared with what lies there.
-fn serves_files(url: &str, folder: &std::path::Path) {
-    let front = front(url, |_| {});
-    let mut client = Client::tcp(front.address());
+/// Checks the files of a directory that another program serves behind the proxy.
+fn assert_serves_files(url: &str, folder: &std::path::Path) {
+    let proxy = start_proxy(url, |_| {});
+    let mut client = Client::tcp(proxy.address());
     for file in ["small.txt", "large.bin", "small.txt"] {
-        until("it is up", || get(front.address(), "/small.txt").status == 200);
+        until("the upstream is up", || get(proxy.address(), "/small.txt").status == 200);
         let response = client.get(&format!("/{file}"));
         assert_eq!(response.status, 200, "{url}{file}");
         assert!(response.body == fs::read(folder.join(file)).unwrap(), "{url}{file}");
@@ -957,23 +967,23 @@ fn files() -> tempfile::TempDir {
 }
 
 #[test]
-fn python_as_upstream() {
-    if !tool("python3") {
+fn python_http_server_as_upstream() {
+    if !has_tool("python3") {
         return;
     }
-    let (folder, address) = (files(), free());
+    let (folder, address) = (files(), free_address());
     let mut command = Command::new("python3");
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &address.port().to_string()]);
     let _python = Program::start(command.current_dir(folder.path()));
-    serves_files(&url(address), folder.path());
+    assert_serves_files(&http_url(address), folder.path());
 }
 
 #[test]
 fn nginx_as_upstream() {
-    if !tool("nginx") {
+    if !has_tool("nginx") {
         return;
     }
-    let (folder, address) = (files(), free());
+    let (folder, address) = (files(), free_address());
     let at = folder.path().display();
     let configuration = format!(
         "daemon off; master_process off; pid {at}/pid; error_log stderr;\n\
@@ -985,48 +995,48 @@ fn nginx_as_upstream() {
     fs::write(folder.path().join("nginx.conf"), configuration).unwrap();
     let file = folder.path().join("nginx.conf");
     let _nginx = Program::start(Command::new("nginx").arg("-c").arg(&file).args(["-e", "stderr"]));
-    serves_files(&url(address), folder.path());
+    assert_serves_files(&http_url(address), folder.path());
 }
 
 // -- the program
 
-fn passed_on(urls: &str) -> String {
+fn proxy_route(urls: &str) -> String {
     format!("/ >> {urls}")
 }
 
 #[test]
-fn the_program_passes_everything_on() {
+fn proxy_option_forwards_requests() {
     let upstream = TestServer::start(echo);
     let server = Weft::start(&mut weft([
         "--route",
-        &passed_on(&upstream.url("/p/")),
+        &proxy_route(&upstream.url("/p/")),
         "--listen",
         "127.0.0.1:0",
     ]));
     let response = server.client().get("/x");
     assert!(response.body.starts_with(b"GET /p/x\n"), "{}", response.body.escape_ascii());
     server.stop();
-    let ended = run(["--route", "/ >> nonsense"]);
-    assert_eq!(ended.status, Ok(2));
-    let said = "nonsense: expected http://, https:// or unix:/";
-    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    let output = run(["--route", "/ >> nonsense"]);
+    assert_eq!(output.status, Ok(2));
+    let message = "nonsense: expected http://, https:// or unix:/";
+    assert!(output.stderr.contains(message), "{}", output.stderr);
 }
 
 #[test]
-fn no_time_need_have_an_end() {
+fn all_timeouts_can_be_never() {
     let checks = Arc::new(AtomicUsize::new(0));
-    let counted = checks.clone();
+    let check_count = checks.clone();
     let upstream = TestServer::start(async move |request: Request| {
-        counted.fetch_add(usize::from(request.path() == "/health"), SeqCst);
+        check_count.fetch_add(usize::from(request.path() == "/health"), SeqCst);
         Response::text("ok")
     });
     let never = |names: &[&str], between| {
         let settings = names.iter().map(|name| format!("{name} = \"never\""));
         settings.collect::<Vec<_>>().join(between)
     };
-    let of_all = never(&["drain_timeout", "retire_timeout"], "\n");
+    let general = never(&["drain_timeout", "retire_timeout"], "\n");
     let limits = never(&["head_timeout", "idle_timeout", "stall_timeout", "linger_timeout"], "\n");
-    let of_route = never(
+    let route_timeouts = never(
         &[
             "connect_timeout",
             "response_timeout",
@@ -1042,8 +1052,8 @@ fn no_time_need_have_an_end() {
         ", ",
     );
     let configuration = format!(
-        "listen = \"127.0.0.1:0\"\n{of_all}\n[limits]\n{limits}\n[hosts.\"*\"]\n\
-         \"/\" = {{ proxy = \"{}\", check = \"/health\", {of_route} }}\n",
+        "listen = \"127.0.0.1:0\"\n{general}\n[limits]\n{limits}\n[hosts.\"*\"]\n\
+         \"/\" = {{ proxy = \"{}\", check = \"/health\", {route_timeouts} }}\n",
         upstream.url("/")
     );
     let folder = tempfile::tempdir().unwrap();
@@ -1052,15 +1062,16 @@ fn no_time_need_have_an_end() {
     let server = Weft::start(weft(["--config"]).arg(&file));
     let mut client = server.client();
     (0..2).for_each(|_| assert_eq!(client.get("/").body, b"ok"));
-    until("it is checked", || checks.load(SeqCst) > 0);
+    until("a health check is made", || checks.load(SeqCst) > 0);
     drop(client);
-    let ended = server.stop();
-    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    let output = server.stop();
+    assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
 }
 
 #[test]
-fn no_request_fails_when_one_of_two_is_killed() {
-    // A text leaves in one piece with its head: who is killed has sent all of it or nothing.
+fn killed_upstream_causes_no_failed_requests() {
+    // A text is sent in one write with its head: a killed upstream has sent it completely or not at
+    // all.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weft.toml");
     fs::write(&file, "[hosts.\"*\"]\n\"/\" = { respond = \"small\\n\" }\n").unwrap();
@@ -1071,7 +1082,7 @@ fn no_request_fails_when_one_of_two_is_killed() {
     let urls = upstreams.each_ref().map(|upstream| upstream.url("/")).join(" ");
     let server = Weft::start(&mut weft([
         "--route",
-        &passed_on(&urls),
+        &proxy_route(&urls),
         "--listen",
         "127.0.0.1:0",
         "--no-log",
@@ -1093,27 +1104,29 @@ fn no_request_fails_when_one_of_two_is_killed() {
             })
         })
         .collect();
-    let more = |count| {
+    let wait_for_responses = |count| {
         let before = answered.load(SeqCst);
-        let is_over = || clients.iter().any(|client| client.is_finished());
-        until("requests are answered", || answered.load(SeqCst) >= before + count || is_over());
+        let is_finished = || clients.iter().any(|client| client.is_finished());
+        until("further requests succeed", || {
+            answered.load(SeqCst) >= before + count || is_finished()
+        });
     };
-    more(500);
+    wait_for_responses(500);
     upstreams[0].signal(Signal::KILL);
-    more(500);
+    wait_for_responses(500);
     done.store(true, SeqCst);
     let clients: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
-    let ended = server.stop();
-    assert!(clients.iter().all(Result::is_ok), "{}", ended.stderr);
-    // A request may have been under way, or only about to be sent.
-    let told = format!("weft: the upstream {}: ", upstreams[0].url("/"));
-    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    let output = server.stop();
+    assert!(clients.iter().all(Result::is_ok), "{}", output.stderr);
+    // The failure may be in an exchange or in a connection attempt.
+    let message = format!("weft: the upstream {}: ", upstreams[0].url("/"));
+    assert!(output.stderr.contains(&message), "{}", output.stderr);
 }
 
 #[test]
-fn memory_stays_flat_for_large_bodies() {
+fn memory_does_not_grow_with_body_size() {
     const BYTES: u64 = 256 << 20;
-    // It takes what comes, and sends as much.
+    // The upstream reads the body and responds with the same number of bytes.
     let upstream = TestServer::start(async |mut request: Request| {
         request.body().set_limit(u64::MAX);
         let mut bytes = 0;
@@ -1125,7 +1138,7 @@ fn memory_stays_flat_for_large_bodies() {
     let upstream_url = upstream.url("/");
     let server = Weft::start(&mut weft([
         "--route",
-        &passed_on(&upstream_url),
+        &proxy_route(&upstream_url),
         "--listen",
         "127.0.0.1:0",
         "--workers",
@@ -1137,12 +1150,12 @@ fn memory_stays_flat_for_large_bodies() {
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
-    let piece = vec![b'x'; 1 << 20];
-    (0..BYTES >> 20).for_each(|_| stream.write_all(&piece).unwrap());
+    let part = vec![b'x'; 1 << 20];
+    (0..BYTES >> 20).for_each(|_| stream.write_all(&part).unwrap());
     let head = read_head(&mut stream).unwrap();
     assert!(head.contains(&format!("content-length: {BYTES}\r\n")), "{head}");
-    let came = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
-    assert_eq!(came, BYTES);
+    let received = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+    assert_eq!(received, BYTES);
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
@@ -1150,7 +1163,7 @@ fn memory_stays_flat_for_large_bodies() {
     server.stop();
 }
 
-/// So many zeros, one piece at a time.
+/// A body of this number of zeros, in frames of up to 64 KiB.
 struct Zeros(u64);
 
 impl http_body::Body for Zeros {
@@ -1161,11 +1174,11 @@ impl http_body::Body for Zeros {
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, weft::Error>>> {
-        static PIECE: [u8; 64 << 10] = [0; 64 << 10];
-        let length = self.0.min(PIECE.len() as u64);
+        static PART: [u8; 64 << 10] = [0; 64 << 10];
+        let length = self.0.min(PART.len() as u64);
         self.0 -= length;
-        let piece = bytes::Bytes::from_static(&PIECE[..length as usize]);
-        std::task::Poll::Ready((length > 0).then(|| Ok(http_body::Frame::data(piece))))
+        let part = bytes::Bytes::from_static(&PART[..length as usize]);
+        std::task::Poll::Ready((length > 0).then(|| Ok(http_body::Frame::data(part))))
     }
 
     fn size_hint(&self) -> http_body::SizeHint {

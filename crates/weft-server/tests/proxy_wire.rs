@@ -1,5 +1,5 @@
-//! What upstreams may say to the reverse proxy, and what the client gets of it: bytes in, bytes
-//! out.
+//! Responses of upstreams to the reverse proxy, valid and invalid, and the bytes that the client
+//! receives.
 
 mod common;
 
@@ -9,44 +9,44 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Client, PATIENCE, Weft, nobody, raw, read_head, weft};
+use common::{Client, PATIENCE, Weft, raw_upstream, read_head, unused_address, weft};
 
-// -- upstreams that say what they are told to
+// -- upstreams with fixed responses
 
-/// How an upstream sends what it has to say.
+/// Division of the bytes of an upstream into writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum SendMode {
     Whole,
-    /// Each byte by itself.
+    /// One write for each byte.
     Bytewise,
 }
 
-/// An upstream that sends these bytes to who asks for `/`, and then goes on or ends the
-/// connection. Who asks for `/next` is told the number of the connection.
-fn upstream(sent: Vec<u8>, manner: Manner, ends: bool) -> SocketAddr {
+/// Starts an upstream that responds to `/` with these bytes, and then keeps the connection open or
+/// closes it. It responds to `/next` with the number of the connection.
+fn upstream(sent: Vec<u8>, mode: SendMode, closes: bool) -> SocketAddr {
     let sent = Arc::new(sent);
-    raw(move |number, mut stream| {
+    raw_upstream(move |number, mut stream| {
         while let Some(head) = read_head(&mut stream) {
             if head.contains(" /next ") {
                 let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nnext {number}");
                 stream.write_all(text.as_bytes()).unwrap();
                 continue;
             }
-            let length = if manner == Manner::Whole { sent.len().max(1) } else { 1 };
+            let length = if mode == SendMode::Whole { sent.len().max(1) } else { 1 };
             for piece in sent.chunks(length) {
-                // Who has seen enough may be gone.
+                // The proxy closes the connection at the first error.
                 let _ = stream.write_all(piece);
                 std::thread::yield_now();
             }
-            if ends {
+            if closes {
                 return;
             }
         }
     })
 }
 
-/// The program as a proxy to it.
-fn front(upstream: SocketAddr) -> Weft {
+/// Starts the program as a proxy in front of `upstream`.
+fn start_proxy(upstream: SocketAddr) -> Weft {
     let route = format!("/ >> http://{upstream}/");
     Weft::start(&mut weft([
         "--route",
@@ -59,8 +59,8 @@ fn front(upstream: SocketAddr) -> Weft {
     ]))
 }
 
-/// All that a client gets for these requests, without the fields that differ each time.
-fn ask(server: SocketAddr, requests: &str) -> String {
+/// Sends requests on one connection and returns all received bytes, without `Date` and `Server`.
+fn send_requests(server: SocketAddr, requests: &str) -> String {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(requests.as_bytes()).unwrap();
@@ -77,29 +77,29 @@ fn ask(server: SocketAddr, requests: &str) -> String {
 
 // -- the table
 
-/// What is behind a response.
+/// Expected outcome after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    /// The next request, over the same connection to the upstream.
+enum Outcome {
+    /// The next request uses the same upstream connection.
     Reused,
-    /// The next request, over another one.
-    Another,
-    /// Nothing: the client's connection ends in the middle.
-    Cut,
+    /// The next request uses a new upstream connection.
+    NewConnection,
+    /// The client connection is closed within the response.
+    Truncated,
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
-/// The page that takes the place of what is no response.
-const BAD: &str = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 16\r\n\
+/// Response of the proxy in place of an invalid upstream response.
+const BAD_GATEWAY: &str = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 16\r\n\
     content-type: text/plain; charset=utf-8\r\n\r\n502 Bad Gateway\n";
 
-/// Sends a request, what the upstream answers, and another request; by all manners.
-fn check(method: &str, (sent, ends): (&str, bool), expected: &str, after: After) {
-    // A letter stands for its byte.
+/// Checks a request, its upstream response and a following request, with both send modes.
+fn check(method: &str, (sent, closes): (&str, bool), expected: &str, outcome: Outcome) {
+    // Latin-1: each character is one byte.
     let bytes: Vec<u8> = sent.chars().map(|letter| letter as u8).collect();
-    for manner in [Manner::Whole, Manner::Bytewise] {
-        let front = front(upstream(bytes.clone(), manner, ends));
+    for mode in [SendMode::Whole, SendMode::Bytewise] {
+        let proxy = start_proxy(upstream(bytes.clone(), mode, closes));
         let requests = format!(
             "{method} / HTTP/1.1\r\nHost: h\r\n\r\n\
              GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -110,31 +110,31 @@ fn check(method: &str, (sent, ends): (&str, bool), expected: &str, after: After)
                  next {connection}"
             )
         };
-        let what = format!("{method} {sent:?} {manner:?}");
-        let came = ask(front.address(), &requests);
-        match after {
-            After::Reused => assert_eq!(came, next(0), "{what}"),
-            After::Another => assert_eq!(came, next(1), "{what}"),
-            // How much of it still arrives is a matter of luck.
-            After::Cut => assert!(expected.starts_with(&came), "{what}: {came:?}"),
+        let case = format!("{method} {sent:?} {mode:?}");
+        let response = send_requests(proxy.address(), &requests);
+        match outcome {
+            Outcome::Reused => assert_eq!(response, next(0), "{case}"),
+            Outcome::NewConnection => assert_eq!(response, next(1), "{case}"),
+            // The number of bytes received before the close is nondeterministic.
+            Outcome::Truncated => assert!(expected.starts_with(&response), "{case}: {response:?}"),
         }
-        front.stop();
+        proxy.stop();
     }
 }
 
-const GOES_ON: bool = false;
-const ENDS: bool = true;
+const STAYS_OPEN: bool = false;
+const CLOSES: bool = true;
 
-/// A response of the upstream's, and all that the client gets of it behind its head.
-fn passes(method: &str, sent: &str, expected: &str, after: After) {
-    let ends = if after == After::Reused { GOES_ON } else { ENDS };
-    check(method, (sent, ends), expected, after);
+/// Checks an upstream response; the upstream closes the connection unless it is to be reused.
+fn check_response(method: &str, sent: &str, expected: &str, outcome: Outcome) {
+    let closes = if outcome == Outcome::Reused { STAYS_OPEN } else { CLOSES };
+    check(method, (sent, closes), expected, outcome);
 }
 
 #[test]
-fn sized_responses() {
-    use After::*;
-    for (sent, expected, after) in [
+fn forwards_responses_with_content_length() {
+    use Outcome::*;
+    for (sent, expected, outcome) in [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab",
             "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nvia: 1.1 weft\r\n\r\nab",
@@ -151,7 +151,7 @@ fn sized_responses() {
              via: 1.1 weft\r\n\r\nx",
             Reused,
         ),
-        // What belongs to the connection stays there.
+        // Connection-specific fields are not forwarded (RFC 9110 §7.6.1).
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: X-Mine\r\nX-Mine: 1\r\nA: b\r\n\
              Keep-Alive: x\r\nTE: x\r\nUpgrade: x\r\n\r\nx",
@@ -161,13 +161,13 @@ fn sized_responses() {
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx",
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nvia: 1.1 weft\r\n\r\nx",
-            Another,
+            NewConnection,
         ),
-        // It ends although it has not said so.
+        // The upstream closes the connection without `Connection: close`.
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nvia: 1.1 weft\r\n\r\nx",
-            Another,
+            NewConnection,
         ),
         (
             "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\nx",
@@ -177,30 +177,30 @@ fn sized_responses() {
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab",
             "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nvia: 1.1 weft\r\n\r\nab",
-            Cut,
+            Truncated,
         ),
     ] {
-        passes("GET", sent, expected, after);
+        check_response("GET", sent, expected, outcome);
     }
-    // Those are not used again although nobody has closed them.
+    // These connections are not reused, although the upstream keeps them open.
     for sent in [
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: Close\r\n\r\nx",
         "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx",
     ] {
         let via = if sent.starts_with("HTTP/1.0") { "1.0" } else { "1.1" };
         let expected = format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\nvia: {via} weft\r\n\r\nx");
-        check("GET", (sent, GOES_ON), &expected, Another);
+        check("GET", (sent, STAYS_OPEN), &expected, NewConnection);
     }
 }
 
 #[test]
-fn chunked_responses() {
-    use After::*;
+fn forwards_chunked_responses() {
+    use Outcome::*;
     const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nvia: 1.1 weft\r\n\r\n";
     let chunked =
         |rest: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
-    // Chunks are cut anew, so that these are of one byte each.
-    for (sent, expected, after) in [
+    // The proxy frames chunks anew; with one byte each, both send modes give the same chunks.
+    for (sent, expected, outcome) in [
         ("0\r\n\r\n", "0\r\n\r\n", Reused),
         ("1\r\na\r\n0\r\n\r\n", "1\r\na\r\n0\r\n\r\n", Reused),
         ("1;x=\"y\"\r\na\r\n01\r\nb\r\n000\r\n\r\n", "1\r\na\r\n1\r\nb\r\n0\r\n\r\n", Reused),
@@ -209,26 +209,26 @@ fn chunked_responses() {
             "1\r\na\r\n0\r\nx-t: 1\r\n\r\n",
             Reused,
         ),
-        ("1\r\na\r\n0\r\n\r\n", "1\r\na\r\n0\r\n\r\n", Another),
-        ("1\r\na\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\r\n0\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\r\n0\r\nX: y", "1\r\na\r\n", Cut),
-        ("1\r\na\r\nx\r\n", "1\r\na\r\n", Cut),
-        ("1\r\nab\r\n0\r\n\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\r\n1 \r\nb\r\n0\r\n\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\r\n-1\r\nb\r\n0\r\n\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\n0\r\n\r\n", "1\r\na\r\n", Cut),
-        ("1\r\na\r\n0\r\nX : y\r\n\r\n", "1\r\na\r\n", Cut),
-        ("FFFFFFFFFFFFFFFF\r\na", "1\r\na\r\n", Cut),
-        ("10000000000000000\r\na", "", Cut),
+        ("1\r\na\r\n0\r\n\r\n", "1\r\na\r\n0\r\n\r\n", NewConnection),
+        ("1\r\na\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\n0\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\n0\r\nX: y", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\nx\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\nab\r\n0\r\n\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\n1 \r\nb\r\n0\r\n\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\n-1\r\nb\r\n0\r\n\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\n0\r\n\r\n", "1\r\na\r\n", Truncated),
+        ("1\r\na\r\n0\r\nX : y\r\n\r\n", "1\r\na\r\n", Truncated),
+        ("FFFFFFFFFFFFFFFF\r\na", "1\r\na\r\n", Truncated),
+        ("10000000000000000\r\na", "", Truncated),
     ] {
-        passes("GET", &chunked(sent), &format!("{HEAD}{expected}"), after);
+        check_response("GET", &chunked(sent), &format!("{HEAD}{expected}"), outcome);
     }
 }
 
 #[test]
-fn responses_without_bodies() {
-    use After::*;
+fn forwards_responses_without_body() {
+    use Outcome::*;
     for (method, sent, expected) in [
         ("GET", "HTTP/1.1 204 No\r\n\r\n", "HTTP/1.1 204 No Content\r\n"),
         ("GET", "HTTP/1.1 304 No\r\nETag: x\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nETag: x\r\n"),
@@ -246,29 +246,34 @@ fn responses_without_bodies() {
         ("HEAD", "HTTP/1.1 204 No\r\n\r\n", "HTTP/1.1 204 No Content\r\n"),
     ] {
         let expected = format!("{expected}via: 1.1 weft\r\n\r\n");
-        passes(method, sent, &expected, Reused);
-        passes(method, sent, &expected, Another);
+        check_response(method, sent, &expected, Reused);
+        check_response(method, sent, &expected, NewConnection);
     }
-    // Who speaks of a body that there cannot be may send one.
+    // An upstream that announces a body for a 204 may send one, so the connection is not reused.
     let expected = "HTTP/1.1 204 No Content\r\nvia: 1.1 weft\r\n\r\n";
     for field in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
         let sent = format!("HTTP/1.1 204 No\r\n{field}\r\n\r\n");
-        check("GET", (&sent, GOES_ON), expected, Another);
+        check("GET", (&sent, STAYS_OPEN), expected, NewConnection);
     }
 }
 
 #[test]
-fn responses_until_the_end_of_the_connection() {
+fn forwards_responses_delimited_by_connection_close() {
     for (version, via) in [("HTTP/1.1", "1.1"), ("HTTP/1.0", "1.0")] {
         let head =
             format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nvia: {via} weft\r\n\r\n");
         let expected = format!("{head}1\r\na\r\n0\r\n\r\n");
-        passes("GET", &format!("{version} 200 OK\r\n\r\na"), &expected, After::Another);
+        check_response(
+            "GET",
+            &format!("{version} 200 OK\r\n\r\na"),
+            &expected,
+            Outcome::NewConnection,
+        );
     }
 }
 
 #[test]
-fn interim_responses_come_first() {
+fn forwards_interim_responses() {
     for (sent, expected) in [
         (
             "HTTP/1.1 103 Early\r\nLink: </a>\r\nConnection: x\r\nX: y\r\n\r\n",
@@ -278,17 +283,17 @@ fn interim_responses_come_first() {
             "HTTP/1.1 102 P\r\n\r\nHTTP/1.1 199 Odd\r\nA: b\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 199 \r\nA: b\r\n\r\n",
         ),
-        // Nobody has asked for it.
+        // The request has no `Expect: 100-continue`.
         ("HTTP/1.1 100 Continue\r\n\r\n", ""),
     ] {
         let sent = format!("{sent}HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx");
         let expected = format!("{expected}{OK}content-length: 1\r\nvia: 1.1 weft\r\n\r\nx");
-        passes("GET", &sent, &expected, After::Reused);
+        check_response("GET", &sent, &expected, Outcome::Reused);
     }
 }
 
 #[test]
-fn what_is_no_response_is_a_bad_gateway() {
+fn invalid_responses_are_a_bad_gateway() {
     for sent in [
         "",
         "\r\n",
@@ -313,42 +318,47 @@ fn what_is_no_response_is_a_bad_gateway() {
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
     ] {
-        for manner in [Manner::Whole, Manner::Bytewise] {
+        for mode in [SendMode::Whole, SendMode::Bytewise] {
             let bytes: Vec<u8> = sent.chars().map(|letter| letter as u8).collect();
-            let front = front(upstream(bytes, manner, ENDS));
-            let came = ask(
-                front.address(),
+            let proxy = start_proxy(upstream(bytes, mode, CLOSES));
+            let response = send_requests(
+                proxy.address(),
                 "GET / HTTP/1.1\r\nHost: h\r\n\r\n\
                  GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
             );
-            let Some(next) = came.strip_prefix(BAD) else { panic!("{sent:?}: {came:?}") };
+            let Some(next) = response.strip_prefix(BAD_GATEWAY) else {
+                panic!("{sent:?}: {response:?}")
+            };
             assert!(next.starts_with(OK) && next.contains("\r\n\r\nnext "), "{sent:?}: {next:?}");
-            front.stop();
+            proxy.stop();
         }
     }
 }
 
 #[test]
-fn heads_and_interim_ones_have_a_limit_together() {
+fn limits_total_size_of_final_and_interim_heads() {
     let fields = format!("X: {}\r\n", "x".repeat(32 << 10));
-    for (sent, least) in [
+    for (sent, min) in [
         (format!("HTTP/1.1 200 OK\r\n{fields}\r\n"), 0),
         ("HTTP/1.1 102 P\r\n\r\n".repeat(10_000), 100),
     ] {
-        let front = front(upstream(sent.into(), Manner::Whole, GOES_ON));
-        let came = ask(front.address(), "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-        let bad = BAD.replace("16\r\n", "16\r\nconnection: close\r\n");
-        let Some(interim) = came.strip_suffix(&bad) else { panic!("{came}") };
+        let proxy = start_proxy(upstream(sent.into(), SendMode::Whole, STAYS_OPEN));
+        let response = send_requests(
+            proxy.address(),
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        );
+        let bad = BAD_GATEWAY.replace("16\r\n", "16\r\nconnection: close\r\n");
+        let Some(interim) = response.strip_suffix(&bad) else { panic!("{response}") };
         let count = interim.matches("HTTP/1.1 102 Processing\r\n\r\n").count();
-        assert!((least..=(32 << 10) / 18).contains(&count), "{count}");
-        front.stop();
+        assert!((min..=(32 << 10) / 18).contains(&count), "{count}");
+        proxy.stop();
     }
 }
 
-// -- what comes at the wrong time
+// -- unexpected data
 
 #[test]
-fn what_is_behind_a_response_is_nobodys() {
+fn discards_data_after_a_response() {
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     for sent in [
         format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx{evil}"),
@@ -356,29 +366,33 @@ fn what_is_behind_a_response_is_nobodys() {
         format!("HTTP/1.1 304 No\r\nContent-Length: 4\r\n\r\n{evil}"),
         format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{evil}"),
     ] {
-        let front = front(upstream(sent.clone().into(), Manner::Whole, GOES_ON));
-        let came = ask(
-            front.address(),
+        let proxy = start_proxy(upstream(sent.clone().into(), SendMode::Whole, STAYS_OPEN));
+        let response = send_requests(
+            proxy.address(),
             "GET / HTTP/1.1\r\nHost: h\r\n\r\n\
              GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
         );
-        assert!(came.ends_with("\r\n\r\nnext 1") && !came.contains("evil"), "{sent}: {came}");
-        front.stop();
+        assert!(
+            response.ends_with("\r\n\r\nnext 1") && !response.contains("evil"),
+            "{sent}: {response}"
+        );
+        proxy.stop();
     }
 }
 
-/// An upstream that says more when it is told to, and tells when that is done.
-fn saying_more(more: &'static str) -> (SocketAddr, Sender<()>, Receiver<()>) {
-    let ((go_on, may_go_on), (done, is_done)) = (channel(), channel());
-    let may_go_on = Mutex::new(may_go_on);
-    let address = raw(move |number, mut stream| {
+/// Starts an upstream that sends `extra`, or closes the connection if that is empty, when it is
+/// triggered by the sender, and then notifies the receiver.
+fn upstream_with_extra_data(extra: &'static str) -> (SocketAddr, Sender<()>, Receiver<()>) {
+    let ((trigger, triggered), (done, is_done)) = (channel(), channel());
+    let triggered = Mutex::new(triggered);
+    let address = raw_upstream(move |number, mut stream| {
         read_head(&mut stream);
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}");
         stream.write_all(text.as_bytes()).unwrap();
         if number == 0 {
-            may_go_on.lock().unwrap().recv().unwrap();
-            stream.write_all(more.as_bytes()).unwrap();
-            if more.is_empty() {
+            triggered.lock().unwrap().recv().unwrap();
+            stream.write_all(extra.as_bytes()).unwrap();
+            if extra.is_empty() {
                 drop(stream);
                 done.send(()).unwrap();
                 return;
@@ -389,35 +403,35 @@ fn saying_more(more: &'static str) -> (SocketAddr, Sender<()>, Receiver<()>) {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
         }
     });
-    (address, go_on, is_done)
+    (address, trigger, is_done)
 }
 
 #[test]
-fn a_connection_that_speaks_or_ends_while_it_is_idle_is_not_used() {
-    for more in ["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", ""] {
-        let (upstream, go_on, is_done) = saying_more(more);
-        let front = front(upstream);
-        let mut client = Client::tcp(front.address());
+fn does_not_reuse_idle_connections_with_data_or_eof() {
+    for extra in ["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", ""] {
+        let (upstream, trigger, is_done) = upstream_with_extra_data(extra);
+        let proxy = start_proxy(upstream);
+        let mut client = Client::tcp(proxy.address());
         assert_eq!(client.get("/").body, b"0");
-        go_on.send(()).unwrap();
+        trigger.send(()).unwrap();
         is_done.recv_timeout(PATIENCE).unwrap();
-        // It is no request that could be sent once more.
+        // A POST is not retried.
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
-        assert_eq!(client.response().body, b"1", "after {more:?}");
-        front.stop();
+        assert_eq!(client.response().body, b"1", "after {extra:?}");
+        proxy.stop();
     }
 }
 
 // -- both directions at once
 
 #[test]
-fn a_response_goes_on_while_its_request_does() {
-    let upstream = raw(|_, mut stream| {
+fn streams_request_and_response_at_the_same_time() {
+    let upstream = raw_upstream(|_, mut stream| {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
         let mut chunk = [0; 6];
         while stream.read_exact(&mut chunk[..5]).is_ok() {
-            // The last one has no data, and is sent back as well.
+            // The last chunk is echoed as well.
             stream.write_all(&chunk[..5]).unwrap();
             if &chunk[..5] == b"0\r\n\r\n" {
                 break;
@@ -429,64 +443,63 @@ fn a_response_goes_on_while_its_request_does() {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsame").unwrap();
         }
     });
-    let front = front(upstream);
-    let mut client = Client::tcp(front.address());
+    let proxy = start_proxy(upstream);
+    let mut client = Client::tcp(proxy.address());
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert!(client.head().contains(&"transfer-encoding: chunked".to_owned()));
     for letter in ["a", "b", "c"] {
-        // The next is sent when this has come back.
+        // Each chunk is sent after the previous one was echoed.
         client.send(format!("1\r\n{letter}\r\n"));
-        // The upstream reads one byte more than it needs, which is the line end.
         assert_eq!(client.body(6), format!("1\r\n{letter}\r\n").as_bytes());
     }
     client.send("0\r\n\r\n");
     assert_eq!(client.body(5), b"0\r\n\r\n");
-    // All of it was sent, and all of it has come: the connection serves again.
+    // Request and response are complete, so the upstream connection is reused.
     assert_eq!(client.get("/").body, b"same");
-    front.stop();
+    proxy.stop();
 }
 
 #[test]
-fn an_answer_is_heard_although_the_body_cannot_be_sent() {
-    let (go_on, may_go_on) = channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
-    let upstream = raw(move |_, mut stream| {
+fn forwards_the_response_if_sending_the_body_fails() {
+    let (trigger, triggered) = channel::<()>();
+    let triggered = Mutex::new(triggered);
+    let upstream = raw_upstream(move |_, mut stream| {
         read_head(&mut stream);
-        may_go_on.lock().unwrap().recv().unwrap();
-        // What was sent and not read makes the end a reset.
+        triggered.lock().unwrap().recv().unwrap();
+        // Closing a socket with unread data sends a reset.
         stream.write_all(b"HTTP/1.1 413 Large\r\nContent-Length: 3\r\n\r\nbig").unwrap();
     });
-    let front = front(upstream);
-    let mut stream = TcpStream::connect(front.address()).unwrap();
+    let proxy = start_proxy(upstream);
+    let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 1 << 30);
     stream.write_all(head.as_bytes()).unwrap();
-    // Until nobody takes any more, so that the proxy has something to send when the reset comes.
+    // Fill all buffers, so that the proxy is sending when the reset arrives.
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     while stream.write(&[b'x'; 1 << 16]).is_ok() {}
-    go_on.send(()).unwrap();
-    let mut client = Client::over(stream);
+    trigger.send(()).unwrap();
+    let mut client = Client::from_stream(stream);
     let response = client.response();
     assert_eq!((response.status, &*response.body), (413, &b"big"[..]));
     drop(client);
-    front.stop();
+    proxy.stop();
 }
 
 #[test]
-fn bodies_of_requests_arrive_as_they_are() {
-    /// Sends the body of a request back, as it came, once it is whole.
-    fn mirror(_: usize, mut stream: TcpStream) {
+fn forwards_request_bodies_unchanged() {
+    /// Echoes the raw body of each request after it is complete.
+    fn echo(_: usize, mut stream: TcpStream) {
         while let Some(head) = read_head(&mut stream) {
             let mut raw = Vec::new();
             let mut byte = [0; 1 << 16];
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let length = length.map(|length| length.parse::<usize>().unwrap());
-            let is_whole = |raw: &[u8]| match length {
+            let is_complete = |raw: &[u8]| match length {
                 Some(length) => raw.len() == length,
                 None => raw.ends_with(b"\r\n0\r\n\r\n"),
             };
-            while !is_whole(&raw) {
+            while !is_complete(&raw) {
                 let length = stream.read(&mut byte).unwrap();
-                assert!(length > 0, "cut after {}", raw.len());
+                assert!(length > 0, "truncated after {}", raw.len());
                 raw.extend_from_slice(&byte[..length]);
             }
             let coding = match length {
@@ -497,8 +510,8 @@ fn bodies_of_requests_arrive_as_they_are() {
             stream.write_all(&raw).unwrap();
         }
     }
-    let front = front(raw(mirror));
-    let mut client = Client::tcp(front.address());
+    let proxy = start_proxy(raw_upstream(echo));
+    let mut client = Client::tcp(proxy.address());
     for length in [1, 2_000, 32 << 10, (32 << 10) + 1, 70_000, 1_000_000] {
         let body: Vec<u8> = (0..length).map(|n| b'a' + (n % 23) as u8).collect();
         client.send(format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"));
@@ -508,18 +521,18 @@ fn bodies_of_requests_arrive_as_they_are() {
         let chunk = [format!("{length:x}\r\n").as_bytes(), &body, b"\r\n"].concat();
         client.send([head.as_bytes(), &chunk, &chunk, b"0\r\n\r\n"].concat());
         client.head();
-        let mut came = Vec::new();
+        let mut echoed = Vec::new();
         loop {
             let size = chunk_size(&mut client);
-            came.extend(client.body(size));
+            echoed.extend(client.body(size));
             assert_eq!(client.body(2), b"\r\n");
             if size == 0 {
                 break;
             }
         }
-        assert!(came == [&*body, &*body].concat(), "{length} in chunks");
+        assert!(echoed == [&*body, &*body].concat(), "{length} in chunks");
     }
-    front.stop();
+    proxy.stop();
 }
 
 fn chunk_size(client: &mut Client) -> usize {
@@ -530,26 +543,26 @@ fn chunk_size(client: &mut Client) -> usize {
     usize::from_str_radix(std::str::from_utf8(&line).unwrap().trim_end(), 16).unwrap()
 }
 
-// -- requests that are not passed on
+// -- requests that are not forwarded
 
 #[test]
-fn a_request_that_goes_in_circles_ends() {
+fn detects_request_loops() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let route = format!("/ >> http://{address}/");
-    let front = Weft::start(&mut weft(["--route", &route, "--listen", &address.to_string()]));
-    assert_eq!(front.client().get("/").status, 508);
-    // Nine times by us: eight were passed on.
-    let lines = |front: &Weft| front.stdout().matches(" 508 ").count();
-    common::until("all have their line", || lines(&front) == 9);
-    front.stop();
+    let proxy = Weft::start(&mut weft(["--route", &route, "--listen", &address.to_string()]));
+    assert_eq!(proxy.client().get("/").status, 508);
+    // Nine requests in the log: eight were forwarded.
+    let lines = |proxy: &Weft| proxy.stdout().matches(" 508 ").count();
+    common::until("all requests are logged", || lines(&proxy) == 9);
+    proxy.stop();
 }
 
 #[test]
-fn that_nobody_is_up_is_told() {
-    let route = format!("/ >> http://{} http://{}", nobody(), nobody());
-    let front = Weft::start(&mut weft(["--route", &route, "--listen", "127.0.0.1:0", "--no-log"]));
-    let statuses: Vec<u16> = (0..20).map(|_| front.client().get("/").status).collect();
+fn logs_once_that_no_upstream_is_available() {
+    let route = format!("/ >> http://{} http://{}", unused_address(), unused_address());
+    let proxy = Weft::start(&mut weft(["--route", &route, "--listen", "127.0.0.1:0", "--no-log"]));
+    let statuses: Vec<u16> = (0..20).map(|_| proxy.client().get("/").status).collect();
     assert_eq!(statuses.last(), Some(&503), "{statuses:?}");
-    let said = front.stop().stderr;
-    assert_eq!(said.matches("a request has no upstream: none is up").count(), 1, "{said}");
+    let stderr = proxy.stop().stderr;
+    assert_eq!(stderr.matches("a request has no upstream: none is up").count(), 1, "{stderr}");
 }

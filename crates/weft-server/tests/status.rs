@@ -1,5 +1,5 @@
-//! The status endpoint: what it says after what has happened, and that it says it in forms that
-//! others read.
+//! The status endpoint: its metrics after requests, and their formats for Prometheus, JSON parsers
+//! and browsers.
 
 mod common;
 
@@ -11,11 +11,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::outside::chromium;
-use common::{Client, PATIENCE, Program, Response, Signal, Weft, nobody, run, tool, until, weft};
+use common::{
+    Client, PATIENCE, Program, Response, Signal, Weft, has_tool, run, until, unused_address, weft,
+};
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
-/// A program with a status endpoint, which may be followed by another.
+/// A program with a status endpoint; an upgrade starts a successor.
 struct Site {
     folder: TempDir,
     server: Weft,
@@ -33,7 +35,7 @@ const ROUTES: &str = r#"
 "#;
 
 impl Site {
-    /// Two workers, and these routes.
+    /// Starts the program with two workers and these routes.
     #[track_caller]
     fn start(routes: &str) -> Site {
         let folder = tempfile::tempdir().unwrap();
@@ -49,36 +51,37 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// Asks for something, in a connection of its own.
+    /// Sends a request on a new connection and returns the status.
     #[track_caller]
-    fn ask(&self, host: &str, target: &str) -> u16 {
+    fn request_status(&self, host: &str, target: &str) -> u16 {
         let mut client = Client::tcp(self.address);
         client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         client.response().status
     }
 
+    /// Sends a request to the status endpoint.
     #[track_caller]
-    fn says(&self, target: &str) -> Response {
+    fn get_status_page(&self, target: &str) -> Response {
         Client::tcp(self.status).get(target)
     }
 
     #[track_caller]
     fn metrics(&self) -> Metrics {
-        Metrics::parse(&String::from_utf8(self.says("/metrics").body).unwrap())
+        Metrics::parse(&String::from_utf8(self.get_status_page("/metrics").body).unwrap())
     }
 
-    /// Has it reload this configuration, and waits until it has said what came of that.
+    /// Reloads this configuration, waits until the result is logged, and returns the log lines.
     #[track_caller]
     fn reload(&self, config: &str) -> String {
         fs::write(self.path("weft.toml"), config).unwrap();
         let before = self.server.stderr().len();
         self.server.signal(Signal::HUP);
-        let said = || self.server.stderr()[before..].to_owned();
-        until("it has reloaded", || said().contains("reloaded") && said().ends_with('\n'));
-        said()
+        let log = || self.server.stderr()[before..].to_owned();
+        until("the reload is logged", || log().contains("reloaded") && log().ends_with('\n'));
+        log()
     }
 
-    /// The process that serves now.
+    /// Returns the process ID of the serving process.
     fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.path("pid")).ok()?;
         Pid::from_raw(text.strip_suffix('\n')?.parse().ok()?)
@@ -88,7 +91,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         let Some(last) = self.pid() else { return };
-        // It may have ended, as it should have.
+        // The process may have exited already.
         let _ = kill_process(last, Signal::KILL);
     }
 }
@@ -98,29 +101,29 @@ fn config(routes: &str) -> String {
     format!("{listen}workers = 2\n[log]\naccess = \"none\"\n[status]\n{listen}{routes}")
 }
 
-// -- what Prometheus reads
+// -- metrics for Prometheus
 
-/// A page of metrics, checked against the format as it is described:
+/// A page of metrics. Parsing checks it against the text format:
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 struct Metrics {
-    /// By name and labels; those are sorted, with commas between them.
+    /// Values by name and labels; the labels are sorted and separated by commas.
     samples: BTreeMap<(String, String), f64>,
 }
 
 impl Metrics {
     #[track_caller]
     fn parse(text: &str) -> Metrics {
-        assert!(text.ends_with('\n'), "the last line has its end");
+        assert!(text.ends_with('\n'), "the last line has a line end");
         let mut samples = BTreeMap::new();
-        let (mut families, mut family, mut helped) = (BTreeSet::new(), ("", ""), "");
+        let (mut families, mut family, mut help_name) = (BTreeSet::new(), ("", ""), "");
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
-                helped = rest.split_once(' ').expect("what it helps with").0;
+                help_name = rest.split_once(' ').expect("a name and a help text").0;
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 family = rest.split_once(' ').expect("a type");
-                assert_eq!(helped, family.0, "{line}");
+                assert_eq!(help_name, family.0, "{line}");
                 assert!(["counter", "gauge", "histogram"].contains(&family.1), "{line}");
-                assert!(families.insert(family.0), "twice: {line}");
+                assert!(families.insert(family.0), "duplicate: {line}");
             } else {
                 let (series, value) = parse_sample(line);
                 let suffix = series.0.strip_prefix(family.0).expect("a sample of the family");
@@ -130,28 +133,29 @@ impl Metrics {
                 };
                 assert!(suffixes.contains(&suffix), "{line}");
                 assert!(family.1 != "counter" || family.0.ends_with("_total"), "{line}");
-                assert!(samples.insert(series, value).is_none(), "twice: {line}");
+                assert!(samples.insert(series, value).is_none(), "duplicate: {line}");
             }
         }
         Metrics { samples }
     }
 
-    /// The one with these labels, written as they are sorted.
+    /// Returns the sample with these labels, which must be sorted.
     #[track_caller]
     fn get(&self, name: &str, labels: &str) -> f64 {
         let found = self.samples.get(&(name.to_owned(), labels.to_owned()));
         *found.unwrap_or_else(|| panic!("no {name}{{{labels}}}: {:#?}", self.samples))
     }
 
-    /// The sum of all whose labels have this text.
+    /// Returns the sum of all samples whose labels contain `part`.
     fn sum(&self, name: &str, part: &str) -> f64 {
-        let is_it = |((known, labels), _): &(&(String, String), &f64)| {
+        let matches = |((known, labels), _): &(&(String, String), &f64)| {
             known == name && labels.contains(part)
         };
-        self.samples.iter().filter(is_it).map(|(_, value)| value).sum()
+        self.samples.iter().filter(matches).map(|(_, value)| value).sum()
     }
 
-    /// A histogram's buckets grow, and the last has all.
+    /// Asserts that the buckets of all histograms are cumulative and that the last one equals the
+    /// count; returns the number of histograms.
     #[track_caller]
     fn check_histograms(&self) -> usize {
         let mut checked = 0;
@@ -175,35 +179,35 @@ impl Metrics {
     }
 }
 
-/// `name{label="value",…} value` → the name, the labels sorted, the value.
+/// Parses `name{label="value",…} value`; returns the name, the sorted labels, and the value.
 #[track_caller]
 fn parse_sample(line: &str) -> ((String, String), f64) {
     let (series, value) = line.rsplit_once(' ').expect("a value");
     let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
     let (name, rest) = series.split_once('{').unwrap_or((series, "}"));
     let is_name = |name: &str| {
-        let is_good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(is_good)
+        let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(is_allowed)
     };
     assert!(is_name(name), "{line}");
     let mut rest = rest.strip_suffix('}').expect("a closing brace");
     let mut labels = BTreeMap::new();
     while !rest.is_empty() {
-        let (label, behind) = rest.split_once("=\"").expect("a label's value");
+        let (label, after) = rest.split_once("=\"").expect("a label's value");
         assert!(is_name(label), "{line}");
         let mut end = 0;
-        while behind.as_bytes()[end] != b'"' {
-            end += if behind.as_bytes()[end] == b'\\' { 2 } else { 1 };
+        while after.as_bytes()[end] != b'"' {
+            end += if after.as_bytes()[end] == b'\\' { 2 } else { 1 };
         }
-        assert!(labels.insert(label, &behind[..end]).is_none(), "twice: {line}");
-        rest = &behind[end + 1..];
+        assert!(labels.insert(label, &after[..end]).is_none(), "duplicate: {line}");
+        rest = &after[end + 1..];
         rest = rest.strip_prefix(',').unwrap_or(rest);
     }
     let labels: Vec<String> = labels.iter().map(|(l, v)| format!("{l}={v}")).collect();
     ((name.to_owned(), labels.join(",")), value)
 }
 
-/// Labels without the bound of a bucket, and that.
+/// Splits labels into those without the bound of a bucket, and the bound.
 fn split_bound(labels: &str) -> (String, Option<f64>) {
     let (bounds, others): (Vec<&str>, Vec<&str>) =
         labels.split(',').partition(|label| label.starts_with("le="));
@@ -221,7 +225,7 @@ fn requests_are_counted_by_route_and_class() {
         ("A.example", "/none/", 4),
         ("b.example", "/", 1),
     ] {
-        (0..times).for_each(|_| _ = site.ask(host, target));
+        (0..times).for_each(|_| _ = site.request_status(host, target));
     }
     let metrics = site.metrics();
     for (host, route, code, count) in [
@@ -240,15 +244,15 @@ fn requests_are_counted_by_route_and_class() {
     assert_eq!(metrics.sum("weft_request_duration_seconds_count", ""), 15.0);
     assert_eq!(metrics.sum("weft_response_body_bytes_total", "") as u64, 5 * 5 + 3 * 12 + 5 * 5);
     assert_eq!(metrics.sum("weft_connections_accepted_total", ""), 15.0);
-    // One for each route, and one for what no route is for.
+    // One histogram for each route, and one for requests without a route.
     assert_eq!(metrics.check_histograms(), 5);
     until("all connections are closed", || site.metrics().sum("weft_connections_open", "") == 0.0);
 }
 
 #[test]
-fn the_numbers_are_those_of_all_workers() {
+fn metrics_cover_all_workers() {
     let site = Site::start(ROUTES);
-    // They are given to the workers by turns.
+    // Connections are assigned to the workers in turn.
     let mut clients: Vec<Client> = (0..4).map(|_| Client::tcp(site.address)).collect();
     clients.iter_mut().for_each(|client| _ = client.get("/"));
     let metrics = site.metrics();
@@ -261,13 +265,13 @@ fn the_numbers_are_those_of_all_workers() {
 }
 
 #[test]
-fn what_is_no_request_is_an_error_of_the_peer() {
+fn invalid_requests_are_peer_errors() {
     let site = Site::start("[hosts.\"a.example\"]\n\"/\" = { respond = \"a\" }\n");
     let mut client = Client::tcp(site.address);
     client.send("nonsense\r\n\r\n");
     assert_eq!(client.response().status, 400);
-    // A request, but one for which there is no route.
-    assert_eq!(site.ask("elsewhere", "/"), 404);
+    // A valid request without a route.
+    assert_eq!(site.request_status("elsewhere", "/"), 404);
     let metrics = site.metrics();
     assert_eq!(metrics.sum("weft_errors_total", "fault=peer"), 1.0);
     assert_eq!(metrics.sum("weft_errors_total", ""), 1.0);
@@ -277,69 +281,72 @@ fn what_is_no_request_is_an_error_of_the_peer() {
 }
 
 #[test]
-fn the_process_is_as_the_kernel_sees_it() {
+fn process_metrics_match_the_kernel() {
     let site = Site::start(ROUTES);
     let metrics = site.metrics();
     let resident = metrics.get("process_resident_memory_bytes", "");
     assert!((1e6..1e9).contains(&resident), "{resident}");
-    let (open, most) = (metrics.get("process_open_fds", ""), metrics.get("process_max_fds", ""));
-    assert!(open > 5.0 && open < most, "{open} of {most}");
+    let (open, max) = (metrics.get("process_open_fds", ""), metrics.get("process_max_fds", ""));
+    assert!(open > 5.0 && open < max, "{open} of {max}");
     assert!(metrics.get("process_cpu_seconds_total", "") > 0.0);
-    // Descriptors are counted as they are: more clients are more of them.
+    // Each open connection increases the number of descriptors.
     let clients: Vec<Client> = (0..20).map(|_| Client::tcp(site.address)).collect();
-    until("they are open", || site.metrics().get("process_open_fds", "") >= open + 20.0);
+    until("the connections are open", || site.metrics().get("process_open_fds", "") >= open + 20.0);
     drop(clients);
 }
 
 #[test]
-fn promtool_has_nothing_to_say() {
-    if !tool("promtool") {
+fn promtool_reports_no_problems() {
+    if !has_tool("promtool") {
         return;
     }
     let site = Site::start(ROUTES);
-    site.ask("x", "/");
-    fs::write(site.path("metrics"), site.says("/metrics").body).unwrap();
+    site.request_status("x", "/");
+    fs::write(site.path("metrics"), site.get_status_page("/metrics").body).unwrap();
     let file = fs::File::open(site.path("metrics")).unwrap();
-    let ended = Program::told(Command::new("promtool").args(["check", "metrics"]), file).end();
-    assert_eq!((ended.status, &*ended.stdout, &*ended.stderr), (Ok(0), "", ""));
+    let output =
+        Program::start_with_stdin(Command::new("promtool").args(["check", "metrics"]), file)
+            .wait_with_output();
+    assert_eq!((output.status, &*output.stdout, &*output.stderr), (Ok(0), "", ""));
 }
 
-/// Reads the JSON form, and says what it finds there.
+/// Parses the JSON form and prints a summary.
 const READER: &str = r#"
 import json, sys
-it = json.load(sys.stdin)
-print(it["version"], len(it["workers"]), it["time"] >= it["started"])
-for route in it["routes"]:
+status = json.load(sys.stdin)
+print(status["version"], len(status["workers"]), status["time"] >= status["started"])
+for route in status["routes"]:
     durations = route["durations"]
-    assert len(durations["buckets"]) == len(it["bucket_bounds"]) + 1
+    assert len(durations["buckets"]) == len(status["bucket_bounds"]) + 1
     assert sum(durations["buckets"]) == durations["count"] == sum(route["requests"].values())
     print(repr(route["host"]), route["prefix"], durations["count"], route["in_flight"])
 "#;
 
 #[test]
-fn python_reads_the_json() {
-    if !tool("python3") {
+fn python_parses_the_json() {
+    if !has_tool("python3") {
         return;
     }
     let site =
         Site::start("[hosts.\"*\"]\n\"/\" = { respond = \"a\" }\n\"/\\\"\\u00e9\" = \"<< /b\"\n");
-    (0..3).for_each(|_| _ = site.ask("x", "/"));
-    site.ask("x", "/%22%C3%A9/");
-    let response = site.says("/status.json");
+    (0..3).for_each(|_| _ = site.request_status("x", "/"));
+    site.request_status("x", "/%22%C3%A9/");
+    let response = site.get_status_page("/status.json");
     assert_eq!(response.header("content-type"), Some("application/json"));
     fs::write(site.path("json"), response.body).unwrap();
     let file = fs::File::open(site.path("json")).unwrap();
     let mut python = Command::new("python3");
-    let ended = Program::told(python.args(["-X", "utf8", "-c", READER]), file).end();
+    let output = Program::start_with_stdin(python.args(["-X", "utf8", "-c", READER]), file)
+        .wait_with_output();
     let version = env!("CARGO_PKG_VERSION");
     let expected = format!("{version} 2 True\n'*' / 3 0\n'*' /\"é/ 1 0\n'' none 0 0\n");
-    assert_eq!((ended.status, &*ended.stdout), (Ok(0), &*expected), "{}", ended.stderr);
+    assert_eq!((output.status, &*output.stdout), (Ok(0), &*expected), "{}", output.stderr);
 }
 
-// -- what is where
+// -- resources of the endpoint
 
 #[test]
-fn paths_and_methods() {
+fn serves_pages_by_path_and_rejects_other_methods() {
     let site = Site::start(ROUTES);
     for (method, path, status, media_type) in [
         ("GET", "/", 200, "text/html; charset=utf-8"),
@@ -363,36 +370,36 @@ fn paths_and_methods() {
         assert!(policy.starts_with("default-src 'none'; "), "{method} {path}: {policy}");
         assert_eq!(response.header("allow").is_some(), status == 405, "{method} {path}");
     }
-    // Nothing of that is where the site is.
-    assert_eq!(site.ask("x", "/none/metrics"), 404);
+    // The site does not serve the status pages.
+    assert_eq!(site.request_status("x", "/none/metrics"), 404);
 }
 
 #[test]
-fn there_is_none_unless_it_is_asked_for() {
+fn endpoint_is_disabled_by_default() {
     let server = Weft::serve(std::path::Path::new("."), &[]);
     assert!(!server.announcement.contains("status"), "{}", server.announcement);
     assert_eq!(server.client().get("/metrics").status, 404);
-    let ended = server.stop();
-    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    let output = server.stop();
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
 }
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn reports_an_address_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let address = taken.to_string();
     let both = ["--listen", &address, "--status-listen", &address, "--reuse-port"];
-    let ended = run(both);
-    assert_eq!(ended.status, Ok(1));
+    let output = run(both);
+    assert_eq!(output.status, Ok(1));
     assert!(
-        ended.stderr.starts_with(&format!("weft: cannot listen on {taken}")),
+        output.stderr.starts_with(&format!("weft: cannot listen on {taken}")),
         "{}",
-        ended.stderr
+        output.stderr
     );
 }
 
 // -- upstreams
 
-/// Answers each request on each connection.
+/// Starts an upstream that responds to each request with `ok`.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -400,12 +407,12 @@ fn upstream() -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             std::thread::spawn(move || {
-                let mut came = Vec::new();
+                let mut received = Vec::new();
                 let mut buffer = [0; 4096];
                 while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                    came.extend_from_slice(&buffer[..n]);
-                    if came.ends_with(b"\r\n\r\n") {
-                        came.clear();
+                    received.extend_from_slice(&buffer[..n]);
+                    if received.ends_with(b"\r\n\r\n") {
+                        received.clear();
                         stream
                             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
                             .unwrap();
@@ -418,8 +425,8 @@ fn upstream() -> SocketAddr {
 }
 
 #[test]
-fn an_upstream_that_is_not_there_is_told_from_one_that_is() {
-    let dead = nobody();
+fn upstream_metrics_distinguish_dead_and_live_upstreams() {
+    let dead = unused_address();
     let alive = upstream();
     let site = Site::start(&format!(
         "[hosts.\"*\"]\n\"/api/\" = {{ proxy = [\"http://{dead}/\", \"http://{alive}/\"], \
@@ -447,7 +454,7 @@ fn an_upstream_that_is_not_there_is_told_from_one_that_is() {
         assert_eq!(metrics.get("weft_upstream_queue_length", &labels(address)), 0.0);
     }
     assert_eq!(metrics.get("weft_upstream_retries_total", &labels(alive)), 1.0);
-    until("the connection is at rest", || {
+    until("the connection is idle", || {
         let metrics = site.metrics();
         let connections = |name| metrics.get("weft_upstream_connections", &state(alive, name));
         (connections("in_use"), connections("idle")) == (0.0, 1.0)
@@ -456,55 +463,55 @@ fn an_upstream_that_is_not_there_is_told_from_one_that_is() {
 }
 
 #[test]
-fn routes_that_are_set_alike_share_their_upstream() {
+fn routes_with_equal_settings_share_upstream_metrics() {
     let upstream = upstream();
     let routes = format!(
         "[hosts.\"*\"]\n\"/a/\" = \">> http://{upstream}/\"\n\"/b/\" = \">> http://{upstream}/\"\n"
     );
     let site = Site::start(&routes);
-    let ask = || ["/a/", "/b/", "/b/"].map(|target| site.ask("x", target));
+    let send_requests = || ["/a/", "/b/", "/b/"].map(|target| site.request_status("x", target));
     let requests = || site.metrics().sum("weft_upstream_requests_total", "");
     let labels = format!("host=*,route=/a/,upstream=http://{upstream}/");
-    ask();
+    send_requests();
     assert_eq!(requests(), 3.0);
     assert_eq!(site.metrics().get("weft_upstream_requests_total", &labels), 3.0);
-    // It goes on with its counts, and is counted once.
+    // After a reload the counters continue, and the shared upstream is counted once.
     site.reload(&config(&format!("{routes}\"/c/\" = {{ respond = \"c\" }}\n")));
-    until("the reload counts", || site.ask("x", "/c/") == 200);
-    ask();
+    until("the reload applies", || site.request_status("x", "/c/") == 200);
+    send_requests();
     assert_eq!(site.metrics().get("weft_upstream_requests_total", &labels), 6.0);
     assert_eq!(requests(), 6.0);
 }
 
 #[test]
-fn an_upstream_that_fails_its_checks_is_down() {
-    let dead = nobody();
+fn failed_health_checks_set_upstream_state_down() {
+    let dead = unused_address();
     let site = Site::start(&format!(
         "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{dead}/\", check = \"/health\", \
          check_interval = \"10ms\" }}\n"
     ));
-    // The first request begins the checks.
-    site.ask("x", "/");
+    // The first request starts the health checks.
+    site.request_status("x", "/");
     let down = format!("host=*,route=/,state=down,upstream=http://{dead}/");
-    until("it is down", || site.metrics().get("weft_upstream_state", &down) == 1.0);
+    until("the upstream is down", || site.metrics().get("weft_upstream_state", &down) == 1.0);
 }
 
 #[test]
-fn clients_that_wait_are_in_flight_and_those_that_leave_are_counted() {
+fn counts_requests_in_flight_and_disconnected_clients() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let site = Site::start(&format!("[hosts.\"*\"]\n\"/\" = \">> http://{address}/\"\n"));
     let mut client = Client::tcp(site.address);
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let in_flight = || site.metrics().get("weft_requests_in_flight", "host=*,route=/");
-    until("it waits", || in_flight() == 1.0);
+    until("the request is in flight", || in_flight() == 1.0);
     let in_use = format!("host=*,route=/,state=in_use,upstream=http://{address}/");
-    until("it has a connection", || {
+    until("the request has an upstream connection", || {
         site.metrics().get("weft_upstream_connections", &in_use) == 1.0
     });
     assert_eq!(site.metrics().sum("weft_requests_total", ""), 0.0);
     drop(client);
-    until("nobody waits", || in_flight() == 0.0);
+    until("no request is in flight", || in_flight() == 0.0);
     let metrics = site.metrics();
     assert_eq!(metrics.get("weft_requests_total", "code=none,host=*,route=/"), 1.0);
     assert_eq!(metrics.check_histograms(), 3);
@@ -512,7 +519,7 @@ fn clients_that_wait_are_in_flight_and_those_that_leave_are_counted() {
 
 // -- events
 
-/// A client of `/events`, behind the head of the response.
+/// Requests `/events` on a new connection.
 fn events(site: &Site) -> TcpStream {
     let mut stream = TcpStream::connect(site.status).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -521,29 +528,29 @@ fn events(site: &Site) -> TcpStream {
 }
 
 #[test]
-fn events_come_again_and_again() {
+fn events_are_sent_repeatedly() {
     let site = Site::start(ROUTES);
     let mut stream = events(&site);
-    let mut came = String::new();
+    let mut received = String::new();
     let mut buffer = [0; 65536];
-    while came.matches("data: {").count() < 3 {
+    while received.matches("data: {").count() < 3 {
         let n = stream.read(&mut buffer).unwrap();
-        assert!(n > 0, "it ended: {came}");
-        came.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        assert!(n > 0, "end of the stream: {received}");
+        received.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
     }
-    assert!(came.contains("content-type: text/event-stream\r\n"), "{came}");
+    assert!(received.contains("content-type: text/event-stream\r\n"), "{received}");
 }
 
 #[test]
-fn a_stop_waits_neither_for_pages_nor_for_the_clock() {
+fn stop_ends_event_streams_immediately() {
     let mut site = Site::start(ROUTES);
     let mut stream = events(&site);
     let mut first = [0; 15];
     stream.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
     site.server.signal(Signal::QUIT);
-    assert!(site.server.status().success(), "{}", site.server.stderr());
-    // It was not cut, but has come to its end.
+    assert!(site.server.wait().success(), "{}", site.server.stderr());
+    // The event stream ends with its last chunk and is not truncated.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "{}", rest.escape_ascii());
@@ -552,13 +559,13 @@ fn a_stop_waits_neither_for_pages_nor_for_the_clock() {
 // -- reloads and upgrades
 
 #[test]
-fn counts_go_on_after_a_reload() {
+fn counters_continue_after_a_reload() {
     let site = Site::start(ROUTES);
-    (0..3).for_each(|_| _ = site.ask("x", "/"));
+    (0..3).for_each(|_| _ = site.request_status("x", "/"));
     let with_other = ROUTES.replace("/none/", "/other/").replace("\"hello\"", "\"hello again\"");
     site.reload(&config(&with_other));
-    until("the other route is there", || site.ask("x", "/other/") == 404);
-    site.ask("x", "/");
+    until("the new route applies", || site.request_status("x", "/other/") == 404);
+    site.request_status("x", "/");
     let metrics = site.metrics();
     assert_eq!(metrics.get("weft_requests_total", "code=2xx,host=*,route=/"), 4.0);
     assert!(metrics.get("weft_requests_total", "code=4xx,host=*,route=/other/") >= 1.0);
@@ -578,18 +585,20 @@ fn counts_go_on_after_a_reload() {
 }
 
 #[test]
-fn a_reload_opens_and_closes_it() {
+fn reload_opens_and_closes_endpoint_listeners() {
     let site = Site::start(ROUTES);
     let socket = site.path("status");
     let more =
         config(ROUTES).replace("[status]\nlisten = [", "[status]\nlisten = [\"unix:status\", ");
     site.reload(&more);
     assert_eq!(Client::unix(&socket).get("/metrics").status, 200);
-    assert_eq!(site.says("/metrics").status, 200);
+    assert_eq!(site.get_status_page("/metrics").status, 200);
     site.reload(&config(ROUTES).replace("[status]\nlisten = [\"127.0.0.1:0\"]", ""));
-    until("nobody listens", || TcpStream::connect(site.status).is_err() && !socket.exists());
-    assert_eq!(site.ask("x", "/"), 200);
-    // There is a server for it still, and it has counted on.
+    until("the listeners are closed", || {
+        TcpStream::connect(site.status).is_err() && !socket.exists()
+    });
+    assert_eq!(site.request_status("x", "/"), 200);
+    // Requests were counted while the endpoint had no listener.
     site.reload(&more);
     let metrics = String::from_utf8(Client::unix(&socket).get("/metrics").body).unwrap();
     let labels = "code=2xx,host=*,route=/";
@@ -597,7 +606,7 @@ fn a_reload_opens_and_closes_it() {
 }
 
 #[test]
-fn who_does_not_count_says_that_it_takes_a_start() {
+fn enabling_the_endpoint_requires_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weft.toml");
     let without = config(ROUTES).replace("[status]\nlisten = [\"127.0.0.1:0\"]", "");
@@ -609,22 +618,22 @@ fn who_does_not_count_says_that_it_takes_a_start() {
     server.signal(Signal::HUP);
     let expected = "weft: what changed in `status` counts from the next start or upgrade\n\
                     weft: the configuration was reloaded\n";
-    until("it has reloaded", || server.stderr().ends_with(expected));
+    until("the reload is logged", || server.stderr().ends_with(expected));
     assert_eq!(server.client().get("/").status, 200);
-    assert!(!folder.path().join("status").exists(), "it is not opened either");
+    assert!(!folder.path().join("status").exists(), "the listener is not opened");
     server.stop();
 }
 
 #[test]
-fn after_an_upgrade_the_other_process_answers() {
+fn successor_serves_the_endpoint_after_an_upgrade() {
     let mut site = Site::start(ROUTES);
-    site.ask("x", "/");
+    site.request_status("x", "/");
     let started = site.metrics().get("process_start_time_seconds", "");
     let mut stream = events(&site);
     let former = site.pid();
     site.server.signal(Signal::USR2);
-    until("another process serves", || site.pid().is_some_and(|now| Some(now) != former));
-    // The events of the former process end, so that pages ask the other one.
+    until("the successor serves", || site.pid().is_some_and(|current| Some(current) != former));
+    // The event stream of the former process ends, so that pages reconnect to the successor.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "{}", rest.escape_ascii());
@@ -633,14 +642,14 @@ fn after_an_upgrade_the_other_process_answers() {
         assert!(metrics.get("process_start_time_seconds", "") > started);
         assert_eq!(metrics.sum("weft_requests_total", ""), 0.0);
     }
-    assert_eq!(site.ask("x", "/"), 200);
+    assert_eq!(site.request_status("x", "/"), 200);
     assert_eq!(site.metrics().sum("weft_requests_total", ""), 1.0);
-    assert!(site.server.status().success(), "{}", site.server.stderr());
+    assert!(site.server.wait().success(), "{}", site.server.stderr());
 }
 
 // -- chromium
 
-/// A page in a browser, whose text can be asked for by the browser's own protocol.
+/// A page in a browser, controlled by the Chrome DevTools Protocol.
 struct Page {
     browser: Program,
     client: Client,
@@ -649,17 +658,17 @@ struct Page {
 impl Page {
     fn open(browser: Program, url: &str) -> Page {
         let port = || -> Option<u16> {
-            let said = browser.stderr();
-            let (_, behind) = said.split_once("DevTools listening on ws://127.0.0.1:")?;
-            behind.split_once('/')?.0.parse().ok()
+            let stderr = browser.stderr();
+            let (_, after) = stderr.split_once("DevTools listening on ws://127.0.0.1:")?;
+            after.split_once('/')?.0.parse().ok()
         };
         until("the browser listens", || port().is_some());
         let address = SocketAddr::from(([127, 0, 0, 1], port().unwrap()));
         let mut path = None;
-        until("the page is there", || {
+        until("the page is listed", || {
             let mut client = Client::tcp(address);
             client.send("GET /json/list HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            // Its fields have no space behind the colon.
+            // The browser sends fields without a space after the colon.
             let head = client.head();
             let length = head.iter().find_map(|line| line.strip_prefix("Content-Length:"));
             let list = client.body(length.expect("a length").trim().parse().unwrap());
@@ -681,11 +690,11 @@ impl Page {
         Page { browser, client }
     }
 
-    /// All that can be read on it.
+    /// Returns the title and the visible text of the page.
     fn text(&mut self) -> String {
         let call = r#"{"id":1,"method":"Runtime.evaluate","params":{"expression":"document.title+document.body.innerText"}}"#;
-        // A text, masked with zeros.
-        assert!(call.len() < 126, "it fits a short frame");
+        // A text frame with the masking key 0.
+        assert!(call.len() < 126, "fits a frame with a 7-bit length");
         let frame = [&[0x81, 0x80 | call.len() as u8, 0, 0, 0, 0], call.as_bytes()];
         self.client.send(frame.concat());
         let length = match self.client.body(2)[1] {
@@ -697,8 +706,8 @@ impl Page {
 }
 
 #[test]
-fn chromium_shows_the_numbers_as_they_grow() {
-    if !tool("chromium") {
+fn chromium_page_updates_its_numbers() {
+    if !has_tool("chromium") {
         return;
     }
     let site = Site::start(&format!("{ROUTES}\"/api/\" = \">> http://{}/\"\n", upstream()));
@@ -707,28 +716,28 @@ fn chromium_shows_the_numbers_as_they_grow() {
     let mut command = chromium(profile.path());
     command.args(["--remote-debugging-port=0", &url]);
     let mut page = Page::open(Program::start(&mut command), &url);
-    until("it is live", || page.text().contains("live"));
+    until("the page is live", || page.text().contains("live"));
     let mut text = page.text();
     assert!(text.contains("weft-0") && text.contains("weft-1"), "{text}");
     assert!(text.contains("/old/"), "{text}");
     let mut client = Client::tcp(site.address);
     for (more, shown) in [(7, "7"), (1_000, "1,007")] {
         (0..more).for_each(|_| _ = client.get("/none/"));
-        until("it shows them", || {
+        until("the page shows the requests", || {
             text = page.text();
             text.contains(&format!("\\t{shown}\\t"))
         });
     }
     assert!(text.contains("/s \\u00b7 weft"), "{text}");
     assert!(text.contains("Upstreams") && text.contains("\\tup\\t"), "{text}");
-    let said = page.browser.stderr();
-    let complaints: Vec<&str> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert_eq!(complaints, [""; 0]);
+    let stderr = page.browser.stderr();
+    let messages: Vec<&str> = stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert_eq!(messages, [""; 0]);
 }
 
 #[test]
-fn chromium_finds_its_way_back_after_an_upgrade() {
-    if !tool("chromium") {
+fn chromium_page_reconnects_after_an_upgrade() {
+    if !has_tool("chromium") {
         return;
     }
     let mut site = Site::start(ROUTES);
@@ -737,10 +746,10 @@ fn chromium_finds_its_way_back_after_an_upgrade() {
     let mut command = chromium(profile.path());
     command.args(["--remote-debugging-port=0", &url]);
     let mut page = Page::open(Program::start(&mut command), &url);
-    (0..5).for_each(|_| _ = site.ask("x", "/none/"));
-    until("it shows them", || page.text().contains("\\t5\\t"));
+    (0..5).for_each(|_| _ = site.request_status("x", "/none/"));
+    until("the page shows the requests", || page.text().contains("\\t5\\t"));
     site.server.signal(Signal::USR2);
-    assert!(site.server.status().success(), "{}", site.server.stderr());
-    (0..11).for_each(|_| _ = site.ask("x", "/none/"));
-    until("it shows those of the other process", || page.text().contains("\\t11\\t"));
+    assert!(site.server.wait().success(), "{}", site.server.stderr());
+    (0..11).for_each(|_| _ = site.request_status("x", "/none/"));
+    until("the page shows the requests of the successor", || page.text().contains("\\t11\\t"));
 }

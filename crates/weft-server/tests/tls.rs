@@ -1,15 +1,15 @@
-//! What the README promises of the program's TLS.
+//! The TLS options of the program, as documented in the README.
 
 mod common;
 
 use std::fs;
 use std::process::Command;
 
-use common::{Client, Signal, Weft, run, tool, until, weft};
+use common::{Client, Signal, Weft, has_tool, run, until, weft};
 use rcgen::{CertificateParams, CertifiedKey, DnType, KeyPair, generate_simple_self_signed};
 use tempfile::TempDir;
 
-/// A folder to serve, with a certificate beside what is served.
+/// A directory to serve, and a certificate in its parent directory.
 struct Site(TempDir);
 
 impl Site {
@@ -18,17 +18,18 @@ impl Site {
         fs::create_dir(folder.path().join("site")).unwrap();
         fs::write(folder.path().join("site/a.txt"), "A\n").unwrap();
         let site = Site(folder);
-        site.certify("first");
+        site.write_certificate("first");
         site
     }
 
-    /// Puts a new certificate in place.
-    fn certify(&self, name: &str) {
+    /// Writes a new self-signed certificate and its key.
+    fn write_certificate(&self, name: &str) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        // The key first: whoever looks in between sees what does not fit.
+        // The key first: a load between the two writes fails, because key and certificate do not
+        // match.
         fs::write(self.path("key"), key.serialize_pem()).unwrap();
         fs::write(self.path("crt"), certificate.pem()).unwrap();
     }
@@ -37,64 +38,64 @@ impl Site {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn command(&self, more: &[&str]) -> Command {
+    fn command(&self, options: &[&str]) -> Command {
         let mut command = weft([self.path("site")]);
-        command.args(["--no-log", "--workers", "1"]).args(more);
+        command.args(["--no-log", "--workers", "1"]).args(options);
         command
     }
 
-    fn serve(&self, more: &[&str]) -> Weft {
+    fn serve(&self, options: &[&str]) -> Weft {
         let (crt, key) = (self.path("crt"), self.path("key"));
         let tls = ["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
-        Weft::start(self.command(more).args(tls))
+        Weft::start(self.command(options).args(tls))
     }
 }
 
-/// What curl gets; `Err` is its exit status.
-fn curl(server: &Weft, more: &[&str]) -> Result<String, i32> {
+/// Fetches a file with curl and returns its contents; `Err` is the exit status of curl.
+fn curl(server: &Weft, options: &[&str]) -> Result<String, i32> {
     let addresses = server.addresses();
     let tls = addresses.iter().find_map(|address| address.strip_prefix("https://127.0.0.1:"));
     let url = format!("https://localhost:{}/a.txt", tls.expect("an address with TLS"));
     let mut command = Command::new("curl");
-    command.args(["-sS", "--http1.1", "--max-time", "30", "--ipv4", &url]).args(more);
+    command.args(["-sS", "--http1.1", "--max-time", "30", "--ipv4", &url]).args(options);
     let output = command.output().expect("curl runs");
     match output.status.code() {
-        Some(0) => Ok(String::from_utf8(output.stdout).expect("a text")),
-        code => Err(code.expect("it was not killed")),
+        Some(0) => Ok(String::from_utf8(output.stdout).expect("UTF-8")),
+        code => Err(code.expect("curl is not killed by a signal")),
     }
 }
 
 #[test]
-fn a_certificate_serves_and_is_loaded_anew_by_a_signal() {
-    if !tool("curl") {
+fn sighup_reloads_the_certificate() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
     let server = site.serve(&[]);
-    assert_eq!(server.addresses().len(), 1, "there is no plain one: {}", server.announcement);
+    assert_eq!(server.addresses().len(), 1, "no plaintext listener: {}", server.announcement);
     let trusted = site.path("trusted");
     fs::copy(site.path("crt"), &trusted).unwrap();
-    let trusting = ["--cacert", &trusted];
-    assert_eq!(curl(&server, &trusting), Ok("A\n".to_owned()));
-    assert_eq!(curl(&server, &[]), Err(60), "nobody else trusts it");
+    let with_ca = ["--cacert", &trusted];
+    assert_eq!(curl(&server, &with_ca), Ok("A\n".to_owned()));
+    assert_eq!(curl(&server, &[]), Err(60), "not trusted by default");
 
-    // What is no certificate changes nothing, and it says so.
+    // An invalid certificate file is reported, and the old certificate stays in use.
     fs::write(site.path("crt"), "x").unwrap();
     server.signal(Signal::HUP);
-    until("it says why", || server.stderr().contains("crt holds no certificate"));
-    assert_eq!(curl(&server, &trusting), Ok("A\n".to_owned()));
+    until("the error is logged", || server.stderr().contains("crt holds no certificate"));
+    assert_eq!(curl(&server, &with_ca), Ok("A\n".to_owned()));
 
-    site.certify("second");
+    site.write_certificate("second");
     server.signal(Signal::HUP);
     let new = site.path("crt");
-    until("the new one is shown", || curl(&server, &["--cacert", &new]).is_ok());
-    assert_eq!(curl(&server, &trusting), Err(60), "the old one is gone");
+    until("the new certificate is used", || curl(&server, &["--cacert", &new]).is_ok());
+    assert_eq!(curl(&server, &with_ca), Err(60), "the old certificate is not used");
     server.stop();
 }
 
 #[test]
-fn a_certificate_for_the_occasion() {
-    if !tool("curl") {
+fn serves_with_a_generated_self_signed_certificate() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
@@ -107,8 +108,8 @@ fn a_certificate_for_the_occasion() {
 }
 
 #[test]
-fn plain_connections_are_served_beside_it_if_that_is_asked_for() {
-    if !tool("curl") {
+fn serves_plaintext_and_tls_listeners() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
@@ -120,8 +121,8 @@ fn plain_connections_are_served_beside_it_if_that_is_asked_for() {
 }
 
 #[test]
-fn clients_show_certificates_and_come_back_with_tickets() {
-    if !tool("curl") {
+fn requires_client_certificates_and_accepts_ticket_keys() {
+    if !has_tool("curl") {
         return;
     }
     let site = Site::new();
@@ -138,7 +139,7 @@ fn clients_show_certificates_and_come_back_with_tickets() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn rejects_invalid_tls_options() {
     let site = Site::new();
     let path = |name: &str| site.path(name);
     let (crt, key) = (path("crt"), path("key"));
@@ -160,9 +161,9 @@ fn what_makes_no_sense_is_refused() {
         (&["--tls-cert", &crt, "--tls-key", &missing], 1, "cannot read"),
         (&["--tls-self-signed", "--tls-tickets", &crt], 1, "keys of session tickets have 48 each"),
     ] {
-        let ended = run(arguments.iter().copied().chain([&*path("site")]));
-        assert_eq!(ended.status, Ok(status), "{arguments:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains(expected), "{arguments:?}: {}", ended.stderr);
-        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        let output = run(arguments.iter().copied().chain([&*path("site")]));
+        assert_eq!(output.status, Ok(status), "{arguments:?}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
 }

@@ -1,5 +1,5 @@
-//! The program and the examples, seen by outside programs. Where one is missing its test
-//! says so; see `tool`.
+//! The program and the examples, tested with external programs. A test without its program is
+//! skipped; see `has_tool`.
 
 mod common;
 
@@ -11,44 +11,45 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::outside::{
-    browse, chromium, console, curl, heading, pattern, succeed, with_descriptors,
+    browse, chromium, console_lines, curl, first_heading, pattern, run_successfully,
+    with_max_descriptors,
 };
-use common::{Client, Program, Signal, Weft, repository, tool, until};
+use common::{Client, Program, Signal, Weft, has_tool, repository, until};
 
 // -- the examples
 
-/// Builds an example of the library, in the profile of this test.
+/// Builds an example of the library with the profile of this test, and returns its path.
 #[track_caller]
 fn example(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_weft")).parent().expect("a file has a folder");
+    let folder = Path::new(env!("CARGO_BIN_EXE_weft")).parent().expect("a parent directory");
     let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile") {
         "debug" => "dev",
         other => other,
     };
-    let target = folder.parent().expect("the folder of all profiles");
+    let target = folder.parent().expect("the target directory");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "-p", "weft-http", "--example", name, "--profile", profile]);
     build.arg("--target-dir").arg(target).current_dir(repository("."));
-    succeed(&mut build);
+    run_successfully(&mut build);
     folder.join("examples").join(name)
 }
 
-/// Starts a server that is told its address and does not tell it.
+/// Starts a server that takes its address as an argument and does not print it.
 #[track_caller]
 fn start(mut command: impl FnMut(&str) -> Command) -> (Program, SocketAddr) {
     loop {
-        // A port that is free now may be taken in a moment: then with another.
+        // Another process may bind the free port first: then retry with another port.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
         let address = free.expect("a free port");
         let mut server = Program::start(&mut command(&address.to_string()));
-        until("it listens or has ended", || {
+        until("the server listens or exits", || {
             TcpStream::connect(address).is_ok() || !server.is_running()
         });
         if server.is_running() {
             return (server, address);
         }
-        let said = server.end().stderr;
-        assert!(said.contains("Address already in use"), "it ended: {said}");
+        let stderr = server.wait_with_output().stderr;
+        assert!(stderr.contains("Address already in use"), "the server exited: {stderr}");
     }
 }
 
@@ -64,21 +65,21 @@ fn start_example(name: &str) -> (Program, String) {
 }
 
 #[test]
-fn the_graceful_example_answers_before_it_stops() {
+fn graceful_example_responds_before_it_stops() {
     let (server, url) = start_example("graceful");
     let mut client = Client::tcp(url.strip_prefix("http://").unwrap().parse().unwrap());
     client.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
     server.signal(Signal::TERM);
     let response = client.response();
     assert_eq!(response.body, b"The server stops.\n");
-    // Whether it says so depends on who hears of the stop first, the handler or the worker.
+    // `Connection: close` is not asserted: its presence depends on the order in which handler and
+    // worker observe the shutdown.
     client.assert_closed();
-    assert_eq!(server.end().status, Ok(0));
+    assert_eq!(server.wait_with_output().status, Ok(0));
 }
 
-/// What each middleware of the example adds.
 #[test]
-fn the_middleware_example_shows_each_of_them() {
+fn middleware_example_applies_each_middleware() {
     let (server, url) = start_example("middleware");
     let mut client = Client::tcp(url.strip_prefix("http://").unwrap().parse().unwrap());
     client.send("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nX-Request-Id: mine\r\n\r\n");
@@ -92,34 +93,36 @@ fn the_middleware_example_shows_each_of_them() {
         assert_eq!(page.header(name), Some(value), "{name}");
     }
     assert!(page.header("x-request-id").is_some());
-    let etag = page.header("etag").expect("a tag").to_owned();
+    let etag = page.header("etag").expect("an entity tag").to_owned();
     client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: {etag}\r\n\r\n"));
     assert!(client.head()[0].starts_with("HTTP/1.1 304 "));
-    until("both are in the log", || server.stderr().matches("\"GET / HTTP/1.1\"").count() == 2);
+    until("both requests are logged", || {
+        server.stderr().matches("\"GET / HTTP/1.1\"").count() == 2
+    });
 }
 
 // -- h2load
 
 #[test]
-fn h2load_has_100_000_requests_answered_on_1_000_connections() {
-    if !tool("h2load") {
+fn h2load_100_000_requests_on_1_000_connections() {
+    if !has_tool("h2load") {
         return;
     }
-    let mut command = with_descriptors(env!("CARGO_BIN_EXE_weft"));
+    let mut command = with_max_descriptors(env!("CARGO_BIN_EXE_weft"));
     command.arg(repository("site")).args(["--listen", "127.0.0.1:0"]);
     let server = Weft::start(&mut command);
-    let mut command = with_descriptors("h2load");
+    let mut command = with_max_descriptors("h2load");
     command.args(["--h1", "-n", "100000", "-c", "1000", "-t", "1"]);
-    let ended = succeed(command.arg(server.url("/index.html")));
+    let output = run_successfully(command.arg(server.url("/index.html")));
     for line in [
         "requests: 100000 total, 100000 started, 100000 done, 100000 succeeded, 0 failed, 0 errored, 0 timeout",
         "status codes: 100000 2xx, 0 3xx, 0 4xx, 0 5xx",
     ] {
-        assert!(ended.stdout.lines().any(|found| found == line), "{}", ended.stdout);
+        assert!(output.stdout.lines().any(|found| found == line), "{}", output.stdout);
     }
     let page = fs::metadata(repository("site/index.html")).unwrap().len();
     let bytes = format!("({}) data", 100_000 * page);
-    assert!(ended.stdout.contains(&bytes), "{bytes}: {}", ended.stdout);
+    assert!(output.stdout.contains(&bytes), "{bytes}: {}", output.stdout);
     let log = server.stop().stdout;
     let line = format!(" \"GET /index.html HTTP/1.1\" 200 {page} \"-\" ");
     assert_eq!(log.lines().filter(|found| found.contains(&line)).count(), 100_000);
@@ -129,8 +132,8 @@ fn h2load_has_100_000_requests_answered_on_1_000_connections() {
 // -- chromium
 
 #[test]
-fn chromium_shows_the_site_without_a_word_in_its_console() {
-    if !tool("chromium") {
+fn chromium_loads_the_site_without_console_messages() {
+    if !has_tool("chromium") {
         return;
     }
     let server = Weft::serve(&repository("site"), &[]);
@@ -138,22 +141,22 @@ fn chromium_shows_the_site_without_a_word_in_its_console() {
         [("/", "index.html"), ("/guide/", "guide/index.html"), ("/d%C3%ADas.html", "días.html")]
     {
         let page = fs::read_to_string(repository("site").join(file)).unwrap();
-        let ended = browse(&server.url(target));
-        assert!(ended.stdout.contains(heading(&page)), "{target}: {}", ended.stdout);
-        assert_eq!(console(&ended), [""; 0], "{target}");
+        let output = browse(&server.url(target));
+        assert!(output.stdout.contains(first_heading(&page)), "{target}: {}", output.stdout);
+        assert_eq!(console_lines(&output), [""; 0], "{target}");
     }
     let log = server.stop().stdout;
     for file in ["/", "/style.css", "/weave.svg", "/guide/", "/d%C3%ADas.html"] {
-        assert!(log.contains(&format!("\"GET {file} HTTP/1.1\" 200 ")), "{file} was not asked for");
+        assert!(log.contains(&format!("\"GET {file} HTTP/1.1\" 200 ")), "{file} was not requested");
     }
     assert!(log.lines().all(|line| line.contains(" HTTP/1.1\" 200 ")), "{log}");
 }
 
-/// A list as the browser has it: nothing of it is refused by its own policy, and the links of
-/// strange names lead to them.
+/// A directory listing does not violate its own Content-Security-Policy, and links to unusual names
+/// are escaped.
 #[test]
-fn chromium_shows_a_folder_without_a_word_in_its_console() {
-    if !tool("chromium") {
+fn chromium_loads_a_listing_without_console_messages() {
+    if !has_tool("chromium") {
         return;
     }
     let site = tempfile::tempdir().unwrap();
@@ -162,8 +165,8 @@ fn chromium_shows_a_folder_without_a_word_in_its_console() {
     }
     fs::create_dir(site.path().join("folder")).unwrap();
     let server = Weft::serve(site.path(), &["--list"]);
-    let ended = browse(&server.url("/?sort=date&order=desc"));
-    assert_eq!(console(&ended), [""; 0], "{}", ended.stderr);
+    let output = browse(&server.url("/?sort=date&order=desc"));
+    assert_eq!(console_lines(&output), [""; 0], "{}", output.stderr);
     for part in [
         "<a href=\"./folder/\"><bdi>folder</bdi>/</a>",
         "<a href=\"./100%25.txt\"><bdi>100%.txt</bdi></a>",
@@ -171,37 +174,37 @@ fn chromium_shows_a_folder_without_a_word_in_its_console() {
         "<bdi>&lt;img src=x onerror=alert(1)&gt;</bdi>",
         "aria-sort=\"descending\"",
     ] {
-        assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
+        assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
     }
-    assert!(!ended.stdout.contains("<img"), "{}", ended.stdout);
+    assert!(!output.stdout.contains("<img"), "{}", output.stdout);
     server.stop();
 }
 
-/// The test above would pass if the browser called its complaints by another name.
+/// Control for the tests above: console messages are found in the output of the browser.
 #[test]
-fn chromium_does_complain_of_a_page_with_a_fault() {
-    if !tool("chromium") {
+fn chromium_reports_console_messages_of_a_faulty_page() {
+    if !has_tool("chromium") {
         return;
     }
     let site = tempfile::tempdir().unwrap();
     let page = "<h1>Fault</h1><img src=nothing.png><script>console.error('oh'); none();</script>";
     fs::write(site.path().join("index.html"), page).unwrap();
     let server = Weft::serve(site.path(), &[]);
-    let ended = browse(&server.url("/"));
-    assert!(ended.stdout.contains("<h1>Fault</h1>"), "{}", ended.stdout);
-    for complaint in ["\"oh\"", "none is not defined"] {
-        let complains = console(&ended).iter().any(|line| line.contains(complaint));
-        assert!(complains, "{complaint}: {}", ended.stderr);
+    let output = browse(&server.url("/"));
+    assert!(output.stdout.contains("<h1>Fault</h1>"), "{}", output.stdout);
+    for message in ["\"oh\"", "none is not defined"] {
+        let is_reported = console_lines(&output).iter().any(|line| line.contains(message));
+        assert!(is_reported, "{message}: {}", output.stderr);
     }
-    // What it cannot load it may keep to itself; then the log tells.
+    // The browser may not report a missing image, so the access log is checked.
     let log = server.stop().stdout;
     assert!(log.contains("\"GET /nothing.png HTTP/1.1\" 404 "), "{log}");
 }
 
-/// A guest that is a program, and one that is a page.
+/// Two participants: a page in the browser and a raw client.
 #[test]
-fn chromium_chats_over_a_websocket() {
-    if !tool("chromium") {
+fn chromium_exchanges_websocket_messages() {
+    if !has_tool("chromium") {
         return;
     }
     let (_server, url) = start_example("websocket_chat");
@@ -212,27 +215,27 @@ fn chromium_chats_over_a_websocket() {
     until("the page has joined", || page.stderr().contains("page has joined"));
 
     let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-    let mut guest = Client::tcp(address);
-    guest.send(concat!(
+    let mut client = Client::tcp(address);
+    client.send(concat!(
         "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     ));
-    assert!(guest.head()[0].starts_with("HTTP/1.1 101 "));
+    assert!(client.head()[0].starts_with("HTTP/1.1 101 "));
     for text in ["raw", "hello, page"] {
-        // A text, masked with zeros.
+        // A text frame with the masking key 0.
         let frame = [&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0], text.as_bytes()].concat();
-        guest.send(frame);
+        client.send(frame);
     }
-    until("the page hears the guest", || page.stderr().contains("raw: hello, page"));
+    until("the page receives the message", || page.stderr().contains("raw: hello, page"));
     let expected = b"\x81\x0eraw has joined\x81\x10raw: hello, page";
     assert_eq!(
-        guest.body(expected.len()).escape_ascii().to_string(),
+        client.body(expected.len()).escape_ascii().to_string(),
         expected.escape_ascii().to_string()
     );
     drop(page);
     let expected = b"\x81\x0dpage has left";
     assert_eq!(
-        guest.body(expected.len()).escape_ascii().to_string(),
+        client.body(expected.len()).escape_ascii().to_string(),
         expected.escape_ascii().to_string()
     );
 }
@@ -240,8 +243,8 @@ fn chromium_chats_over_a_websocket() {
 // -- curl
 
 #[test]
-fn curl_fetches_files_whole_with_each_version() {
-    if !tool("curl") {
+fn curl_downloads_files_over_each_http_version() {
+    if !has_tool("curl") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -257,11 +260,14 @@ fn curl_fetches_files_whole_with_each_version() {
             let mut command = curl();
             command.args(options).args(["--write-out", "%{http_code} %{size_download}"]);
             command.arg("--output").arg(&copy).arg(server.url(&format!("/{size}")));
-            assert_eq!(succeed(&mut command).stdout, format!("200 {size}"), "{options:?}");
-            assert!(fs::read(&copy).unwrap() == pattern(size), "{options:?}, {size}: other bytes");
+            assert_eq!(run_successfully(&mut command).stdout, format!("200 {size}"), "{options:?}");
+            assert!(
+                fs::read(&copy).unwrap() == pattern(size),
+                "{options:?}, {size}: unexpected contents"
+            );
         }
     }
-    // Apache's `-` is no byte.
+    // In Apache's format `-` is an empty body.
     let log = server.stop().stdout;
     for (version, times) in [("1.1", 2), ("1.0", 1)] {
         for size in sizes {
@@ -273,8 +279,8 @@ fn curl_fetches_files_whole_with_each_version() {
 }
 
 #[test]
-fn curl_uses_one_connection_for_all_and_asks_for_heads() {
-    if !tool("curl") {
+fn curl_reuses_a_connection_and_sends_head_requests() {
+    if !has_tool("curl") {
         return;
     }
     let site = repository("site");
@@ -285,7 +291,7 @@ fn curl_uses_one_connection_for_all_and_asks_for_heads() {
     for target in targets {
         command.args(["--output", "/dev/null", &server.url(target)]);
     }
-    let said = succeed(&mut command).stdout;
+    let stdout = run_successfully(&mut command).stdout;
     let size = |file: &str| fs::metadata(site.join(file)).unwrap().len();
     let expected = [
         format!("200 {} 1", size("index.html")),
@@ -294,28 +300,28 @@ fn curl_uses_one_connection_for_all_and_asks_for_heads() {
         "301 ".to_owned(),
         format!("200 {} 0", size("días.html")),
     ];
-    assert_eq!(said.lines().count(), expected.len());
-    for (line, expected) in said.lines().zip(expected) {
-        assert!(line.starts_with(&expected), "{line}, and not {expected}");
+    assert_eq!(stdout.lines().count(), expected.len());
+    for (line, expected) in stdout.lines().zip(expected) {
+        assert!(line.starts_with(&expected), "{line}, expected {expected}");
     }
 
-    let head = succeed(curl().arg("--head").arg(server.url("/style.css"))).stdout;
+    let head = run_successfully(curl().arg("--head").arg(server.url("/style.css"))).stdout;
     let length = format!("content-length: {}\r\n", size("style.css"));
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains(&length) && head.contains("last-modified: "), "{head}");
-    assert!(head.ends_with("\r\n\r\n"), "a body came: {head}");
+    assert!(head.ends_with("\r\n\r\n"), "unexpected body: {head}");
 
-    // The folder's redirect is one that a client follows.
+    // The redirect to the directory is followed.
     let mut follow = curl();
     follow.args(["--location", "--write-out", "%{url_effective}", "--output", "/dev/null"]);
-    let arrived = succeed(follow.arg(server.url("/guide?a=b"))).stdout;
-    assert_eq!(arrived, server.url("/guide/?a=b"));
+    let final_url = run_successfully(follow.arg(server.url("/guide?a=b"))).stdout;
+    assert_eq!(final_url, server.url("/guide/?a=b"));
     server.stop();
 }
 
 #[test]
-fn curl_gets_back_what_it_uploads() {
-    if !tool("curl") {
+fn curl_uploads_are_echoed() {
+    if !has_tool("curl") {
         return;
     }
     let (_server, url) = start_example("echo");
@@ -325,7 +331,7 @@ fn curl_gets_back_what_it_uploads() {
     fs::write(&file, &bytes).unwrap();
     let file = file.to_str().unwrap();
     let whole = format!("@{file}");
-    // How it is sent, and what curl's account of it must say.
+    // Options of curl, and expected lines of its verbose output.
     let cases: [(&[&str], &[&str]); _] = [
         (&["--upload-file", file], &["> PUT /up HTTP/1.1", "> Content-Length: 20971520"]),
         (
@@ -340,32 +346,32 @@ fn curl_gets_back_what_it_uploads() {
         (&["--data-binary", &whole], &["> POST /up HTTP/1.1", "> Content-Length: 20971520"]),
         (&["--http1.0", "--upload-file", file], &["> PUT /up HTTP/1.0"]),
         (&["--http2-prior-knowledge", "--upload-file", file], &["> PUT /up HTTP/2"]),
-        // Without a length: in HTTP/2 nothing has to say that.
+        // Without a length: HTTP/2 needs no other field for that.
         (
             &["--http2-prior-knowledge", "--upload-file", file, "--header", "Content-Length:"],
             &["> PUT /up HTTP/2"],
         ),
     ];
-    for (options, account) in cases {
+    for (options, expected_lines) in cases {
         let mut command = curl();
         command.args(options).args(["--verbose", "--write-out", "%{http_code} %{size_upload}"]);
         command.arg("--output").arg(&copy).arg(format!("{url}/up"));
-        let ended = succeed(&mut command);
-        assert!(ended.stdout.starts_with("200 20"), "{options:?}: {}", ended.stdout);
-        for line in account {
-            assert!(ended.stderr.lines().any(|l| l == *line), "{options:?}: {}", ended.stderr);
+        let output = run_successfully(&mut command);
+        assert!(output.stdout.starts_with("200 20"), "{options:?}: {}", output.stdout);
+        for line in expected_lines {
+            assert!(output.stderr.lines().any(|l| l == *line), "{options:?}: {}", output.stderr);
         }
-        assert!(fs::read(&copy).unwrap() == bytes, "{options:?}: other bytes came back");
+        assert!(fs::read(&copy).unwrap() == bytes, "{options:?}: unexpected contents");
         fs::remove_file(&copy).unwrap();
     }
 }
 
 #[test]
-fn curl_talks_to_each_example() {
-    if !tool("curl") {
+fn curl_requests_to_each_example() {
+    if !has_tool("curl") {
         return;
     }
-    // The example, the request, and the answer's status and text.
+    // Example, request, and expected status and body.
     for (name, requests) in [
         (
             "hello",
@@ -452,16 +458,16 @@ fn curl_talks_to_each_example() {
         for (request, expected) in requests {
             let mut command = curl();
             command.arg(format!("{url}{}", request[0])).args(&request[1..]);
-            let ended = succeed(command.args(["--write-out", "\n%{http_code}"]));
-            let (text, status) = ended.stdout.rsplit_once('\n').unwrap();
+            let output = run_successfully(command.args(["--write-out", "\n%{http_code}"]));
+            let (text, status) = output.stdout.rsplit_once('\n').unwrap();
             assert_eq!(format!("{status} {text}"), *expected, "{name} {request:?}");
         }
     }
 }
 
 #[test]
-fn curl_uploads_files_as_a_browser_does() {
-    if !tool("curl") {
+fn curl_uploads_multipart_forms() {
+    if !has_tool("curl") {
         return;
     }
     let (_server, url) = start_example("upload");
@@ -479,20 +485,20 @@ fn curl_uploads_files_as_a_browser_does() {
         expected += &format!("files: {size}, {size} bytes, CRC-32 {:08x}\n", sum.sum());
     }
     for options in [&[][..], &["--header", "Transfer-Encoding: chunked"]] {
-        assert_eq!(succeed(command.args(options)).stdout, expected, "{options:?}");
+        assert_eq!(run_successfully(command.args(options)).stdout, expected, "{options:?}");
     }
 }
 
 #[test]
-fn curl_sees_the_clock_of_an_example_tick() {
-    if !tool("curl") {
+fn curl_receives_events_of_the_sse_example() {
+    if !has_tool("curl") {
         return;
     }
     let (_server, url) = start_example("sse");
-    let page = succeed(curl().arg(&url)).stdout;
+    let page = run_successfully(curl().arg(&url)).stdout;
     assert!(page.contains("new EventSource(\"/clock\")"), "{page}");
     let clock = Program::start(curl().arg("--no-buffer").arg(format!("{url}/clock")));
-    until("it ticks twice", || clock.stdout().matches("\n\n").count() >= 2);
+    until("two events are received", || clock.stdout().matches("\n\n").count() >= 2);
     for event in clock.stdout().split_terminator("\n\n") {
         let (first, second) = event.split_once('\n').expect("two lines");
         assert_eq!(first, "event: tick");
@@ -502,135 +508,136 @@ fn curl_sees_the_clock_of_an_example_tick() {
 
 // -- strace
 
-/// System calls by name: how often each was made, and how often it failed.
+/// System calls by name, with the number of calls and of failures.
 #[derive(Debug, Default)]
 struct Calls(BTreeMap<String, (usize, usize)>);
 
 impl Calls {
-    /// Those of a trace from the first request on.
-    fn since_the_first_request(trace: &str) -> Calls {
+    /// Parses a trace, starting with the first request.
+    fn since_first_request(trace: &str) -> Calls {
         let mut calls = Calls::default();
         for line in trace.lines().skip_while(|line| !line.contains("recvfrom(")) {
-            // `PID name(…) = result`; another thread's call may stand between the beginning,
+            // `PID name(…) = result`; a call of another thread may be between the start,
             // `PID name(… <unfinished ...>`, and the end, `PID <... name resumed>…) = result`.
-            let (_, line) = line.split_once(' ').expect("the id of a thread comes first");
+            let (_, line) = line.split_once(' ').expect("a thread ID");
             let line = line.trim_start();
             let failed = line.contains(" = -1 ");
-            let (name, begins) = match line.strip_prefix("<... ") {
+            let (name, is_start) = match line.strip_prefix("<... ") {
                 Some(resumed) => (resumed.split(' ').next(), false),
                 None if line.starts_with(['+', '-']) => continue,
                 None => (line.split('(').next(), true),
             };
-            let count = calls.0.entry(name.expect("a name").to_owned()).or_default();
-            count.0 += usize::from(begins);
-            count.1 += usize::from(failed);
+            let entry = calls.0.entry(name.expect("a name").to_owned()).or_default();
+            entry.0 += usize::from(is_start);
+            entry.1 += usize::from(failed);
         }
         calls
     }
 
-    fn made(&self, name: &str) -> usize {
+    fn count(&self, name: &str) -> usize {
         self.0.get(name).map_or(0, |count| count.0)
     }
 
-    fn failed(&self, name: &str) -> usize {
+    fn failures(&self, name: &str) -> usize {
         self.0.get(name).map_or(0, |count| count.1)
     }
 }
 
-/// Traces the example `hello` while it answers `each` requests on each of `connections`
+/// Traces the example `hello` while it handles `requests` requests on each of `connections`
 /// connections, one request at a time.
 #[track_caller]
-fn trace_hello(connections: usize, each: usize) -> Calls {
+fn trace_hello(connections: usize, requests: usize) -> Calls {
     let hello = example("hello");
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("trace");
     let trace = || String::from_utf8_lossy(&fs::read(&output).unwrap_or_default()).into_owned();
     let (server, address) = start(|address| {
         let mut command = Command::new("strace");
-        // With -D the server, and not strace, is our child.
+        // With -D our child process is the server instead of strace.
         command.args(["-D", "-f", "-e", "trace=%network,%desc,%file", "-o"]).arg(&output);
         command.arg(&hello).arg(address).stderr(Stdio::piped());
         command
     });
-    // `start` has connected once and left.
-    until("the first connection is closed", || closed(&trace()) == 1);
+    // `start` has opened and closed one connection.
+    until("the first connection is closed", || closed_connections(&trace()) == 1);
     let before = trace().len();
 
     let mut clients: Vec<Client> = (0..connections).map(|_| Client::tcp(address)).collect();
-    for _ in 0..each {
+    for _ in 0..requests {
         for client in &mut clients {
             assert_eq!(client.get("/").body, b"Hello, world!\n");
         }
     }
     drop(clients);
-    until("each connection is closed", || closed(&trace()) == 1 + connections);
+    until("each connection is closed", || closed_connections(&trace()) == 1 + connections);
     server.signal(Signal::TERM);
     let id = format!("{} ", server.id());
     let is_last = |line: &str| line.starts_with(&id) && line.ends_with("+++ killed by SIGTERM +++");
-    until("the trace is whole", || trace().lines().any(is_last));
-    assert_eq!(server.end().status, Err(Signal::TERM.as_raw()));
-    Calls::since_the_first_request(&trace()[before..])
+    until("the trace is complete", || trace().lines().any(is_last));
+    assert_eq!(server.wait_with_output().status, Err(Signal::TERM.as_raw()));
+    Calls::since_first_request(&trace()[before..])
 }
 
-/// How many connections are closed in a trace.
-fn closed(trace: &str) -> usize {
+/// Returns the number of closed connections in a trace.
+fn closed_connections(trace: &str) -> usize {
     let accepted = trace.lines().skip_while(|line| !line.contains(" accept4("));
     accepted.filter(|line| line.contains(" close(")).count()
 }
 
 #[test]
-fn strace_sees_one_receive_and_one_send_for_each_request() {
-    if !tool("strace") {
+fn strace_shows_one_recv_and_one_send_per_request() {
+    if !has_tool("strace") {
         return;
     }
-    for (connections, each) in [(1, 1000), (20, 50)] {
-        let requests = connections * each;
-        let calls = trace_hello(connections, each);
-        let shown = format!("{connections} connections: {calls:?}");
-        // The end of each connection is read too.
-        assert_eq!(calls.made("recvfrom"), requests + connections, "{shown}");
-        assert_eq!(calls.made("sendto"), requests, "{shown}");
-        assert_eq!((calls.failed("recvfrom"), calls.failed("sendto")), (0, 0), "{shown}");
+    for (connections, requests_each) in [(1, 1000), (20, 50)] {
+        let requests = connections * requests_each;
+        let calls = trace_hello(connections, requests_each);
+        let context = format!("{connections} connections: {calls:?}");
+        // One more receive per connection reads its end.
+        assert_eq!(calls.count("recvfrom"), requests + connections, "{context}");
+        assert_eq!(calls.count("sendto"), requests, "{context}");
+        assert_eq!((calls.failures("recvfrom"), calls.failures("sendto")), (0, 0), "{context}");
         for name in ["open", "openat", "openat2", "stat", "newfstatat", "fstat", "statx"] {
-            assert_eq!(calls.made(name), 0, "{name}, {shown}");
+            assert_eq!(calls.count(name), 0, "{name}, {context}");
         }
         for name in ["read", "readv", "recvmsg", "writev", "sendmsg", "sendfile"] {
-            assert_eq!(calls.made(name), 0, "{name}, {shown}");
+            assert_eq!(calls.count(name), 0, "{name}, {context}");
         }
-        assert_eq!(calls.made("close"), connections, "{shown}");
-        // Accepting a connection and handing it over is work, but not that of a request.
+        assert_eq!(calls.count("close"), connections, "{context}");
+        // Further calls are made per connection, to accept it and hand it to a worker, and not per
+        // request.
         let waits = ["epoll_wait", "epoll_pwait"];
-        let known = ["recvfrom", "sendto", "close"].into_iter().chain(waits);
-        let known: usize = known.map(|name| calls.made(name)).sum();
+        let per_request = ["recvfrom", "sendto", "close"].into_iter().chain(waits);
+        let per_request: usize = per_request.map(|name| calls.count(name)).sum();
         let all: usize = calls.0.values().map(|count| count.0).sum();
-        assert!(all - known <= 16 * (connections + 1), "{shown}");
+        assert!(all - per_request <= 16 * (connections + 1), "{context}");
     }
 }
 
 #[test]
-fn strace_sees_no_file_opened_for_a_small_hot_one() {
-    if !tool("strace") {
+fn strace_shows_no_open_for_a_small_cached_file() {
+    if !has_tool("strace") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
     let mut strace = Command::new("strace");
-    // With -D the child that we stop is the program, and not strace.
+    // With -D our child process is the program instead of strace.
     strace.args(["-D", "-f", "-e", "trace=recvfrom,sendto,sendfile,openat2"]);
     strace.arg("-o").arg(&trace).arg(env!("CARGO_BIN_EXE_weft")).arg(repository("site"));
     let server = Weft::start(strace.args(["--listen", "127.0.0.1:0", "--no-log"]));
-    let begin = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let mut client = server.client();
     for _ in 0..500 {
         assert_eq!(client.get("/style.css").status, 200);
     }
-    let seconds = begin.elapsed().as_secs() as usize + 1;
+    let seconds = start.elapsed().as_secs() as usize + 1;
     let trace = || fs::read_to_string(&trace).unwrap();
     let calls = |name: &str| trace().lines().filter(|line| line.contains(name)).count();
-    until("the trace is whole", || calls(" sendto(") >= 500);
+    until("the trace is complete", || calls(" sendto(") >= 500);
     assert_eq!((calls(" recvfrom("), calls(" sendto("), calls(" sendfile(")), (500, 500, 0));
-    // The file is looked at again once a second, with three neighbours that it might have; and
-    // the first look may be made twice, here and in the pool.
+    // The file and its three precompressed variants are revalidated once per second; the first
+    // lookup may be made twice, on the event loop and in the thread pool.
     let opened = calls(" openat2(");
     assert!(opened <= 4 * (seconds + 2), "the file was opened {opened} times");
     server.stop();

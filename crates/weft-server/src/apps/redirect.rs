@@ -1,37 +1,37 @@
-//! Another place, for a path and all that is below it.
+//! Redirects a path and everything below it.
 
 use std::sync::Arc;
 
 use weft::{Request, Response, StatusCode};
 
-/// Redirects to a target, to which the rest of the path and the query are appended.
+/// Redirects to a target URL; the rest of the request's path and the query are appended.
 #[derive(Clone)]
 pub(crate) struct Redirect {
-    to: Arc<str>,
+    target: Arc<str>,
     status: StatusCode,
 }
 
 impl Redirect {
-    /// The target has neither a query nor a fragment.
-    pub(crate) fn new(to: &str, status: StatusCode) -> Redirect {
-        Redirect { to: to.into(), status }
+    /// `target` must have neither a query nor a fragment.
+    pub(crate) fn new(target: &str, status: StatusCode) -> Redirect {
+        Redirect { target: target.into(), status }
     }
 
-    pub(crate) fn answer(&self, request: &Request) -> Response {
-        let location = location(&self.to, request.path(), request.query());
+    pub(crate) fn response(&self, request: &Request) -> Response {
+        let location = location(&self.target, request.path(), request.query());
         Response::redirect(self.status, &location)
     }
 }
 
-/// The target and the rest of a path, with exactly one slash between them: so the rest can
-/// neither be taken for the end of the target's host nor begin a host of its own.
-fn location(to: &str, rest: &str, query: Option<&str>) -> String {
-    let mut location = String::with_capacity(to.len() + rest.len() + 1);
+/// Joins the target and the rest of a path with exactly one slash, so that the rest can neither
+/// extend the target's host name nor start an authority of its own.
+fn location(target: &str, rest: &str, query: Option<&str>) -> String {
+    let mut location = String::with_capacity(target.len() + rest.len() + 1);
     match rest.trim_start_matches('/') {
-        // `OPTIONS *` is about no path.
-        "" | "*" => location.push_str(to),
+        // The asterisk-form of `OPTIONS *` has no path (RFC 9112 §3.2.4).
+        "" | "*" => location.push_str(target),
         rest => {
-            location.push_str(to.strip_suffix('/').unwrap_or(to));
+            location.push_str(target.strip_suffix('/').unwrap_or(target));
             location.push('/');
             escape(&mut location, rest);
         }
@@ -43,8 +43,8 @@ fn location(to: &str, rest: &str, query: Option<&str>) -> String {
     location
 }
 
-/// Appends a text in which what cannot stand in a reference is percent-encoded, and a
-/// backslash, which browsers take for a slash. What is encoded already stays as it is.
+/// Appends `text`, percent-encoding the characters that a URI reference cannot contain and the
+/// backslash, which browsers treat as a slash. Existing percent-encodings stay unchanged.
 pub(crate) fn escape(out: &mut String, text: &str) {
     for b in text.bytes() {
         match b {
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locations() {
-        for (to, rest, query, expected) in [
+    fn appends_path_and_query_to_target() {
+        for (target, rest, query, expected) in [
             ("https://a/new/", "/", None, "https://a/new/"),
             ("https://a/new", "/", None, "https://a/new"),
             ("https://a/new/", "/b/c", Some("d=e"), "https://a/new/b/c?d=e"),
@@ -75,7 +75,7 @@ mod tests {
             ("/new/", "/a b\r\nX: y", Some("é\n"), "/new/a%20b%0D%0AX:%20y?%C3%A9%0A"),
             ("/new/", "*", None, "/new/"),
         ] {
-            assert_eq!(location(to, rest, query), expected, "{to} {rest}");
+            assert_eq!(location(target, rest, query), expected, "{target} {rest}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A text in answer to everything.
+//! A fixed response to every request.
 
 use std::sync::Arc;
 
 use weft::{Response, StatusCode};
 
+/// Responds with a fixed status and text.
 #[derive(Clone)]
 pub(crate) struct Respond {
     text: Arc<str>,
@@ -15,7 +16,7 @@ impl Respond {
         Respond { text: text.into(), status }
     }
 
-    pub(crate) fn answer(&self) -> Response {
+    pub(crate) fn response(&self) -> Response {
         match &*self.text {
             "" => Response::new(self.status),
             text => Response::text(text.to_owned()).with_status(self.status),

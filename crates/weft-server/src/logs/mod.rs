@@ -1,14 +1,14 @@
-//! The logs: a line for each request, and what whoever runs the server should know.
+//! The access log and the error log.
 //!
-//! Each of the two has its output and a thread that writes there, so that one that nobody takes
-//! does not hold up the other. Workers only ever append to buffers in memory. Rotation and
-//! reopening are that thread's work, between two whole lines.
+//! Each log has its own output and writer thread, so that a blocked output does not delay the
+//! other log. Workers only append to buffers in memory. The writer thread rotates and reopens
+//! files, always between two lines.
 
-mod sink; // lines on their way to an output
-mod output; // an output, and what becomes of lines that it does not take
-mod file; // a file that lines are appended to
-mod rotation; // when it is full: its older parts
-mod worker; // what a worker tells
+mod sink; // buffers and the writer thread
+mod output; // an output with retries and a bounded backlog
+mod file; // a file or stream that lines are appended to
+mod rotation; // rotation of full files
+mod worker; // hooks of a worker
 mod error; // the error log
 
 use std::io::{self, stderr, stdout};
@@ -36,72 +36,80 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Opens them. From now on the macros of the crate log lead to the error log.
+    /// Opens both logs. The macros of the crate `log` write to the error log from now on.
     pub(crate) fn open(config: &LogConfig) -> Result<Logs, String> {
         let rotation = Rotation {
             max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
             max_files: config.max_files,
         };
-        let (access_place, error_place) = (&config.access.value, &config.error.value);
-        let error_file = open("error log", error_place, rotation)?;
-        let access_file = match access_place {
+        let (access_target, error_target) = (&config.access.value, &config.error.value);
+        let error_file = open("error log", error_target, rotation)?;
+        let access_file = match access_target {
             WordOrPath::Word("none") => None,
-            place => Some(open("access log", place, rotation)?),
+            target => Some(open("access log", target, rotation)?),
         };
         let is_shared = access_file.as_ref().is_some_and(|file| file.is_same(&error_file));
         let error = start("error log", Output::new("error log", error_file, crate::tell))?;
         let access = match access_file {
-            // With one writer for both neither cuts into the other's lines.
+            // One writer for both, so that their lines do not interleave.
             Some(_) if is_shared => Some(error.clone()),
             Some(file) => {
-                let tell = |problem: &str| log::error!("{problem}");
-                Some(start("access log", Output::new("access log", file, tell))?)
+                let report = |problem: &str| log::error!("{problem}");
+                Some(start("access log", Output::new("access log", file, report))?)
             }
             None => None,
         };
-        error::begin(error.buffer(), matches!(error_place, WordOrPath::Path(_)), config.level);
+        error::install(
+            error.line_sender(),
+            matches!(error_target, WordOrPath::Path(_)),
+            config.level,
+        );
         Ok(Logs { access, format: config.format.format.clone(), error })
     }
 
-    /// What a worker tells them.
+    /// Creates the hooks that log the requests and errors of a worker.
     pub(crate) fn worker(&self) -> WorkerLog {
-        let access_log = |sink: &Arc<Sink>| AccessLog::new(sink.buffer(), self.format.clone());
+        let access_log = |sink: &Arc<Sink>| AccessLog::new(sink.line_sender(), self.format.clone());
         WorkerLog::new(self.access.as_ref().map(access_log))
     }
 
-    /// Files are opened anew, since somebody has moved them away.
+    /// Reopens the files, for example after another program has moved them.
     pub(crate) fn reopen(&self) {
         self.sinks().for_each(|sink| sink.reopen());
     }
 
-    /// From now on nobody waits for an output: the program ends, and the buffers need no bound
-    /// any more.
+    /// Stops workers from waiting for a blocked output. For shutdown, when the buffers no longer
+    /// need a bound.
     pub(crate) fn release(&self) {
-        self.sinks().for_each(|sink| sink.release());
+        self.sinks().for_each(|sink| sink.stop_blocking());
     }
 
-    /// Writes what is left and ends; gives up on an output that takes nothing for so long.
-    pub(crate) fn close(&self, patience: Duration) {
-        // The error log comes last, for the other may have something to say. If nobody takes
-        // that, nobody would hear of it.
+    /// Writes the remaining lines and stops the writer threads. Gives up on an output that takes
+    /// longer than `limit`.
+    pub(crate) fn close(&self, limit: Duration) {
+        // The error log is closed last, because closing the access log may log errors. If the error
+        // log itself is blocked, its message below is lost too.
         for sink in self.sinks() {
-            if !sink.close(patience) {
-                log::error!("the end of the {} is lost: nobody takes it", sink.name());
+            if !sink.close(limit) {
+                log::error!(
+                    "the remaining lines of the {} are lost: its output is blocked",
+                    sink.name()
+                );
             }
         }
     }
 
-    /// The error log last.
+    /// Returns the distinct sinks, the error log last.
     fn sinks(&self) -> impl Iterator<Item = &Arc<Sink>> {
         let access = self.access.iter().filter(|access| !Arc::ptr_eq(access, &self.error));
         access.chain([&self.error])
     }
 }
 
-fn open(name: &str, place: &WordOrPath, rotation: Rotation) -> Result<LogFile, String> {
-    // Not as Rust's own streams, which keep a part of what they could not write.
+fn open(name: &str, target: &WordOrPath, rotation: Rotation) -> Result<LogFile, String> {
+    // Not Rust's own stream types, which buffer a partial line after a failed write.
     let stream = |owned: io::Result<OwnedFd>| owned.map(|fd| LogFile::stream(fd.into()));
-    let (opened, shown) = match place {
+    let (opened, description) = match target {
         WordOrPath::Path(path) => (LogFile::open(path, rotation), path.display().to_string()),
         WordOrPath::Word("stdout") => {
             (stream(stdout().as_fd().try_clone_to_owned()), "on stdout".to_owned())
@@ -110,10 +118,10 @@ fn open(name: &str, place: &WordOrPath, rotation: Rotation) -> Result<LogFile, S
             (stream(stderr().as_fd().try_clone_to_owned()), "on stderr".to_owned())
         }
     };
-    opened.map_err(|error| format!("cannot open the {name} {shown}: {error}"))
+    opened.map_err(|error| format!("cannot open the {name} {description}: {error}"))
 }
 
 fn start(name: &'static str, output: Output) -> Result<Arc<Sink>, String> {
     let started = Sink::start(name, output);
-    started.map(Arc::new).map_err(|error| format!("cannot write the {name}: {error}"))
+    started.map(Arc::new).map_err(|error| format!("cannot start the thread of the {name}: {error}"))
 }

@@ -1,56 +1,56 @@
-//! An output, and what becomes of lines that it does not take.
+//! Output of a log, with retries after write errors.
 //!
-//! If it fails, as on a disk that is full, lines are kept in memory up to a bound and written
-//! as soon as it takes them again. Beyond the bound whole lines are dropped and counted: nobody
-//! waits for a disk that somebody has to clean up.
+//! After a write error, for example on a full disk, lines are kept in memory up to a bound and
+//! written as soon as writes succeed again. Beyond the bound whole lines are dropped and counted:
+//! workers do not wait for an error that needs operator action.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use super::file::LogFile;
 
-/// The most that is kept of what the output does not take.
-const KEPT_BYTES: usize = 1 << 20;
+/// Maximum size of the backlog after write errors.
+const MAX_BACKLOG_BYTES: usize = 1 << 20;
 
-/// How long it is silent after a complaint.
-const SILENCE: Duration = Duration::from_secs(60);
+/// Minimum time between two reports of the same problem.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long it waits for whoever reads a pipe that does not wait by itself.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Delay before a write to a full non-blocking pipe is retried.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 pub(super) struct Output {
     name: String,
     file: LogFile,
-    /// What it did not take, from where it left off. That may be within a line.
-    kept: Vec<u8>,
-    /// Lines that were dropped, and nobody was told of yet.
+    /// Bytes that could not be written. May start within a line.
+    backlog: Vec<u8>,
+    /// Lines dropped since the last report.
     lost: u64,
-    /// Somebody was told that it fails, and not yet that this is over.
-    has_complained: bool,
-    complaints: Complaints,
-    /// Complaints of rotation, after which all goes on in the same file.
-    rotation_complaints: Complaints,
+    /// True if a write error was reported, but not yet the recovery from it.
+    has_reported_failure: bool,
+    failures: ThrottledReporter,
+    /// Rotation errors; writing continues in the same file.
+    rotation_failures: ThrottledReporter,
 }
 
-/// Whom to tell that something is wrong, and when that was done.
-struct Complaints {
-    tell: fn(&str),
+/// Reports a repeated problem at most once per `REPORT_INTERVAL`.
+struct ThrottledReporter {
+    report: fn(&str),
     last: Option<Instant>,
 }
 
-impl Complaints {
-    fn may_complain(&self) -> bool {
-        self.last.is_none_or(|last| last.elapsed() >= SILENCE)
+impl ThrottledReporter {
+    fn is_due(&self) -> bool {
+        self.last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL)
     }
 
-    fn complain(&mut self, problem: &str) {
+    fn report(&mut self, problem: &str) {
         self.last = Some(Instant::now());
-        (self.tell)(problem);
+        (self.report)(problem);
     }
 }
 
 impl Output {
-    pub(super) fn new(name: &str, file: LogFile, tell: fn(&str)) -> Output {
+    pub(super) fn new(name: &str, file: LogFile, report: fn(&str)) -> Output {
         let name = match file.path() {
             Some(path) => format!("the {name} {}", path.display()),
             None => format!("the {name}"),
@@ -58,127 +58,127 @@ impl Output {
         Output {
             name,
             file,
-            kept: Vec::new(),
+            backlog: Vec::new(),
             lost: 0,
-            has_complained: false,
-            complaints: Complaints { tell, last: None },
-            rotation_complaints: Complaints { tell, last: None },
+            has_reported_failure: false,
+            failures: ThrottledReporter { report, last: None },
+            rotation_failures: ThrottledReporter { report, last: None },
         }
     }
 
-    /// Whether it has lines that were not written.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.kept.is_empty()
+    /// Returns whether bytes are waiting to be written again.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
     }
 
-    /// Writes lines, or keeps them as long as there is room.
+    /// Writes lines. Those that cannot be written are added to the backlog while there is room.
     pub(super) fn write(&mut self, lines: &[u8]) {
-        let written = if self.is_behind() { 0 } else { self.pour(lines) };
+        let written = if self.has_backlog() { 0 } else { self.write_all(lines) };
         let rest = &lines[written..];
-        let room = KEPT_BYTES.saturating_sub(self.kept.len());
+        let room = MAX_BACKLOG_BYTES.saturating_sub(self.backlog.len());
         let within_line = written > 0 && lines[written - 1] != b'\n';
-        let kept = match line_ends(&rest[..room.min(rest.len())]).last() {
+        let accepted = match line_ends(&rest[..room.min(rest.len())]).last() {
             Some(end) => end,
-            // The rest of a line that has begun is kept, however long it is.
+            // The rest of a partially written line is kept regardless of its length.
             None if within_line => line_ends(rest).next().unwrap_or(rest.len()),
             None => 0,
         };
-        self.kept.extend_from_slice(&rest[..kept]);
-        self.lost += line_ends(&rest[kept..]).count() as u64;
+        self.backlog.extend_from_slice(&rest[..accepted]);
+        self.lost += line_ends(&rest[accepted..]).count() as u64;
     }
 
-    /// Tries again to write what was kept.
-    pub(super) fn catch_up(&mut self) {
-        let kept = std::mem::take(&mut self.kept);
-        let written = self.pour(&kept);
-        self.kept = kept;
-        self.kept.drain(..written);
-        if !self.is_behind() {
-            self.recovered();
+    /// Tries again to write the backlog.
+    pub(super) fn write_backlog(&mut self) {
+        let backlog = std::mem::take(&mut self.backlog);
+        let written = self.write_all(&backlog);
+        self.backlog = backlog;
+        self.backlog.drain(..written);
+        if !self.has_backlog() {
+            self.report_recovery();
         }
     }
 
-    /// Lines that did not come this far.
-    pub(super) fn count_lost(&mut self, lines: u64) {
+    /// Counts lines that were dropped before they reached this output.
+    pub(super) fn add_lost(&mut self, lines: u64) {
         self.lost += lines;
-        if self.lost > 0 && !self.is_behind() {
-            self.recovered();
+        if self.lost > 0 && !self.has_backlog() {
+            self.report_recovery();
         }
     }
 
-    /// Writes to the file that has its name now.
+    /// Reopens the file by its path.
     pub(super) fn reopen(&mut self) {
-        self.catch_up();
+        self.write_backlog();
         let was_within_line = self.file.is_within_line();
         if let Err(error) = self.file.reopen() {
             let name = &self.name;
             let problem = format!("{name} cannot be opened anew, and goes on as it was: {error}");
-            (self.complaints.tell)(&problem);
+            (self.failures.report)(&problem);
         }
         if was_within_line && !self.file.is_within_line() {
-            // That line cannot be ended any more.
-            let end = line_ends(&self.kept).next().unwrap_or(0);
-            self.kept.drain(..end);
+            // The start of this line is in the former file, so its rest is dropped.
+            let end = line_ends(&self.backlog).next().unwrap_or(0);
+            self.backlog.drain(..end);
             self.lost += 1;
         }
     }
 
-    /// Tells what became of all that is left.
-    pub(super) fn end(&mut self) {
-        self.lost += line_ends(&self.kept).count() as u64;
-        self.recovered();
+    /// Counts the backlog as lost and reports it. For the end of the program.
+    pub(super) fn finish(&mut self) {
+        self.lost += line_ends(&self.backlog).count() as u64;
+        self.report_recovery();
     }
 
-    /// How much was written. What is left would fail again.
-    fn pour(&mut self, lines: &[u8]) -> usize {
+    /// Writes until the end of `lines` or an error. Returns the number of bytes written.
+    fn write_all(&mut self, lines: &[u8]) -> usize {
         let mut written = 0;
         while written < lines.len() {
             match self.file.write(&lines[written..]) {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_DELAY);
                 }
                 Err(error) => {
-                    self.failed(&error);
+                    self.report_failure(&error);
                     break;
                 }
             }
-            if let Some(error) = self.file.take_problem()
-                && self.rotation_complaints.may_complain()
+            if let Some(error) = self.file.take_rotation_error()
+                && self.rotation_failures.is_due()
             {
-                let problem = format!("{} cannot be rotated, and grows: {error}", self.name);
-                self.rotation_complaints.complain(&problem);
+                let problem = format!("cannot rotate {}, which keeps growing: {error}", self.name);
+                self.rotation_failures.report(&problem);
             }
         }
         written
     }
 
-    fn failed(&mut self, error: &io::Error) {
-        if self.complaints.may_complain() {
-            self.has_complained = true;
+    fn report_failure(&mut self, error: &io::Error) {
+        if self.failures.is_due() {
+            self.has_reported_failure = true;
             let lost = match self.lost {
                 0 => String::new(),
-                lost => format!("; {lost} lines are lost"),
+                lost => format!("; {lost} lines were lost"),
             };
             let problem = format!("{} cannot be written: {error}{lost}", self.name);
-            self.complaints.complain(&problem);
+            self.failures.report(&problem);
         }
     }
 
-    /// Nothing is left to be written.
-    fn recovered(&mut self) {
-        let Output { name, complaints, .. } = self;
-        let had_complained = std::mem::take(&mut self.has_complained);
+    /// Reports lost lines or the recovery from a write error, once the backlog is written.
+    fn report_recovery(&mut self) {
+        let Output { name, failures, .. } = self;
+        let had_reported = std::mem::take(&mut self.has_reported_failure);
         match std::mem::take(&mut self.lost) {
-            0 if had_complained => (complaints.tell)(&format!("{name} is written again")),
+            0 if had_reported => (failures.report)(&format!("{name} is writable again")),
             0 => {}
-            lost => (complaints.tell)(&format!("{name}: {lost} lines were lost")),
+            lost => (failures.report)(&format!("{name}: {lost} lines were lost")),
         }
     }
 }
 
-/// The places behind the line ends.
+/// Returns the offsets after each line end.
 fn line_ends(lines: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
     lines.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1)
 }

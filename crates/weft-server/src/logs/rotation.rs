@@ -1,4 +1,4 @@
-//! What becomes of a log file that is full: `access.log` becomes `access.log.1`, that one
+//! Rotation of a full log file: `access.log` is renamed to `access.log.1`, `access.log.1` to
 //! `access.log.2`, and so on.
 
 use std::fs::{self, File, Metadata, TryLockError};
@@ -6,40 +6,41 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Limits on the size and number of log files.
 #[derive(Clone, Copy)]
 pub(super) struct Rotation {
-    /// How large a file may be.
+    /// Maximum size of a file.
     pub(super) max_bytes: u64,
-    /// How many are kept beside it.
+    /// Maximum number of rotated files.
     pub(super) max_files: u32,
 }
 
 impl Rotation {
-    /// Makes the path free for a new file, unless another process has done that already or is
-    /// about to. Whether there can be another file now.
+    /// Renames the file at `path`, unless another process has done so already. Returns false if
+    /// another process is rotating it at the moment, and true if a new file can be opened.
     pub(super) fn rotate(&self, path: &Path, file: &File) -> io::Result<bool> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(false),
-            // A file system without locks has hardly two writers either.
+            // The file system does not support locks; several writers are unlikely there.
             Err(TryLockError::Error(_)) => {}
         }
-        let done = match is_at(path, file)? {
+        let result = match is_at(path, file)? {
             true => self.shift(path),
             false => Ok(()),
         };
-        // It was never locked, or will be closed.
+        // Fails only if the file was not locked; closing the file unlocks it too.
         let _ = file.unlock();
-        done.map(|()| true)
+        result.map(|()| true)
     }
 
-    /// Counts the older files up, as far as there is no gap.
+    /// Increments the numbers of the rotated files up to the first gap, then renames the file.
     fn shift(&self, path: &Path) -> io::Result<()> {
         let is_free = |number: &u32| fs::symlink_metadata(numbered(path, *number)).is_err();
         let last = (1..self.max_files).find(is_free).unwrap_or(self.max_files);
         for number in (1..last).rev() {
             match fs::rename(numbered(path, number), numbered(path, number + 1)) {
-                // Somebody else has taken it away meanwhile, to compress it perhaps.
+                // Another program has moved the file meanwhile, for example to compress it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 renamed => renamed?,
             }
@@ -48,17 +49,17 @@ impl Rotation {
     }
 }
 
-/// Whether the file is still what is found at the path.
+/// Returns whether `path` still names the open file.
 fn is_at(path: &Path, file: &File) -> io::Result<bool> {
     match fs::metadata(path) {
-        Ok(found) => Ok(is_same(&found, &file.metadata()?)),
+        Ok(found) => Ok(is_same_file(&found, &file.metadata()?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Whether these are of one file.
-pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+/// Returns whether both belong to the same file.
+pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 

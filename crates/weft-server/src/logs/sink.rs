@@ -1,7 +1,7 @@
-//! Lines on their way to an output.
+//! Line buffers and the writer thread of a log.
 //!
-//! Whoever has some appends to a buffer of its own; a writer thread takes the buffers over at
-//! least once in half a second, and at the end. No line is torn.
+//! Each source appends lines to its own buffer. The writer thread swaps the buffers out every half
+//! second, or earlier when one is full or a line is urgent, and at the end. It never splits lines.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use super::output::Output;
 
-/// How long a line may wait for others before it is written, and a line that the output did not
-/// take for another attempt.
-const DELAY: Duration = Duration::from_millis(500);
+/// Maximum time that a line waits for further lines before it is written, and the interval at which
+/// failed writes are retried.
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
-/// A buffer with so much is written at once.
-const FULL_BYTES: usize = 32 << 10;
+/// Size at which a buffer is written without delay.
+const FLUSH_BYTES: usize = 32 << 10;
 
-/// The most that a buffer has of what the output did not take yet.
-const MOST_BYTES: usize = 1 << 20;
+/// Maximum size of a buffer. A source with a full buffer waits or drops lines.
+const MAX_BUFFER_BYTES: usize = 1 << 20;
 
-/// The way of lines to an output.
+/// Handle of a log's writer thread.
 pub(super) struct Sink {
     name: &'static str,
     shared: Arc<Shared>,
@@ -31,42 +31,44 @@ pub(super) struct Sink {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is something to do for the writer.
-    news: Condvar,
-    /// Nobody is to wait for the output any more.
-    released: AtomicBool,
+    /// Notified when there is work for the writer.
+    work: Condvar,
+    /// Set when sources must no longer wait for the output.
+    is_nonblocking: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     buffers: Vec<Arc<Buffer>>,
     urgency: Urgency,
-    /// The output is to be opened anew.
+    /// True if the output has to be reopened.
     reopen: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     #[default]
-    Nothing,
-    /// Something waits, and may wait a little for more.
+    Idle,
+    /// Lines are waiting and may wait for more, up to `MAX_DELAY`.
     Soon,
     Now,
-    /// No line comes any more.
+    /// No further lines follow.
     Close,
 }
 
-/// Lines of one source that are not written yet.
+/// Buffer of one source, shared with the writer.
 #[derive(Default)]
 struct Buffer {
-    waiting: Mutex<Waiting>,
-    taken: Condvar,
+    pending: Mutex<PendingLines>,
+    /// Notified when the writer has taken the pending lines.
+    drained: Condvar,
 }
 
+/// Lines that are not written yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingLines {
     lines: Vec<u8>,
-    /// How many found no room.
+    /// Number of lines dropped because the buffer was full.
     lost: u64,
 }
 
@@ -77,9 +79,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sink {
     pub(super) fn start(name: &'static str, output: Output) -> io::Result<Sink> {
         let shared = Arc::new(Shared::default());
-        let of_writer = shared.clone();
+        let writer_shared = shared.clone();
         let writer = std::thread::Builder::new().name(format!("weft {name}"));
-        let writer = writer.spawn(move || of_writer.write_all(output))?;
+        let writer = writer.spawn(move || writer_shared.run_writer(output))?;
         Ok(Sink { name, shared, writer })
     }
 
@@ -87,33 +89,35 @@ impl Sink {
         self.name
     }
 
-    /// A new source of lines.
-    pub(super) fn buffer(&self) -> Lines {
+    /// Creates a new source of lines.
+    pub(super) fn line_sender(&self) -> LineSender {
         let buffer = Arc::<Buffer>::default();
         lock(&self.shared.state).buffers.push(buffer.clone());
-        Lines { shared: self.shared.clone(), buffer }
+        LineSender { shared: self.shared.clone(), buffer }
     }
 
     pub(super) fn reopen(&self) {
         lock(&self.shared.state).reopen = true;
-        self.shared.urge(Urgency::Now);
+        self.shared.wake_writer(Urgency::Now);
     }
 
-    /// From now on nobody waits for the output.
-    pub(super) fn release(&self) {
-        self.shared.released.store(true, Relaxed);
+    /// Stops sources from waiting for the output.
+    pub(super) fn stop_blocking(&self) {
+        self.shared.is_nonblocking.store(true, Relaxed);
         for buffer in &lock(&self.shared.state).buffers {
-            let _waiting_or_not_yet = lock(&buffer.waiting);
-            buffer.taken.notify_all();
+            // Holding the lock excludes a source between its check of the flag and its wait.
+            let _guard = lock(&buffer.pending);
+            buffer.drained.notify_all();
         }
     }
 
-    /// Has all that is left written; whether that was done in time.
-    pub(super) fn close(&self, patience: Duration) -> bool {
-        self.shared.urge(Urgency::Close);
+    /// Has the writer write all remaining lines and stop. Returns false if that takes longer than
+    /// `limit`.
+    pub(super) fn close(&self, limit: Duration) -> bool {
+        self.shared.wake_writer(Urgency::Close);
         let start = Instant::now();
         while !self.writer.is_finished() {
-            if start.elapsed() > patience {
+            if start.elapsed() > limit {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -122,96 +126,98 @@ impl Sink {
     }
 }
 
-/// What the writer has to do next.
-struct Round {
+/// Work for one pass of the writer.
+struct WriterPass {
     reopen: bool,
     buffers: Vec<Arc<Buffer>>,
     is_last: bool,
 }
 
 impl Shared {
-    fn urge(&self, urgency: Urgency) {
+    fn wake_writer(&self, urgency: Urgency) {
         let mut state = lock(&self.state);
         if state.urgency < urgency {
             state.urgency = urgency;
-            self.news.notify_one();
+            self.work.notify_one();
         }
     }
 
-    /// The writer's thread.
-    fn write_all(&self, mut output: Output) {
-        let mut taken = Waiting::default();
+    /// Body of the writer thread.
+    fn run_writer(&self, mut output: Output) {
+        let mut taken = PendingLines::default();
         loop {
-            let round = self.wait(output.is_behind());
-            if round.reopen {
+            let pass = self.wait_for_work(output.has_backlog());
+            if pass.reopen {
                 output.reopen();
             }
-            output.catch_up();
-            for buffer in round.buffers {
-                std::mem::swap(&mut *lock(&buffer.waiting), &mut taken);
-                buffer.taken.notify_all();
+            output.write_backlog();
+            for buffer in pass.buffers {
+                std::mem::swap(&mut *lock(&buffer.pending), &mut taken);
+                buffer.drained.notify_all();
                 output.write(&taken.lines);
-                output.count_lost(std::mem::take(&mut taken.lost));
+                output.add_lost(std::mem::take(&mut taken.lost));
                 taken.lines.clear();
             }
-            if round.is_last {
-                return output.end();
+            if pass.is_last {
+                return output.finish();
             }
         }
     }
 
-    /// Waits until there is something to do.
-    fn wait(&self, is_behind: bool) -> Round {
-        let nothing = |state: &mut State| state.urgency == Urgency::Nothing && !is_behind;
-        let hurry = |state: &mut State| state.urgency <= Urgency::Soon;
-        let state = self.news.wait_while(lock(&self.state), nothing);
+    /// Waits until there is work.
+    fn wait_for_work(&self, has_backlog: bool) -> WriterPass {
+        let is_idle = |state: &mut State| state.urgency == Urgency::Idle && !has_backlog;
+        let can_wait = |state: &mut State| state.urgency <= Urgency::Soon;
+        let state = self.work.wait_while(lock(&self.state), is_idle);
         let state = state.unwrap_or_else(PoisonError::into_inner);
-        let state = self.news.wait_timeout_while(state, DELAY, hurry);
+        let state = self.work.wait_timeout_while(state, MAX_DELAY, can_wait);
         let (mut state, _) = state.unwrap_or_else(PoisonError::into_inner);
         let is_last = std::mem::take(&mut state.urgency) == Urgency::Close;
         let reopen = std::mem::take(&mut state.reopen);
         let buffers = state.buffers.clone();
-        // Sources that are gone have one round more: nobody else has their buffers then.
+        // The buffer of a dropped source has two references left, `state` and this pass. It is
+        // written once more and then removed.
         state.buffers.retain(|buffer| Arc::strong_count(buffer) > 2);
-        Round { reopen, buffers, is_last }
+        WriterPass { reopen, buffers, is_last }
     }
 }
 
-/// A source of lines.
-pub(super) struct Lines {
+/// Source of lines, with a buffer of its own.
+pub(super) struct LineSender {
     shared: Arc<Shared>,
     buffer: Arc<Buffer>,
 }
 
-impl Lines {
-    /// Appends lines. Waits while the output does not keep up: none is lost.
+impl LineSender {
+    /// Appends lines. Blocks while the buffer is full, so that none is lost.
     pub(super) fn append(&self, compose: impl FnOnce(&mut Vec<u8>)) {
-        let released = &self.shared.released;
-        let full =
-            |waiting: &mut Waiting| waiting.lines.len() >= MOST_BYTES && !released.load(Relaxed);
-        let waiting = self.buffer.taken.wait_while(lock(&self.buffer.waiting), full);
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
-        let before = waiting.lines.len();
-        compose(&mut waiting.lines);
-        let after = waiting.lines.len();
-        drop(waiting);
-        if before < FULL_BYTES && after >= FULL_BYTES {
-            self.shared.urge(Urgency::Now);
+        let is_nonblocking = &self.shared.is_nonblocking;
+        let is_full = |pending: &mut PendingLines| {
+            pending.lines.len() >= MAX_BUFFER_BYTES && !is_nonblocking.load(Relaxed)
+        };
+        let pending = self.buffer.drained.wait_while(lock(&self.buffer.pending), is_full);
+        let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
+        let before = pending.lines.len();
+        compose(&mut pending.lines);
+        let after = pending.lines.len();
+        drop(pending);
+        if before < FLUSH_BYTES && after >= FLUSH_BYTES {
+            self.shared.wake_writer(Urgency::Now);
         } else if before == 0 {
-            self.shared.urge(Urgency::Soon);
+            self.shared.wake_writer(Urgency::Soon);
         }
     }
 
-    /// Appends lines that are to be written at once. Where there is no room they are counted
-    /// as one that is lost: nobody waits.
-    pub(super) fn offer(&self, lines: &str) {
-        let mut waiting = lock(&self.buffer.waiting);
-        match waiting.lines.len() + lines.len() <= MOST_BYTES {
-            true => waiting.lines.extend_from_slice(lines.as_bytes()),
-            false => waiting.lost += 1,
+    /// Appends lines that are written without delay. Never blocks: without room for them, they are
+    /// counted as one lost line.
+    pub(super) fn try_append(&self, lines: &str) {
+        let mut pending = lock(&self.buffer.pending);
+        match pending.lines.len() + lines.len() <= MAX_BUFFER_BYTES {
+            true => pending.lines.extend_from_slice(lines.as_bytes()),
+            false => pending.lost += 1,
         }
-        drop(waiting);
-        self.shared.urge(Urgency::Now);
+        drop(pending);
+        self.shared.wake_writer(Urgency::Now);
     }
 }
 
@@ -223,17 +229,17 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn sources_that_are_gone_leave_their_lines_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
+    fn dropped_sources_keep_lines_and_release_buffers() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
         let rotation = Rotation { max_bytes: u64::MAX, max_files: 1 };
         let file = LogFile::open(&path, rotation).unwrap();
         let sink = Sink::start("test", Output::new("test", file, |_| ())).unwrap();
-        let stays = sink.buffer();
+        let remaining = sink.line_sender();
         for _ in 0..100 {
-            sink.buffer().append(|lines| lines.extend(b"a\n"));
+            sink.line_sender().append(|lines| lines.extend(b"a\n"));
         }
-        stays.offer("b\n");
+        remaining.try_append("b\n");
         let deadline = Instant::now() + Duration::from_secs(30);
         while lock(&sink.shared.state).buffers.len() > 1 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));

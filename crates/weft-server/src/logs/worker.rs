@@ -1,25 +1,26 @@
-//! What a worker tells the logs.
+//! Hooks of a worker that write to the logs.
 
 use std::time::SystemTime;
 
 use log::Level;
 use weft::{Error, ErrorKind, Fault, Hooks, LogFormat, Peer, Record};
 
-use super::sink::Lines;
+use super::sink::LineSender;
 
+/// Hooks that log the requests and errors of a worker.
 pub(crate) struct WorkerLog {
     access: Option<AccessLog>,
 }
 
-/// The lines of a worker's requests.
+/// Access log of a worker.
 pub(super) struct AccessLog {
-    lines: Lines,
+    sender: LineSender,
     format: LogFormat,
 }
 
 impl AccessLog {
-    pub(super) fn new(lines: Lines, format: LogFormat) -> AccessLog {
-        AccessLog { lines, format }
+    pub(super) fn new(sender: LineSender, format: LogFormat) -> AccessLog {
+        AccessLog { sender, format }
     }
 }
 
@@ -30,11 +31,13 @@ impl WorkerLog {
 }
 
 impl Hooks for WorkerLog {
-    /// What clients do wrong is of no interest to most: on the open Internet it never ends.
+    /// Logs client errors at debug level only, because a public server gets many of them.
     fn on_error(&self, peer: &Peer, error: &Error) {
-        // Certificates are loaded anew while clients are served.
+        // Reported when a reload of the certificates fails while the server is running.
         if error.kind() == ErrorKind::InvalidSetting {
-            return log::error!("the certificates stay as they were: {error}");
+            return log::error!(
+                "cannot reload certificates, the current ones stay in use: {error}"
+            );
         }
         let level = match error.kind().fault() {
             Fault::Peer => Level::Debug,
@@ -51,8 +54,8 @@ impl Hooks for WorkerLog {
     }
 
     fn on_response(&self, record: &Record<'_>) {
-        if let Some(AccessLog { lines, format }) = &self.access {
-            lines.append(|text| format.append_record(text, record, SystemTime::now()));
+        if let Some(AccessLog { sender, format }) = &self.access {
+            sender.append(|text| format.append_record(text, record, SystemTime::now()));
         }
     }
 }

@@ -1,35 +1,35 @@
-//! The status endpoint: how the server is, for whoever runs it.
+//! The status endpoint: metrics of the server, for operators.
 //!
-//! Each worker counts for itself, in numbers that nobody else writes: its connections
-//! (`worker`) and what became of the requests for each route (`routes`). A `Register` knows all of
-//! them. A second, small server in a thread of its own reads them when it is asked, adds them up to
-//! a `Snapshot`, and shows that as text for Prometheus, as JSON, or on a page (`site`).
+//! Each worker has its own single-writer counters: for its connections (`worker`) and for the
+//! requests of each route (`routes`). The metrics registry references all of them. A second, small
+//! server in a thread of its own reads them for each request, adds them up to a `Snapshot`, and
+//! serves that as text for Prometheus, as JSON, or as a page (`site`).
 //!
-//! If there is no such endpoint nothing is counted.
+//! Without a status endpoint nothing is counted.
 
-mod process; // what the kernel says
-mod prometheus; // Snapshot → text
-mod register; // all who count
-mod routes; // what a worker counts for each route
-mod site; // the endpoint as an application
-mod snapshot; // all numbers at one time
-mod worker; // what a worker counts
+mod process; // process metrics from the kernel
+mod prometheus; // Snapshot → text format
+mod register; // the metrics registry
+mod routes; // metrics of a worker's routes
+mod site; // the application of the endpoint
+mod snapshot; // all metrics at one point in time
+mod worker; // metrics of a worker's connections
 
 use std::time::Duration;
 
 use weft::{Application, Listener, Server, ServerHandle, Settings};
 
-pub(crate) use self::register::Register;
-pub(crate) use self::routes::{RouteCounts, Tally};
+pub(crate) use self::register::MetricsRegistry;
+pub(crate) use self::routes::{RouteCounts, RouteMetrics};
 pub(crate) use self::worker::Counted;
 
 use self::site::Site;
 use crate::reloadable_router::RouteReceiver;
 
-/// How long an end waits for what is under way.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for open requests when the endpoint stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The limits of the endpoint, which has few clients.
+/// Limits of the endpoint, which has few clients.
 pub(crate) fn limits() -> Settings {
     Settings {
         max_connections: 64,
@@ -43,30 +43,30 @@ pub(crate) fn limits() -> Settings {
     }
 }
 
-/// The endpoint while it is served.
+/// The running status endpoint.
 pub(crate) struct Status {
-    pub(crate) register: Register,
+    pub(crate) register: MetricsRegistry,
     pub(crate) running: ServerHandle,
 }
 
 impl Status {
     pub(crate) fn start(
-        register: Register,
-        line: RouteReceiver,
+        register: MetricsRegistry,
+        routes: RouteReceiver,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
-        let app = Site::new(register.clone(), line).with(site::security());
+        let app = Site::new(register.clone(), routes).with(site::security_headers());
         let server = Server::new(app).settings(limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
         Ok(Status { register, running: server.start()? })
     }
 
-    /// Leaves the sockets to another process.
+    /// Stops the endpoint after its sockets were handed over to another process.
     pub(crate) fn drain_after_handover(self) {
-        self.running.drain_after_handover(PATIENCE, Duration::ZERO);
+        self.running.drain_after_handover(DRAIN_TIMEOUT, Duration::ZERO);
     }
 
     pub(crate) fn stop(self) {
-        self.running.shutdown(PATIENCE);
+        self.running.shutdown(DRAIN_TIMEOUT);
     }
 }

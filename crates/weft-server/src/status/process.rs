@@ -1,4 +1,4 @@
-//! What the kernel says of this process.
+//! Metrics of this process, from the kernel.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// Some of it. What `/proc` does not tell is left out.
+/// Metrics of the process. Values that `/proc` does not provide are `None`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Process {
     pub(super) cpu_seconds: f64,
@@ -16,7 +16,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// To be called where a read of `/proc` may wait.
+    /// Reads the metrics. Blocks: a read of `/proc` may take time.
     pub(super) fn read() -> Process {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = Duration::try_from(cpu).unwrap_or_default();
@@ -29,15 +29,15 @@ impl Process {
     }
 }
 
-/// The first number behind the beginning of a line.
-fn number(file: &str, line: &str) -> Option<u64> {
+/// Returns the first number after `prefix`, in the first line of `file` that starts with it.
+fn number(file: &str, prefix: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
-    let rest = text.lines().find_map(|found| found.strip_prefix(line))?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(prefix))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
 fn open_descriptors() -> Option<u64> {
     let count = fs::read_dir("/proc/self/fd").ok()?.count();
-    // One of them is the folder's.
+    // One descriptor is that of the open directory itself.
     Some(count.saturating_sub(1) as u64)
 }

@@ -8,7 +8,7 @@ use crate::counter::{BOUNDS, Durations};
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A page of metrics, which is read by families: all samples of one name come together.
+/// Formats all metrics. The format requires that all samples of one metric family are contiguous.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut page = Page(String::new());
     page.program(snapshot);
@@ -26,16 +26,16 @@ struct Page(String);
 impl Page {
     fn program(&mut self, snapshot: &Snapshot) {
         let configuration = &snapshot.configuration;
-        self.gauge("weft_build_info", "The version that runs, as a label.");
+        self.gauge("weft_build_info", "Version of the running program, as a label.");
         self.sample("weft_build_info", &[("version", snapshot.version)], 1);
         self.gauge(
             "weft_config_loaded_timestamp_seconds",
-            "When the configuration was loaded, since 1970.",
+            "Unix time at which the active configuration was loaded.",
         );
         self.sample("weft_config_loaded_timestamp_seconds", &[], configuration.loaded);
         self.gauge(
             "weft_config_last_reload_successful",
-            "Whether the last reload has succeeded; 1 if there was none.",
+            "Whether the last reload succeeded; 1 if there was none.",
         );
         let is_good = !configuration.has_last_reload_failed;
         self.sample("weft_config_last_reload_successful", &[], u8::from(is_good));
@@ -47,17 +47,21 @@ impl Page {
         }
     }
 
-    /// By the names that Prometheus' own libraries have for them.
+    /// Process metrics, with the names that the Prometheus client libraries use.
     fn process(&mut self, snapshot: &Snapshot) {
         let process = &snapshot.process;
-        self.gauge("process_start_time_seconds", "When the process was started, since 1970.");
+        self.gauge("process_start_time_seconds", "Unix time at which the process was started.");
         self.sample("process_start_time_seconds", &[], snapshot.started);
-        self.counter("process_cpu_seconds_total", "Time on a processor.");
+        self.counter("process_cpu_seconds_total", "CPU time in user and system mode.");
         self.sample("process_cpu_seconds_total", &[], process.cpu_seconds);
         for (name, help, value) in [
-            ("process_resident_memory_bytes", "Memory that is resident.", process.resident_bytes),
-            ("process_open_fds", "Descriptors that are open.", process.open_descriptors),
-            ("process_max_fds", "The most descriptors.", process.max_descriptors),
+            ("process_resident_memory_bytes", "Resident memory size.", process.resident_bytes),
+            ("process_open_fds", "Open file descriptors.", process.open_descriptors),
+            (
+                "process_max_fds",
+                "Maximum number of open file descriptors.",
+                process.max_descriptors,
+            ),
         ] {
             if let Some(value) = value {
                 self.gauge(name, help);
@@ -67,32 +71,32 @@ impl Page {
     }
 
     fn workers(&mut self, workers: &[Worker]) {
-        self.counter("weft_connections_accepted_total", "Connections that were accepted.");
+        self.counter("weft_connections_accepted_total", "Accepted connections.");
         for worker in workers {
             let labels = [("worker", &*worker.name)];
             self.sample("weft_connections_accepted_total", &labels, worker.accepted_connections);
         }
-        self.gauge("weft_connections_open", "Connections that are open.");
+        self.gauge("weft_connections_open", "Open connections.");
         for worker in workers {
             let labels = [("worker", &*worker.name)];
             self.sample("weft_connections_open", &labels, worker.open_connections);
         }
-        self.counter(
-            "weft_responses_total",
-            "Responses, those to requests that could not be understood included.",
-        );
+        self.counter("weft_responses_total", "Responses, including those to malformed requests.");
         for worker in workers {
             for (class, count) in &worker.responses {
                 let labels = [("worker", &*worker.name), ("code", class)];
                 self.sample("weft_responses_total", &labels, count);
             }
         }
-        self.counter("weft_response_body_bytes_total", "Bytes of bodies that were sent.");
+        self.counter("weft_response_body_bytes_total", "Bytes of response bodies sent.");
         for worker in workers {
             let labels = [("worker", &*worker.name)];
             self.sample("weft_response_body_bytes_total", &labels, worker.response_body_bytes);
         }
-        self.counter("weft_errors_total", "Errors, by who has to act for them to go away.");
+        self.counter(
+            "weft_errors_total",
+            "Errors, by the party that has to act: peer, application or system.",
+        );
         for worker in workers {
             let errors = &worker.errors;
             for (fault, count) in [
@@ -107,19 +111,23 @@ impl Page {
     }
 
     fn routes(&mut self, routes: &[Route]) {
-        self.counter("weft_requests_total", "Requests, by route and class of the status.");
+        self.counter("weft_requests_total", "Requests, by route and status class.");
         for route in routes {
             for (class, count) in &route.requests {
                 let labels = [route.labels().as_slice(), &[("code", *class)]].concat();
                 self.sample("weft_requests_total", &labels, count);
             }
         }
-        self.gauge("weft_requests_in_flight", "Requests that wait for an answer.");
+        self.gauge("weft_requests_in_flight", "Requests waiting for a response.");
         for route in routes {
             self.sample("weft_requests_in_flight", &route.labels(), route.in_flight);
         }
         let name = "weft_request_duration_seconds";
-        self.family(name, "histogram", "How long it took to decide on an answer.");
+        self.family(
+            name,
+            "histogram",
+            "Time from the end of a request's head to the head of its response.",
+        );
         for route in routes {
             self.histogram(name, &route.labels(), &route.durations);
         }
@@ -129,31 +137,33 @@ impl Page {
         if upstreams.is_empty() {
             return;
         }
-        self.gauge("weft_upstream_up", "Whether the upstream is as it should be.");
+        self.gauge("weft_upstream_up", "Whether the upstream is healthy.");
         for upstream in upstreams {
             let is_up = upstream.report.state == State::Up;
             self.sample("weft_upstream_up", &upstream.labels(), u8::from(is_up));
         }
-        self.gauge("weft_upstream_state", "1 for the state that the upstream is in.");
+        self.gauge("weft_upstream_state", "1 for the current state of the upstream.");
         for upstream in upstreams {
             for state in State::ALL {
                 let labels = [upstream.labels().as_slice(), &[("state", state.name())]].concat();
-                let is_it = upstream.report.state == state;
-                self.sample("weft_upstream_state", &labels, u8::from(is_it));
+                let is_current = upstream.report.state == state;
+                self.sample("weft_upstream_state", &labels, u8::from(is_current));
             }
         }
         type Count = (&'static str, &'static str, fn(&Upstream) -> u64);
         let counters: [Count; 3] = [
             (
                 "weft_upstream_requests_total",
-                "Requests that were sent to it, retries included.",
-                |it| it.report.requests,
+                "Requests sent to the upstream, including retries.",
+                |upstream| upstream.report.requests,
             ),
-            ("weft_upstream_retries_total", "Those of them that had failed before.", |it| {
-                it.report.retries
-            }),
-            ("weft_upstream_failures_total", "Failures that were its fault.", |it| {
-                it.report.failures
+            (
+                "weft_upstream_retries_total",
+                "Requests sent again after a failed attempt.",
+                |upstream| upstream.report.retries,
+            ),
+            ("weft_upstream_failures_total", "Failures caused by the upstream.", |upstream| {
+                upstream.report.failures
             }),
         ];
         for (name, help, count) in counters {
@@ -162,7 +172,7 @@ impl Page {
                 self.sample(name, &upstream.labels(), count(upstream));
             }
         }
-        self.gauge("weft_upstream_connections", "Connections to it.");
+        self.gauge("weft_upstream_connections", "Connections to the upstream, by state.");
         for upstream in upstreams {
             let report = &upstream.report;
             for (state, count) in
@@ -172,18 +182,18 @@ impl Page {
                 self.sample("weft_upstream_connections", &labels, count);
             }
         }
-        self.gauge("weft_upstream_queue_length", "Requests that wait for a connection.");
+        self.gauge("weft_upstream_queue_length", "Requests waiting for a connection.");
         for upstream in upstreams {
             self.sample("weft_upstream_queue_length", &upstream.labels(), upstream.report.queued);
         }
         let name = "weft_upstream_response_seconds";
-        self.family(name, "histogram", "From a request to the head of its response.");
+        self.family(name, "histogram", "Time from sending a request to the head of its response.");
         for upstream in upstreams {
             self.histogram(name, &upstream.labels(), &upstream.report.durations);
         }
     }
 
-    // -- the format
+    // -- text format
 
     fn counter(&mut self, name: &str, help: &str) {
         self.family(name, "counter", help);
@@ -203,7 +213,7 @@ impl Page {
         let bounds = bounds.chain(["+Inf".to_owned()]);
         let mut count = 0;
         for (bound, in_bucket) in bounds.zip(durations.buckets) {
-            // Each bucket counts those before it, too.
+            // Buckets are cumulative in the text format.
             count += in_bucket;
             let labels = [labels, &[("le", &*bound)]].concat();
             self.sample(&format!("{name}_bucket"), &labels, count);
@@ -222,7 +232,7 @@ impl Page {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a string takes everything");
+        writeln!(self.0, "{line}").expect("writing to a String is infallible");
     }
 }
 
@@ -250,7 +260,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn samples_as_they_stand() {
+    fn formats_and_escapes_samples() {
         for (labels, value, expected) in [
             (&[][..], 0.5, "a 0.5\n"),
             (&[("b", "c")], 1.0, "a{b=\"c\"} 1\n"),
@@ -264,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_those_before_them() {
+    fn buckets_are_cumulative() {
         let (histogram, mut durations) = (Histogram::default(), Durations::default());
         for millis in [1, 1, 2_000, 20_000] {
             histogram.observe(Duration::from_millis(millis));
@@ -272,7 +282,7 @@ mod tests {
         durations.add(&histogram);
         let mut page = Page(String::new());
         page.histogram("a", &[("b", "c")], &durations);
-        for (line, is_there) in [
+        for (line, is_present) in [
             ("a_bucket{b=\"c\",le=\"0.0001\"} 0\n", true),
             ("a_bucket{b=\"c\",le=\"0.001\"} 2\n", true),
             ("a_bucket{b=\"c\",le=\"1\"} 2\n", true),
@@ -283,7 +293,7 @@ mod tests {
             ("a_count{b=\"c\"} 4\n", true),
             ("a_bucket{b=\"c\",le=\"20\"} 4\n", false),
         ] {
-            assert_eq!(page.0.contains(line), is_there, "{line} in {}", page.0);
+            assert_eq!(page.0.contains(line), is_present, "{line} in {}", page.0);
         }
     }
 }

@@ -1,70 +1,74 @@
-//! All who count, and what has become of the configuration.
+//! Registry of all metrics, and the history of configuration reloads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::routes::Tally;
+use super::routes::RouteMetrics;
 use super::worker::WorkerCounts;
 
-/// Knows all that is counted in this process. A clone is the same register.
+/// References all metrics of this process. Clones share the same registry.
 #[derive(Clone)]
-pub(crate) struct Register(Arc<Shared>);
+pub(crate) struct MetricsRegistry(Arc<Shared>);
 
 struct Shared {
     workers: Mutex<Vec<Arc<WorkerCounts>>>,
-    tallies: Mutex<Vec<Arc<Tally>>>,
-    life: Mutex<Life>,
+    route_metrics: Mutex<Vec<Arc<RouteMetrics>>>,
+    lifecycle: Mutex<Lifecycle>,
 }
 
-/// What has become of the program so far.
+/// Start of the program and its reloads so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
+pub(super) struct Lifecycle {
     pub(super) started: SystemTime,
-    /// When the configuration that counts was loaded.
+    /// Time at which the active configuration was loaded.
     pub(super) loaded: SystemTime,
     pub(super) reloads: u64,
     pub(super) failed_reloads: u64,
-    pub(super) has_last_failed: bool,
+    pub(super) has_last_reload_failed: bool,
 }
 
-impl Register {
-    pub(crate) fn new() -> Register {
+impl MetricsRegistry {
+    pub(crate) fn new() -> MetricsRegistry {
         let now = SystemTime::now();
-        let life = Life {
+        let lifecycle = Lifecycle {
             started: now,
             loaded: now,
             reloads: 0,
             failed_reloads: 0,
-            has_last_failed: false,
+            has_last_reload_failed: false,
         };
-        let (workers, tallies) = (Mutex::default(), Mutex::default());
-        Register(Arc::new(Shared { workers, tallies, life: Mutex::new(life) }))
+        let (workers, route_metrics) = (Mutex::default(), Mutex::default());
+        MetricsRegistry(Arc::new(Shared {
+            workers,
+            route_metrics,
+            lifecycle: Mutex::new(lifecycle),
+        }))
     }
 
-    /// What another worker counts of its connections. To be called in its thread.
-    pub(super) fn worker(&self) -> Arc<WorkerCounts> {
+    /// Registers the counters of a new worker. Must be called on the worker's thread.
+    pub(super) fn register_worker(&self) -> Arc<WorkerCounts> {
         let counts = Arc::new(WorkerCounts::of_this_thread());
         lock(&self.0.workers).push(counts.clone());
         counts
     }
 
-    /// What another worker counts of its routes.
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        let tally = Arc::<Tally>::default();
-        lock(&self.0.tallies).push(tally.clone());
-        tally
+    /// Registers the route metrics of a new worker.
+    pub(crate) fn tally(&self) -> Arc<RouteMetrics> {
+        let metrics = Arc::<RouteMetrics>::default();
+        lock(&self.0.route_metrics).push(metrics.clone());
+        metrics
     }
 
-    /// Notes what became of a reload.
-    pub(crate) fn reloaded(&self, is_done: bool) {
-        let mut life = lock(&self.0.life);
-        life.has_last_failed = !is_done;
-        match is_done {
+    /// Records the outcome of a reload.
+    pub(crate) fn reloaded(&self, is_success: bool) {
+        let mut lifecycle = lock(&self.0.lifecycle);
+        lifecycle.has_last_reload_failed = !is_success;
+        match is_success {
             true => {
-                life.reloads += 1;
-                life.loaded = SystemTime::now();
+                lifecycle.reloads += 1;
+                lifecycle.loaded = SystemTime::now();
             }
-            false => life.failed_reloads += 1,
+            false => lifecycle.failed_reloads += 1,
         }
     }
 
@@ -72,12 +76,12 @@ impl Register {
         lock(&self.0.workers).clone()
     }
 
-    pub(super) fn tallies(&self) -> Vec<Arc<Tally>> {
-        lock(&self.0.tallies).clone()
+    pub(super) fn route_metrics(&self) -> Vec<Arc<RouteMetrics>> {
+        lock(&self.0.route_metrics).clone()
     }
 
-    pub(super) fn life(&self) -> Life {
-        *lock(&self.0.life)
+    pub(super) fn lifecycle(&self) -> Lifecycle {
+        *lock(&self.0.lifecycle)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a worker counts for each of its routes.
+//! Metrics of a worker's routes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,9 @@ use super::register::lock;
 use crate::counter::{Counter, Histogram};
 use crate::route::RouteName;
 
-/// The numbers of one route in one worker, which it alone writes.
-// Those of two workers never share a cache line, or a pair of them, which processors fetch together.
+/// Metrics of one route in one worker. Only that worker writes them.
+// The alignment keeps the counters of two workers in separate pairs of cache lines, because
+// processors prefetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct RouteCounts {
@@ -21,46 +22,47 @@ pub(crate) struct RouteCounts {
 }
 
 impl RouteCounts {
-    /// Counts a request from now on.
-    pub(crate) fn begin(self: &Arc<RouteCounts>) -> Measure {
+    /// Counts a request and starts to measure its duration.
+    pub(crate) fn begin(self: &Arc<RouteCounts>) -> RequestTimer {
         self.begun.add(1);
-        Measure { counts: self.clone(), start: Instant::now(), status: None }
+        RequestTimer { counts: self.clone(), start: Instant::now(), status: None }
     }
 }
 
-/// A request that is being answered.
-pub(crate) struct Measure {
+/// Measures a request in flight. Records duration and outcome when dropped.
+pub(crate) struct RequestTimer {
     counts: Arc<RouteCounts>,
     start: Instant,
     status: Option<StatusCode>,
 }
 
-impl Measure {
+impl RequestTimer {
+    /// Ends the measurement with the status of the response.
     pub(crate) fn answered(mut self, status: StatusCode) {
         self.status = Some(status);
     }
 }
 
-/// However it ends: a client may leave before there is an answer.
-impl Drop for Measure {
+/// Records every outcome, including clients that disconnect before the response.
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         self.counts.durations.observe(self.start.elapsed());
         self.counts.outcomes.add(self.status);
     }
 }
 
-/// How many responses there were of each class of statuses, and how often there was none.
+/// Responses by status class, and requests that ended without a response.
 #[derive(Default)]
 pub(super) struct Outcomes([Counter; CLASSES.len()]);
 
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// The same, read at one time.
+/// Counts by status class, read at one point in time.
 pub(super) type ByClass = BTreeMap<&'static str, u64>;
 
 impl Outcomes {
     pub(super) fn add(&self, status: Option<StatusCode>) {
-        // Nothing says what is beyond 599, but an upstream may use it (RFC 9110 §15).
+        // Status codes above 599 are invalid, but an upstream may send them (RFC 9110 §15).
         let class = |status: StatusCode| usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
         self.0[status.map_or(CLASSES.len() - 1, class)].add(1);
     }
@@ -72,34 +74,34 @@ impl Outcomes {
     }
 }
 
-/// All that a worker counts for its routes.
+/// Metrics of all routes of a worker.
 #[derive(Default)]
-pub(crate) struct Tally(Mutex<HashMap<RouteName, Arc<RouteCounts>>>);
+pub(crate) struct RouteMetrics(Mutex<HashMap<RouteName, Arc<RouteCounts>>>);
 
-impl Tally {
-    /// The counts of these routes, and those of requests that no route is for. Routes that were
-    /// there before go on with theirs; those that are there no more are forgotten.
+impl RouteMetrics {
+    /// Returns the metrics of these routes, followed by those of requests that match no route.
+    /// Existing routes keep their counts; the counts of removed routes are dropped.
     pub(crate) fn of(&self, names: &[RouteName]) -> Vec<Arc<RouteCounts>> {
         let mut all = lock(&self.0);
-        let mut former = std::mem::take(&mut *all);
-        let nobody = RouteName::of_nobody();
-        let names = names.iter().chain([&nobody]);
+        let mut previous = std::mem::take(&mut *all);
+        let unmatched = RouteName::unmatched();
+        let names = names.iter().chain([&unmatched]);
         let counts: Vec<_> =
-            names.clone().map(|name| former.remove(name).unwrap_or_default()).collect();
+            names.clone().map(|name| previous.remove(name).unwrap_or_default()).collect();
         all.extend(names.cloned().zip(counts.iter().cloned()));
         counts
     }
 
-    /// What is counted for a route.
+    /// Returns the metrics of a route.
     pub(super) fn find(&self, name: &RouteName) -> Option<Arc<RouteCounts>> {
         lock(&self.0).get(name).cloned()
     }
 }
 
 impl RouteName {
-    /// Stands for requests that no route is for.
-    pub(super) fn of_nobody() -> RouteName {
-        // Prefixes begin with a slash.
+    /// Name under which requests that match no route are counted.
+    pub(super) fn unmatched() -> RouteName {
+        // Cannot be a real route, because prefixes start with a slash.
         RouteName { host: String::new(), prefix: "none".to_owned() }
     }
 }
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_by_their_class() {
+    fn counts_statuses_by_class() {
         for (status, expected) in [
             (Some(101), "1xx"),
             (Some(204), "2xx"),
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_leaves_is_counted() {
+    fn counts_request_without_response() {
         let counts = Arc::new(RouteCounts::default());
         drop(counts.begin());
         counts.begin().answered(StatusCode::OK);
@@ -140,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_stay_go_on_with_their_counts() {
+    fn remaining_routes_keep_their_counts() {
         let name = |prefix: &str| RouteName { host: "*".into(), prefix: prefix.into() };
-        let tally = Tally::default();
-        let before = tally.of(&[name("/a/"), name("/b/")]);
+        let metrics = RouteMetrics::default();
+        let before = metrics.of(&[name("/a/"), name("/b/")]);
         before.iter().for_each(|counts| counts.begin().answered(StatusCode::OK));
-        let after = tally.of(&[name("/c/"), name("/b/")]);
+        let after = metrics.of(&[name("/c/"), name("/b/")]);
         let begun: Vec<u64> = after.iter().map(|counts| counts.begun.get()).collect();
         assert_eq!(begun, [0, 1, 1]);
-        assert!(tally.find(&name("/a/")).is_none());
+        assert!(metrics.find(&name("/a/")).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! The endpoint as an application: a page, the numbers for it, and the numbers for Prometheus.
+//! The application of the status endpoint: a page, its data as JSON and events, and Prometheus
+//! metrics.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -9,42 +10,44 @@ use weft::sse::{self, Event};
 use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 
 use super::prometheus;
-use super::register::Register;
+use super::register::MetricsRegistry;
 use super::snapshot::Snapshot;
 use crate::reloadable_router::RouteReceiver;
 
-/// How often a page that is looked at gets numbers.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Interval between the events of an open page.
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 const PAGE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// What the page may do: load its own style, script and events, and nothing from elsewhere.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+/// Content security policy of the page: its own style, script and events only.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
                       connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
 #[derive(Clone)]
 pub(super) struct Site {
-    register: Register,
-    line: RouteReceiver,
+    register: MetricsRegistry,
+    routes: RouteReceiver,
 }
 
-/// For all that the endpoint answers.
-pub(super) fn security() -> SecurityHeaders {
-    SecurityHeaders::new().content_security_policy(POLICY).with(header::CACHE_CONTROL, "no-store")
+/// Returns the middleware that sets security headers on all responses of the endpoint.
+pub(super) fn security_headers() -> SecurityHeaders {
+    SecurityHeaders::new()
+        .content_security_policy(CONTENT_SECURITY_POLICY)
+        .with(header::CACHE_CONTROL, "no-store")
 }
 
 impl Site {
-    /// A site about those in the register, and about the routes that come along the line.
-    pub(super) fn new(register: Register, line: RouteReceiver) -> Site {
-        Site { register, line }
+    /// Creates the application for the metrics in the registry and the current routes.
+    pub(super) fn new(register: MetricsRegistry, routes: RouteReceiver) -> Site {
+        Site { register, routes }
     }
 
-    /// Reads all numbers, in a thread that may wait: the kernel collects what `/proc` says.
+    /// Reads all metrics, on the blocking pool: reads of `/proc` take time.
     async fn snapshot(&self) -> Result<Snapshot, StatusCode> {
-        let (register, routing) = (self.register.clone(), self.line.borrow().clone());
+        let (register, routing) = (self.register.clone(), self.routes.borrow().clone());
         let read = tokio::task::spawn_blocking(move || {
             let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
             Snapshot::take(&register, &routing)
@@ -57,7 +60,7 @@ impl Site {
         serde_json::to_string(&snapshot).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    async fn answer(&self, request: &Request) -> Result<Response, StatusCode> {
+    async fn respond(&self, request: &Request) -> Result<Response, StatusCode> {
         Ok(match request.path() {
             "/" => Response::html(PAGE),
             "/style.css" => typed("text/css; charset=utf-8", STYLE),
@@ -69,14 +72,14 @@ impl Site {
         })
     }
 
-    /// The numbers again and again, until the client leaves or the server is to stop.
+    /// Sends the metrics periodically, until the client disconnects or the server shuts down.
     fn events(&self, request: &Request) -> Response {
-        // A client that reads slowly gets fewer, and none that are old.
+        // A slow client gets fewer events, but never outdated ones.
         let settings = sse::Settings { capacity: 1, ..sse::Settings::default() };
         let (events, response) = settings.channel(request);
         let site = self.clone();
         tokio::task::spawn_local(async move {
-            let mut tick = interval(PERIOD);
+            let mut tick = interval(EVENT_INTERVAL);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
@@ -103,6 +106,6 @@ impl Application for Site {
             let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
             return response.with_header(header::ALLOW, "GET, HEAD");
         }
-        self.answer(&request).await.unwrap_or_else(Response::from)
+        self.respond(&request).await.unwrap_or_else(Response::from)
     }
 }

@@ -1,4 +1,4 @@
-//! All numbers at one time. Its JSON form is what serde makes of it.
+//! All metrics at one point in time. The JSON form is derived by serde.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::process::Process;
-use super::register::{Life, Register};
-use super::routes::{ByClass, Tally};
+use super::register::{Lifecycle, MetricsRegistry};
+use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 use crate::apps::App;
 use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BOUNDS, Durations};
 use crate::route::{RouteName, Routing};
 
-/// All numbers at one time. Times are seconds, points in time those since 1970.
+/// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Snapshot {
     pub(super) version: &'static str,
@@ -23,7 +23,8 @@ pub(super) struct Snapshot {
     pub(super) started: f64,
     pub(super) process: Process,
     pub(super) configuration: Configuration,
-    /// The longest times in the buckets of all histograms; one more is for all beyond.
+    /// Inclusive upper bounds of the buckets of all histograms; one more bucket counts everything
+    /// above.
     pub(super) bucket_bounds: Vec<f64>,
     pub(super) workers: Vec<Worker>,
     pub(super) routes: Vec<Route>,
@@ -48,7 +49,7 @@ pub(super) struct Worker {
     pub(super) errors: Errors,
 }
 
-/// Errors by who has to act.
+/// Errors by the party that has to act.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Errors {
     pub(super) peer: u64,
@@ -65,7 +66,7 @@ pub(super) struct Route {
     pub(super) durations: Durations,
 }
 
-/// An upstream, and the route by which it is known.
+/// An upstream, labeled with its (first) route.
 #[derive(Debug, Serialize)]
 pub(super) struct Upstream {
     #[serde(flatten)]
@@ -75,15 +76,16 @@ pub(super) struct Upstream {
 }
 
 impl Snapshot {
-    /// Reads all numbers.
-    pub(super) fn take(register: &Register, routing: &Routing) -> Snapshot {
-        let Life { started, loaded, reloads, failed_reloads, has_last_failed } = register.life();
+    /// Reads all metrics.
+    pub(super) fn take(register: &MetricsRegistry, routing: &Routing) -> Snapshot {
+        let Lifecycle { started, loaded, reloads, failed_reloads, has_last_reload_failed } =
+            register.lifecycle();
         let workers = register.workers();
         let mut workers: Vec<Worker> = workers.iter().map(|counts| worker(counts)).collect();
-        // So that `weft-2` comes before `weft-10`.
+        // By length first, so that `weft-2` precedes `weft-10`.
         workers.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-        let (tallies, nobody) = (register.tallies(), RouteName::of_nobody());
-        let names = routing.routes().map(|(name, _)| name).chain([&nobody]);
+        let (metrics, unmatched) = (register.route_metrics(), RouteName::unmatched());
+        let names = routing.routes().map(|(name, _)| name).chain([&unmatched]);
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             time: seconds(SystemTime::now()),
@@ -93,11 +95,11 @@ impl Snapshot {
                 loaded: seconds(loaded),
                 reloads,
                 failed_reloads,
-                has_last_reload_failed: has_last_failed,
+                has_last_reload_failed,
             },
             bucket_bounds: BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
             workers,
-            routes: names.map(|name| route(name, &tallies)).collect(),
+            routes: names.map(|name| route(name, &metrics)).collect(),
             upstreams: upstreams(routing),
         }
     }
@@ -108,12 +110,12 @@ fn seconds(time: SystemTime) -> f64 {
 }
 
 fn worker(counts: &WorkerCounts) -> Worker {
-    // What ends first is read first, or there could be less than nothing between the two.
+    // `closed` is read first; otherwise it could exceed `accepted`.
     let closed = counts.closed.get();
     let accepted = counts.accepted.get();
     let mut responses = ByClass::new();
     counts.responses.add_to(&mut responses);
-    // There is none without a status.
+    // Every counted response has a status.
     responses.remove("none");
     Worker {
         name: counts.name.clone(),
@@ -129,10 +131,10 @@ fn worker(counts: &WorkerCounts) -> Worker {
     }
 }
 
-/// A route as all workers have counted it.
-fn route(name: &RouteName, tallies: &[Arc<Tally>]) -> Route {
+/// Adds up the metrics of a route over all workers.
+fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>]) -> Route {
     let (mut requests, mut durations, mut begun) = (ByClass::new(), Durations::default(), 0);
-    for counts in tallies.iter().filter_map(|tally| tally.find(name)) {
+    for counts in metrics.iter().filter_map(|of_worker| of_worker.find(name)) {
         counts.outcomes.add_to(&mut requests);
         durations.add(&counts.durations);
         begun += counts.begun.get();
@@ -141,8 +143,8 @@ fn route(name: &RouteName, tallies: &[Arc<Tally>]) -> Route {
     Route { name: name.clone(), requests, in_flight, durations }
 }
 
-/// The upstreams of all routes. Routes whose proxies are set alike have one between them; it is
-/// known by the first.
+/// Collects the upstreams of all routes. Routes with identical proxy settings share one proxy; its
+/// upstreams are labeled with the first of these routes.
 fn upstreams(routing: &Routing) -> Vec<Upstream> {
     let mut known = HashSet::new();
     let mut all = Vec::new();

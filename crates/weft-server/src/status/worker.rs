@@ -1,19 +1,20 @@
-//! What a worker counts of its connections, as the engine tells of them.
+//! Metrics of a worker's connections and responses, counted by engine hooks.
 
 use std::sync::Arc;
 
 use weft::{Error, Fault, Hooks, Peer, Record};
 
-use super::register::Register;
+use super::register::MetricsRegistry;
 use super::routes::Outcomes;
 use crate::counter::Counter;
 
-/// The numbers of one worker, which it alone writes.
-// Those of two workers never share a cache line, or a pair of them, which processors fetch together.
+/// Counters of one worker. Only that worker writes them.
+// The alignment keeps the counters of two workers in separate pairs of cache lines, because
+// processors prefetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct WorkerCounts {
-    /// That of its thread.
+    /// Name of the worker's thread.
     pub(super) name: String,
     pub(super) accepted: Counter,
     pub(super) closed: Counter,
@@ -31,25 +32,25 @@ impl WorkerCounts {
     }
 }
 
-/// Hooks, and beside them the counts of their worker.
+/// Wraps hooks and counts the events of their worker.
 pub(crate) struct Counted<H> {
     hooks: H,
     counts: Arc<WorkerCounts>,
 }
 
 impl<H> Counted<H> {
-    /// To be called in the thread of the worker.
-    pub(crate) fn new(hooks: H, register: &Register) -> Counted<H> {
-        Counted { hooks, counts: register.worker() }
+    /// Registers the worker's counters. Must be called on the worker's thread.
+    pub(crate) fn new(hooks: H, register: &MetricsRegistry) -> Counted<H> {
+        Counted { hooks, counts: register.register_worker() }
     }
 }
 
 impl<H: Hooks> Hooks for Counted<H> {
     fn on_open(&self, peer: &Peer) -> bool {
-        // The end of one that is refused is not told.
-        let is_welcome = self.hooks.on_open(peer);
-        self.counts.accepted.add(is_welcome.into());
-        is_welcome
+        // `on_close` is not called for a connection that is refused here.
+        let is_accepted = self.hooks.on_open(peer);
+        self.counts.accepted.add(is_accepted.into());
+        is_accepted
     }
 
     fn on_close(&self, peer: &Peer) {

@@ -1,4 +1,4 @@
-//! What the tests share: programs as children, and a client that speaks bytes.
+//! Helpers shared by the tests: child processes, and a client that sends and receives raw bytes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod outside;
@@ -21,76 +21,78 @@ use tokio::net::TcpSocket;
 
 pub use rustix::process::Signal;
 
-/// How long a test waits for what must come: not to be met, however busy the machine is.
+/// Timeout for an event that must happen, long enough for a heavily loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same for a program that has much to do.
+/// Like [`PATIENCE`], for programs with a large workload.
 pub const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until it is so.
+/// Polls `condition` until it is true; panics with `description` after [`PATIENCE`].
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "timed out waiting until {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A folder or a file of the repository.
+/// Returns the path of a directory or file of the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// An address where nobody listens, nor will while these tests run: a port that was only free could
-/// be another test's a moment later.
-pub fn nobody() -> SocketAddr {
-    let holder = TcpSocket::new_v4().unwrap();
-    holder.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let address = holder.local_addr().unwrap();
-    std::mem::forget(holder);
+/// Returns an address without a listener. The port stays bound for the rest of the test run,
+/// because another test could bind a port that is merely free.
+pub fn unused_address() -> SocketAddr {
+    let reserved = TcpSocket::new_v4().unwrap();
+    reserved.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = reserved.local_addr().unwrap();
+    std::mem::forget(reserved);
     address
 }
 
 // -- programs
 
-/// Says loudly that a test was skipped. The test harness hides what a test that passes
-/// prints, but not what it writes.
-pub fn skipped(why: &str) {
-    std::io::stderr().write_all(format!("SKIPPED: {why}\n").as_bytes()).expect("stderr is there");
+/// Reports that a test was skipped. The test harness captures the `print!` macros of a passing
+/// test, but not direct writes to stderr.
+pub fn report_skipped(reason: &str) {
+    std::io::stderr()
+        .write_all(format!("SKIPPED: {reason}\n").as_bytes())
+        .expect("stderr is writable");
 }
 
-/// Whether an outside program is installed. If it is not, the test that needs it says so
+/// Returns true if an external program is in the `PATH`. Otherwise the test is reported as skipped
 /// and passes; with `WEFT_REQUIRE_TOOLS=1` in the environment it fails instead.
 #[track_caller]
-pub fn tool(name: &str) -> bool {
+pub fn has_tool(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    let is_there = env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    if !is_there {
-        missing(name);
+    let is_installed = env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    if !is_installed {
+        report_missing_tool(name);
     }
-    is_there
+    is_installed
 }
 
-/// Says of a tool that it is not installed; see [`tool`].
+/// Reports that a tool is not installed; see [`has_tool`].
 #[track_caller]
-pub fn missing(name: &str) {
+pub fn report_missing_tool(name: &str) {
     let required = env::var_os("WEFT_REQUIRE_TOOLS").is_some_and(|value| value == "1");
     assert!(!required, "{name} is not installed, and WEFT_REQUIRE_TOOLS=1");
-    skipped(&format!("{name} is not installed"));
+    report_skipped(&format!("{name} is not installed"));
 }
 
-/// A program that runs; it is killed with the value.
+/// A running child process with captured output; killed on drop.
 pub struct Program {
     child: Child,
-    stdout: Output,
-    stderr: Output,
+    stdout: CapturedPipe,
+    stderr: CapturedPipe,
 }
 
-/// A program that has ended.
+/// Exit status and output of a child process.
 #[derive(Debug)]
-pub struct Ended {
-    /// `Err` is the signal that ended it.
+pub struct ProgramOutput {
+    /// The exit code, or as `Err` the signal that terminated the process.
     pub status: Result<i32, i32>,
     pub stdout: String,
     pub stderr: String,
@@ -99,21 +101,21 @@ pub struct Ended {
 impl Program {
     #[track_caller]
     pub fn start(command: &mut Command) -> Program {
-        Program::between(Stdio::null(), command, Stdio::piped())
+        Program::spawn(Stdio::null(), command, Stdio::piped())
     }
 
-    /// One that is told what the file says.
+    /// Starts the program with a file as its standard input.
     #[track_caller]
-    pub fn told(command: &mut Command, stdin: File) -> Program {
-        Program::between(stdin.into(), command, Stdio::piped())
+    pub fn start_with_stdin(command: &mut Command, stdin: File) -> Program {
+        Program::spawn(stdin.into(), command, Stdio::piped())
     }
 
     #[track_caller]
-    fn between(stdin: Stdio, command: &mut Command, stdout: Stdio) -> Program {
+    fn spawn(stdin: Stdio, command: &mut Command, stdout: Stdio) -> Program {
         let command = command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let stdout = child.stdout.take().map(Output::of).unwrap_or_default();
-        let stderr = Output::of(child.stderr.take().expect("it is piped"));
+        let stdout = child.stdout.take().map(CapturedPipe::start).unwrap_or_default();
+        let stderr = CapturedPipe::start(child.stderr.take().expect("stderr is piped"));
         Program { child, stdout, stderr }
     }
 
@@ -122,88 +124,89 @@ impl Program {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the child is ours");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is our child");
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("the child is ours").is_none()
+        self.child.try_wait().expect("the process is our child").is_none()
     }
 
-    /// What it has written to stdout so far.
+    /// Returns the output to stdout so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What it has written to stderr so far.
+    /// Returns the output to stderr so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Waits for its end, but not for that of others who write to the same pipes.
+    /// Waits for the process to exit, but not for other processes that write to the same pipes.
     #[track_caller]
-    pub fn status(&mut self) -> ExitStatus {
-        until("it ends", || !self.is_running());
-        self.child.wait().expect("the child is ours")
+    pub fn wait(&mut self) -> ExitStatus {
+        until("the program exits", || !self.is_running());
+        self.child.wait().expect("the process is our child")
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit and for the end of its output.
     #[track_caller]
-    pub fn end(self) -> Ended {
-        self.end_within(PATIENCE)
+    pub fn wait_with_output(self) -> ProgramOutput {
+        self.wait_with_timeout(PATIENCE)
     }
 
     #[track_caller]
-    pub fn end_within(mut self, patience: Duration) -> Ended {
+    pub fn wait_with_timeout(mut self, timeout: Duration) -> ProgramOutput {
         let start = Instant::now();
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("the child is ours") {
+            if let Some(status) = self.child.try_wait().expect("the process is our child") {
                 break status;
             }
-            let said = || format!("{}{}", self.stdout(), self.stderr());
-            assert!(start.elapsed() < patience, "it does not end: {}", said());
+            let output = || format!("{}{}", self.stdout(), self.stderr());
+            assert!(start.elapsed() < timeout, "the program does not exit: {}", output());
             std::thread::sleep(Duration::from_millis(5));
         };
         let status = status.code().ok_or_else(|| status.signal().expect("a code or a signal"));
-        Ended { status, stdout: self.stdout.rest(), stderr: self.stderr.rest() }
+        ProgramOutput { status, stdout: self.stdout.finish(), stderr: self.stderr.finish() }
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already, which is as well.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a program writes, taken at once so that it never has to wait.
+/// Output of a program. A thread reads it continuously, so that the program never blocks on a full
+/// pipe.
 #[derive(Default)]
-struct Output {
+struct CapturedPipe {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Output {
-    fn of(mut pipe: impl Read + Send + 'static) -> Output {
+impl CapturedPipe {
+    fn start(mut pipe: impl Read + Send + 'static) -> CapturedPipe {
         let bytes = Arc::<Mutex<Vec<u8>>>::default();
-        let taken = bytes.clone();
+        let captured = bytes.clone();
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 16 << 10];
             while let Ok(n @ 1..) = pipe.read(&mut buffer) {
-                taken.lock().unwrap().extend_from_slice(&buffer[..n]);
+                captured.lock().unwrap().extend_from_slice(&buffer[..n]);
             }
         });
-        Output { bytes, reader: Some(reader) }
+        CapturedPipe { bytes, reader: Some(reader) }
     }
 
     fn text(&self) -> String {
         String::from_utf8(self.bytes.lock().unwrap().clone()).expect("programs write UTF-8")
     }
 
-    /// All of it, after the end.
-    fn rest(&mut self) -> String {
+    /// Reads the pipe to its end and returns the whole output.
+    fn finish(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
-            reader.join().expect("the pipe is read");
+            reader.join().expect("the reader thread does not panic");
         }
         self.text()
     }
@@ -211,57 +214,57 @@ impl Output {
 
 // -- the program `weft`
 
-/// The program `weft` while it serves.
+/// A running `weft` server process.
 pub struct Weft {
     program: Program,
-    /// The line that it began with.
+    /// Notice logged at startup, with the listen addresses and the number of workers.
     pub announcement: String,
 }
 
-/// `weft` with these arguments.
+/// Returns the command for `weft` with these arguments.
 pub fn weft<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(arguments);
     command
 }
 
-/// Runs `weft` to its end.
+/// Runs `weft` until it exits.
 #[track_caller]
-pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
-    Program::start(&mut weft(arguments)).end()
+pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> ProgramOutput {
+    Program::start(&mut weft(arguments)).wait_with_output()
 }
 
 impl Weft {
-    /// Serves a folder on a port that the system chose.
+    /// Serves a directory on a port that the kernel assigns.
     #[track_caller]
-    pub fn serve(folder: &Path, more: &[&str]) -> Weft {
-        Weft::start(weft([folder]).args(["--listen", "127.0.0.1:0"]).args(more))
+    pub fn serve(folder: &Path, options: &[&str]) -> Weft {
+        Weft::start(weft([folder]).args(["--listen", "127.0.0.1:0"]).args(options))
     }
 
-    /// Starts it, and waits until it has said where it listens.
+    /// Starts the server and waits for its startup notice.
     #[track_caller]
     pub fn start(command: &mut Command) -> Weft {
-        Weft::announced(Program::start(command))
+        Weft::from_program(Program::start(command))
     }
 
-    /// The same with a pipe for its log, which is full after a while: nobody reads it
-    /// before [`read_log`](Weft::read_log).
+    /// Starts the server with a pipe as its access log. The pipe fills up: it is not read before
+    /// [`read_log`](Weft::read_log).
     #[track_caller]
-    pub fn start_unread(mut command: Command) -> (Weft, PipeReader) {
+    pub fn start_with_unread_log(mut command: Command) -> (Weft, PipeReader) {
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        (Weft::announced(Program::between(Stdio::null(), &mut command, writer.into())), reader)
+        (Weft::from_program(Program::spawn(Stdio::null(), &mut command, writer.into())), reader)
     }
 
-    /// From now on the log is read.
+    /// Starts to read the access log from its pipe.
     pub fn read_log(&mut self, reader: PipeReader) {
-        self.program.stdout = Output::of(reader);
+        self.program.stdout = CapturedPipe::start(reader);
     }
 
-    /// Waits until it has said where it listens.
+    /// Waits for the startup notice of a server process.
     #[track_caller]
-    pub fn announced(mut program: Program) -> Weft {
-        until("it says where it listens", || {
-            assert!(program.is_running(), "it ended: {}", program.stderr());
+    pub fn from_program(mut program: Program) -> Weft {
+        until("the server logs its startup notice", || {
+            assert!(program.is_running(), "the server exited: {}", program.stderr());
             program.stderr().ends_with('\n')
         });
         let announcement = program.stderr();
@@ -272,41 +275,41 @@ impl Weft {
         self.program.id()
     }
 
-    /// What it has logged so far.
+    /// Returns the output to stdout so far: by default the access log.
     pub fn stdout(&self) -> String {
         self.program.stdout()
     }
 
-    /// What it has written to stderr so far.
+    /// Returns the output to stderr so far.
     pub fn stderr(&self) -> String {
         self.program.stderr()
     }
 
-    /// The addresses that it has announced.
+    /// Returns the listen addresses of the startup notice.
     #[track_caller]
     pub fn addresses(&self) -> Vec<String> {
-        let (_, rest) = self.announcement.rsplit_once(" on ").expect("on what");
-        let (addresses, _) = rest.rsplit_once(" with ").expect("with how many workers");
+        let (_, rest) = self.announcement.rsplit_once(" on ").expect("listen addresses");
+        let (addresses, _) = rest.rsplit_once(" with ").expect("a number of workers");
         addresses.split(' ').map(str::to_owned).collect()
     }
 
-    /// The first of its TCP addresses.
+    /// Returns the first TCP address without TLS.
     #[track_caller]
     pub fn address(&self) -> SocketAddr {
-        self.first_with("http://")
+        self.first_address("http://")
     }
 
-    /// The first of its addresses with TLS.
+    /// Returns the first address with TLS.
     #[track_caller]
     pub fn tls_address(&self) -> SocketAddr {
-        self.first_with("https://")
+        self.first_address("https://")
     }
 
     #[track_caller]
-    fn first_with(&self, scheme: &str) -> SocketAddr {
+    fn first_address(&self, scheme: &str) -> SocketAddr {
         let addresses = self.addresses();
         let found = addresses.iter().find_map(|address| address.strip_prefix(scheme));
-        found.expect("such an address").parse().expect("an address")
+        found.expect("an address with this scheme").parse().expect("an address")
     }
 
     pub fn url(&self, target: &str) -> String {
@@ -322,46 +325,47 @@ impl Weft {
         self.program.signal(signal);
     }
 
-    /// Waits for its end, but not for that of those who follow it.
+    /// Waits for the process to exit, but not for its successors after an upgrade.
     #[track_caller]
-    pub fn status(&mut self) -> ExitStatus {
-        self.program.status()
+    pub fn wait(&mut self) -> ExitStatus {
+        self.program.wait()
     }
 
     #[track_caller]
-    pub fn end(self) -> Ended {
-        self.program.end()
+    pub fn wait_with_output(self) -> ProgramOutput {
+        self.program.wait_with_output()
     }
 
-    /// Stops it as a service manager does.
+    /// Stops the server with SIGTERM, like a service manager, and asserts that it exits with 0.
     #[track_caller]
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> ProgramOutput {
         self.signal(Signal::TERM);
-        let ended = self.end();
-        assert_eq!(ended.status, Ok(0), "{}", ended.stderr);
-        ended
+        let output = self.wait_with_output();
+        assert_eq!(output.status, Ok(0), "{}", output.stderr);
+        output
     }
 }
 
 // -- an upstream
 
-/// An upstream that is a function from a connection, and its number, to nothing.
-pub fn raw(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketAddr {
+/// Starts an upstream server that calls `handler` in a new thread for each connection, with the
+/// number of the connection, starting at 0.
+pub fn raw_upstream(handler: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let script = Arc::new(script);
+    let handler = Arc::new(handler);
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
-            let (script, stream) = (script.clone(), stream.unwrap());
+            let (handler, stream) = (handler.clone(), stream.unwrap());
             stream.set_nodelay(true).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            std::thread::spawn(move || script(number, stream));
+            std::thread::spawn(move || handler(number, stream));
         }
     });
     address
 }
 
-/// Reads a head; `None` at the end of the connection.
+/// Reads a message head; `None` at the end of the connection.
 pub fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -376,11 +380,11 @@ pub fn read_head(stream: &mut impl Read) -> Option<String> {
 
 // -- the client
 
-/// A response as a client sees it. Those of `weft` to requests for files all have a length.
+/// A received response. All responses of `weft` to requests for files have a `Content-Length`.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    /// The lines of the head.
+    /// Status line and field lines.
     pub head: Vec<String>,
     pub body: Vec<u8>,
 }
@@ -397,59 +401,59 @@ impl Response {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A client that says exactly what it is told to.
+/// A client that sends exactly the bytes it is given.
 pub struct Client {
     stream: Box<dyn Stream>,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Client {
     #[track_caller]
     pub fn tcp(address: SocketAddr) -> Client {
-        Client::over(TcpStream::connect(address).expect("a connection"))
+        Client::from_stream(TcpStream::connect(address).expect("a connection"))
     }
 
-    /// A client on a connection that was made in some other way.
-    pub fn over(stream: TcpStream) -> Client {
+    /// Creates a client on an existing connection.
+    pub fn from_stream(stream: TcpStream) -> Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: Box::new(stream), came: Vec::new() }
+        Client { stream: Box::new(stream), received: Vec::new() }
     }
 
     #[track_caller]
     pub fn unix(path: &Path) -> Client {
         let stream = UnixStream::connect(path).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: Box::new(stream), came: Vec::new() }
+        Client { stream: Box::new(stream), received: Vec::new() }
     }
 
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).expect("the server takes it");
+        self.stream.write_all(bytes.as_ref()).expect("the connection is open");
     }
 
-    /// Asks, and reads the answer.
+    /// Sends a GET request and reads the response.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
         self.response()
     }
 
-    /// The lines of the next head.
+    /// Reads the next message head and returns its lines.
     #[track_caller]
     pub fn head(&mut self) -> Vec<String> {
         let end = loop {
-            match self.came.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            match self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 Some(end) => break end,
-                None => assert!(self.read() > 0, "cut: {}", self.came.escape_ascii()),
+                None => assert!(self.read() > 0, "truncated: {}", self.received.escape_ascii()),
             }
         };
-        let head: Vec<u8> = self.came.drain(..end + 4).collect();
-        let head = String::from_utf8(head).expect("a head is text");
+        let head: Vec<u8> = self.received.drain(..end + 4).collect();
+        let head = String::from_utf8(head).expect("a head in UTF-8");
         head.trim_end().split("\r\n").map(str::to_owned).collect()
     }
 
-    /// The next response.
+    /// Reads the next response.
     #[track_caller]
     pub fn response(&mut self) -> Response {
         let head = self.head();
@@ -461,35 +465,36 @@ impl Client {
         response
     }
 
-    /// The next bytes.
+    /// Reads the next `length` bytes.
     #[track_caller]
     pub fn body(&mut self, length: usize) -> Vec<u8> {
-        while self.came.len() < length {
-            assert!(self.read() > 0, "cut after {} of {length}", self.came.len());
+        while self.received.len() < length {
+            assert!(self.read() > 0, "truncated after {} of {length}", self.received.len());
         }
-        self.came.drain(..length).collect()
+        self.received.drain(..length).collect()
     }
 
-    /// Reads to the end; nothing more must come.
+    /// Reads to the end of the connection and asserts that no more bytes are received.
     #[track_caller]
     pub fn assert_closed(&mut self) {
         while self.read() > 0 {}
-        assert_eq!(self.came.escape_ascii().to_string(), "", "something came before the end");
+        assert_eq!(self.received.escape_ascii().to_string(), "", "data before the end");
     }
 
-    /// Reads once more; 0 is the end.
+    /// Reads once and returns the number of bytes; 0 is the end of the connection.
     #[track_caller]
     fn read(&mut self) -> usize {
         let mut buffer = [0; 65536];
         match self.stream.read(&mut buffer) {
             Ok(n) => {
-                self.came.extend_from_slice(&buffer[..n]);
+                self.received.extend_from_slice(&buffer[..n]);
                 n
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
-            // A read with a timeout is not begun anew by the system.
+            // The kernel does not restart an interrupted read on a socket with a timeout
+            // (signal(7)).
             Err(error) if error.kind() == ErrorKind::Interrupted => self.read(),
-            Err(error) => panic!("{error}, after {}", self.came.escape_ascii()),
+            Err(error) => panic!("{error}, after {}", self.received.escape_ascii()),
         }
     }
 }

@@ -1,40 +1,40 @@
-//! Outside programs, and how they are called.
+//! Commands for external programs.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Ended, LONG_PATIENCE, Program};
+use super::{LONG_PATIENCE, Program, ProgramOutput};
 
-/// Runs a program to its end, which must be a success.
+/// Runs a program until it exits and asserts that it succeeds.
 #[track_caller]
-pub fn succeed(command: &mut Command) -> Ended {
-    let ended = Program::start(command).end_within(LONG_PATIENCE);
-    assert_eq!(ended.status, Ok(0), "{command:?}: {}{}", ended.stdout, ended.stderr);
-    ended
+pub fn run_successfully(command: &mut Command) -> ProgramOutput {
+    let output = Program::start(command).wait_with_timeout(LONG_PATIENCE);
+    assert_eq!(output.status, Ok(0), "{command:?}: {}{}", output.stdout, output.stderr);
+    output
 }
 
-/// A program with as many descriptors as the system lets it have.
-pub fn with_descriptors(program: impl AsRef<OsStr>) -> Command {
+/// Returns a command that runs a program with the maximum number of file descriptors.
+pub fn with_max_descriptors(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", r#"ulimit -n "$(ulimit -Hn)"; exec "$0" "$@""#]).arg(program);
     command
 }
 
-/// Shows a page in a browser without a window: the document as it stands after all
-/// scripts, and what the browser has to say.
+/// Loads a page in a headless browser. Stdout is the document after all scripts have run, stderr
+/// the log of the browser.
 #[track_caller]
-pub fn browse(url: &str) -> Ended {
+pub fn browse(url: &str) -> ProgramOutput {
     browse_with(&[], url)
 }
 
 #[track_caller]
-pub fn browse_with(options: &[&str], url: &str) -> Ended {
+pub fn browse_with(options: &[&str], url: &str) -> ProgramOutput {
     let profile = tempfile::tempdir().unwrap();
-    succeed(chromium(profile.path()).args(options).args(["--dump-dom", url]))
+    run_successfully(chromium(profile.path()).args(options).args(["--dump-dom", url]))
 }
 
-/// The browser, which tells on stderr what pages write to its console.
+/// Returns the command for a headless browser that logs console messages of pages to stderr.
 pub fn chromium(profile: &Path) -> Command {
     let mut command = Command::new("chromium");
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]);
@@ -45,25 +45,25 @@ pub fn chromium(profile: &Path) -> Command {
     command
 }
 
-/// What the page wrote to the browser's console, or the browser on its behalf.
-pub fn console(ended: &Ended) -> Vec<&str> {
-    ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect()
+/// Returns the console messages of the page and of the browser about it.
+pub fn console_lines(output: &ProgramOutput) -> Vec<&str> {
+    output.stderr.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
-/// The first heading of a page, with its tags.
-pub fn heading(page: &str) -> &str {
+/// Returns the first heading of a page, with its start tag.
+pub fn first_heading(page: &str) -> &str {
     let end = page.find("</h1>").expect("a heading");
     &page[page.find("<h1").expect("a heading")..end]
 }
 
-/// `curl`, quiet unless something fails, and never by way of a proxy.
+/// Returns the command for `curl`, silent except for errors, and without a proxy.
 pub fn curl() -> Command {
     let mut command = Command::new("curl");
     command.args(["--disable", "--silent", "--show-error", "--noproxy", "*"]);
     command
 }
 
-/// Bytes that do not repeat with any power of two.
+/// Returns bytes whose period is no power of two.
 pub fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8).collect()
+    (0..length).map(|index| (index % 251) as u8).collect()
 }

@@ -1,6 +1,6 @@
-"""Asks for what lies in the folder that http2.rs serves, with httpx, and says so at the end.
+"""Fetches the files served by http2.rs with httpx and prints a line if all responses are correct.
 
-Arguments: the URL of the server, the certificate of the authority that has signed for it.
+Arguments: the URL of the server, and the certificate of the authority that signed its certificate.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ import sys
 
 import httpx
 
-URL, AUTHORITY = sys.argv[1:]
+URL, CA_CERTIFICATE = sys.argv[1:]
 
-# All files have the same contents: bytes that do not repeat with any power of two.
-LARGE = bytes(at % 251 for at in range(20 << 20))
+# All files are prefixes of the same bytes, whose period is no power of two.
+LARGE = bytes(index % 251 for index in range(20 << 20))
 
-# The target, the method, fields of the request; the status, and what the body is.
+# Target, method and request fields; expected status and body (None: not compared).
 CASES = [
     ("/1000", "GET", {}, 200, LARGE[:1000]),
     ("/1000", "HEAD", {}, 200, b""),
@@ -31,22 +31,22 @@ CASES = [
 
 
 async def main():
-    # Whether there is a proxy does not concern these requests.
+    # These requests do not use a proxy from the environment.
     options = {"http2": True, "trust_env": False, "timeout": 60}
-    async with httpx.AsyncClient(base_url=URL, verify=AUTHORITY, **options) as client:
+    async with httpx.AsyncClient(base_url=URL, verify=CA_CERTIFICATE, **options) as client:
         streams = []
 
-        def note(response):
+        def record_stream(response):
             assert response.http_version == "HTTP/2", response.http_version
             streams.append(response.extensions["stream_id"])
 
         for target, method, fields, status, body in CASES:
             response = await client.request(method, target, headers=fields)
-            note(response)
+            record_stream(response)
             assert response.status_code == status, (target, fields, response.status_code)
             assert body is None or response.content == body, (target, fields)
 
-        # All are answered before one is read.
+        # All response heads are received before the first body is read.
         async with contextlib.AsyncExitStack() as stack:
             responses = []
             for _ in range(30):
@@ -55,9 +55,9 @@ async def main():
             for body in await asyncio.gather(*(response.aread() for response in responses)):
                 assert body == LARGE[:300000]
             for response in responses:
-                note(response)
+                record_stream(response)
 
-        # On one connection no number is given twice.
+        # Stream identifiers of one connection are odd, consecutive and never reused.
         assert streams == list(range(1, 2 * len(streams), 2)), streams
 
     async with httpx.AsyncClient(base_url=URL, verify=True, **options) as client:
@@ -66,7 +66,7 @@ async def main():
         except (httpx.ConnectError, ssl.SSLError) as error:
             assert "CERTIFICATE_VERIFY_FAILED" in str(error), error
         else:
-            raise AssertionError("an authority that nobody knows was believed")
+            raise AssertionError("a certificate of an unknown authority was accepted")
 
 
 asyncio.run(main())

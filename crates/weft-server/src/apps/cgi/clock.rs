@@ -1,4 +1,4 @@
-//! How long a script has been waited for.
+//! Timeout for a script that makes no progress.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,42 +7,43 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-use super::upload::{Progress, Turn};
+use super::upload::{Progress, WaitingFor};
 
-/// A clock that runs while the script is silent and it is not the client who keeps it waiting.
-pub(super) struct Clock {
-    patience: Duration,
+/// Expires after the script has been inactive for `timeout`. Time spent waiting for the client
+/// does not count, and progress of the request body restarts the timeout.
+pub(super) struct InactivityTimer {
+    timeout: Duration,
     progress: Arc<Progress>,
-    running: Option<(Pin<Box<Sleep>>, Turn)>,
+    running: Option<(Pin<Box<Sleep>>, WaitingFor)>,
 }
 
-impl Clock {
-    pub(super) fn new(patience: Duration, progress: Arc<Progress>) -> Clock {
-        Clock { patience, progress, running: None }
+impl InactivityTimer {
+    pub(super) fn new(timeout: Duration, progress: Arc<Progress>) -> InactivityTimer {
+        InactivityTimer { timeout, progress, running: None }
     }
 
-    /// Runs on, or begins to.
+    /// Starts the timer if it is not running; ready once it has expired.
     pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let start = || (Box::pin(sleep(self.patience)), self.progress.turn());
-            let (sleep, turn) = self.running.get_or_insert_with(start);
+            let start = || (Box::pin(sleep(self.timeout)), self.progress.waiting_for());
+            let (sleep, waited_for) = self.running.get_or_insert_with(start);
             ready!(sleep.as_mut().poll(cx));
-            let now = self.progress.turn();
-            if now == *turn && now != Turn::Client {
+            let now = self.progress.waiting_for();
+            if now == *waited_for && now != WaitingFor::Client {
                 return Poll::Ready(());
             }
             self.running = None;
         }
     }
 
-    /// Something has come: the next wait begins anew.
-    pub(super) fn stop(&mut self) {
+    /// Stops the timer after output of the script; the next poll starts it with the full timeout.
+    pub(super) fn reset(&mut self) {
         self.running = None;
     }
 
-    /// Has another patience from now on.
-    pub(super) fn set(&mut self, patience: Duration) {
-        self.patience = patience;
-        self.stop();
+    /// Changes the timeout and resets the timer.
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.reset();
     }
 }

@@ -1,4 +1,4 @@
-//! What a script is told of a request: the meta-variables of RFC 3875 §4.1. Pure.
+//! Request → meta-variables of RFC 3875 §4.1. Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,20 +7,25 @@ use std::path::Path;
 use weft::Request;
 use weft::path::decode;
 
-use super::head::OF_THE_CONNECTION;
+use super::head::HOP_BY_HOP_FIELDS;
 use super::script::Script;
 
-/// Fields that no script sees, beside those of the connection: those that are variables of their
-/// own, those with the client's secrets (RFC 3875 §4.1.18), and `Proxy`, which as `HTTP_PROXY` is a
-/// setting of many programs.
-const UNTOLD: [&str; 6] =
+/// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
+/// their own, fields with credentials of the client (RFC 3875 §4.1.18), and `Proxy`, because many
+/// programs use `HTTP_PROXY` as a setting.
+const EXCLUDED_FIELDS: [&str; 6] =
     ["authorization", "content-length", "content-type", "expect", "host", "proxy"];
 
-/// A variable and its value.
-pub(super) type Variable = (String, OsString);
+/// Name and value of a meta-variable.
+pub(super) type MetaVariable = (String, OsString);
 
-/// The variables for a request to a script, whose body has this length, if it has one.
-pub(super) fn of(request: &Request, script: &Script, length: Option<u64>) -> Vec<Variable> {
+/// Returns the variables for a request to `script`. `length` is the length of the request's body,
+/// if it has one.
+pub(super) fn meta_variables(
+    request: &Request,
+    script: &Script,
+    length: Option<u64>,
+) -> Vec<MetaVariable> {
     let mut variables = Vec::with_capacity(32);
     let mut set = |name: &str, value: &[u8]| {
         variables.push((name.to_owned(), OsStr::from_bytes(value).to_owned()));
@@ -49,8 +54,8 @@ pub(super) fn of(request: &Request, script: &Script, length: Option<u64>) -> Vec
             set("REMOTE_ADDR", address.ip().to_canonical().to_string().as_bytes());
             set("REMOTE_PORT", address.port().to_string().as_bytes());
         }
-        // §4.1.8 wants one. A client on a Unix socket has none, and is not to pass for one on
-        // this machine.
+        // §4.1.8 requires a value. A client on a Unix socket has no address, and must not be taken
+        // for a client on the loopback interface.
         None => set("REMOTE_ADDR", b"unix:"),
     }
     if request.is_secure() {
@@ -62,7 +67,7 @@ pub(super) fn of(request: &Request, script: &Script, length: Option<u64>) -> Vec
     if let Some(content_type) = request.headers().get_bytes("content-type") {
         set("CONTENT_TYPE", content_type);
     }
-    // The target's authority counts before the field (RFC 9112 §3.2.2).
+    // The target's authority takes precedence over `Host` (RFC 9112 §3.2.2).
     if let Some(authority) = request.authority() {
         set("HTTP_HOST", authority.as_bytes());
     }
@@ -74,17 +79,17 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The name and the port by which the client has asked (§4.1.14, §4.1.15).
+/// Returns the host name and the port that the client sent the request to (§4.1.14, §4.1.15).
 fn server(request: &Request) -> (&str, &str) {
     let authority = request.authority().unwrap_or_default();
     let port = authority.rsplit_once(':').map(|(_, port)| port);
     let port = port.filter(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-    let usual = if request.is_secure() { "443" } else { "80" };
+    let default_port = if request.is_secure() { "443" } else { "80" };
     let host = request.host().filter(|host| !host.is_empty());
-    (host.unwrap_or("localhost"), port.unwrap_or(usual))
+    (host.unwrap_or("localhost"), port.unwrap_or(default_port))
 }
 
-/// Path and query of a target, as the client sent them.
+/// Returns path and query of a request target, as sent by the client.
 fn origin_form(target: &str) -> &str {
     let Some((_, rest)) = target.split_once("://").filter(|_| !target.starts_with('/')) else {
         return target;
@@ -92,26 +97,27 @@ fn origin_form(target: &str) -> &str {
     rest.find(['/', '?']).map_or("/", |at| &rest[at..])
 }
 
-/// The fields of the head as `HTTP_…` (§4.1.18).
-fn fields(request: &Request) -> Vec<Variable> {
+/// Returns the request's fields as `HTTP_…` variables (§4.1.18).
+fn fields(request: &Request) -> Vec<MetaVariable> {
     let headers = request.headers();
-    let named: Vec<&[u8]> = headers.list("connection").collect();
+    let connection_options: Vec<&[u8]> = headers.list("connection").collect();
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in headers.iter() {
-        let is_named = |named: &&[u8]| named.eq_ignore_ascii_case(name.as_bytes());
-        // `X_Y` would become the same as `X-Y`, which somebody in front may have checked.
-        let is_clear = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        let mut untold = UNTOLD.iter().chain(&OF_THE_CONNECTION);
-        let is_untold = untold.any(|untold| untold.eq_ignore_ascii_case(name));
-        if !is_clear || is_untold || named.iter().any(is_named) {
+        let is_name = |option: &&[u8]| option.eq_ignore_ascii_case(name.as_bytes());
+        // `X_Y` would map to the same variable as `X-Y`, which a proxy in front of this server may
+        // have validated.
+        let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
+        let is_excluded = excluded.any(|excluded| excluded.eq_ignore_ascii_case(name));
+        if !is_unambiguous || is_excluded || connection_options.iter().any(is_name) {
             continue;
         }
         let variable = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
         match found.iter_mut().find(|(known, _)| *known == variable) {
             Some((_, all)) => {
                 // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
-                let comma = if variable == "HTTP_COOKIE" { b"; " } else { b", " };
-                all.extend_from_slice(comma);
+                let separator = if variable == "HTTP_COOKIE" { b"; " } else { b", " };
+                all.extend_from_slice(separator);
                 all.extend_from_slice(value);
             }
             None => found.push((variable, value.to_vec())),
@@ -125,8 +131,8 @@ mod tests {
     use super::*;
     use weft::testing;
 
-    /// The variables that are not the same for all requests.
-    fn told(head: &str, mount: usize, length: Option<u64>) -> Vec<String> {
+    /// Variables that differ between requests, after removing the constant ones.
+    fn variables(head: &str, mount: usize, length: Option<u64>) -> Vec<String> {
         let mut request = testing::request(format!("{head}\r\n\r\n"));
         request.take_prefix(mount);
         let script = Script {
@@ -135,7 +141,7 @@ mod tests {
             name: b"/in/a.cgi".to_vec(),
             path_info: b"/x y".to_vec(),
         };
-        let mut variables: Vec<String> = of(&request, &script, length)
+        let mut variables: Vec<String> = meta_variables(&request, &script, length)
             .into_iter()
             .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
             .collect();
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_variables() {
+    fn sets_variables_from_request_line_and_host() {
         for (head, mount, length, expected) in [
             (
                 "GET /in/a.cgi/x%20y HTTP/1.1\r\nHost: Example.org:8080",
@@ -182,7 +188,7 @@ mod tests {
                  SCRIPT_NAME=/my cgi/in/a.cgi|CONTENT_LENGTH=0|CONTENT_TYPE=text/plain|\
                  HTTP_HOST=[::1]",
             ),
-            // The authority of the target goes before the field.
+            // The authority of the target takes precedence over `Host`.
             (
                 "GET http://b:81/in/a.cgi?q HTTP/1.1\r\nHost: a",
                 0,
@@ -191,17 +197,17 @@ mod tests {
                  REQUEST_URI=/in/a.cgi?q|QUERY_STRING=q|SCRIPT_NAME=/in/a.cgi|HTTP_HOST=b:81",
             ),
         ] {
-            assert_eq!(told(head, mount, length).join("|"), expected, "{head}");
+            assert_eq!(variables(head, mount, length).join("|"), expected, "{head}");
         }
     }
 
     #[test]
-    fn fields_and_variables() {
+    fn maps_fields_to_variables() {
         for (fields, expected) in [
             ("Accept: a\r\naccept: b\r\nACCEPT: c", "HTTP_ACCEPT=a, b, c"),
             ("Cookie: a=1\r\nCookie: b=2", "HTTP_COOKIE=a=1; b=2"),
             ("X-Odd: =\"$(x)\\", "HTTP_X_ODD==\"$(x)\\"),
-            // httpoxy, and what could be taken for something else.
+            // httpoxy, and names that map to the variable of another field.
             ("Proxy: evil:80\r\nPROXY: evil:80", ""),
             ("X_Real_IP: evil\r\nX-Real-IP: good\r\nX.Y: evil", "HTTP_X_REAL_IP=good"),
             ("Authorization: Basic x\r\nProxy-Authorization: Basic x", ""),
@@ -209,16 +215,18 @@ mod tests {
             ("Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c", ""),
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}");
-            let told = told(&head, 0, None);
-            let of_fields = told.iter().filter(|variable| variable.starts_with("HTTP_"));
-            let of_fields: Vec<&str> =
-                of_fields.map(String::as_str).filter(|it| !it.starts_with("HTTP_HOST=")).collect();
-            assert_eq!(of_fields.join("|"), expected, "{fields}");
+            let variables = variables(&head, 0, None);
+            let from_fields = variables.iter().filter(|variable| variable.starts_with("HTTP_"));
+            let from_fields: Vec<&str> = from_fields
+                .map(String::as_str)
+                .filter(|it| !it.starts_with("HTTP_HOST="))
+                .collect();
+            assert_eq!(from_fields.join("|"), expected, "{fields}");
         }
     }
 
     #[test]
-    fn what_is_told_of_the_client() {
+    fn sets_remote_address_and_port() {
         let script =
             Script { file: "/a".into(), root: "/".into(), name: Vec::new(), path_info: Vec::new() };
         for (address, expected) in [
@@ -228,13 +236,13 @@ mod tests {
         ] {
             let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             request.set_peer(address.parse().unwrap());
-            let variables = of(&request, &script, None);
+            let variables = meta_variables(&request, &script, None);
             let get = |name: &str| {
                 let found = variables.iter().find(|(known, _)| known == name);
                 found.map(|(_, value)| value.to_str().unwrap())
             };
             assert_eq!(["REMOTE_ADDR", "REMOTE_PORT"].map(get), expected.map(Some));
-            // An empty path has no translation (RFC 3875 §4.1.6).
+            // An empty `PATH_INFO` has no translation (RFC 3875 §4.1.6).
             assert_eq!(
                 (get("PATH_INFO"), get("PATH_TRANSLATED"), get("HTTPS")),
                 (None, None, None)

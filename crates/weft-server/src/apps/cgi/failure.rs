@@ -1,78 +1,81 @@
-//! Why a script gave no response, and what the client is told instead.
+//! Reasons for a missing or incomplete script response, and the error response for the client.
 
 use std::io;
 use std::process::ExitStatus;
 
 use weft::{Error, Response, StatusCode, header};
 
-use super::script::Absent;
+use super::script::LookupError;
 use crate::shortage::is_shortage;
 
+/// Reason for a missing or incomplete response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    Absent(Absent),
-    /// All places are taken, and others wait already.
-    Full,
-    /// What the request needs on this side could not be had.
+    Lookup(LookupError),
+    /// All permits are in use, and the queue is full or the queue timeout has expired.
+    Overloaded,
+    /// I/O error of the server itself, such as a failed read or a missing temporary file.
     Io(io::Error),
-    /// It could not be run.
-    NotStarted(io::Error),
-    /// What it wrote is no head.
-    BadHead(String),
-    /// It ended before its head was complete.
-    NoHead,
-    /// Its head or the next bytes of its body did not come in time.
-    TooSlow,
-    /// It was ended by a signal.
+    /// The script could not be executed.
+    Spawn(io::Error),
+    /// The script's output is not a valid response head.
+    InvalidHead(String),
+    /// The script exited before its response head was complete.
+    IncompleteHead,
+    /// The response head or the next bytes of the body were not written in time.
+    Timeout,
+    /// The script was terminated by a signal.
     Killed(ExitStatus),
-    /// It wrote less than its `Content-Length`.
-    TooShort,
-    /// The client's own doing: its request, or the body that it sends.
+    /// The body is shorter than the script's `Content-Length`.
+    BodyTooShort,
+    /// Client error in the request or its body.
     Client(Error),
 }
 
 impl Failure {
     fn status(&self) -> StatusCode {
         match self {
-            Failure::Absent(Absent::NotFound) => StatusCode::NOT_FOUND,
-            Failure::Absent(Absent::Forbidden) => StatusCode::FORBIDDEN,
-            Failure::Full => StatusCode::SERVICE_UNAVAILABLE,
-            // The system has no room for another process just now.
-            Failure::NotStarted(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Failure::Lookup(LookupError::NotFound) => StatusCode::NOT_FOUND,
+            Failure::Lookup(LookupError::Forbidden) => StatusCode::FORBIDDEN,
+            Failure::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            // `EAGAIN`: the limit on processes is reached.
+            Failure::Spawn(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Failure::Absent(Absent::Io(error))
+            Failure::Lookup(LookupError::Io(error))
             | Failure::Io(error)
-            | Failure::NotStarted(error)
+            | Failure::Spawn(error)
                 if is_shortage(error) =>
             {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Failure::Absent(Absent::Io(_)) | Failure::Io(_) | Failure::NotStarted(_) => {
+            Failure::Lookup(LookupError::Io(_)) | Failure::Io(_) | Failure::Spawn(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
-            Failure::BadHead(_) | Failure::NoHead | Failure::Killed(_) | Failure::TooShort => {
-                StatusCode::BAD_GATEWAY
-            }
-            Failure::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+            Failure::InvalidHead(_)
+            | Failure::IncompleteHead
+            | Failure::Killed(_)
+            | Failure::BodyTooShort => StatusCode::BAD_GATEWAY,
+            Failure::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Failure::Client(_) => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// What whoever runs the server has to know, if it is his to act.
+    /// Returns the message for the error log, or `None` if no operator action is needed.
     pub(super) fn reason(&self) -> Option<String> {
         Some(match self {
-            Failure::Absent(Absent::NotFound | Absent::Forbidden) | Failure::Client(_) => {
+            Failure::Lookup(LookupError::NotFound | LookupError::Forbidden)
+            | Failure::Client(_) => {
                 return None;
             }
-            Failure::Full => "too many scripts are running".to_owned(),
-            Failure::Absent(Absent::Io(error)) | Failure::Io(error) => error.to_string(),
-            Failure::NotStarted(error) => format!("cannot be run: {error}"),
-            Failure::BadHead(wrong) => wrong.clone(),
-            Failure::NoHead => "it ended without a head".to_owned(),
-            Failure::TooSlow => "it took too long and was ended".to_owned(),
+            Failure::Overloaded => "too many scripts are running".to_owned(),
+            Failure::Lookup(LookupError::Io(error)) | Failure::Io(error) => error.to_string(),
+            Failure::Spawn(error) => format!("cannot be run: {error}"),
+            Failure::InvalidHead(reason) => reason.clone(),
+            Failure::IncompleteHead => "it ended without a head".to_owned(),
+            Failure::Timeout => "it took too long and was ended".to_owned(),
             Failure::Killed(status) => format!("it was ended by a signal ({status})"),
-            Failure::TooShort => "it wrote less than its Content-Length".to_owned(),
+            Failure::BodyTooShort => "it wrote less than its Content-Length".to_owned(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What a script writes behind its head, as the body of the response.
+//! Body of a script's response, streamed from its standard output.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,52 +10,54 @@ use weft::{Error, ErrorKind};
 use super::failure::Failure;
 use super::run::Run;
 
-/// The body. The script is ended with it: who does not want the rest of the one does not want
-/// the other to go on.
+/// Response body. Dropping it before its end terminates the script, because the rest of the output
+/// is not needed.
 pub(super) struct Output {
-    /// `None` after the end.
+    /// `None` after the end of the body.
     run: Option<Box<Run>>,
-    /// What is still to come of the `Content-Length` that the script has set.
-    rest: Option<u64>,
-    /// Why no more of it comes.
-    failure: Option<Error>,
+    /// Bytes remaining of the script's `Content-Length`.
+    remaining: Option<u64>,
+    /// Error that the next poll returns.
+    error: Option<Error>,
 }
 
 impl Output {
     pub(super) fn new(run: Run, length: Option<u64>) -> Output {
-        let mut output = Output { run: Some(Box::new(run)), rest: length, failure: None };
-        output.look_for_end();
+        let mut output = Output { run: Some(Box::new(run)), remaining: length, error: None };
+        output.detach_if_complete();
         output
     }
 
-    /// The body that a head speaks of, in a response to HEAD that tells no length.
-    pub(super) fn unsaid() -> Output {
-        Output { run: None, rest: None, failure: None }
+    /// Creates the body for a response to HEAD without `Content-Length`: its size is unknown, and
+    /// no bytes follow.
+    pub(super) fn of_unknown_length() -> Output {
+        Output { run: None, remaining: None, error: None }
     }
 
-    /// Leaves the script to itself when it has written as much as it said.
-    fn look_for_end(&mut self) {
-        if self.rest == Some(0)
+    /// Detaches the script once it has written all of its `Content-Length`.
+    fn detach_if_complete(&mut self) {
+        if self.remaining == Some(0)
             && let Some(run) = self.run.take()
         {
-            run.leave();
+            run.detach();
         }
     }
 
-    /// Keeps to the length that was set, as the rest of the piece is no part of the body.
-    fn measure(&mut self, piece: &mut Bytes) {
-        let Some(rest) = &mut self.rest else { return };
-        if piece.len() as u64 > *rest {
-            piece.truncate(*rest as usize);
+    /// Truncates the chunk to the `Content-Length`; bytes beyond it are not part of the body.
+    fn limit_to_length(&mut self, chunk: &mut Bytes) {
+        let Some(remaining) = &mut self.remaining else { return };
+        if chunk.len() as u64 > *remaining {
+            chunk.truncate(*remaining as usize);
             if let Some(run) = &self.run {
-                run.tell("it writes more than its Content-Length");
+                run.warn("it writes more than its Content-Length");
             }
         }
-        *rest -= piece.len() as u64;
-        self.look_for_end();
+        *remaining -= chunk.len() as u64;
+        self.detach_if_complete();
     }
 
-    /// Ends the script, and the response in a way that does not look like its end.
+    /// Terminates the script. The returned error aborts the response, so that the client can detect
+    /// the truncation.
     fn fail(&mut self, failure: Failure) -> Error {
         let run = self.run.take();
         match (failure, run) {
@@ -63,7 +65,7 @@ impl Output {
             (failure, run) => {
                 let reason = failure.reason().unwrap_or_default();
                 if let Some(run) = run {
-                    run.tell(&reason);
+                    run.warn(&reason);
                 }
                 Error::new(ErrorKind::ServiceFailed, reason)
             }
@@ -71,14 +73,14 @@ impl Output {
     }
 }
 
-/// The next bytes; `None` at the end.
-fn poll_piece(run: &mut Run, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Failure>> {
-    let piece = ready!(run.poll_output(cx))?;
-    if piece.is_empty() {
-        return run.poll_end(cx).map_ok(|()| None);
+/// Polls for the next chunk; `None` at the end.
+fn poll_chunk(run: &mut Run, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Failure>> {
+    let chunk = ready!(run.poll_output(cx))?;
+    if chunk.is_empty() {
+        return run.poll_exit(cx).map_ok(|()| None);
     }
-    run.was_heard();
-    Poll::Ready(Ok(Some(piece)))
+    run.reset_timer();
+    Poll::Ready(Ok(Some(chunk)))
 }
 
 impl Body for Output {
@@ -89,36 +91,36 @@ impl Body for Output {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Some(failure) = self.failure.take() {
-            return Poll::Ready(Some(Err(failure)));
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
         }
         let Some(run) = &mut self.run else { return Poll::Ready(None) };
-        let failure = match ready!(poll_piece(run, cx)) {
-            Ok(Some(mut piece)) => {
-                self.measure(&mut piece);
-                return Poll::Ready(Some(Ok(Frame::data(piece))));
+        let failure = match ready!(poll_chunk(run, cx)) {
+            Ok(Some(mut chunk)) => {
+                self.limit_to_length(&mut chunk);
+                return Poll::Ready(Some(Ok(Frame::data(chunk))));
             }
-            Ok(None) if self.rest.is_some() => Failure::TooShort,
+            Ok(None) if self.remaining.is_some() => Failure::BodyTooShort,
             Ok(None) => {
                 if let Some(run) = self.run.take() {
-                    run.leave();
+                    run.detach();
                 }
                 return Poll::Ready(None);
             }
             Err(failure) => failure,
         };
-        self.failure = Some(self.fail(failure));
-        // While nothing new is to be had, what has come is sent: of a response that fails before it
-        // has begun the engine would make one of its own.
+        self.error = Some(self.fail(failure));
+        // `Pending` lets the engine send the buffered output first. A body that fails before any of
+        // the response is sent would be replaced by the engine's own error response.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest == Some(0)
+        self.remaining == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.rest.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

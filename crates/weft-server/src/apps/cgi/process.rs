@@ -1,7 +1,7 @@
-//! A process and its children, which are a group of their own: started, ended, reaped.
+//! Start, termination and reaping of a process and its children, which form a process group.
 //!
-//! The process is reaped last. Until then nobody else can have its number, which is that of the
-//! group too, so that a signal reaches the group and nobody else.
+//! The process is reaped last. Until then the kernel cannot reuse its process ID, which is also the
+//! group ID, so that a signal reaches this group only.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,22 +14,22 @@ use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::places::Place;
+use super::places::ScriptPermit;
 
-/// How long a group that was asked to end may take for it.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time between SIGTERM and SIGKILL.
+const KILL_DELAY: Duration = Duration::from_secs(1);
 
-/// A group that runs. It is ended with the value: at first it is asked to.
-pub(super) struct Process(Option<ServerHandle>);
+/// Running process group. Terminated when dropped: with SIGTERM, then with SIGKILL.
+pub(super) struct Process(Option<RunningProcess>);
 
-struct ServerHandle {
+struct RunningProcess {
     group: Group,
-    /// A pidfd, which is readable from the end of the process on. It is no pipe, and nothing is
-    /// read; but of tokio's types that wait for a descriptor this one takes any.
-    end: pipe::Receiver,
+    /// A pidfd, which becomes readable when the process exits. It is not a pipe and is never read;
+    /// but this is the type of tokio that accepts any file descriptor and waits for readiness.
+    exit: pipe::Receiver,
 }
 
-/// Our ends of the pipes.
+/// The server's ends of the pipes.
 pub(super) struct Pipes {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
@@ -37,32 +37,35 @@ pub(super) struct Pipes {
 }
 
 impl Process {
-    /// Starts a process in a group of its own, in a thread of the pool: that waits until the
-    /// file is found and loaded.
-    pub(super) async fn start(mut command: Command, place: Place) -> io::Result<(Process, Pipes)> {
+    /// Starts a process in a new process group, on the blocking pool: the call blocks until the
+    /// kernel has loaded the file.
+    pub(super) async fn start(
+        mut command: Command,
+        permit: ScriptPermit,
+    ) -> io::Result<(Process, Pipes)> {
         let start = move || {
             let child = command.process_group(0).spawn()?;
-            Ok(Group { child: Some(child), place: Some(place) })
+            Ok(Group { child: Some(child), permit: Some(permit) })
         };
         let mut group: Group =
             spawn_blocking(start).await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
         let pipes = group.pipes();
-        let end = pidfd_open(group.id()?, PidfdFlags::NONBLOCK)?;
-        let end = pipe::Receiver::from_owned_fd_unchecked(end)?;
-        Ok((Process(Some(ServerHandle { group, end })), pipes))
+        let exit = pidfd_open(group.id()?, PidfdFlags::NONBLOCK)?;
+        let exit = pipe::Receiver::from_owned_fd_unchecked(exit)?;
+        Ok((Process(Some(RunningProcess { group, exit })), pipes))
     }
 
-    /// Whether its end was waited for.
-    pub(super) fn has_ended(&self) -> bool {
+    /// Returns whether the process has been reaped.
+    pub(super) fn is_reaped(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Waits for the end of the process. Its children may go on without it.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
+    /// Waits for the process to exit and reaps it. Its children may keep running.
+    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
         let Some(running) = &mut self.0 else {
-            return Poll::Ready(Err(io::Error::other("it was waited for before")));
+            return Poll::Ready(Err(io::Error::other("the process was reaped before")));
         };
-        ready!(running.end.poll_read_ready(cx))?;
+        ready!(running.exit.poll_read_ready(cx))?;
         let status = running.group.reap();
         self.0 = None;
         Poll::Ready(status)
@@ -73,30 +76,30 @@ impl Drop for Process {
     fn drop(&mut self) {
         let Some(running) = self.0.take() else { return };
         running.group.signal(Signal::TERM);
-        // Without an event loop it is killed at once.
+        // Without an event loop, dropping `running` kills the group immediately.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(running.end());
+            runtime.spawn(running.kill_after_delay());
         }
     }
 }
 
-impl ServerHandle {
-    /// Sees to the end of a group that was asked to end.
-    async fn end(mut self) {
-        // What has not left by the end of the first process is not asked twice.
-        let _ended_or_not = timeout(GRACE, self.end.readable()).await;
+impl RunningProcess {
+    /// Waits for the process to exit after SIGTERM, then kills the group and reaps the process.
+    async fn kill_after_delay(mut self) {
+        // Children that are still running when the first process exits are killed without delay.
+        let _exited_or_not = timeout(KILL_DELAY, self.exit.readable()).await;
         self.group.signal(Signal::KILL);
-        if self.end.readable().await.is_ok() {
+        if self.exit.readable().await.is_ok() {
             let _ = self.group.reap();
         }
     }
 }
 
-/// A process that is not reaped yet, and its children. They are killed with the value.
+/// A process that has not been reaped, and its children. Killed when dropped.
 struct Group {
     child: Option<Child>,
-    /// It is taken until there is no process any more.
-    place: Option<Place>,
+    /// Held until the process has been reaped.
+    permit: Option<ScriptPermit>,
 }
 
 impl Group {
@@ -116,15 +119,15 @@ impl Group {
 
     fn signal(&self, signal: Signal) {
         if let Ok(id) = self.id() {
-            // A group without living processes is as well.
+            // Fails if no process of the group is alive, which is fine.
             let _ = kill_process_group(id, signal);
         }
     }
 
-    /// Reaps a process that has ended. From here on its number is anybody's.
+    /// Reaps a process that has exited. The kernel may reuse its process ID from now on.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.take().ok_or(io::ErrorKind::NotFound)?.wait();
-        self.place = None;
+        self.permit = None;
         status
     }
 }
@@ -132,13 +135,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
-        let (Some(mut child), place) = (self.child.take(), self.place.take()) else { return };
-        // There is no event loop that could wait: its end has come, or it was not told.
+        let (Some(mut child), permit) = (self.child.take(), self.permit.take()) else { return };
+        // No event loop is available to wait: it has shut down, or the start was canceled.
         let reap = move || {
             let _ = child.wait();
-            drop(place);
+            drop(permit);
         };
-        // Without that thread it is reaped with the program.
+        // If the thread cannot be started, the process is reaped when the server exits.
         let _ = std::thread::Builder::new().name("weft-reaper".to_owned()).spawn(reap);
     }
 }
@@ -152,50 +155,50 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    /// How long a test waits for what must come: not to be met, however busy the machine is.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    /// Time limit for events that must happen; generous, because the machine may be busy.
+    const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn sleeper(places: &Arc<Semaphore>) -> (Command, Place) {
+    fn sleeper(semaphore: &Arc<Semaphore>) -> (Command, ScriptPermit) {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        (command, places.clone().try_acquire_owned().unwrap())
+        (command, semaphore.clone().try_acquire_owned().unwrap())
     }
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    /// The place is free when the process is reaped.
+    /// Waits for the permit to be released, which happens when the process is reaped.
     #[track_caller]
-    fn until_free(places: &Semaphore) {
+    fn wait_until_released(semaphore: &Semaphore) {
         let start = Instant::now();
-        while places.available_permits() == 0 {
-            assert!(start.elapsed() < PATIENCE, "it is never reaped");
+        while semaphore.available_permits() == 0 {
+            assert!(start.elapsed() < TEST_TIMEOUT, "the process is never reaped");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     #[test]
-    fn a_process_that_nobody_waits_for_any_more_is_reaped() {
-        let places = Arc::new(Semaphore::new(1));
+    fn reaps_process_when_its_start_is_canceled() {
+        let semaphore = Arc::new(Semaphore::new(1));
         let runtime = runtime();
-        let (command, place) = sleeper(&places);
+        let (command, permit) = sleeper(&semaphore);
         runtime.block_on(async {
-            let mut start = Box::pin(Process::start(command, place));
-            // It has begun, in a thread of the pool, and then its client leaves.
-            let begun = poll_fn(|cx| Poll::Ready(start.as_mut().poll(cx).is_pending())).await;
-            assert!(begun, "it cannot be done at once");
+            let mut start = Box::pin(Process::start(command, permit));
+            // The start is pending on the blocking pool when the future is dropped.
+            let is_pending = poll_fn(|cx| Poll::Ready(start.as_mut().poll(cx).is_pending())).await;
+            assert!(is_pending, "a start cannot complete on the first poll");
         });
-        until_free(&places);
+        wait_until_released(&semaphore);
     }
 
     #[test]
-    fn a_process_goes_with_its_runtime_or_without_one() {
+    fn reaps_process_on_drop_inside_and_outside_a_runtime() {
         for is_dropped_inside in [true, false] {
-            let places = Arc::new(Semaphore::new(1));
+            let semaphore = Arc::new(Semaphore::new(1));
             let runtime = runtime();
-            let (command, place) = sleeper(&places);
-            let (process, _) = runtime.block_on(Process::start(command, place)).unwrap();
+            let (command, permit) = sleeper(&semaphore);
+            let (process, _) = runtime.block_on(Process::start(command, permit)).unwrap();
             match is_dropped_inside {
                 true => drop(runtime.spawn(async move {
                     let _process = process;
@@ -204,7 +207,7 @@ mod tests {
                 false => drop(process),
             }
             drop(runtime);
-            until_free(&places);
+            wait_until_released(&semaphore);
         }
     }
 }

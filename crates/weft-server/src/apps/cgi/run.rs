@@ -1,5 +1,4 @@
-//! One run of a script, from its start to its end: what it reads, what it writes, how long it
-//! may take.
+//! One run of a script, from start to exit: its input, its output and its timeouts.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,56 +16,56 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::clock::Clock;
+use super::clock::InactivityTimer;
 use super::complaints;
 use super::failure::Failure;
-use super::head::{self, Head};
-use super::places::Place;
+use super::head::{self, ScriptHead};
+use super::places::ScriptPermit;
 use super::process::Process;
 use super::settings::Settings;
-use super::task::Task;
-use super::upload::{self, Cut, Input, Progress};
+use super::task::AbortOnDrop;
+use super::upload::{self, IncompleteBody, Input, Progress};
 
-/// How much is read at a time: what a pipe holds.
+/// Bytes per read: the capacity of a pipe.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long a script may take from the end of its output to its own. It mostly comes at once; who
-/// goes on longer does so without keeping the client waiting.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time that the response waits for the script to exit after the end of its output. Most scripts
+/// exit at once; a script that runs longer does not delay the client.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long its complaints are still read when it is gone, or was asked to go: a child that it
-/// left behind may keep the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time that standard error is still read after the script has exited or was sent SIGTERM: a child
+/// of the script may keep the pipe open.
+const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A script that runs. It is ended with the value, unless it is [left](Run::leave) to itself.
+/// Running script. Dropping it terminates the script, unless it was [detached](Run::detach).
 pub(super) struct Run {
     process: Process,
-    /// `None` after its end.
+    /// `None` after end of file.
     stdout: Option<pipe::Receiver>,
     buffer: Box<[u8]>,
-    /// What came together with the head.
-    came: Bytes,
+    /// Start of the body, read together with the head.
+    buffered: Bytes,
     upload: Option<Upload>,
-    /// What the rest of a body would have gone into that the client did not send. It closes after
-    /// the script was asked to end, which does not take a part for the whole.
-    _stdin: Option<pipe::Sender>,
-    complaints: Option<Task>,
-    clock: Clock,
-    /// What it is called in the log.
+    /// Pipe of an incomplete request body. It stays open until the script was sent SIGTERM, so that
+    /// the script does not take the partial body for the complete one.
+    _open_stdin: Option<pipe::Sender>,
+    stderr: Option<AbortOnDrop>,
+    timer: InactivityTimer,
+    /// Name of the script in the log.
     script: Arc<str>,
     body_timeout: Duration,
 }
 
 struct Upload {
-    cut: oneshot::Receiver<Cut>,
-    _task: Task,
+    incomplete: oneshot::Receiver<IncompleteBody>,
+    _task: AbortOnDrop,
 }
 
 impl Run {
     pub(super) async fn start(
         mut command: Command,
         input: Input,
-        place: Place,
+        permit: ScriptPermit,
         script: Arc<str>,
         settings: &Settings,
     ) -> Result<Run, Failure> {
@@ -76,150 +75,151 @@ impl Run {
             Input::Streamed(body) => (Stdio::piped(), Some(body)),
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let started = Process::start(command, place).await;
-        let (process, pipes) = started.map_err(Failure::NotStarted)?;
+        let started = Process::start(command, permit).await;
+        let (process, pipes) = started.map_err(Failure::Spawn)?;
         let progress = Arc::<Progress>::default();
         let mut upload = None;
         if let (Some(body), Some(stdin)) = (body, pipes.stdin) {
             let stdin = pipe::Sender::from_owned_fd(OwnedFd::from(stdin))?;
-            let (cut, receiver) = oneshot::channel();
-            let task = Task::spawn(upload::send(body, stdin, progress.clone(), cut));
-            upload = Some(Upload { cut: receiver, _task: task });
+            let (sender, incomplete) = oneshot::channel();
+            let task = AbortOnDrop::spawn(upload::send(body, stdin, progress.clone(), sender));
+            upload = Some(Upload { incomplete, _task: task });
         }
-        let mut complaints = None;
-        if let Some(stderr) = pipes.stderr {
-            let stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
+        let mut stderr = None;
+        if let Some(pipe) = pipes.stderr {
+            let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(pipe))?;
             let script = script.clone();
-            let pass_on = async move { complaints::pass_on(&script, stderr).await };
-            complaints = Some(Task::spawn(pass_on));
+            let forward = async move { complaints::forward(&script, pipe).await };
+            stderr = Some(AbortOnDrop::spawn(forward));
         }
         let stdout = pipes.stdout.map(|stdout| pipe::Receiver::from_owned_fd(stdout.into()));
         Ok(Run {
             process,
             stdout: stdout.transpose()?,
             buffer: vec![0; BUFFER_BYTES].into(),
-            came: Bytes::new(),
+            buffered: Bytes::new(),
             upload,
-            _stdin: None,
-            complaints,
-            clock: Clock::new(settings.timeout, progress),
+            _open_stdin: None,
+            stderr,
+            timer: InactivityTimer::new(settings.timeout, progress),
             script,
             body_timeout: settings.body_timeout,
         })
     }
 
-    /// The head of the response, which has so many bytes at most.
-    pub(super) async fn head(&mut self, most_bytes: usize) -> Result<Head, Failure> {
-        let mut came = Vec::new();
+    /// Reads the head of the response, which may have up to `max_bytes` bytes.
+    pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, Failure> {
+        let mut output = Vec::new();
         loop {
-            let parsed = head::parse(&came, most_bytes).map_err(Failure::BadHead)?;
+            let parsed = head::parse(&output, max_bytes).map_err(Failure::InvalidHead)?;
             if let Some((head, end)) = parsed {
-                self.came = came.split_off(end).into();
-                self.clock.set(self.body_timeout);
+                self.buffered = output.split_off(end).into();
+                self.timer.set_timeout(self.body_timeout);
                 return Ok(head);
             }
             match poll_fn(|cx| self.poll_output(cx)).await? {
-                piece if piece.is_empty() => return Err(self.ended_early().await),
-                piece => came.extend_from_slice(&piece),
+                chunk if chunk.is_empty() => return Err(self.incomplete_head().await),
+                chunk => output.extend_from_slice(&chunk),
             }
         }
     }
 
-    /// Why there is no head at the end of the output.
-    async fn ended_early(&mut self) -> Failure {
-        match poll_fn(|cx| self.poll_end(cx)).await {
+    /// Determines the reason that the output ended before the head was complete.
+    async fn incomplete_head(&mut self) -> Failure {
+        match poll_fn(|cx| self.poll_exit(cx)).await {
             Err(failure) => failure,
-            Ok(()) => Failure::NoHead,
+            Ok(()) => Failure::IncompleteHead,
         }
     }
 
-    /// The next bytes of the output; none at its end. The clock runs on, unless it is said that
-    /// the script [was heard](Run::was_heard): a head has to come in time as a whole.
+    /// Reads the next bytes of the output; empty at its end. Does not
+    /// [reset the timer](Run::reset_timer): the timeout applies to a head as a whole.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Failure>> {
-        self.poll_cut(cx)?;
-        if !self.came.is_empty() {
-            return Poll::Ready(Ok(std::mem::take(&mut self.came)));
+        self.poll_request_body(cx)?;
+        if !self.buffered.is_empty() {
+            return Poll::Ready(Ok(std::mem::take(&mut self.buffered)));
         }
         let Some(stdout) = &mut self.stdout else { return Poll::Ready(Ok(Bytes::new())) };
         let mut buffer = ReadBuf::new(&mut self.buffer);
         match Pin::new(stdout).poll_read(cx, &mut buffer) {
             Poll::Ready(Ok(())) => {
-                let piece = Bytes::copy_from_slice(buffer.filled());
-                if piece.is_empty() {
+                let chunk = Bytes::copy_from_slice(buffer.filled());
+                if chunk.is_empty() {
                     self.stdout = None;
-                    // Whatever the client still sends.
-                    self.clock = Clock::new(FAREWELL, Arc::default());
+                    // Progress of the request body no longer extends the timeout.
+                    self.timer = InactivityTimer::new(EXIT_TIMEOUT, Arc::default());
                 }
-                Poll::Ready(Ok(piece))
+                Poll::Ready(Ok(chunk))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => self.clock.poll_expired(cx).map(|()| Err(Failure::TooSlow)),
+            Poll::Pending => self.timer.poll_expired(cx).map(|()| Err(Failure::Timeout)),
         }
     }
 
-    /// Waits a little for the end of a script that has closed its output.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        match self.process.poll_end(cx) {
-            Poll::Ready(status) => Poll::Ready(self.ended(status?)),
-            Poll::Pending => self.clock.poll_expired(cx).map(Ok),
+    /// Waits up to `EXIT_TIMEOUT` for a script that has closed its output to exit.
+    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        match self.process.poll_exit(cx) {
+            Poll::Ready(status) => Poll::Ready(self.check_status(status?)),
+            Poll::Pending => self.timer.poll_expired(cx).map(Ok),
         }
     }
 
-    fn ended(&self, status: ExitStatus) -> Result<(), Failure> {
+    fn check_status(&self, status: ExitStatus) -> Result<(), Failure> {
         match status.code() {
-            // What is ended by a signal may have had more to say.
+            // The output of a script that was terminated by a signal may be incomplete.
             None => return Err(Failure::Killed(status)),
             Some(0) => {}
-            Some(code) => self.tell(format_args!("it ended with status {code}")),
+            Some(code) => self.warn(format_args!("it ended with status {code}")),
         }
         Ok(())
     }
 
-    /// Fails if the client has not sent all of its body.
-    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+    /// Fails if the client has not sent the complete request body.
+    fn poll_request_body(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         if let Some(upload) = &mut self.upload
-            && let Poll::Ready(cut) = Pin::new(&mut upload.cut).poll(cx)
+            && let Poll::Ready(result) = Pin::new(&mut upload.incomplete).poll(cx)
         {
             self.upload = None;
-            if let Ok(Cut { error, stdin }) = cut {
-                self._stdin = Some(stdin);
+            if let Ok(IncompleteBody { error, stdin }) = result {
+                self._open_stdin = Some(stdin);
                 return Err(Failure::Client(error));
             }
         }
         Ok(())
     }
 
-    /// The next wait begins anew.
-    pub(super) fn was_heard(&mut self) {
-        self.clock.stop();
+    /// Restarts the timeout for the next output.
+    pub(super) fn reset_timer(&mut self) {
+        self.timer.reset();
     }
 
-    /// Tells whoever runs the server.
-    pub(super) fn tell(&self, text: impl fmt::Display) {
-        complaints::tell(&self.script, text);
+    /// Logs a warning about the script.
+    pub(super) fn warn(&self, text: impl fmt::Display) {
+        complaints::warn(&self.script, text);
     }
 
-    /// Nobody needs more of its output, but it may come to its own end.
-    pub(super) fn leave(mut self) {
-        if self.process.has_ended() {
+    /// Discards further output and lets the script run until it exits on its own, for up to
+    /// `body_timeout`.
+    pub(super) fn detach(mut self) {
+        if self.process.is_reaped() {
             return;
         }
-        let patience = self.body_timeout;
+        let limit = self.body_timeout;
         tokio::spawn(async move {
-            let end = async {
-                while let Ok(piece) = poll_fn(|cx| self.poll_output(cx)).await {
-                    if piece.is_empty() {
+            let exit = async {
+                while let Ok(chunk) = poll_fn(|cx| self.poll_output(cx)).await {
+                    if chunk.is_empty() {
                         break;
                     }
                 }
-                self.clock.set(Duration::MAX);
-                let ended = poll_fn(|cx| self.poll_end(cx)).await;
-                if let Some(reason) = ended.err().and_then(|failure| failure.reason()) {
-                    self.tell(reason);
+                self.timer.set_timeout(Duration::MAX);
+                let exited = poll_fn(|cx| self.poll_exit(cx)).await;
+                if let Some(reason) = exited.err().and_then(|failure| failure.reason()) {
+                    self.warn(reason);
                 }
             };
-            if timeout(patience, end).await.is_err() {
-                self.tell("it went on for too long behind its response and was ended");
+            if timeout(limit, exit).await.is_err() {
+                self.warn("it went on for too long behind its response and was ended");
             }
         });
     }
@@ -227,10 +227,10 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let complaints = self.complaints.take();
-        if let (Some(complaints), Ok(runtime)) = (complaints, Handle::try_current()) {
-            // Its last words are often the best.
-            runtime.spawn(complaints.end_within(LAST_WORDS));
+        let stderr = self.stderr.take();
+        if let (Some(stderr), Ok(runtime)) = (stderr, Handle::try_current()) {
+            // The last lines often give the reason of a failure.
+            runtime.spawn(stderr.join_within(STDERR_TIMEOUT));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The path of a request → a script, and what is left of the path.
+//! Path of a request → script and the rest of the path.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,141 +11,148 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use weft::path::decode;
 
-/// Where scripts are looked for.
+/// Directory of the scripts, or a single script.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
-    /// Absolute, since a script runs in a folder of its own.
-    folder: PathBuf,
-    /// The only script, which answers for all paths.
+    /// Absolute, because a script runs in its own working directory.
+    directory: PathBuf,
+    /// Name of the only script, which handles all paths.
     single: Option<PathBuf>,
     index: Option<String>,
 }
 
-/// A file that can be run, by what a request has said.
+/// Executable file that a request's path resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Script {
-    /// Its absolute path.
+    /// Absolute path of the file.
     pub(super) file: PathBuf,
-    /// The path beneath which it was looked for.
+    /// Directory beneath which the path was resolved.
     pub(super) root: PathBuf,
-    /// The part of the request's path that names it, decoded: behind the mount, from a slash
-    /// on. Empty for the only script of a route.
+    /// Part of the request's path that names the script, decoded: without the mount, with a leading
+    /// slash. Empty for the only script of a route.
     pub(super) name: Vec<u8>,
-    /// What follows that, decoded.
+    /// Rest of the path, decoded.
     pub(super) path_info: Vec<u8>,
 }
 
-/// Why there is none.
+/// Reason that a path resolves to no script.
 #[derive(Debug)]
-pub(super) enum Absent {
+pub(super) enum LookupError {
     NotFound,
-    /// It may not be run.
+    /// The file is not executable or not accessible.
     Forbidden,
     Io(io::Error),
 }
 
 impl Root {
     /// # Errors
-    /// If there is neither a folder nor a file.
+    /// Fails if `path` is neither a directory nor a file.
     pub(super) fn open(path: &Path, index: Option<String>) -> io::Result<Root> {
         let metadata = path.metadata()?;
         if metadata.is_dir() {
-            // Without a slash at its end, as paths are appended.
-            let folder = std::path::absolute(path)?.components().collect();
-            return Ok(Root { folder, single: None, index });
+            // Collecting the components removes a trailing slash; paths are appended later.
+            let directory = std::path::absolute(path)?.components().collect();
+            return Ok(Root { directory, single: None, index });
         }
-        // Who names a script by a link means what that leads to.
+        // A symbolic link to the only script is resolved to its target.
         let file = path.canonicalize()?;
-        let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
+        let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        Ok(Root { folder: folder.to_owned(), single: Some(name.into()), index })
+        Ok(Root { directory: directory.to_owned(), single: Some(name.into()), index })
     }
 
-    /// The first file that the segments of a path lead to, through folders. Waits for the disk.
-    pub(super) fn find(&self, path: &str) -> Result<Script, Absent> {
-        let segments = segments(path).ok_or(Absent::NotFound)?;
+    /// Follows the segments of a path through directories to the first file. Blocks on disk I/O.
+    pub(super) fn find(&self, path: &str) -> Result<Script, LookupError> {
+        let segments = segments(path).ok_or(LookupError::NotFound)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Each time anew: it may have been renamed, and another put in its place.
-        let root = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(Absent::from)?;
+        // Opened for each request, because the directory may have been replaced.
+        let root =
+            rustix::fs::open(&self.directory, flags, Mode::empty()).map_err(LookupError::from)?;
         if let Some(single) = &self.single {
-            return match look(&root, single)? {
-                Kind::Script => Ok(self.script(single, Vec::new(), &segments)),
-                Kind::Folder => Err(Absent::NotFound),
+            return match entry_kind(&root, single)? {
+                EntryKind::Script => Ok(self.script(single, Vec::new(), &segments)),
+                EntryKind::Directory => Err(LookupError::NotFound),
             };
         }
-        let mut place = PathBuf::new();
+        let mut relative = PathBuf::new();
         for (i, segment) in segments.iter().enumerate() {
             match (&**segment, &self.index) {
-                // The folder itself is asked for.
-                (b"", Some(index)) => place.push(index),
-                (b"" | [b'.', ..], _) => return Err(Absent::NotFound),
-                (name, _) => place.push(OsStr::from_bytes(name)),
+                // The path ends in a slash and names the directory itself.
+                (b"", Some(index)) => relative.push(index),
+                (b"" | [b'.', ..], _) => return Err(LookupError::NotFound),
+                (name, _) => relative.push(OsStr::from_bytes(name)),
             }
-            if let Kind::Script = look(&root, &place)? {
-                let name = [b"/", place.as_os_str().as_bytes()].concat();
-                return Ok(self.script(&place, name, &segments[i + 1..]));
+            if let EntryKind::Script = entry_kind(&root, &relative)? {
+                let name = [b"/", relative.as_os_str().as_bytes()].concat();
+                return Ok(self.script(&relative, name, &segments[i + 1..]));
             }
         }
-        Err(Absent::NotFound)
+        Err(LookupError::NotFound)
     }
 
-    fn script(&self, place: &Path, name: Vec<u8>, rest: &[Cow<'_, [u8]>]) -> Script {
+    fn script(&self, relative: &Path, name: Vec<u8>, rest: &[Cow<'_, [u8]>]) -> Script {
         let path_info = rest.iter().flat_map(|segment| [b"/", &**segment].concat()).collect();
-        Script { file: self.folder.join(place), root: self.folder.clone(), name, path_info }
+        Script {
+            file: self.directory.join(relative),
+            root: self.directory.clone(),
+            name,
+            path_info,
+        }
     }
 }
 
-/// The segments of a path, decoded. `None` for what can be no path of a file system: it could
-/// lead elsewhere than it says, as `PATH_INFO` too.
+/// Decodes the segments of a path. Returns `None` for dot segments, encoded slashes and NULs, which
+/// could resolve to another path, also when a script uses them as `PATH_INFO`.
 fn segments(path: &str) -> Option<Vec<Cow<'_, [u8]>>> {
     let segments = path.strip_prefix('/')?.split('/');
-    let is_sound = |segment: &[u8]| {
+    let is_valid = |segment: &[u8]| {
         !matches!(segment, b"." | b"..") && !segment.iter().any(|b| b"/\0".contains(b))
     };
     let decoded = segments.map(|segment| decode(segment.as_bytes()));
-    decoded.map(|segment| is_sound(&segment).then_some(segment)).collect()
+    decoded.map(|segment| is_valid(&segment).then_some(segment)).collect()
 }
 
-enum Kind {
+enum EntryKind {
     Script,
-    Folder,
+    Directory,
 }
 
-/// What there is at a place beneath the root. The kernel sees to it that no link leads out.
-fn look(root: &OwnedFd, place: &Path) -> Result<Kind, Absent> {
+/// Returns the kind of the entry at `relative` beneath the root. The kernel rejects symbolic
+/// links to the outside (`RESOLVE_BENEATH`).
+fn entry_kind(root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;
     let file = loop {
-        match openat2(root, place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        match openat2(root, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Err(Errno::INTR) => {}
-            // Something was renamed on the way: whether it lies beneath must be seen anew.
+            // A concurrent rename made the kernel unable to verify `RESOLVE_BENEATH`: try again.
             Err(Errno::AGAIN) if tries < 8 => tries += 1,
             opened => break opened?,
         }
     };
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Ok(Kind::Folder),
-        // Whether the server itself may run it, it learns when it tries.
-        FileType::RegularFile if Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTES) => {
-            Ok(Kind::Script)
+        FileType::Directory => Ok(EntryKind::Directory),
+        // The start of the process checks if the server itself has permission.
+        FileType::RegularFile if Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTE) => {
+            Ok(EntryKind::Script)
         }
-        FileType::RegularFile => Err(Absent::Forbidden),
-        _ => Err(Absent::NotFound),
+        FileType::RegularFile => Err(LookupError::Forbidden),
+        _ => Err(LookupError::NotFound),
     }
 }
 
-const ANY_EXECUTES: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
+const ANY_EXECUTE: Mode = Mode::XUSR.union(Mode::XGRP).union(Mode::XOTH);
 
-impl From<Errno> for Absent {
-    fn from(error: Errno) -> Absent {
+impl From<Errno> for LookupError {
+    fn from(error: Errno) -> LookupError {
         match error {
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Absent::NotFound,
-            // A link that leads out, or in a circle.
-            Errno::XDEV | Errno::LOOP => Absent::NotFound,
-            Errno::ACCESS | Errno::PERM => Absent::Forbidden,
-            error => Absent::Io(error.into()),
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => LookupError::NotFound,
+            // Symbolic link that leads outside or into a loop.
+            Errno::XDEV | Errno::LOOP => LookupError::NotFound,
+            Errno::ACCESS | Errno::PERM => LookupError::Forbidden,
+            error => LookupError::Io(error.into()),
         }
     }
 }
@@ -182,19 +189,19 @@ mod tests {
         tree
     }
 
-    fn found(root: &Root, path: &str) -> String {
+    fn resolved(root: &Root, path: &str) -> String {
         match root.find(path) {
             Ok(Script { name, path_info, .. }) => {
                 format!("{} + {}", name.escape_ascii(), path_info.escape_ascii())
             }
-            Err(Absent::NotFound) => "404".to_owned(),
-            Err(Absent::Forbidden) => "403".to_owned(),
-            Err(Absent::Io(error)) => error.to_string(),
+            Err(LookupError::NotFound) => "404".to_owned(),
+            Err(LookupError::Forbidden) => "403".to_owned(),
+            Err(LookupError::Io(error)) => error.to_string(),
         }
     }
 
     #[test]
-    fn paths_and_scripts() {
+    fn resolves_paths_beneath_the_root() {
         let tree = tree();
         let root = Root::open(&tree.path().join("root"), Some("index.cgi".into())).unwrap();
         for (path, expected) in [
@@ -208,7 +215,7 @@ mod tests {
             ("/in/", "/in/index.cgi + "),
             ("/inner/x", "/inner + /x"),
             ("/in/up/a.cgi", "/in/up/a.cgi + "),
-            // A folder without the slash, or without such a script.
+            // A directory without the trailing slash or without an index script.
             ("/in", "404"),
             ("/in/deep/", "404"),
             ("/", "404"),
@@ -218,7 +225,7 @@ mod tests {
             ("/text/x", "403"),
             ("/.hidden", "404"),
             ("/pipe", "404"),
-            // What leads out, or could.
+            // Paths and symbolic links that lead outside, or could.
             ("/outer", "404"),
             ("/sh", "404"),
             ("/circle", "404"),
@@ -234,18 +241,18 @@ mod tests {
             ("*", "404"),
             ("", "404"),
         ] {
-            assert_eq!(found(&root, path), expected, "{path}");
+            assert_eq!(resolved(&root, path), expected, "{path}");
         }
         let with_slash = Root::open(&tree.path().join("root/"), None).unwrap();
         let script = with_slash.find("/in/deep/b.cgi/c").unwrap();
         assert_eq!(script.file, tree.path().join("root/in/deep/b.cgi"));
         assert_eq!(script.root.as_os_str(), tree.path().join("root").as_os_str());
         let without_index = Root::open(&tree.path().join("root"), None).unwrap();
-        assert_eq!(found(&without_index, "/in/"), "404");
+        assert_eq!(resolved(&without_index, "/in/"), "404");
     }
 
     #[test]
-    fn one_script_for_all_paths() {
+    fn single_script_handles_all_paths() {
         let tree = tree();
         for (file, path, expected) in [
             ("root/a.cgi", "/", " + /"),
@@ -255,7 +262,7 @@ mod tests {
             ("root/a.cgi", "/..", "404"),
         ] {
             let root = Root::open(&tree.path().join(file), None).unwrap();
-            assert_eq!(found(&root, path), expected, "{file} {path}");
+            assert_eq!(resolved(&root, path), expected, "{file} {path}");
         }
         assert!(Root::open(&tree.path().join("none"), None).is_err());
     }

@@ -1,71 +1,72 @@
-//! What a folder of scripts is set up with: every limit and clock, one plain struct.
+//! Settings of a route to CGI scripts: all limits and timeouts in one plain struct.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the scripts are, and within which limits they run.
+/// Location, environment and limits of CGI scripts.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The folder with the scripts, or one script that answers for all paths.
+    /// Directory of the scripts, or one script that handles all paths.
     pub(crate) root: PathBuf,
 
-    /// The script that stands for its folder. Default none: a folder is not found.
+    /// Index script of a directory. Default none: a path that names a directory is not found.
     pub(crate) index: Option<String>,
 
-    /// Variables of the environment beside those of RFC 3875, and in place of them. Default none:
-    /// of the server's own environment scripts see `PATH` only.
+    /// Environment variables in addition to those of RFC 3875; they override these. Default none:
+    /// scripts inherit only `PATH` from the server's environment.
     pub(crate) environment: Vec<Variable>,
 
-    /// How long a script may take for the head of its response; longer: it is ended, and the
-    /// client gets 504. Bytes of the request's body that move begin it anew, and waiting for the
-    /// client is not counted. Default 60 s, as for upstreams.
+    /// Time limit for the head of the response; the script is then terminated, and the client gets
+    /// 504. Progress of the request body restarts the timeout, and time spent waiting for the
+    /// client does not count. Default 60 s, as for upstreams.
     pub(crate) timeout: Duration,
 
-    /// How long a script may be silent in the middle of its output; longer: it is ended, and the
-    /// response is cut. Also how long it may go on when its response is complete. Waiting for the
-    /// client is not counted. Default 60 s.
+    /// Time limit for each pause in the response body; the script is then terminated, and the
+    /// response is truncated. Also the time limit for a script that keeps running after its
+    /// response is complete. Time spent waiting for the client does not count. Default 60 s.
     pub(crate) body_timeout: Duration,
 
-    /// The most scripts that run at a time, in all workers together; further requests queue.
-    /// Default 64: each is a process, and most of them interpreters.
+    /// Maximum number of scripts that run at the same time, in all workers together; further
+    /// requests queue. Default 64: each is a process, most often an interpreter.
     pub(crate) max_processes: usize,
 
-    /// The most requests that wait for a place; more: 503 with `Retry-After`. Default 64.
+    /// Maximum number of queued requests; further requests get 503 with `Retry-After`. Default 64.
     pub(crate) max_queued: usize,
 
-    /// How long they wait; longer: 503. Default 5 s.
+    /// Maximum time in the queue; a request then gets 503. Default 5 s.
     pub(crate) queue_timeout: Duration,
 
-    /// The largest body of a request, in bytes; larger: 413. Default 1 GiB: it is streamed, and
-    /// costs no memory.
+    /// Maximum size of a request body, in bytes; a larger body gets 413. Default 1 GiB: the body is
+    /// streamed and needs no memory.
     pub(crate) max_body_bytes: u64,
 
-    /// The same for a body whose length the client does not say. Scripts are told the length
-    /// before they start (RFC 3875 §4.1.2), so it is first kept in a file without a name, in
-    /// `TMPDIR` or /tmp. Default 16 MiB.
+    /// Maximum size of a request body without `Content-Length`, in bytes. `CONTENT_LENGTH` has to
+    /// be set before the script starts (RFC 3875 §4.1.2), so the body is first spooled to an
+    /// unnamed file in `TMPDIR` or /tmp. Default 16 MiB.
     pub(crate) max_spooled_bytes: u64,
 
-    /// The largest head of a script's response, in bytes; larger: 502. Default 64 KiB.
+    /// Maximum size of a response head, in bytes; a larger head gets 502. Default 64 KiB.
     pub(crate) max_head_bytes: usize,
 }
 
-/// A variable of the environment.
+/// Environment variable of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// `None`: what the server itself has, if it has it.
+    /// `None` to copy the variable from the server's environment, if it is set there.
     pub(crate) value: Option<String>,
 }
 
 impl Variable {
-    /// `NAME=VALUE`, or `NAME` for one that is passed on.
+    /// Parses `NAME=VALUE`, or `NAME` for a variable of the server's environment.
     pub(crate) fn parse(text: &str) -> Result<Variable, String> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (text, None),
         };
-        let is_part = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-        let is_name = name.bytes().all(is_part) && !name.starts_with(|c: char| c.is_ascii_digit());
+        let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        let is_name =
+            name.bytes().all(is_name_byte) && !name.starts_with(|c: char| c.is_ascii_digit());
         if name.is_empty() || !is_name || text.contains('\0') {
             return Err(format!("expected NAME=VALUE, or NAME to pass it on, found {text:?}"));
         }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables() {
+    fn parses_and_displays_variables() {
         for (text, expected) in [
             ("A=b", Some(("A", Some("b")))),
             ("A_1=b=c ", Some(("A_1", Some("b=c ")))),

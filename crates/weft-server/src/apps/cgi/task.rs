@@ -1,25 +1,25 @@
-//! A task that belongs to somebody.
+//! A task with an owner.
 
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A task that ends with the value.
-pub(super) struct Task(JoinHandle<()>);
+/// Handle of a task that is aborted when the handle is dropped.
+pub(super) struct AbortOnDrop(JoinHandle<()>);
 
-impl Task {
-    pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Task {
-        Task(tokio::spawn(work))
+impl AbortOnDrop {
+    pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
+        AbortOnDrop(tokio::spawn(work))
     }
 
-    /// Waits for its end, but no longer than that.
-    pub(super) async fn end_within(mut self, patience: Duration) {
-        let _ended_or_not = timeout(patience, &mut self.0).await;
+    /// Waits for the task to complete; aborts it after `limit`.
+    pub(super) async fn join_within(mut self, limit: Duration) {
+        let _completed_or_not = timeout(limit, &mut self.0).await;
     }
 }
 
-impl Drop for Task {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

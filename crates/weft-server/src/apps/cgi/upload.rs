@@ -1,4 +1,4 @@
-//! The body of a request on its way to a script's standard input.
+//! Transfer of the request body to a script's standard input.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -14,40 +14,42 @@ use weft::{Body, Error, ErrorKind, Request};
 use super::failure::Failure;
 use super::settings::Settings;
 
-/// What a script reads.
+/// Source of a script's standard input.
 pub(super) enum Input {
     Empty,
-    /// As the client sends it.
+    /// Body streamed from the client.
     Streamed(Body),
-    /// From a file that has no name.
+    /// Body stored in an unnamed temporary file.
     Spooled(File),
 }
 
-/// How far it is. It is moved by a task of its own, for a script may want to write before it
-/// reads on, and the other way round.
+/// Progress of the transfer. A separate task transfers the body, because a script may write output
+/// before it reads all input, or read before it writes.
 #[derive(Default)]
 pub(super) struct Progress {
-    moved: AtomicU64,
-    is_awaited: AtomicBool,
+    /// Number of completed writes to the script.
+    writes: AtomicU64,
+    is_reading_client: AtomicBool,
 }
 
-/// Whose turn it is while a script is waited for.
+/// Party that the transfer is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum WaitingFor {
     Client,
-    /// The script's, after so many writes.
+    /// Script, with the number of writes so far.
     Script(u64),
 }
 
-/// Why a body did not come to its end, and the pipe into which it would have gone.
-pub(super) struct Cut {
+/// Error that ended the body early, and the pipe to the script, which is still open.
+pub(super) struct IncompleteBody {
     pub(super) error: Error,
     pub(super) stdin: pipe::Sender,
 }
 
 impl Input {
-    /// What a script will read of a request, and the length that it is told (RFC 3875 §4.1.2).
-    pub(super) async fn of(
+    /// Takes the body of a request. Returns the input for the script and its `CONTENT_LENGTH` (RFC
+    /// 3875 §4.1.2).
+    pub(super) async fn from_request(
         request: &mut Request,
         settings: &Settings,
     ) -> Result<(Input, Option<u64>), Failure> {
@@ -62,15 +64,15 @@ impl Input {
             return Err(Failure::Client(Error::new(ErrorKind::BodyTooLarge, reason)));
         }
         body.set_limit(settings.max_body_bytes);
-        let said_so = request.headers().get_bytes("content-length").is_some();
+        let has_length_field = request.headers().get_bytes("content-length").is_some();
         Ok(match length {
-            0 => (Input::Empty, said_so.then_some(0)),
+            0 => (Input::Empty, has_length_field.then_some(0)),
             _ => (Input::Streamed(body), Some(length)),
         })
     }
 }
 
-/// Keeps a body of unknown length in a temporary file, and says how long it is.
+/// Writes a body of unknown length to a temporary file. Returns the file and its length.
 async fn spool(mut body: Body) -> Result<(File, u64), Failure> {
     let mut file = spawn_blocking(tempfile::tempfile).await.map_err(io::Error::other)??;
     let mut length = 0;
@@ -89,40 +91,40 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Writes a body into a pipe. If the client does not send all of it, that is told.
+/// Writes a body to a pipe. Reports an incomplete body on `incomplete`.
 pub(super) async fn send(
     mut body: Body,
     mut stdin: pipe::Sender,
     progress: Arc<Progress>,
-    cut: oneshot::Sender<Cut>,
+    incomplete: oneshot::Sender<IncompleteBody>,
 ) {
     loop {
-        progress.is_awaited.store(true, Relaxed);
+        progress.is_reading_client.store(true, Relaxed);
         let next = body.chunk().await;
-        progress.is_awaited.store(false, Relaxed);
+        progress.is_reading_client.store(false, Relaxed);
         let mut chunk = match next {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return,
             Err(error) => {
-                // If nobody listens, the script is ending already.
-                let _ = cut.send(Cut { error, stdin });
+                // Fails if the run has been dropped, which terminates the script.
+                let _ = incomplete.send(IncompleteBody { error, stdin });
                 return;
             }
         };
         while !chunk.is_empty() {
-            // A script need not read everything (RFC 3875 §4.2).
+            // A script is not required to read the whole body (RFC 3875 §4.2).
             let Ok(written) = stdin.write(&chunk).await else { return };
-            progress.moved.fetch_add(1, Relaxed);
+            progress.writes.fetch_add(1, Relaxed);
             let _ = chunk.split_to(written);
         }
     }
 }
 
 impl Progress {
-    pub(super) fn turn(&self) -> Turn {
-        match self.is_awaited.load(Relaxed) {
-            true => Turn::Client,
-            false => Turn::Script(self.moved.load(Relaxed)),
+    pub(super) fn waiting_for(&self) -> WaitingFor {
+        match self.is_reading_client.load(Relaxed) {
+            true => WaitingFor::Client,
+            false => WaitingFor::Script(self.writes.load(Relaxed)),
         }
     }
 }

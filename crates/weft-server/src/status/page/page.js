@@ -1,64 +1,64 @@
 "use strict";
 
-// Rates and latencies are those between now and so many seconds ago.
+// Seconds over which rates and latencies are computed.
 const WINDOW = 10;
-// So many seconds are in the lines at most, and so many at least.
-const HISTORY = 180;
-const LEAST_HISTORY = 60;
-// The most routes that are shown.
-const MOST_ROUTES = 50;
+// Seconds shown by a chart: maximum, and minimum width of its time axis.
+const MAX_HISTORY = 180;
+const MIN_HISTORY = 60;
+// Maximum number of routes shown.
+const MAX_ROUTES = 50;
 
 const $ = (id) => document.getElementById(id);
 
-// -- what comes
+// -- events
 
-// The last snapshots, one for each second of the window.
+// The latest snapshots, one for each second of the window.
 let recent = [];
-// What the lines are made of.
+// Data points of the charts.
 const points = [];
 
 function connect() {
   const events = new EventSource("events");
   events.onmessage = ({ data }) => {
-    say("live");
+    showConnection("live");
     show(JSON.parse(data));
   };
   events.onerror = () => {
-    say("lost");
-    // A browser tries again by itself, unless it has given up.
+    showConnection("lost");
+    // Browsers reconnect on their own, unless the event source is closed.
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
   };
 }
 
-function say(state) {
-  const words = { live: "live", lost: "not reachable, trying again" };
+function showConnection(state) {
+  const labels = { live: "live", lost: "not reachable, trying again" };
   document.body.className = state;
-  setText($("live"), words[state]);
+  setText($("live"), labels[state]);
 }
 
 function show(now) {
-  // Another process counts from the beginning.
+  // The counters of a new process start at zero.
   if (recent.length && recent[0].started !== now.started) recent = [];
-  const last = recent.at(-1) ?? now;
+  const previous = recent.at(-1) ?? now;
   recent.push(now);
   if (recent.length > WINDOW + 1) recent.shift();
   const then = recent[0];
 
-  const whole = latency(sumOf(now.routes, then.routes), now.bucket_bounds);
+  const overall = latency(sumOf(now.routes, then.routes), now.bucket_bounds);
   const rate = perSecond(then, now, requests);
   const errors = perSecond(then, now, serverErrors);
   const open = sum(now.workers, (worker) => worker.open_connections);
   points.push({
-    rate: perSecond(last, now, requests),
-    errors: perSecond(last, now, serverErrors),
+    rate: perSecond(previous, now, requests),
+    errors: perSecond(previous, now, serverErrors),
     open,
-    ...whole,
+    ...overall,
   });
-  if (points.length > HISTORY) points.shift();
+  if (points.length > MAX_HISTORY) points.shift();
 
   setText($("rate"), showRate(rate));
-  setText($("p50"), showTime(whole.p50));
-  setText($("p99"), showTime(whole.p99));
+  setText($("p50"), showTime(overall.p50));
+  setText($("p99"), showTime(overall.p99));
   setText($("open"), showCount(open));
   setText($("errors"), showRate(errors));
   $("errors").closest("article").classList.toggle("bad", points.some((it) => it.errors > 0));
@@ -74,20 +74,20 @@ function show(now) {
   showWorkers(now, then);
 }
 
-// -- numbers
+// -- computed values
 
 const sum = (list, number) => list.reduce((total, it) => total + number(it), 0);
 const responses = (worker) => sum(Object.values(worker.responses), (count) => count);
 const requests = (snapshot) => sum(snapshot.workers, responses);
 const serverErrors = (snapshot) => sum(snapshot.workers, (worker) => worker.responses["5xx"]);
 
-// How much something grows in a second. What is less than before was counted anew.
+// Growth of a counter per second. A counter that decreased was reset.
 function perSecond(then, now, number) {
   const seconds = now.time - then.time;
   return seconds > 0 ? Math.max(0, number(now) - number(then)) / seconds : 0;
 }
 
-// The same for one of a list: `before` is what it was, if it was there.
+// Growth per second of an entry of a list; 0 if `before`, its earlier value, is missing.
 function growth(then, now, before, count) {
   const seconds = now.time - then.time;
   return before && seconds > 0 ? Math.max(0, count) / seconds : 0;
@@ -100,7 +100,7 @@ function byKey(list, key) {
   return new Map(list.map((it) => [key(it), it]));
 }
 
-// What was added to the buckets of a histogram.
+// Counts added to the buckets of a histogram since `before`.
 function newIn(after, before) {
   const zeros = before?.durations.buckets ?? after.durations.buckets;
   return after.durations.buckets.map((count, i) => Math.max(0, count - zeros[i]));
@@ -112,26 +112,25 @@ function sumOf(after, before) {
   return each.reduce((total, buckets) => total.map((count, i) => count + buckets[i]));
 }
 
-// Times that half of the requests, and all but one of a hundred, did not pass: estimates, as
-// only the bounds of the buckets are known.
+// Median and 99th percentile, interpolated between the bounds of the buckets.
 function latency(buckets, bounds) {
   const total = sum(buckets, (count) => count);
   const quantile = (share) => {
     if (total === 0) return null;
-    let left = share * total;
+    let remaining = share * total;
     for (let i = 0; i < bounds.length; i++) {
       const low = i === 0 ? 0 : bounds[i - 1];
-      if (buckets[i] > 0 && left <= buckets[i]) {
-        return low + (bounds[i] - low) * (left / buckets[i]);
+      if (buckets[i] > 0 && remaining <= buckets[i]) {
+        return low + (bounds[i] - low) * (remaining / buckets[i]);
       }
-      left -= buckets[i];
+      remaining -= buckets[i];
     }
     return bounds.at(-1);
   };
   return { p50: quantile(0.5), p99: quantile(0.99) };
 }
 
-// -- words
+// -- formatting
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -162,8 +161,8 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Has a table show these rows, each a list of cells: a text, and maybe a class. Rows stay as they
-// are where nothing has changed, so that what is selected stays selected.
+// Updates a table to show these rows. A cell has a text and optionally a class and a title.
+// Unchanged cells are not touched, so that a text selection is kept.
 function fill(table, rows) {
   while (table.rows.length > rows.length) table.deleteRow(-1);
   rows.forEach((cells, at) => {
@@ -198,7 +197,7 @@ function showProgram(now) {
   const facts = [
     process.resident_bytes !== null && `${showBytes(process.resident_bytes)} of memory`,
     process.open_descriptors !== null && `${showCount(process.open_descriptors)}${of} descriptors`,
-    `${tenths.format(process.cpu_seconds)} s on a processor`,
+    `${tenths.format(process.cpu_seconds)} s of CPU time`,
     `reloaded ${showCount(configuration.reloads)} times`,
   ];
   setText($("process"), facts.filter(Boolean).join(" · "));
@@ -211,7 +210,7 @@ function showUpstreams(now, then) {
     const { p50, p99 } = latency(newIn(it, before), now.bucket_bounds);
     const rate = growth(then, now, before, it.requests - before?.requests);
     return [
-      // A narrow screen has room for what tells them apart.
+      // Without scheme and trailing slash, to fit on narrow screens.
       { text: it.upstream.replace(/^http:\/\/(.*)\/$/, "$1"), title: `${it.upstream} for ${showRoute(it)}` },
       { text: it.state, name: `health ${it.state}` },
       rateCell(rate),
@@ -238,7 +237,7 @@ function showRoutes(now, then) {
   const total = ({ durations }) => durations.count;
   const isRoute = (it) => it.prefix !== "none" || total(it) > 0;
   const routes = now.routes.filter(isRoute).sort((a, b) => total(b) - total(a));
-  const rows = routes.slice(0, MOST_ROUTES).map((it) => {
+  const rows = routes.slice(0, MAX_ROUTES).map((it) => {
     const before = known.get(routeKey(it));
     const { p50, p99 } = latency(newIn(it, before), now.bucket_bounds);
     return [
@@ -275,24 +274,24 @@ function showWorkers(now, then) {
     ];
   });
   fill($("workers"), rows);
-  const most = Math.max(1, ...now.workers.map((it) => it.open_connections));
+  const max = Math.max(1, ...now.workers.map((it) => it.open_connections));
   now.workers.forEach((it, at) => {
     const cell = $("workers").rows[at].cells[2];
     const bar = cell.firstElementChild ?? cell.appendChild(document.createElement("span"));
     bar.className = "bar";
-    bar.style.setProperty("--share", it.open_connections / most);
+    bar.style.setProperty("--share", it.open_connections / max);
   });
 }
 
-// -- lines
+// -- charts
 
 const HEIGHT = 40;
 
 function draw(svg, names) {
-  const most = Math.max(...names.flatMap((it) => points.map((point) => point[it] ?? 0)));
-  const scale = most > 0 ? (HEIGHT - 6) / most : 0;
-  // The newest is at the right edge, however many there are.
-  const width = Math.max(points.length, LEAST_HISTORY) - 1;
+  const max = Math.max(...names.flatMap((it) => points.map((point) => point[it] ?? 0)));
+  const scale = max > 0 ? (HEIGHT - 6) / max : 0;
+  // The newest point is at the right edge, for any number of points.
+  const width = Math.max(points.length, MIN_HISTORY) - 1;
   const x = (i) => width - points.length + 1 + i;
   const y = (value) => HEIGHT - 1 - value * scale;
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);

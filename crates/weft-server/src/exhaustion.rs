@@ -1,11 +1,11 @@
-//! What there is no room for just now.
+//! Detection of resource exhaustion (file descriptors, memory).
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Whether this process, or the system, has no descriptors or no memory left: that passes, and is
-/// nobody else's fault.
+/// Returns whether the process or the system has run out of file descriptors or memory. Such an
+/// error is temporary and not caused by the peer.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let number = Errno::from_io_error(error);
     matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
