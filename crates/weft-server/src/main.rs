@@ -20,7 +20,7 @@ mod signals; // signals → control events
 mod logs; // access log and error log
 mod status; // status endpoint and metrics
 mod counter; // counters and histograms
-mod shortage; // detection of resource exhaustion
+mod exhaustion; // detection of resource exhaustion
 #[cfg(test)]
 mod docs_sync; // tests that file, command line and documentation agree
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print }) => check(&args, print),
         Err(problem) => {
-            tell(&format!("{problem}; try --help"));
+            print_error(&format!("{problem}; try --help"));
             return ExitCode::from(2);
         }
     };
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Err(Failure::Other(problems)) => (problems, "", 1),
     };
     for problem in problems {
-        tell(&format!("{problem}{hint}"));
+        print_error(&format!("{problem}{hint}"));
     }
     ExitCode::from(code)
 }
@@ -90,7 +90,7 @@ fn print_stdout(text: &str) {
 
 /// Writes one line to stderr, with control characters of `text` escaped. Used for errors before the
 /// error log is open, and for failures of the error log.
-fn tell(text: &str) {
+fn print_error(text: &str) {
     let line = format!("weft: {}\n", logs::one_line(text));
     // Ignored: there is no output to report an error of stderr to.
     let _ = std::io::stderr().write_all(line.as_bytes());

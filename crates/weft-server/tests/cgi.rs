@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use common::outside::curl;
+use common::external::curl;
 use common::{PATIENCE, Program, Signal, Weft, has_tool, until, weft};
 use tempfile::TempDir;
 

@@ -6,7 +6,9 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::outside::{browse_with, console_lines, curl, first_heading, pattern, run_successfully};
+use common::external::{
+    browse_with, console_lines, curl, first_heading, pattern, run_successfully,
+};
 use common::{Program, ProgramOutput, Weft, has_tool, report_missing_tool, repository, weft};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;

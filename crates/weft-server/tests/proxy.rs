@@ -7,8 +7,8 @@ mod common;
 mod proxy;
 #[path = "../src/counter.rs"]
 mod counter;
-#[path = "../src/shortage.rs"]
-mod shortage;
+#[path = "../src/exhaustion.rs"]
+mod exhaustion;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

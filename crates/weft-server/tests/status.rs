@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::outside::chromium;
+use common::external::chromium;
 use common::{
     Client, PATIENCE, Program, Response, Signal, Weft, has_tool, run, until, unused_address, weft,
 };

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::outside::{
+use common::external::{
     browse, chromium, console_lines, curl, first_heading, pattern, run_successfully,
     with_max_descriptors,
 };

@@ -49,7 +49,7 @@ impl Logs {
             target => Some(open("access log", target, rotation)?),
         };
         let is_shared = access_file.as_ref().is_some_and(|file| file.is_same(&error_file));
-        let error = start("error log", Output::new("error log", error_file, crate::tell))?;
+        let error = start("error log", Output::new("error log", error_file, crate::print_error))?;
         let access = match access_file {
             // One writer for both, so that their lines do not interleave.
             Some(_) if is_shared => Some(error.clone()),

@@ -9,7 +9,7 @@
 
 mod process; // process metrics from the kernel
 mod prometheus; // Snapshot → text format
-mod register; // the metrics registry
+mod registry; // the metrics registry
 mod routes; // metrics of a worker's routes
 mod site; // the application of the endpoint
 mod snapshot; // all metrics at one point in time
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use weft::{Application, Listener, Server, ServerHandle, Settings};
 
-pub(crate) use self::register::MetricsRegistry;
+pub(crate) use self::registry::MetricsRegistry;
 pub(crate) use self::routes::{RouteCounts, RouteMetrics};
 pub(crate) use self::worker::Counted;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weft::StatusCode;
 
-use super::register::lock;
+use super::registry::lock;
 use crate::counter::{Counter, Histogram};
 use crate::route::RouteName;
 

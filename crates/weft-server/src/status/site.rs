@@ -10,7 +10,7 @@ use weft::sse::{self, Event};
 use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 
 use super::prometheus;
-use super::register::MetricsRegistry;
+use super::registry::MetricsRegistry;
 use super::snapshot::Snapshot;
 use crate::reloadable_router::RouteReceiver;
 

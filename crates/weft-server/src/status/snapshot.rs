@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::process::Process;
-use super::register::{Lifecycle, MetricsRegistry};
+use super::registry::{Lifecycle, MetricsRegistry};
 use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 use crate::apps::App;

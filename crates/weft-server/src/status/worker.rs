@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft::{Error, Fault, Hooks, Peer, Record};
 
-use super::register::MetricsRegistry;
+use super::registry::MetricsRegistry;
 use super::routes::Outcomes;
 use crate::counter::Counter;
 

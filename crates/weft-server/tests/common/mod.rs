@@ -1,7 +1,7 @@
 //! Helpers shared by the tests: child processes, and a client that sends and receives raw bytes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod outside;
+pub mod external;
 
 use std::env;
 use std::ffi::OsStr;

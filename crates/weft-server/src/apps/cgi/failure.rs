@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use weft::{Error, Response, StatusCode, header};
 
 use super::script::LookupError;
-use crate::shortage::is_shortage;
+use crate::exhaustion::is_exhaustion;
 
 /// Reason for a missing or incomplete response.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Failure {
             Failure::Lookup(LookupError::Io(error))
             | Failure::Io(error)
             | Failure::Spawn(error)
-                if is_shortage(error) =>
+                if is_exhaustion(error) =>
             {
                 StatusCode::SERVICE_UNAVAILABLE
             }

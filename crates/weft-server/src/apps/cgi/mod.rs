@@ -12,13 +12,13 @@
 //!    If a step fails, the client gets an error page (`failure`).
 //! 6. When the client disconnects or a timeout (`clock`) expires, the process group is terminated.
 
-mod clock;
-mod complaints;
+mod timer;
+mod stderr;
 mod environment;
 mod failure;
 mod head;
 mod output;
-mod places;
+mod semaphore;
 mod process;
 mod run;
 mod script;
@@ -36,9 +36,9 @@ use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use self::failure::Failure;
 use self::output::Output;
-use self::places::ScriptSemaphore;
 use self::run::Run;
 use self::script::{LookupError, Root, Script};
+use self::semaphore::ScriptSemaphore;
 pub(crate) use self::settings::{Settings, Variable};
 use self::upload::Input;
 
@@ -99,7 +99,7 @@ impl Cgi {
     fn fail(&self, script: Option<&Script>, failure: Failure) -> Response {
         if let Some(reason) = failure.reason() {
             let file = script.map_or(&self.0.settings.root, |script| &script.file);
-            complaints::warn(&file.to_string_lossy(), reason);
+            stderr::warn(&file.to_string_lossy(), reason);
         }
         failure.into_response()
     }

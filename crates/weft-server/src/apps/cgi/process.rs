@@ -14,7 +14,7 @@ use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::places::ScriptPermit;
+use super::semaphore::ScriptPermit;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);

@@ -16,14 +16,14 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::clock::InactivityTimer;
-use super::complaints;
 use super::failure::Failure;
 use super::head::{self, ScriptHead};
-use super::places::ScriptPermit;
 use super::process::Process;
+use super::semaphore::ScriptPermit;
 use super::settings::Settings;
+use super::stderr;
 use super::task::AbortOnDrop;
+use super::timer::InactivityTimer;
 use super::upload::{self, IncompleteBody, Input, Progress};
 
 /// Bytes per read: the capacity of a pipe.
@@ -89,7 +89,7 @@ impl Run {
         if let Some(pipe) = pipes.stderr {
             let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(pipe))?;
             let script = script.clone();
-            let forward = async move { complaints::forward(&script, pipe).await };
+            let forward = async move { stderr::forward(&script, pipe).await };
             stderr = Some(AbortOnDrop::spawn(forward));
         }
         let stdout = pipes.stdout.map(|stdout| pipe::Receiver::from_owned_fd(stdout.into()));
@@ -195,7 +195,7 @@ impl Run {
 
     /// Logs a warning about the script.
     pub(super) fn warn(&self, text: impl fmt::Display) {
-        complaints::warn(&self.script, text);
+        stderr::warn(&self.script, text);
     }
 
     /// Discards further output and lets the script run until it exits on its own, for up to

@@ -5,7 +5,7 @@ use std::io;
 
 use weft::{Error, ErrorKind, Response, StatusCode, header};
 
-use crate::shortage::is_shortage;
+use crate::exhaustion::is_exhaustion;
 
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -34,7 +34,7 @@ pub(super) enum Failure {
 impl Failure {
     /// Classifies an error of `connect`.
     pub(super) fn from_connect_error(error: io::Error) -> Failure {
-        if is_shortage(&error) {
+        if is_exhaustion(&error) {
             Failure::ResourcesExhausted(error)
         } else {
             Failure::Unreachable(error)
