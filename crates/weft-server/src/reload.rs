@@ -1,7 +1,7 @@
 //! Applies a new plan to the running server.
 //!
-//! Steps that can fail are done first. Then unchanged sockets, connections, WebSockets and unchanged
-//! applications continue without interruption.
+//! Steps that can fail are done first. Then unchanged sockets, connections, WebSockets and
+//! unchanged applications continue without interruption.
 
 use weft::ServerHandle;
 use weft::tls::Tls;
@@ -21,7 +21,7 @@ impl ServerProcess<'_> {
         systemd::reloading();
         let result = self.reload();
         if let Some(status) = &self.status {
-            status.register.reloaded(result.is_ok());
+            status.registry.reloaded(result.is_ok());
         }
         match result {
             Ok(()) => log::info!("the configuration was reloaded"),
@@ -62,7 +62,7 @@ impl ServerProcess<'_> {
             self.served.retain(|socket| *socket != closed);
         }
         if plan.limits != self.plan.limits {
-            self.handle.renew(plan.limits.clone());
+            self.handle.update_settings(plan.limits.clone());
         }
         self.warn_about_restart_only_changes(&plan);
         // A TLS socket of the service manager stays open without `[tls]`, and needs the previous
@@ -74,7 +74,7 @@ impl ServerProcess<'_> {
     /// Returns the server that the socket belongs to: the main server or the status endpoint.
     fn server_of(&mut self, spec: &ListenSpec) -> &mut ServerHandle {
         match (&mut self.status, spec.protocol) {
-            (Some(status), Protocol::Status) => &mut status.running,
+            (Some(status), Protocol::Status) => &mut status.handle,
             _ => &mut self.handle,
         }
     }

@@ -18,8 +18,8 @@ pub(crate) type RouteReceiver = watch::Receiver<Arc<Mutex<Routing>>>;
 
 impl RouteSender {
     pub(crate) fn new(routing: Routing) -> (RouteSender, RouteReceiver) {
-        let (sender, line) = watch::channel(Arc::new(Mutex::new(routing)));
-        (RouteSender(sender), line)
+        let (sender, receiver) = watch::channel(Arc::new(Mutex::new(routing)));
+        (RouteSender(sender), receiver)
     }
 
     /// Replaces the routes of all workers, for requests from now on.
@@ -38,17 +38,19 @@ pub(crate) struct ReloadableRouter(Rc<RefCell<Rc<Router>>>);
 
 impl ReloadableRouter {
     /// Builds the router of a worker, and spawns a local task that replaces it after each change.
-    /// Must be called on the worker's event loop. Requests are counted in `tally`, if there is one.
+    /// Must be called on the worker's event loop. Requests are counted in `route_metrics`, if there
+    /// is one.
     pub(crate) fn new(
-        mut line: RouteReceiver,
-        tally: Option<Arc<RouteMetrics>>,
+        mut routes: RouteReceiver,
+        route_metrics: Option<Arc<RouteMetrics>>,
     ) -> ReloadableRouter {
-        let current = Rc::new(RefCell::new(Rc::new(router(&mut line, None, tally.as_deref()))));
+        let current =
+            Rc::new(RefCell::new(Rc::new(router(&mut routes, None, route_metrics.as_deref()))));
         let shared = current.clone();
         tokio::task::spawn_local(async move {
-            while line.changed().await.is_ok() {
+            while routes.changed().await.is_ok() {
                 let former = shared.borrow().clone();
-                let newer = router(&mut line, Some(&former), tally.as_deref());
+                let newer = router(&mut routes, Some(&former), route_metrics.as_deref());
                 *shared.borrow_mut() = Rc::new(newer);
             }
         });
@@ -57,13 +59,13 @@ impl ReloadableRouter {
 }
 
 fn router(
-    line: &mut RouteReceiver,
+    routes: &mut RouteReceiver,
     former: Option<&Router>,
-    tally: Option<&RouteMetrics>,
+    route_metrics: Option<&RouteMetrics>,
 ) -> Router {
-    let routing = line.borrow_and_update().clone();
+    let routing = routes.borrow_and_update().clone();
     let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
-    routing.router(former, tally)
+    routing.router(former, route_metrics)
 }
 
 impl Application for ReloadableRouter {

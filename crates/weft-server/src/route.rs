@@ -151,12 +151,12 @@ impl Routing {
     pub(crate) fn router<'a>(
         &'a self,
         former: Option<&'a Router>,
-        tally: Option<&RouteMetrics>,
+        route_metrics: Option<&RouteMetrics>,
     ) -> Router {
         let former = former.iter().flat_map(|former| &former.apps);
         let mut existing: HashMap<&str, Rc<App>> =
             former.map(|(key, app)| (&**key, app.clone())).collect();
-        let new = |app: &App| match (app.clone(), tally) {
+        let new = |app: &App| match (app.clone(), route_metrics) {
             (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.with_metrics()),
             (app, _) => app,
         };
@@ -166,7 +166,7 @@ impl Routing {
             (key.clone(), own.clone())
         };
         let apps = self.apps.iter().map(own).collect();
-        let counts = tally.map(|tally| tally.of(&self.names));
+        let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
         Router { table: self.table.clone(), apps, counts }
     }
 }

@@ -110,13 +110,16 @@ impl<'a> ServerProcess<'a> {
         let Opened { routing, tls } = opened;
         let (routes, rx) = RouteSender::new(routing);
         let is_status = |open: &OpenSocket| open.spec.protocol == Protocol::Status;
-        let register = sockets.iter().any(is_status).then(MetricsRegistry::new);
+        let registry = sockets.iter().any(is_status).then(MetricsRegistry::new);
         // The router matches normalized paths only.
         let mut server = Server::per_worker({
-            let (rx, register) = (rx.clone(), register.clone());
+            let (rx, registry) = (rx.clone(), registry.clone());
             move || {
-                let (rx, tally) = (rx.clone(), register.as_ref().map(MetricsRegistry::tally));
-                async move { Ok(ReloadableRouter::new(rx, tally).with(CleanPath::new().rewrite())) }
+                let (rx, route_metrics) =
+                    (rx.clone(), registry.as_ref().map(MetricsRegistry::register_route_metrics));
+                async move {
+                    Ok(ReloadableRouter::new(rx, route_metrics).with(CleanPath::new().rewrite()))
+                }
             }
         });
         server = server.settings(plan.limits.clone());
@@ -134,12 +137,12 @@ impl<'a> ServerProcess<'a> {
         }
         let logs = Arc::new(Logs::open(&plan.log)?);
         let worker_logs = logs.clone();
-        let server = match register.clone() {
+        let server = match registry.clone() {
             None => server.hooks(move || worker_logs.worker()),
-            Some(register) => server.hooks(move || Counted::new(worker_logs.worker(), &register)),
+            Some(registry) => server.hooks(move || Counted::new(worker_logs.worker(), &registry)),
         };
         let handle = server.start().map_err(|error| error.to_string())?;
-        let status = register.map(|register| Status::start(register, rx, status_listeners));
+        let status = registry.map(|registry| Status::start(registry, rx, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
@@ -149,7 +152,7 @@ impl<'a> ServerProcess<'a> {
 
     /// Makes this process remove the files of inherited Unix sockets when it exits.
     fn claim_socket_files(&self) {
-        let status_handle = self.status.as_ref().map(|status| &status.running);
+        let status_handle = self.status.as_ref().map(|status| &status.handle);
         [Some(&self.handle), status_handle]
             .into_iter()
             .flatten()
@@ -166,7 +169,7 @@ impl<'a> ServerProcess<'a> {
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
         let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
-        let status = self.status.as_ref().map(|status| joined(&status.running));
+        let status = self.status.as_ref().map(|status| joined(&status.handle));
         let status =
             status.map_or_else(String::new, |addresses| format!("; status at {addresses}"));
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
@@ -224,7 +227,7 @@ impl<'a> ServerProcess<'a> {
     fn sockets(&self) -> weft::Result<Vec<(LocalAddress, OwnedFd)>> {
         let mut sockets = self.handle.sockets()?;
         if let Some(status) = &self.status {
-            sockets.extend(status.running.sockets()?);
+            sockets.extend(status.handle.sockets()?);
         }
         Ok(sockets)
     }

@@ -55,11 +55,11 @@ pub trait Application {
     /// assert_eq!(reply.headers[1].1, "inner");
     /// assert_eq!(reply.headers[2].1, "outer");
     /// ```
-    fn with<M: Middleware>(self, middleware: M) -> With<M, Innermost<Self>>
+    fn with<M: Middleware>(self, middleware: M) -> WithMiddleware<M, Endpoint<Self>>
     where
         Self: Sized,
     {
-        With { middleware, app: Innermost(self) }
+        WithMiddleware { middleware, app: Endpoint(self) }
     }
 }
 
@@ -202,32 +202,32 @@ impl<A: Application + Clone + Send + 'static> CloneApplication for A {
 /// Each middleware wraps all that follow it, so that its future contains the next one directly,
 /// without a layer that the compiler has to optimize away.
 #[derive(Clone, Debug)]
-pub struct With<M, A> {
+pub struct WithMiddleware<M, A> {
     middleware: M,
     app: A,
 }
 
 /// The application itself, inside all middleware.
 #[derive(Clone, Debug)]
-pub struct Innermost<A>(A);
+pub struct Endpoint<A>(A);
 
-impl<M, A> With<M, A> {
+impl<M, A> WithMiddleware<M, A> {
     /// Adds a middleware inside the existing ones: requests pass through it after them.
-    pub fn with<N: Middleware>(self, next: N) -> With<M, A::Output>
+    pub fn with<N: Middleware>(self, next: N) -> WithMiddleware<M, A::Output>
     where
         A: InsertMiddleware<N>,
     {
-        With { middleware: self.middleware, app: self.app.insert_middleware(next) }
+        WithMiddleware { middleware: self.middleware, app: self.app.insert_middleware(next) }
     }
 }
 
-impl<M: Middleware, A: Application> Application for With<M, A> {
+impl<M: Middleware, A: Application> Application for WithMiddleware<M, A> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.middleware.call(request, &self.app)
     }
 }
 
-impl<A: Application> Application for Innermost<A> {
+impl<A: Application> Application for Endpoint<A> {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.0.call(request)
     }
@@ -242,18 +242,18 @@ pub trait InsertMiddleware<N> {
     fn insert_middleware(self, middleware: N) -> Self::Output;
 }
 
-impl<A: Application, N: Middleware> InsertMiddleware<N> for Innermost<A> {
-    type Output = With<N, Innermost<A>>;
+impl<A: Application, N: Middleware> InsertMiddleware<N> for Endpoint<A> {
+    type Output = WithMiddleware<N, Endpoint<A>>;
 
     fn insert_middleware(self, middleware: N) -> Self::Output {
-        With { middleware, app: self }
+        WithMiddleware { middleware, app: self }
     }
 }
 
-impl<M: Middleware, A: InsertMiddleware<N>, N> InsertMiddleware<N> for With<M, A> {
-    type Output = With<M, A::Output>;
+impl<M: Middleware, A: InsertMiddleware<N>, N> InsertMiddleware<N> for WithMiddleware<M, A> {
+    type Output = WithMiddleware<M, A::Output>;
 
     fn insert_middleware(self, middleware: N) -> Self::Output {
-        With { middleware: self.middleware, app: self.app.insert_middleware(middleware) }
+        WithMiddleware { middleware: self.middleware, app: self.app.insert_middleware(middleware) }
     }
 }

@@ -47,7 +47,9 @@ pub mod websocket; // WebSockets
 #[doc(hidden)]
 pub mod bench_api; // pure parts, for benchmarks and fuzz targets
 
-pub use app::{Application, BoxApplication, Innermost, InsertMiddleware, Middleware, Next, With};
+pub use app::{
+    Application, BoxApplication, Endpoint, InsertMiddleware, Middleware, Next, WithMiddleware,
+};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use files::{Directory, DirectorySettings, HeaderRule, Symlinks};

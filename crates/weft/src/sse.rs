@@ -182,7 +182,7 @@ impl Settings {
             idle_timer: None,
             shutdown: Box::pin(async move { shutdown.requested().await }),
         };
-        Response::body(Body::own(events))
+        Response::body(Body::boxed(events))
             .with_header(CONTENT_TYPE, "text/event-stream")
             .with_header(CACHE_CONTROL, "no-cache")
             .with_header(X_ACCEL_BUFFERING, "no")

@@ -53,7 +53,7 @@ pub fn request(bytes: impl Into<Bytes>) -> Request {
 ///
 /// # Panics
 /// If the target is not valid, or the application's body fails.
-pub fn get(app: impl Application, target: &str) -> Reply {
+pub fn get(app: impl Application, target: &str) -> TestResponse {
     call(app, request(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")))
 }
 
@@ -61,7 +61,7 @@ pub fn get(app: impl Application, target: &str) -> Reply {
 ///
 /// # Panics
 /// If the application's body fails.
-pub fn call(app: impl Application, request: Request) -> Reply {
+pub fn call(app: impl Application, request: Request) -> TestResponse {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("an event loop");
     runtime.block_on(async {
@@ -76,7 +76,7 @@ pub fn call(app: impl Application, request: Request) -> Reply {
             }
             Payload::Upgrade(_) => Bytes::new(),
         };
-        Reply { status, headers: headers.into_vec(), body }
+        TestResponse { status, headers: headers.into_vec(), body }
     })
 }
 
@@ -176,7 +176,7 @@ impl Drop for TestServer {
 
 /// A response with its complete body.
 #[derive(Debug)]
-pub struct Reply {
+pub struct TestResponse {
     /// Status code.
     pub status: StatusCode,
     /// Fields set by the application.
@@ -185,7 +185,7 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-impl Reply {
+impl TestResponse {
     /// Returns the value of the first field with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));

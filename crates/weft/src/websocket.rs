@@ -462,7 +462,7 @@ mod tests {
     const OPENING: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-    fn send(settings: &Settings, line: &str, fields: &str) -> crate::testing::Reply {
+    fn send(settings: &Settings, line: &str, fields: &str) -> crate::testing::TestResponse {
         let request = request(format!("{line}\r\nHost: example.org\r\n{fields}\r\n"));
         let response = settings.clone().accept(&request, async |_| {});
         let response = std::sync::Mutex::new(Some(response));

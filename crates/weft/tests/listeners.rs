@@ -43,39 +43,39 @@ fn text(client: &mut Client) -> String {
 }
 
 /// Number of sockets that are bound to `address`.
-fn count_sockets(running: &ServerHandle, address: SocketAddr) -> usize {
+fn count_sockets(handle: &ServerHandle, address: SocketAddr) -> usize {
     let matches = |(bound, _): &(LocalAddress, OwnedFd)| bound.address() == Some(address);
-    running.sockets().unwrap().into_iter().filter(matches).count()
+    handle.sockets().unwrap().into_iter().filter(matches).count()
 }
 
 #[test]
 fn adds_and_removes_listeners_at_run_time() {
     for settings in [Settings::default(), shared_ports()] {
         let server = named("a", settings.clone()).listen("127.0.0.1:0").unwrap();
-        let mut running = server.start().unwrap();
-        let first = address(&running);
+        let mut handle = server.start().unwrap();
+        let first = address(&handle);
         let mut kept = Client::connect_to(first);
         kept.send(REQUEST);
         assert_eq!(text(&mut kept), "a");
         let more = local(&settings);
         let second = more.local_address().address().unwrap();
-        running.listen(more).unwrap();
-        assert_eq!(running.addresses(), [LocalAddress::Tcp(first), LocalAddress::Tcp(second)]);
+        handle.listen(more).unwrap();
+        assert_eq!(handle.addresses(), [LocalAddress::Tcp(first), LocalAddress::Tcp(second)]);
         let each = if settings.reuse_port { 2 } else { 1 };
-        assert_eq!([first, second].map(|address| count_sockets(&running, address)), [each; 2]);
+        assert_eq!([first, second].map(|address| count_sockets(&handle, address)), [each; 2]);
         assert_eq!(ask(second), "a");
-        assert!(running.stop_listening(&LocalAddress::Tcp(first)));
+        assert!(handle.stop_listening(&LocalAddress::Tcp(first)));
         assert!(
-            !running.stop_listening(&LocalAddress::Tcp(first)),
+            !handle.stop_listening(&LocalAddress::Tcp(first)),
             "the listener was removed before"
         );
-        assert_eq!(running.addresses(), [LocalAddress::Tcp(second)]);
+        assert_eq!(handle.addresses(), [LocalAddress::Tcp(second)]);
         until("the address refuses connections", || TcpStream::connect(first).is_err());
         // Established connections stay open.
         kept.send(REQUEST);
         assert_eq!(text(&mut kept), "a");
         assert_eq!(ask(second), "a");
-        running.shutdown(GRACE);
+        handle.shutdown(GRACE);
         TcpStream::connect(second).unwrap_err();
     }
 }
@@ -88,13 +88,13 @@ fn serves_connections_in_the_backlog_of_a_removed_listener() {
         let mut waiting: Vec<Client> = (0..20).map(|_| Client::connect_to(first)).collect();
         waiting.iter_mut().for_each(|client| client.send(REQUEST));
         let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
-        let mut running = server.start().unwrap();
-        running.listen(listener).unwrap();
+        let mut handle = server.start().unwrap();
+        handle.listen(listener).unwrap();
         // The listener is removed alone, or closed with the server.
         if number % 2 == 0 {
-            assert!(running.stop_listening(&LocalAddress::Tcp(first)));
+            assert!(handle.stop_listening(&LocalAddress::Tcp(first)));
         }
-        let stopped = std::thread::spawn(move || running.shutdown(GRACE));
+        let stopped = std::thread::spawn(move || handle.shutdown(GRACE));
         for mut client in waiting {
             assert_eq!(text(&mut client), "a");
         }
@@ -105,44 +105,44 @@ fn serves_connections_in_the_backlog_of_a_removed_listener() {
 #[test]
 fn new_limits_apply_to_new_connections() {
     let server = named("a", Settings::default()).listen("127.0.0.1:0").unwrap();
-    let running = server.start().unwrap();
-    let mut former = Client::connect(&running);
+    let handle = server.start().unwrap();
+    let mut former = Client::connect(&handle);
     former.send(REQUEST);
     assert_eq!(text(&mut former), "a");
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
-    running.renew(Settings { max_request_line_bytes: 50, ..Settings::default() });
+    handle.update_settings(Settings { max_request_line_bytes: 50, ..Settings::default() });
     until("the limit applies", || {
-        let mut client = Client::connect(&running);
+        let mut client = Client::connect(&handle);
         client.send(&long);
         client.response().status == 414
     });
     former.send(&long);
     assert_eq!(text(&mut former), "a");
-    running.renew(Settings { max_connections_per_peer: 1, ..Settings::default() });
-    let mut refused = Client::connect(&running);
+    handle.update_settings(Settings { max_connections_per_peer: 1, ..Settings::default() });
+    let mut refused = Client::connect(&handle);
     assert_eq!(refused.response().status, 503);
     drop(former);
     until("a connection is accepted", || {
-        let mut client = Client::connect(&running);
+        let mut client = Client::connect(&handle);
         client.send(&long);
         client.response().status == 200
     });
-    running.shutdown(GRACE);
+    handle.shutdown(GRACE);
 }
 
 #[test]
 fn raising_the_limit_admits_waiting_connections() {
     let settings = |max_connections| Settings { max_connections, ..Settings::default() };
     let server = named("a", settings(1)).listen("127.0.0.1:0").unwrap();
-    let running = server.start().unwrap();
-    let mut first = Client::connect(&running);
+    let handle = server.start().unwrap();
+    let mut first = Client::connect(&handle);
     first.send(REQUEST);
     assert_eq!(text(&mut first), "a");
-    let mut second = Client::connect(&running);
+    let mut second = Client::connect(&handle);
     second.send(REQUEST);
-    running.renew(settings(2));
+    handle.update_settings(settings(2));
     assert_eq!(text(&mut second), "a");
-    running.shutdown(GRACE);
+    handle.shutdown(GRACE);
 }
 
 #[test]
@@ -156,20 +156,20 @@ fn shutdown_waits_for_connections_with_earlier_limits() {
         }
         Response::text("a")
     };
-    let running = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
-    let mut slow = Client::connect(&running);
+    let handle = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let mut slow = Client::connect(&handle);
     slow.get("/slow");
     barrier.wait();
     let mut idle = Vec::new();
     for seconds in 1..5 {
         let idle_timeout = Duration::from_secs(60 * seconds);
-        running.renew(Settings { idle_timeout, ..Settings::default() });
-        let mut client = Client::connect(&running);
+        handle.update_settings(Settings { idle_timeout, ..Settings::default() });
+        let mut client = Client::connect(&handle);
         client.send(REQUEST);
         assert_eq!(text(&mut client), "a");
         idle.push(client);
     }
-    let stopped = std::thread::spawn(move || running.shutdown(GRACE));
+    let stopped = std::thread::spawn(move || handle.shutdown(GRACE));
     idle.iter_mut().for_each(Client::assert_closed);
     assert!(!stopped.is_finished(), "a request is in flight");
     barrier.wait();
@@ -191,13 +191,13 @@ fn distributes_inherited_sockets_to_the_workers() {
     for (_, socket) in former.sockets().unwrap() {
         server = server.listener(Listener::inherited(socket).unwrap());
     }
-    let running = server.start().unwrap();
-    assert_eq!(count_sockets(&running, address), 2);
+    let handle = server.start().unwrap();
+    assert_eq!(count_sockets(&handle, address), 2);
     former.drain_after_handover(GRACE, Duration::ZERO);
     for worker in ["weft-0", "weft-1"] {
         until("each worker accepts connections", || ask(address) == worker);
     }
-    running.shutdown(GRACE);
+    handle.shutdown(GRACE);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn hands_sockets_over_to_another_server() {
             assert_eq!(*listener.local_address(), bound);
             server = server.listener(listener);
         }
-        let running = server.start().unwrap();
+        let handle = server.start().unwrap();
         let drained = std::thread::spawn(move || former.drain_after_handover(GRACE, GRACE));
         until("only the new server responds", || (0..8).all(|_| ask(address) == "new"));
         idle.send(REQUEST);
@@ -223,7 +223,7 @@ fn hands_sockets_over_to_another_server() {
         idle.assert_closed();
         drained.join().unwrap();
         assert_eq!(ask(address), "new");
-        running.shutdown(GRACE);
+        handle.shutdown(GRACE);
     }
 }
 

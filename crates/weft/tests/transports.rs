@@ -416,7 +416,7 @@ fn forwards_fields_of_another_message() {
         match request.path() {
             "/more" => response
                 .with_header(header::VIA, "1.1 a")
-                .with_value(header::VIA, HeaderValue::from_static("1.1 b")),
+                .with_header_value(header::VIA, HeaderValue::from_static("1.1 b")),
             "/behind" => Response::body("ok").with_header(own("x-a"), "0").with_headers(forwarded),
             "/set" => {
                 response.set_header(own("x-a"), "3");

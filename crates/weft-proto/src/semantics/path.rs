@@ -77,7 +77,7 @@ static HEX: [u8; 256] = {
 };
 
 /// The segments of a path. The path is split at its slashes before each segment is decoded, so that
-/// an encoded slash stays within its segment. See [`Head::segments`](crate::Head::segments).
+/// an encoded slash stays within its segment.
 ///
 /// Invalid UTF-8 becomes U+FFFD; `%00` becomes the character U+0000.
 pub struct Segments<'a>(SmallVec<[&'a str; 8]>);

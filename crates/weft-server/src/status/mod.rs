@@ -45,28 +45,28 @@ pub(crate) fn limits() -> Settings {
 
 /// The running status endpoint.
 pub(crate) struct Status {
-    pub(crate) register: MetricsRegistry,
-    pub(crate) running: ServerHandle,
+    pub(crate) registry: MetricsRegistry,
+    pub(crate) handle: ServerHandle,
 }
 
 impl Status {
     pub(crate) fn start(
-        register: MetricsRegistry,
+        registry: MetricsRegistry,
         routes: RouteReceiver,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
-        let app = Site::new(register.clone(), routes).with(site::security_headers());
+        let app = Site::new(registry.clone(), routes).with(site::security_headers());
         let server = Server::new(app).settings(limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
-        Ok(Status { register, running: server.start()? })
+        Ok(Status { registry, handle: server.start()? })
     }
 
     /// Stops the endpoint after its sockets were handed over to another process.
     pub(crate) fn drain_after_handover(self) {
-        self.running.drain_after_handover(DRAIN_TIMEOUT, Duration::ZERO);
+        self.handle.drain_after_handover(DRAIN_TIMEOUT, Duration::ZERO);
     }
 
     pub(crate) fn stop(self) {
-        self.running.shutdown(DRAIN_TIMEOUT);
+        self.handle.shutdown(DRAIN_TIMEOUT);
     }
 }

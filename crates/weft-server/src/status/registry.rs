@@ -53,7 +53,7 @@ impl MetricsRegistry {
     }
 
     /// Registers the route metrics of a new worker.
-    pub(crate) fn tally(&self) -> Arc<RouteMetrics> {
+    pub(crate) fn register_route_metrics(&self) -> Arc<RouteMetrics> {
         let metrics = Arc::<RouteMetrics>::default();
         lock(&self.0.route_metrics).push(metrics.clone());
         metrics

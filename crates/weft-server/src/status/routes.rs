@@ -81,7 +81,7 @@ pub(crate) struct RouteMetrics(Mutex<HashMap<RouteName, Arc<RouteCounts>>>);
 impl RouteMetrics {
     /// Returns the metrics of these routes, followed by those of requests that match no route.
     /// Existing routes keep their counts; the counts of removed routes are dropped.
-    pub(crate) fn of(&self, names: &[RouteName]) -> Vec<Arc<RouteCounts>> {
+    pub(crate) fn for_routes(&self, names: &[RouteName]) -> Vec<Arc<RouteCounts>> {
         let mut all = lock(&self.0);
         let mut previous = std::mem::take(&mut *all);
         let unmatched = RouteName::unmatched();
@@ -145,9 +145,9 @@ mod tests {
     fn remaining_routes_keep_their_counts() {
         let name = |prefix: &str| RouteName { host: "*".into(), prefix: prefix.into() };
         let metrics = RouteMetrics::default();
-        let before = metrics.of(&[name("/a/"), name("/b/")]);
+        let before = metrics.for_routes(&[name("/a/"), name("/b/")]);
         before.iter().for_each(|counts| counts.begin().answered(StatusCode::OK));
-        let after = metrics.of(&[name("/c/"), name("/b/")]);
+        let after = metrics.for_routes(&[name("/c/"), name("/b/")]);
         let begun: Vec<u64> = after.iter().map(|counts| counts.begun.get()).collect();
         assert_eq!(begun, [0, 1, 1]);
         assert!(metrics.find(&name("/a/")).is_none());

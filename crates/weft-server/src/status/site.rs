@@ -28,7 +28,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; scr
 
 #[derive(Clone)]
 pub(super) struct Site {
-    register: MetricsRegistry,
+    registry: MetricsRegistry,
     routes: RouteReceiver,
 }
 
@@ -41,16 +41,16 @@ pub(super) fn security_headers() -> SecurityHeaders {
 
 impl Site {
     /// Creates the application for the metrics in the registry and the current routes.
-    pub(super) fn new(register: MetricsRegistry, routes: RouteReceiver) -> Site {
-        Site { register, routes }
+    pub(super) fn new(registry: MetricsRegistry, routes: RouteReceiver) -> Site {
+        Site { registry, routes }
     }
 
     /// Reads all metrics, on the blocking pool: reads of `/proc` take time.
     async fn snapshot(&self) -> Result<Snapshot, StatusCode> {
-        let (register, routing) = (self.register.clone(), self.routes.borrow().clone());
+        let (registry, routing) = (self.registry.clone(), self.routes.borrow().clone());
         let read = tokio::task::spawn_blocking(move || {
             let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
-            Snapshot::take(&register, &routing)
+            Snapshot::take(&registry, &routing)
         });
         read.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }

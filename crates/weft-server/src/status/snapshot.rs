@@ -77,14 +77,14 @@ pub(super) struct Upstream {
 
 impl Snapshot {
     /// Reads all metrics.
-    pub(super) fn take(register: &MetricsRegistry, routing: &Routing) -> Snapshot {
+    pub(super) fn take(registry: &MetricsRegistry, routing: &Routing) -> Snapshot {
         let Lifecycle { started, loaded, reloads, failed_reloads, has_last_reload_failed } =
-            register.lifecycle();
-        let workers = register.workers();
+            registry.lifecycle();
+        let workers = registry.workers();
         let mut workers: Vec<Worker> = workers.iter().map(|counts| worker(counts)).collect();
         // By length first, so that `weft-2` precedes `weft-10`.
         workers.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-        let (metrics, unmatched) = (register.route_metrics(), RouteName::unmatched());
+        let (metrics, unmatched) = (registry.route_metrics(), RouteName::unmatched());
         let names = routing.routes().map(|(name, _)| name).chain([&unmatched]);
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),

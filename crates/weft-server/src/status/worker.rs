@@ -40,8 +40,8 @@ pub(crate) struct Counted<H> {
 
 impl<H> Counted<H> {
     /// Registers the worker's counters. Must be called on the worker's thread.
-    pub(crate) fn new(hooks: H, register: &MetricsRegistry) -> Counted<H> {
-        Counted { hooks, counts: register.register_worker() }
+    pub(crate) fn new(hooks: H, registry: &MetricsRegistry) -> Counted<H> {
+        Counted { hooks, counts: registry.register_worker() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The two places in which time is read: deadlines, and the time of day.
+//! Clocks: deadlines on a coarse monotonic clock, and the time of day. Other modules read no clock.
 
 pub(crate) mod deadline;
 pub(crate) mod wall;

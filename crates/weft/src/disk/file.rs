@@ -1,4 +1,4 @@
-//! An open file, or contents in memory, and the version of those contents.
+//! Open files, files in memory, and the version of their contents.
 
 use std::fs;
 use std::hash::{Hash, Hasher};
@@ -12,36 +12,36 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 
-/// An open file, or a part of it, as a payload. It leaves the process without
-/// passing through it (`sendfile(2)`).
+/// An open file, or a part of it, as a payload. It is sent without being copied through the process
+/// (`sendfile(2)`).
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) source: Source,
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) version: Option<FileVersion>,
-    /// Whether all of it was in memory when somebody looked lately; for files that are kept.
+    /// Set for a cached file once all of it was found in the page cache.
     pub(crate) is_resident: Option<Arc<AtomicBool>>,
 }
 
-/// Where a file's bytes are.
+/// The location of a file's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Open(Arc<fs::File>),
     Memory(Bytes),
 }
 
-/// What tells one version of a file's contents from all others.
+/// The attributes that identify a version of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     length: u64,
-    /// Seconds and nanoseconds since 1970; none for bytes that were never a file's.
+    /// Seconds and nanoseconds since 1970; `None` for bytes that are not from a file.
     modified: Option<(i64, i64)>,
-    /// When contents or metadata last changed, which nobody can set: a copy may have given
-    /// other contents the old time of modification. Not told to clients, for a new name or
-    /// new permissions change it too.
+    /// Time of the last change of contents or metadata (`ctime`). Unlike the modification time, it
+    /// cannot be set: a copy may give different contents the old modification time. It is not sent
+    /// to clients, because a rename or a change of permissions also changes it.
     changed: (i64, i64),
 }
 
@@ -60,10 +60,10 @@ impl FileVersion {
         }
     }
 
-    /// Whether an open file is still of this version. It cannot have become another file, so
-    /// that its length and its times tell.
-    pub(crate) fn is_of(&self, file: &fs::File) -> bool {
-        // Cheaper than `statx(2)`, which the standard library has.
+    /// Returns `true` if an open file still has this version. An open descriptor always refers to
+    /// the same file, so comparing length and times is sufficient.
+    pub(crate) fn matches(&self, file: &fs::File) -> bool {
+        // Cheaper than `statx(2)`, which the standard library uses.
         rustix::fs::fstat(file).is_ok_and(|stat| {
             let modified = (stat.st_mtime, stat.st_mtime_nsec as i64);
             let changed = (stat.st_ctime, stat.st_ctime_nsec as i64);
@@ -73,17 +73,17 @@ impl FileVersion {
         })
     }
 
-    /// A strong validator (RFC 9110 §8.8.3), as far as a clock with nanoseconds is fine
-    /// enough.
+    /// Returns a strong validator (RFC 9110 §8.8.3), as far as the resolution of file times, in
+    /// nanoseconds, permits.
     pub(crate) fn etag(&self) -> String {
         let FileVersion { device, inode, length, .. } = self;
         let (seconds, nanoseconds) = self.modified.unwrap_or_default();
         format!("\"{device:x}-{inode:x}-{length:x}-{seconds:x}.{nanoseconds:x}\"")
     }
 
-    /// The version of bytes that do not change.
-    pub(crate) fn of_bytes(bytes: &[u8]) -> FileVersion {
-        // With keys that are always the same, so that all workers and all runs agree.
+    /// Returns the version of constant bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> FileVersion {
+        // The default keys are constant, so all workers and all processes compute the same version.
         let mut hasher = std::hash::DefaultHasher::new();
         bytes.hash(&mut hasher);
         let length = bytes.len() as u64;
@@ -91,32 +91,32 @@ impl FileVersion {
         FileVersion { device: 0, inode: hasher.finish(), length, modified: None, changed }
     }
 
-    /// When contents or metadata last changed, to the second.
+    /// Time of the last change of contents or metadata, in whole seconds.
     pub(crate) fn changed(&self) -> SystemTime {
         after_1970(self.changed.0)
     }
 
-    /// When the file was modified, to the second.
+    /// Modification time, in whole seconds.
     pub(crate) fn modified(&self) -> Option<SystemTime> {
         self.modified.map(|(seconds, _)| after_1970(seconds))
     }
 
-    /// Whether it was modified before another one.
+    /// Returns `true` if this version was modified before `other`.
     pub(crate) fn is_older_than(&self, other: &FileVersion) -> bool {
         self.modified < other.modified
     }
 }
 
 impl File {
-    /// The whole of an open file, as long as it is now. The engine answers requests for
-    /// it with `ETag` and `Last-Modified`, and heeds preconditions (RFC 9110 §13) and
-    /// ranges (§14), in a response of status 200.
+    /// Creates a payload from an open file, with its current length. In a response with status 200,
+    /// the engine adds `ETag` and `Last-Modified`, and evaluates preconditions (RFC 9110 §13) and
+    /// ranges (§14).
     ///
-    /// If the file is shorter when it is sent, the connection closes: the client sees the
-    /// response as cut.
+    /// If the file is truncated before it is sent, the connection is closed, so that the client
+    /// detects an incomplete response.
     ///
     /// # Errors
-    /// Those of `fstat(2)`.
+    /// The errors of `fstat(2)`.
     pub fn open(file: impl Into<Arc<fs::File>>) -> std::io::Result<File> {
         let file = file.into();
         let metadata = file.metadata()?;
@@ -128,38 +128,38 @@ impl File {
         File { source, start: 0, length: metadata.len(), version, is_resident: None }
     }
 
-    /// The `length` bytes of an open file that begin at `start`, as a body of its own: it
-    /// has no validators but those that the application sets.
+    /// Creates a payload from the `length` bytes of an open file that start at `start`. It has no
+    /// validators, except those that the application sets.
     pub fn new(file: impl Into<Arc<fs::File>>, start: u64, length: u64) -> File {
         File { source: Source::Open(file.into()), start, length, version: None, is_resident: None }
     }
 
-    /// Bytes that are always in memory, as a file.
-    pub(crate) fn of_bytes(bytes: &'static [u8]) -> File {
-        let version = Some(FileVersion::of_bytes(bytes));
+    /// Creates a file from static bytes.
+    pub(crate) fn from_static(bytes: &'static [u8]) -> File {
+        let version = Some(FileVersion::from_bytes(bytes));
         let length = bytes.len() as u64;
         let source = Source::Memory(Bytes::from_static(bytes));
         File { source, start: 0, length, version, is_resident: None }
     }
 
-    /// A part of this, which must be within it.
-    pub(crate) fn part(self, range: Range<u64>) -> File {
+    /// Returns a part of the file. `range` must be within it.
+    pub(crate) fn slice(self, range: Range<u64>) -> File {
         let start = self.start.saturating_add(range.start);
         File { start, length: range.end - range.start, ..self }
     }
 
-    /// Whether it is all of what it was opened as.
+    /// Returns `true` if this is the whole file, not a part of it.
     pub(crate) fn is_whole(&self) -> bool {
         self.start == 0 && self.version.is_some_and(|version| version.length == self.length)
     }
 
-    /// Takes off what was sent.
+    /// Removes the first `sent` bytes.
     ///
     /// # Errors
-    /// If there was nothing to be sent: then the file is shorter than it was said to be.
+    /// If `sent` is 0: the file is shorter than its length at opening.
     pub(crate) fn advance(&mut self, sent: usize) -> Result<(), Error> {
         if sent == 0 {
-            let reason = "the file became shorter while it was sent";
+            let reason = "the file was truncated while it was sent";
             return Err(Error::new(ErrorKind::LengthMismatch, reason));
         }
         self.start = self.start.saturating_add(sent as u64);
@@ -167,7 +167,7 @@ impl File {
         Ok(())
     }
 
-    /// The bytes, read into memory if they are not there.
+    /// Returns the bytes, after reading them into memory if necessary.
     pub(crate) fn read(&self) -> std::io::Result<Bytes> {
         match &self.source {
             Source::Memory(_) => Ok(self.in_memory().unwrap_or_default()),
@@ -179,27 +179,27 @@ impl File {
         }
     }
 
-    /// The bytes, if they are in memory.
+    /// Returns the bytes, if they are in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
-            Source::Memory(bytes) => Some(bytes.slice(self.place())),
+            Source::Memory(bytes) => Some(bytes.slice(self.range())),
             Source::Open(_) => None,
         }
     }
 
-    /// The same, to be copied.
-    pub(crate) fn contents(&self) -> Option<&[u8]> {
+    /// Returns the bytes as a slice, if they are in memory.
+    pub(crate) fn as_slice(&self) -> Option<&[u8]> {
         match &self.source {
-            Source::Memory(bytes) => Some(&bytes[self.place()]),
+            Source::Memory(bytes) => Some(&bytes[self.range()]),
             Source::Open(_) => None,
         }
     }
 
-    fn place(&self) -> Range<usize> {
+    fn range(&self) -> Range<usize> {
         self.start as usize..(self.start + self.length) as usize
     }
 
-    /// The same file, whose bytes are these.
+    /// Replaces the source of the file with these bytes in memory.
     pub(crate) fn with_bytes(self, bytes: Bytes) -> File {
         File { source: Source::Memory(bytes), ..self }
     }

@@ -140,7 +140,8 @@ impl Directory {
         settings: DirectorySettings,
     ) -> Directory {
         let trimmed = |path: P| path.into().trim_matches('/').as_bytes().to_vec();
-        let files = files.into_iter().map(|(path, bytes)| (trimmed(path), File::of_bytes(bytes)));
+        let files =
+            files.into_iter().map(|(path, bytes)| (trimmed(path), File::from_static(bytes)));
         Directory::from_root(Root::Embedded(files.collect()), settings)
     }
 

@@ -197,7 +197,7 @@ impl Resource {
     pub(super) fn is_current(&self) -> bool {
         self.representations().all(|Representation { file, .. }| match &file.source {
             Source::Memory(_) => true,
-            Source::Open(open) => file.version.is_some_and(|version| version.is_of(open)),
+            Source::Open(open) => file.version.is_some_and(|version| version.matches(open)),
         })
     }
 

@@ -109,7 +109,7 @@ fn open_embedded(files: &BTreeMap<Vec<u8>, File>, path: &[u8]) -> rustix::io::Re
     let prefix = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
     match files.range(prefix.clone()..).next() {
         Some((path, _)) if path.starts_with(&prefix) => {
-            Ok(Opened { kind: FileKind::Folder, file: File::of_bytes(b"") })
+            Ok(Opened { kind: FileKind::Folder, file: File::from_static(b"") })
         }
         _ => Err(Errno::NOENT),
     }

@@ -1,4 +1,4 @@
-//! A body: nothing, bytes, or a stream that is pulled.
+//! Message bodies: empty, bytes, or a stream that is read on demand.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,10 +17,9 @@ use weft_proto::headers::Headers;
 
 /// The body of a request or of a response.
 ///
-/// A request's body is *pulled*: it reads from the connection when it is asked for
-/// the next chunk, and not before, so a slow application slows its client down and
-/// memory stays flat. It may be moved to another task or thread. Dropping it gives
-/// the connection its input back.
+/// The body of a request is *pulled*: it reads from the connection only when the next chunk is
+/// polled, so a slow application slows down its client, and memory use stays constant. A body can
+/// be moved to another task or thread. Dropping it returns the input to the connection.
 ///
 /// ```
 /// use weft::{Request, Response};
@@ -43,10 +42,10 @@ enum Kind {
     Empty,
     Bytes(Bytes),
     Inbound(Box<dyn Inbound>),
-    /// And how many bytes of it may still come.
+    /// A stream, and the number of bytes that it may still produce.
     Stream(BoxBody, u64),
     File(Box<FileBody>),
-    /// It had come, and was then found to be too large.
+    /// A body that was received completely, but exceeds a limit set later.
     TooLarge,
 }
 
@@ -55,61 +54,61 @@ pub(crate) trait Inbound: Send {
     /// Polls for the next piece of content; `None` is its end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>>;
 
-    /// The number of bytes that remain, if the client declared it.
+    /// Number of remaining bytes, if the client declared it.
     fn length(&self) -> Option<u64>;
 
-    /// Replaces the limit for the bytes that remain.
+    /// Replaces the limit for the remaining bytes.
     fn set_limit(&mut self, bytes: u64);
 
-    /// The trailer fields, once the content has ended.
+    /// Returns the trailer fields, after the end of the content.
     fn trailers(&self) -> Option<&Headers>;
 
-    /// Takes the trailer fields out.
+    /// Takes the trailer fields.
     fn take_trailers(&mut self) -> Option<Headers>;
 }
 
 type BoxBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = Error> + Send>>;
 
 impl Body {
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Body {
         Body(Kind::Empty)
     }
 
-    /// A body made of the chunks of a stream. Its length is not known, so it goes
-    /// out chunked, or until the connection closes to a client of HTTP/1.0.
+    /// Creates a body from a stream of chunks. Its length is unknown, so it is sent with chunked
+    /// transfer coding, or delimited by the close of the connection for HTTP/1.0 clients.
     pub fn stream<S, B, E>(stream: S) -> Body
     where
         S: Stream<Item = Result<B, E>> + Send + 'static,
         B: Into<Bytes>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(Chunks(Box::pin(stream))), u64::MAX))
+        Body(Kind::Stream(Box::pin(StreamBody(Box::pin(stream))), u64::MAX))
     }
 
-    /// Any [`http_body::Body`] as a body, with its size hint and its trailers.
+    /// Creates a body from any [`http_body::Body`], with its size hint and its trailers.
     pub fn from_http_body<B>(body: B) -> Body
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(Foreign(Box::pin(body))), u64::MAX))
+        Body(Kind::Stream(Box::pin(MapErr(Box::pin(body))), u64::MAX))
     }
 
-    /// A body of ours, whose errors need no frame around them.
-    pub(crate) fn own<B>(body: B) -> Body
+    /// Boxes a body whose error type is already [`Error`].
+    pub(crate) fn boxed<B>(body: B) -> Body
     where
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
     {
         Body(Kind::Stream(Box::pin(body), u64::MAX))
     }
 
-    /// The content of a request, delivered by a protocol version.
+    /// Creates a body from the content of a request.
     pub(crate) fn inbound(source: impl Inbound + 'static) -> Body {
         Body(Kind::Inbound(Box::new(source)))
     }
 
-    /// The bytes, if they are all here and the body is not a stream.
+    /// Returns the bytes, if the body is in memory. Otherwise returns the body unchanged.
     pub(crate) fn into_bytes(self) -> Result<Bytes, Body> {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
@@ -118,7 +117,7 @@ impl Body {
         }
     }
 
-    /// The file, or what is left of it, if it is one.
+    /// Returns the file, or its unread rest. Returns any other body unchanged.
     pub(crate) fn into_file(self) -> Result<File, Body> {
         match self.0 {
             Kind::File(reader) => reader.into_file().map_err(|reader| Body(Kind::File(reader))),
@@ -126,7 +125,7 @@ impl Body {
         }
     }
 
-    /// The bytes, if they are all here.
+    /// Returns the bytes, if the body is in memory and not empty.
     pub(crate) fn as_bytes(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Bytes(bytes) => Some(bytes),
@@ -134,19 +133,19 @@ impl Body {
         }
     }
 
-    /// The next chunk, as it comes from the connection; `None` at the end.
+    /// Returns the next chunk as soon as it is received, or `None` at the end.
     ///
     /// # Errors
-    /// [`BodyIncomplete`](ErrorKind::BodyIncomplete) if the peer closes before the
-    /// end, [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit,
-    /// [`Malformed`](ErrorKind::Malformed) for bad chunked coding,
-    /// [`TooSlow`](ErrorKind::TooSlow) below the minimum rate. After an error there
-    /// is no more to read.
+    /// [`BodyIncomplete`](ErrorKind::BodyIncomplete) if the peer closes before the end,
+    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) beyond the limit,
+    /// [`Malformed`](ErrorKind::Malformed) for invalid chunked coding,
+    /// [`TooSlow`](ErrorKind::TooSlow) below the minimum rate. No further data can be read after
+    /// an error.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// [`chunk`](Body::chunk) as a poll. The trailers of a stream are passed over.
+    /// Polls for the next [`chunk`](Body::chunk). Trailers of a stream are skipped.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         loop {
             return match &mut self.0 {
@@ -170,28 +169,28 @@ impl Body {
         }
     }
 
-    /// The next frame of a stream or of a file.
+    /// Polls for the next frame of a stream or of a file.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match &mut self.0 {
-            Kind::Stream(stream, left) => {
+            Kind::Stream(stream, remaining) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx)?);
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
-                let Some(rest) = left.checked_sub(length as u64) else {
+                let Some(rest) = remaining.checked_sub(length as u64) else {
                     self.0 = Kind::TooLarge;
                     return Poll::Ready(Some(Err(too_large())));
                 };
-                *left = rest;
+                *remaining = rest;
                 Poll::Ready(frame.map(Ok))
             }
             Kind::File(reader) => Pin::new(reader).poll_frame(cx),
-            _ => unreachable!("this is only called for those"),
+            _ => unreachable!("called only for streams and files"),
         }
     }
 
-    /// The whole body, if it has at most `limit` bytes.
+    /// Reads the whole body, up to `limit` bytes.
     ///
     /// # Errors
-    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) past the limit, and those of
+    /// [`BodyTooLarge`](ErrorKind::BodyTooLarge) beyond the limit, and the errors of
     /// [`chunk`](Body::chunk).
     pub async fn collect(mut self, limit: usize) -> Result<Bytes> {
         if self.length().is_some_and(|length| length > limit as u64) {
@@ -213,7 +212,7 @@ impl Body {
         }
     }
 
-    /// How many bytes are still to come, if that is known beforehand.
+    /// Number of bytes that remain to be read, if known in advance.
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             Kind::Empty => Some(0),
@@ -225,18 +224,18 @@ impl Body {
         }
     }
 
-    /// Sets how many bytes the rest of a request's body may have, in place of
+    /// Sets the maximum size of the unread rest of a request's body. It replaces
     /// [`Settings::max_body_bytes`](crate::Settings).
     pub fn set_limit(&mut self, bytes: u64) {
         match &mut self.0 {
             Kind::Inbound(source) => source.set_limit(bytes),
-            Kind::Bytes(here) if here.len() as u64 > bytes => self.0 = Kind::TooLarge,
-            Kind::Stream(_, left) => *left = bytes,
+            Kind::Bytes(received) if received.len() as u64 > bytes => self.0 = Kind::TooLarge,
+            Kind::Stream(_, remaining) => *remaining = bytes,
             _ => {}
         }
     }
 
-    /// The trailer fields of a request's body, once it was read to its end.
+    /// Trailer fields of a request's body, available after it has been read to its end.
     pub fn trailers(&self) -> Option<&Headers> {
         match &self.0 {
             Kind::Inbound(source) => source.trailers(),
@@ -251,8 +250,8 @@ impl From<Bytes> for Body {
     }
 }
 
-/// The contents of a file, as a stream of known length that does not hold up the event loop.
-/// [`Response::file`](crate::Response::file) is the shorter way to the client.
+/// The contents of a file, as a stream of known length that does not block the event loop.
+/// [`Response::file`](crate::Response::file) sends a file more efficiently.
 impl From<File> for Body {
     fn from(file: File) -> Body {
         match file.in_memory() {
@@ -335,10 +334,10 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A stream of chunks as a body.
-struct Chunks<S>(Pin<Box<S>>);
+/// Adapter from a stream of chunks to a body.
+struct StreamBody<S>(Pin<Box<S>>);
 
-impl<S, B, E> http_body::Body for Chunks<S>
+impl<S, B, E> http_body::Body for StreamBody<S>
 where
     S: Stream<Item = Result<B, E>>,
     B: Into<Bytes>,
@@ -354,15 +353,15 @@ where
         let next = ready!(self.0.as_mut().poll_next(cx));
         Poll::Ready(next.map(|chunk| match chunk {
             Ok(chunk) => Ok(Frame::data(chunk.into())),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(into_body_error(error)),
         }))
     }
 }
 
-/// A body whose errors are not ours.
-struct Foreign<B>(Pin<Box<B>>);
+/// Adapter that converts the errors of a body into [`Error`].
+struct MapErr<B>(Pin<Box<B>>);
 
-impl<B> http_body::Body for Foreign<B>
+impl<B> http_body::Body for MapErr<B>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -374,7 +373,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        self.0.as_mut().poll_frame(cx).map_err(failed)
+        self.0.as_mut().poll_frame(cx).map_err(into_body_error)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -394,10 +393,11 @@ pub(crate) fn wrong_length() -> Error {
     Error::new(ErrorKind::LengthMismatch, "Content-Length is not the length of the body")
 }
 
-/// An error of our own, such as that of a request's body that is sent back, stays what it is.
-pub(crate) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+/// Converts an error of an application's body. An [`Error`] of the engine, such as that of a
+/// request body that is sent back as the response, is returned unchanged.
+pub(crate) fn into_body_error(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     match error.into().downcast::<Error>() {
-        Ok(own) => *own,
+        Ok(error) => *error,
         Err(other) => {
             Error::new(ErrorKind::BodyFailed, "the application's body failed").with_source(other)
         }
@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_keeps_to_a_limit() {
+    fn stream_body_respects_limit() {
         let stream = || {
             let parts = ["abc", "def", "ghi"].map(|part| Ok::<_, Error>(Bytes::from(part)));
             Body::stream(futures_util::stream::iter(parts))
@@ -423,23 +423,23 @@ mod tests {
         ] {
             let mut body = stream();
             body.set_limit(limit);
-            let mut came = Vec::new();
+            let mut received = Vec::new();
             loop {
                 match body.poll_chunk(&mut cx) {
-                    Poll::Ready(Ok(Some(chunk))) => came.push(chunk.escape_ascii().to_string()),
+                    Poll::Ready(Ok(Some(chunk))) => received.push(chunk.escape_ascii().to_string()),
                     Poll::Ready(Ok(None)) => break,
                     Poll::Ready(Err(error)) => {
-                        came.push(format!("{:?}", error.kind()));
+                        received.push(format!("{:?}", error.kind()));
                         assert!(matches!(body.poll_chunk(&mut cx), Poll::Ready(Err(_))));
                         break;
                     }
-                    Poll::Pending => unreachable!("all is there"),
+                    Poll::Pending => unreachable!("the stream is always ready"),
                 }
                 if raised_by > 0 {
                     body.set_limit(raised_by);
                 }
             }
-            assert_eq!(came.join(" "), expected, "{limit}");
+            assert_eq!(received.join(" "), expected, "{limit}");
         }
     }
 }

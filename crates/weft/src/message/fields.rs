@@ -1,5 +1,5 @@
-//! The header fields of a response. Those of a cached file are serialized once and shared by all
-//! its responses; those of a forwarded message stay in the buffer of its head.
+//! The header fields of a response. The fields of a cached file are serialized once and shared by
+//! all its responses; the fields of a forwarded message stay in the buffer of its head.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -176,7 +176,7 @@ impl Fields {
         }
         match self {
             Fields::Owned(list) => list,
-            _ => unreachable!("the list was converted to Own"),
+            _ => unreachable!("the list was converted to Owned"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests and responses as applications see them, independent of the HTTP version.
+//! Requests and responses in the form that applications use, independent of the HTTP version.
 
 pub(crate) mod body;
 pub(crate) mod fields;

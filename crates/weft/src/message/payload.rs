@@ -27,7 +27,7 @@ pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
             let Parts { parts, end, length } = *parts;
             let bodies =
                 parts.into_iter().flat_map(|Part { head, file }| [head.into(), file.into()]);
-            Body::own(Chain { bodies: bodies.chain([end.into()]).collect(), length })
+            Body::boxed(Chain { bodies: bodies.chain([end.into()]).collect(), length })
         }
     };
     (body, None)

@@ -33,7 +33,7 @@ pub(crate) struct ResponseContext {
 pub(crate) fn complete_file_response(
     head: &RequestHead,
     mut response: Response,
-    moment: &ResponseContext,
+    context: &ResponseContext,
 ) -> Response {
     let Payload::File(file) = &response.payload else { return response };
     // RFC 9110 §13.2.1: preconditions apply if the response would be a success otherwise, and are
@@ -48,8 +48,8 @@ pub(crate) fn complete_file_response(
         return response;
     }
     let file = File::clone(file);
-    add_validators(&mut response, &file, moment.now);
-    response = evaluate_preconditions(head, response, moment.now);
+    add_validators(&mut response, &file, context.now);
+    response = evaluate_preconditions(head, response, context.now);
     if response.status != StatusCode::OK {
         return response;
     }
@@ -62,7 +62,7 @@ pub(crate) fn complete_file_response(
         // RFC 9110 §14.2: ranges apply only to GET. Several Range fields are ignored.
         _ => return response,
     };
-    if !range_applies(head.headers(), &validators(&response, moment.now), moment.now) {
+    if !range_applies(head.headers(), &validators(&response, context.now), context.now) {
         return response;
     }
     match select(range, file.length) {
@@ -70,13 +70,13 @@ pub(crate) fn complete_file_response(
         Selection::One(range) => {
             response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_RANGE, content_range(&range, file.length));
-            response.payload = Payload::File(Arc::new(file.part(range)));
+            response.payload = Payload::File(Arc::new(file.slice(range)));
             response.with_status(StatusCode::PARTIAL_CONTENT)
         }
         Selection::Several(ranges) => {
             let content_type = response.header(CONTENT_TYPE.as_str()).cloned();
             let content_type = content_type.as_ref().map(|value| value.as_bytes());
-            let boundary = (moment.boundary)();
+            let boundary = (context.boundary)();
             let multipart = Multipart::new(&ranges, file.length, content_type, &boundary);
             response.remove_header(CONTENT_LENGTH);
             response.set_header(CONTENT_TYPE, multipart.content_type());
@@ -155,7 +155,7 @@ fn error_response(mut response: Response, status: StatusCode) -> Response {
 fn parts(multipart: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> Payload {
     let part = |(index, range)| Part {
         head: multipart.part_head(index).to_vec(),
-        file: file.clone().part(range),
+        file: file.clone().slice(range),
     };
     Payload::Parts(Box::new(Parts {
         parts: ranges.into_iter().enumerate().map(part).collect(),
@@ -184,8 +184,8 @@ mod tests {
     /// Returns status, Content-Range and body length of the response.
     fn respond(method: &str, fields: &str) -> (u16, Option<String>, Option<u64>) {
         let request = request(format!("{method} / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
-        let moment = ResponseContext { now: NOW, boundary: || "B".to_owned() };
-        let response = complete_file_response(request.head(), ten_byte_file(), &moment);
+        let context = ResponseContext { now: NOW, boundary: || "B".to_owned() };
+        let response = complete_file_response(request.head(), ten_byte_file(), &context);
         let range = response.header("content-range").map(|v| v.to_str().unwrap().to_owned());
         let declared = response.declared_length().map(|length| length.unwrap());
         assert!(declared.is_none_or(|length| Some(length) == response.length()), "{fields}");
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn leaves_unsuccessful_responses_unchanged() {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"e\"\r\n\r\n");
-        let moment = ResponseContext { now: NOW, boundary: || "B".to_owned() };
+        let context = ResponseContext { now: NOW, boundary: || "B".to_owned() };
         let not_found = ten_byte_file().with_status(StatusCode::NOT_FOUND);
-        let response = complete_file_response(request.head(), not_found, &moment);
+        let response = complete_file_response(request.head(), not_found, &context);
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(response.header("accept-ranges"), None);
     }

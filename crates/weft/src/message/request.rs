@@ -1,4 +1,4 @@
-//! A request as an application sees it.
+//! Requests, in the form that applications use.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use weft_proto::headers::Headers;
 use weft_proto::http1::parse::{self, Span};
 use weft_proto::semantics::path::{Segments, decode, decode_segments};
 
-/// A request: its [`RequestHead`], which it derefs to, its body, and who sent it.
+/// A request: its [`RequestHead`], to which it dereferences, its body and its peer.
 ///
 /// ```
 /// use weft::{Request, Response};
@@ -41,23 +41,22 @@ pub struct Request {
     extensions: Extensions,
 }
 
-/// The request line and the fields. It is cheap to clone, and to move.
+/// The request line and the header fields. Cloning and moving it is cheap.
 #[derive(Clone, Debug, Default)]
-pub struct RequestHead(Arc<Parts>);
+pub struct RequestHead(Arc<Inner>);
 
 #[derive(Clone, Debug, Default)]
-struct Parts {
+struct Inner {
     method: Method,
     target: Span,
-    /// The part of the target that names something on this server: path and query. A copy,
-    /// for the bytes of the head are no text, and would have to be checked whenever it is
-    /// asked for.
-    sent: String,
-    /// What stands in place of that, if middleware has said so.
+    /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
+    /// which would have to be validated as UTF-8 on each access.
+    original: String,
+    /// Path and query set by middleware, which replace the original ones.
     rewritten: Option<Box<str>>,
-    /// Where the path ends in what stands, and the query begins.
+    /// End of the path, and start of the query, in `rewritten` or `original`.
     path_end: usize,
-    /// How many bytes of it are taken away: the prefix that the application is mounted under.
+    /// Length of the prefix that the application is mounted under.
     mount: usize,
     authority: Option<Span>,
     version: Version,
@@ -65,52 +64,54 @@ struct Parts {
     decoded: OnceLock<Vec<String>>,
 }
 
-/// What a connection and its requests share.
+/// The state that a connection shares with its requests.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) peer: Peer,
-    stop: Arc<Stop>,
+    shutdown: Arc<ShutdownSignal>,
     interim: Mutex<Vec<Interim>>,
-    /// Whether there may be one: nearly always not, and to look is cheaper than to lock.
+    /// Set if `interim` may not be empty. It nearly always is empty, and checking a flag is cheaper
+    /// than locking.
     has_interim: AtomicBool,
 }
 
-/// An interim response that waits to go out.
+/// A queued interim response.
 #[derive(Debug)]
 pub(crate) struct Interim {
     pub(crate) status: StatusCode,
     pub(crate) fields: Fields,
 }
 
-/// Tells when the server is to stop, and how.
-pub(crate) type Stop = watch::Receiver<Option<Drain>>;
+/// Receiver of the shutdown of the server, with its grace periods.
+pub(crate) type ShutdownSignal = watch::Receiver<Option<Drain>>;
 
-/// How a server stops.
+/// The grace periods of a shutdown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
-    /// How long it waits for what is under way.
+    /// Maximum time for requests in flight to complete.
     pub(crate) grace: Duration,
-    /// How long a connection at rest may still bring a request, which is its last.
+    /// Time in which an idle connection may send one more request, which is its last.
     pub(crate) idle_grace: Duration,
 }
 
 impl Shared {
-    pub(crate) fn new(peer: Peer, stop: Arc<Stop>) -> Arc<Shared> {
+    pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
         let (interim, has_interim) = Default::default();
-        Arc::new(Shared { peer, stop, interim, has_interim })
+        Arc::new(Shared { peer, shutdown, interim, has_interim })
     }
 
-    /// The same on a connection that TLS was agreed on for.
-    pub(crate) fn secured(&self, session: TlsSession) -> Arc<Shared> {
+    /// Creates the shared state of the connection after its TLS handshake.
+    pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<Shared> {
         let peer = Peer { address: self.peer.address, tls: Some(Arc::new(session)) };
-        Shared::new(peer, self.stop.clone())
+        Shared::new(peer, self.shutdown.clone())
     }
 
-    /// Makes it fit for the next request; `false` if somebody still has it for this one.
-    pub(crate) fn renew(self: &mut Arc<Shared>) -> bool {
-        let Some(own) = Arc::get_mut(self) else { return false };
-        own.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-        *own.has_interim.get_mut() = false;
+    /// Resets the state for the next request. Returns `false` if the application still holds it
+    /// for the previous request.
+    pub(crate) fn try_reset(self: &mut Arc<Shared>) -> bool {
+        let Some(shared) = Arc::get_mut(self) else { return false };
+        shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        *shared.has_interim.get_mut() = false;
         true
     }
 
@@ -128,7 +129,7 @@ impl Shared {
         Some(std::mem::take(&mut *interim))
     }
 
-    /// The interim responses, to be added to.
+    /// Locks the queue of interim responses to add one.
     fn interim(&self) -> MutexGuard<'_, Vec<Interim>> {
         let interim = self.lock_interim();
         self.has_interim.store(true, Release);
@@ -140,13 +141,13 @@ impl Shared {
     }
 }
 
-/// Tells a long response that the server is to stop, so that it can end by itself.
+/// Notifies a long-running response of the server's shutdown, so that it can end on its own.
 ///
 /// ```
 /// # async fn example(request: weft::Request) {
 /// let mut shutdown = request.shutdown();
 /// tokio::select! {
-///     () = shutdown.requested() => { /* say goodbye */ }
+///     () = shutdown.requested() => { /* send the last event */ }
 ///     // event = next_event() => { … }
 /// }
 /// # }
@@ -155,29 +156,28 @@ impl Shared {
 pub struct Shutdown(Arc<Shared>);
 
 impl Shutdown {
-    /// Waits until the server is to stop.
+    /// Waits until a shutdown of the server is requested.
     pub async fn requested(&mut self) {
-        // Cloned here and not sooner: the workers share the count of receivers.
-        let mut stop = Stop::clone(&self.0.stop);
-        if stop.wait_for(Option::is_some).await.is_err() {
-            // Nobody is left who could stop the server.
+        // Cloned only here: all workers update the same count of receivers.
+        let mut shutdown = ShutdownSignal::clone(&self.0.shutdown);
+        if shutdown.wait_for(Option::is_some).await.is_err() {
+            // The sender was dropped: no shutdown can follow.
             std::future::pending().await
         }
     }
 
-    /// Whether the server is to stop.
+    /// Returns `true` if a shutdown of the server was requested.
     pub fn is_requested(&self) -> bool {
-        self.0.stop.borrow().is_some()
+        self.0.shutdown.borrow().is_some()
     }
 }
 
-/// What a request knows of its connection: who is at the other end, and whether the server is
-/// to stop. It rides in the extensions of the requests that a [tower service](crate::tower)
-/// gets.
+/// The connection of a request: its peer, and the server's shutdown. It is an extension of the
+/// requests that a [tower service](crate::tower) receives.
 #[derive(Clone, Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
-    /// In place of the connection's, if middleware has said so.
+    /// Peer set by middleware, which replaces that of the connection.
     peer: Option<Box<Peer>>,
 }
 
@@ -199,39 +199,39 @@ impl Request {
         Request { head, body, connection, extensions: Extensions::new() }
     }
 
-    /// A request of parts that were another's. Without a connection there is nobody at its other
-    /// end, and no server that may stop.
-    pub(crate) fn assemble(
+    /// Creates a request from the components of another one. Without a connection, its peer has no
+    /// address, and it is never notified of a shutdown.
+    pub(crate) fn from_components(
         (head, body): (RequestHead, Body),
         connection: Option<Connection>,
         extensions: Extensions,
     ) -> Request {
-        let nobody = || {
+        let unconnected = || {
             let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
             Connection { shared, peer: None }
         };
-        Request { head, body, connection: connection.unwrap_or_else(nobody), extensions }
+        Request { head, body, connection: connection.unwrap_or_else(unconnected), extensions }
     }
 
-    /// Everything that there is of a request, to be given another form.
-    pub(crate) fn dissolve(self) -> (RequestHead, Body, Connection, Extensions) {
+    /// Splits a request into all of its components, for conversion into another type.
+    pub(crate) fn into_components(self) -> (RequestHead, Body, Connection, Extensions) {
         let Request { head, body, connection, extensions } = self;
         (head, body, connection, extensions)
     }
 
-    /// The head, which can be cloned and kept when the request is handed on.
+    /// The head. It can be cloned and kept after the request is passed on.
     pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
-    /// The other end of the connection, or the client that a proxy asks for, where
-    /// [that was said](Request::set_peer).
+    /// The other end of the connection, or the client of a proxy, if middleware has
+    /// [set](Request::set_peer) it.
     pub fn peer(&self) -> &Peer {
         self.connection.peer()
     }
 
-    /// Whether the connection is encrypted by TLS. What a proxy in front says of its own
-    /// client does not count.
+    /// Returns `true` if the connection uses TLS. The fields of a proxy about the connection of
+    /// its own client are not considered.
     ///
     /// ```
     /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -241,21 +241,21 @@ impl Request {
         self.connection.shared.peer.tls.is_some()
     }
 
-    /// The scheme of the connection: `https` if it is [encrypted](Request::is_secure),
-    /// otherwise `http`.
+    /// The scheme of the connection: `https` if it [uses TLS](Request::is_secure), otherwise
+    /// `http`.
     pub fn scheme(&self) -> &'static str {
         if self.is_secure() { "https" } else { "http" }
     }
 
-    /// Tells when the server is to stop.
+    /// Returns a handle that is notified of the server's shutdown.
     pub fn shutdown(&self) -> Shutdown {
         self.connection.shutdown()
     }
 
-    /// Sends an interim response 103 (RFC 8297) with these values of `Link`, so that the
-    /// client can begin to fetch what the response will need. It leaves when the
-    /// application next waits for something, and at the latest before the response; a
-    /// client of HTTP/1.0 gets none.
+    /// Sends an interim response 103 (Early Hints, RFC 8297) with these values of `Link`, so that
+    /// the client can start to fetch the resources that the response refers to. It is sent when the
+    /// future of the application is next pending, at the latest before the response. HTTP/1.0
+    /// clients receive none.
     ///
     /// ```
     /// # use weft::{Request, Response};
@@ -283,10 +283,10 @@ impl Request {
         }
     }
 
-    /// Sends status and fields of an interim response (RFC 9110 §15.2), as
-    /// [`early_hints`](Request::early_hints) does; a body has none. Not sent are 100, for
-    /// the engine says that when the body is read, 101, which is a response, and whatever is
-    /// not 1xx.
+    /// Sends status and fields of an interim response (RFC 9110 §15.2), at the same time as
+    /// [`early_hints`](Request::early_hints). The body is ignored. Three kinds of status are not
+    /// sent: 100, which the engine sends when the body is read, 101, which is a final response, and
+    /// any status other than 1xx.
     ///
     /// ```
     /// # use weft::{Request, Response, StatusCode};
@@ -299,56 +299,56 @@ impl Request {
     /// ```
     pub fn interim(&self, response: Response) {
         let Response { status, headers: fields, .. } = response;
-        let is_ours = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
-        if status.is_informational() && !is_ours {
+        let is_reserved = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
+        if status.is_informational() && !is_reserved {
             self.connection.shared.interim().push(Interim { status, fields });
         }
     }
 
-    /// The body, to be read in place.
+    /// The body, for reading in place.
     pub fn body(&mut self) -> &mut Body {
         &mut self.body
     }
 
-    /// The head and the body, each on its own: so a `match` on the head's segments can
-    /// hand the body on.
+    /// Splits the request into head and body, so that a `match` on the segments of the head can
+    /// pass the body on.
     pub fn into_parts(self) -> (RequestHead, Body) {
         (self.head, self.body)
     }
 
-    /// The body alone.
+    /// Returns the body.
     pub fn into_body(self) -> Body {
         self.body
     }
 
-    /// Sets the method for whoever sees the request after this. Whether the response has a
-    /// body still hangs on the method that the client sent.
+    /// Sets the method for the middleware and application that follow. The presence of a response
+    /// body still depends on the method that the client sent.
     pub fn set_method(&mut self, method: Method) {
         Arc::make_mut(&mut self.head.0).method = method;
     }
 
-    /// Sets path and query (`/path?query`, percent-encoded) for whoever sees the request after
-    /// this; [`target`](RequestHead::target) stays what the client sent.
+    /// Sets path and query (`/path?query`, percent-encoded) for the middleware and application that
+    /// follow. [`target`](RequestHead::target) does not change.
     ///
     /// # Panics
-    /// If it does not begin with a slash.
-    pub fn set_path_and_query(&mut self, local: impl Into<Box<str>>) {
-        let local = local.into();
-        assert!(local.starts_with('/'), "a path begins with a slash: {local:?}");
-        let whole = match self.head.mount() {
-            "" => local,
-            mount => [mount, &*local].concat().into(),
+    /// If it does not start with a slash.
+    pub fn set_path_and_query(&mut self, path_and_query: impl Into<Box<str>>) {
+        let path_and_query = path_and_query.into();
+        assert!(path_and_query.starts_with('/'), "a path starts with a slash: {path_and_query:?}");
+        let rewritten = match self.head.mount() {
+            "" => path_and_query,
+            mount => [mount, &*path_and_query].concat().into(),
         };
-        let parts = Arc::make_mut(&mut self.head.0);
-        parts.path_end = path_end(&whole);
-        parts.rewritten = Some(whole);
-        parts.decoded = OnceLock::new();
+        let inner = Arc::make_mut(&mut self.head.0);
+        inner.path_end = path_end(&rewritten);
+        inner.rewritten = Some(rewritten);
+        inner.decoded = OnceLock::new();
     }
 
-    /// Takes the first so many bytes of the path away, for whoever sees the request after
-    /// this: the application is mounted under them, and finds them in
-    /// [`mount`](RequestHead::mount). [`Mount`](crate::middleware::Mount) does this for a prefix; here
-    /// is what a router of one's own needs.
+    /// Removes the first `bytes` bytes of the path for the middleware and application that follow.
+    /// The application is mounted under this prefix, and finds it in
+    /// [`mount`](RequestHead::mount). The middleware [`Mount`](crate::middleware::Mount) calls it;
+    /// so can a custom router.
     ///
     /// ```
     /// let mut request = weft::testing::request("GET /api/users HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -357,30 +357,30 @@ impl Request {
     /// ```
     ///
     /// # Panics
-    /// If they do not end where a segment does.
+    /// If the prefix does not end at the end of a segment.
     pub fn take_prefix(&mut self, bytes: usize) {
-        let rest = self.head.local().get(bytes..);
+        let rest = self.head.path_and_query().get(bytes..);
         let ends_segment = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']);
-        let is_sound = bytes == 0 || rest.is_some_and(ends_segment);
-        assert!(is_sound, "a prefix of {bytes} bytes cuts a segment");
-        let parts = Arc::make_mut(&mut self.head.0);
-        parts.mount += bytes;
-        parts.decoded = OnceLock::new();
+        let is_valid = bytes == 0 || rest.is_some_and(ends_segment);
+        assert!(is_valid, "a prefix of {bytes} bytes ends inside a segment");
+        let inner = Arc::make_mut(&mut self.head.0);
+        inner.mount += bytes;
+        inner.decoded = OnceLock::new();
     }
 
-    /// Sets who the other end is, for whoever sees the request after this: a trusted proxy
-    /// has said for whom it asks. What is known of TLS stays that of the connection.
+    /// Sets the address of the peer for the middleware and application that follow, as received
+    /// from a trusted proxy. The TLS session remains that of the connection.
     pub fn set_peer(&mut self, address: SocketAddr) {
         let tls = self.connection.shared.peer.tls.clone();
         self.connection.peer = Some(Box::new(Peer { address: Some(address), tls }));
     }
 
-    /// What middleware has to say about the request, by type.
+    /// Values that middleware has attached to the request, by type.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// The same, to be added to.
+    /// Mutable [`extensions`](Request::extensions).
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
@@ -407,54 +407,56 @@ impl RequestHead {
         method: Method,
         version: Version,
         target: Span,
-        (authority, local): (Option<Span>, Span),
+        (authority, path_and_query): (Option<Span>, Span),
         headers: Headers,
     ) -> RequestHead {
-        let sent = as_text(local.of(headers.text())).to_owned();
-        let path_end = path_end(&sent);
-        let rest = Parts::default();
-        let parts = Parts { method, target, sent, path_end, authority, version, headers, ..rest };
-        RequestHead(Arc::new(parts))
+        let original = as_text(path_and_query.of(headers.text())).to_owned();
+        let path_end = path_end(&original);
+        let rest = Inner::default();
+        let inner =
+            Inner { method, target, original, path_end, authority, version, headers, ..rest };
+        RequestHead(Arc::new(inner))
     }
 
-    /// Becomes the head that was parsed of this text, in the memory that it has if nobody else
-    /// has kept it. The parser gets the room for its fields in exchange.
-    pub(crate) fn renew(
+    /// Replaces this head with the one that was parsed from `text`. The allocation is reused,
+    /// unless the application still holds the previous head. The parser gets the field list of the
+    /// previous head in exchange.
+    pub(crate) fn set_parsed(
         &mut self,
         parsed: &mut parse::ParsedHead,
         text: Bytes,
-        (authority, local): (Option<Span>, Span),
+        (authority, path_and_query): (Option<Span>, Span),
     ) {
-        let parts = self.own();
+        let parts = self.unique_inner();
         std::mem::swap(&mut parts.method, &mut parsed.method);
         parts.version = parsed.version;
         parts.target = parsed.target;
         parts.authority = authority;
-        parts.sent.clear();
-        parts.sent.push_str(as_text(local.of(&text)));
-        parts.path_end = path_end(&parts.sent);
+        parts.original.clear();
+        parts.original.push_str(as_text(path_and_query.of(&text)));
+        parts.path_end = path_end(&parts.original);
         parts.headers.replace(text, &mut parsed.fields);
         parts.rewritten = None;
         parts.mount = 0;
         parts.decoded.take();
     }
 
-    /// Lets go of the text, which is a part of what was read. `false` if somebody else has
-    /// kept the head, and with it the text.
-    pub(crate) fn forget(&mut self) -> bool {
-        let Some(parts) = Arc::get_mut(&mut self.0) else { return false };
-        parts.headers.clear();
-        if parts.sent.capacity() > MAX_KEPT_TARGET_BYTES {
-            parts.sent = String::new();
+    /// Releases the text of the head, which is a slice of the input buffer. Returns `false` if the
+    /// application still holds the head, and with it the text.
+    pub(crate) fn release_text(&mut self) -> bool {
+        let Some(inner) = Arc::get_mut(&mut self.0) else { return false };
+        inner.headers.clear();
+        if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
+            inner.original = String::new();
         }
         true
     }
 
-    fn own(&mut self) -> &mut Parts {
+    fn unique_inner(&mut self) -> &mut Inner {
         if Arc::strong_count(&self.0) > 1 {
             self.0 = Arc::default();
         }
-        Arc::get_mut(&mut self.0).expect("nobody else has it")
+        Arc::get_mut(&mut self.0).expect("a new Arc is not shared")
     }
 
     /// The method.
@@ -462,46 +464,46 @@ impl RequestHead {
         &self.0.method
     }
 
-    /// The version of the protocol that the request came in.
+    /// The HTTP version of the request.
     pub fn version(&self) -> Version {
         self.0.version
     }
 
-    /// The fields of the head.
+    /// The header fields.
     pub fn headers(&self) -> &Headers {
         &self.0.headers
     }
 
-    /// The request target as it was sent, in whichever of its forms (RFC 9112 §3.2).
+    /// The request target as received, in any of its forms (RFC 9112 §3.2).
     pub fn target(&self) -> &str {
         self.text(self.0.target)
     }
 
-    /// The same as a part of the head's bytes.
+    /// The request target as a slice of the head's bytes.
     pub(crate) fn shared_target(&self) -> Bytes {
         let text = self.0.headers.text();
         text.slice_ref(self.0.target.of(text))
     }
 
-    /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
-    /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
+    /// The path, percent-encoded as received. `*` for the asterisk form, empty for the authority
+    /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
-        match &self.whole()[self.0.mount..self.0.path_end] {
+        match &self.mounted()[self.0.mount..self.0.path_end] {
             "" if self.0.method != Method::CONNECT => "/",
             path => path,
         }
     }
 
-    /// The path, percent-decoded as a whole: an encoded slash can no longer be told from
-    /// another, so this is to be shown, and [`segments`](RequestHead::segments) to be routed by.
-    /// Bytes that are no UTF-8 are shown as U+FFFD.
+    /// The path, percent-decoded as a whole, for display. Use [`segments`](RequestHead::segments)
+    /// for routing: in a decoded path, an encoded slash cannot be distinguished from a separator.
+    /// Bytes that are not valid UTF-8 are replaced by U+FFFD.
     pub fn decoded_path(&self) -> String {
         String::from_utf8_lossy(&decode(self.path().as_bytes())).into_owned()
     }
 
-    /// What follows the `?` of the target, not decoded.
+    /// The query, after the `?` of the target, percent-encoded as received.
     pub fn query(&self) -> Option<&str> {
-        self.whole().get(self.0.path_end + 1..)
+        self.mounted().get(self.0.path_end + 1..)
     }
 
     /// The segments of the path, each percent-decoded, so that routing can be a
@@ -512,8 +514,8 @@ impl RequestHead {
         Segments::new(path, || self.0.decoded.get_or_init(|| decode_segments(path)))
     }
 
-    /// The authority that the request is for: the target's if it has one
-    /// (RFC 9112 §3.2.2), otherwise the `Host` field's. `None` if neither is there.
+    /// The authority of the request: that of the target, if it has one (RFC 9112 §3.2.2), otherwise
+    /// the `Host` field. `None` if there is neither.
     pub fn authority(&self) -> Option<&str> {
         match self.0.authority {
             Some(authority) => Some(self.text(authority)),
@@ -521,9 +523,8 @@ impl RequestHead {
         }
     }
 
-    /// The host that the request is for: the authority without its port, and without the dot
-    /// at the end of a fully qualified name. Names of hosts compare without regard to case; an
-    /// IPv6 address is in its brackets.
+    /// The host of the request: the authority without its port, and without the trailing dot of a
+    /// fully qualified name. Compare host names case-insensitively; an IPv6 address is in brackets.
     ///
     /// ```
     /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: Example.org.:8080\r\n\r\n");
@@ -533,31 +534,31 @@ impl RequestHead {
         self.authority().map(host)
     }
 
-    /// The start of the path that was taken away because the application is mounted under it
+    /// The prefix removed from the path because the application is mounted under it
     /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
-    /// as it was sent: empty, or `/prefix`. Symlinks to paths of the application begin with it.
+    /// as received: empty, or `/prefix`. Links to paths of the application start with it.
     pub fn mount(&self) -> &str {
-        &self.whole()[..self.0.mount]
+        &self.mounted()[..self.0.mount]
     }
 
-    /// Path and query as middleware has set them, if it has.
+    /// Path and query, if middleware has changed them.
     pub(crate) fn rewritten(&self) -> Option<&str> {
-        (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.local())
+        (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.path_and_query())
     }
 
     /// Path and query.
-    pub(crate) fn local(&self) -> &str {
-        &self.whole()[self.0.mount..]
+    pub(crate) fn path_and_query(&self) -> &str {
+        &self.mounted()[self.0.mount..]
     }
 
-    /// The mount, path and query.
-    fn whole(&self) -> &str {
-        self.0.rewritten.as_deref().unwrap_or(&self.0.sent)
+    /// The mount prefix, path and query.
+    fn mounted(&self) -> &str {
+        self.0.rewritten.as_deref().unwrap_or(&self.0.original)
     }
 
-    /// Path and query as the client sent them, whatever middleware has made of them.
-    pub(crate) fn sent(&self) -> &str {
-        &self.0.sent
+    /// Path and query as received, without the changes of middleware.
+    pub(crate) fn original_path_and_query(&self) -> &str {
+        &self.0.original
     }
 
     fn text(&self, span: Span) -> &str {
@@ -565,19 +566,19 @@ impl RequestHead {
     }
 }
 
-/// A head that waits for its next request keeps no more room than this for a target.
-const MAX_KEPT_TARGET_BYTES: usize = 1 << 10;
+/// Largest capacity for the target that a head retains between requests.
+const MAX_RETAINED_TARGET_BYTES: usize = 1 << 10;
 
 fn as_text(target: &[u8]) -> &str {
-    std::str::from_utf8(target).expect("framing refuses a target that is no UTF-8")
+    std::str::from_utf8(target).expect("framing rejects a target that is not UTF-8")
 }
 
-/// Where the path ends in path and query. Byte by byte, for paths are short.
-fn path_end(local: &str) -> usize {
-    local.bytes().position(|b| b == b'?').unwrap_or(local.len())
+/// Returns the end of the path in path and query. Searches byte by byte, because paths are short.
+fn path_end(path_and_query: &str) -> usize {
+    path_and_query.bytes().position(|b| b == b'?').unwrap_or(path_and_query.len())
 }
 
-/// An authority without its port and a final dot.
+/// Returns an authority without its port and trailing dot.
 pub(crate) fn host(authority: &str) -> &str {
     let end = match authority.find(']') {
         Some(bracket) => bracket + 1,
@@ -593,7 +594,7 @@ mod tests {
     use crate::testing::request;
 
     #[test]
-    fn what_middleware_sets_is_seen_after_it() {
+    fn following_middleware_gets_changed_request() {
         let mut request = request("GET /a%20b?c HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(&*request.segments(), ["a b"]);
         let before = request.head().clone();
@@ -610,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_taken_away_from_the_path() {
+    fn take_prefix_moves_path_segments_to_mount() {
         let mut request = request("GET /a%20b/c/d%20?q HTTP/1.1\r\nHost: a\r\n\r\n");
         let before = request.head().clone();
         request.take_prefix("/a%20b".len());
@@ -622,24 +623,25 @@ mod tests {
         assert_eq!((request.mount(), request.path()), ("/a%20b/x/y", "/"));
         assert!(request.segments().is_empty());
         assert_eq!(
-            (before.mount(), before.path(), request.sent()),
+            (before.mount(), before.path(), request.original_path_and_query()),
             ("", "/a%20b/c/d%20", "/a%20b/c/d%20?q")
         );
     }
 
     #[test]
-    fn the_room_of_a_long_target_is_not_kept() {
+    fn releases_capacity_of_long_target() {
         let mut head = RequestHead::default();
-        for (bytes, is_kept) in [(MAX_KEPT_TARGET_BYTES, true), (8 * MAX_KEPT_TARGET_BYTES, false)]
+        for (bytes, is_retained) in
+            [(MAX_RETAINED_TARGET_BYTES, true), (8 * MAX_RETAINED_TARGET_BYTES, false)]
         {
-            head.own().sent = String::with_capacity(bytes);
-            assert!(head.forget());
-            assert_eq!(head.0.sent.capacity() == bytes, is_kept, "{bytes}");
+            head.unique_inner().original = String::with_capacity(bytes);
+            assert!(head.release_text());
+            assert_eq!(head.0.original.capacity() == bytes, is_retained, "{bytes}");
         }
     }
 
     #[test]
-    fn what_one_request_left_is_not_the_next_ones() {
+    fn reset_discards_interim_responses() {
         let mut shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
         let request = |shared: &Arc<Shared>| {
             Request::new(
@@ -650,14 +652,14 @@ mod tests {
         };
         let first = request(&shared);
         first.early_hints(["</a>; rel=preload"]);
-        assert!(!shared.renew(), "the first request still has it");
+        assert!(!shared.try_reset(), "the first request still holds the shared state");
         drop(first);
-        assert!(shared.renew());
+        assert!(shared.try_reset());
         assert!(shared.take_interim().is_none());
     }
 
     #[test]
-    fn hosts() {
+    fn host_strips_port_and_trailing_dot() {
         for (authority, name) in [
             ("a", "a"),
             ("A.b:80", "A.b"),

@@ -1,4 +1,4 @@
-//! A response as an application makes it.
+//! Responses, in the form that applications create.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use weft_proto::http1::framing::{content_length, is_bodiless};
 
 /// A response: a status, a short header list and a payload.
 ///
-/// The engine adds `Date` and `Server`, unless the application has set them. What frames
-/// the message is the engine's alone: `Content-Length`, if set, must be the body's length;
-/// `Transfer-Encoding` is not looked at; `Connection: close` closes the connection.
+/// The engine adds `Date` and `Server`, unless the application has set them. Only the engine
+/// controls the framing of the message: `Content-Length`, if set, must be the length of the body;
+/// `Transfer-Encoding` is ignored; `Connection: close` closes the connection.
 ///
 /// ```
 /// use weft::{Response, StatusCode, header};
@@ -35,12 +35,12 @@ pub struct Response {
     pub(crate) extensions: Extensions,
 }
 
-/// What follows the head.
+/// The payload of a response, which follows its head.
 #[derive(Debug)]
 pub(crate) enum Payload {
     Body(Body),
-    /// Not in place, as all that is large, for every response is handed on many times; and a
-    /// file that is kept is the same for many.
+    /// Behind a pointer, like all large variants, because responses are moved often. A cached file
+    /// is shared by many responses.
     File(Arc<File>),
     Parts(Box<Parts>),
     /// The connection itself.
@@ -53,17 +53,17 @@ impl Payload {
     }
 }
 
-/// Several parts of a file.
+/// Several parts of a file, for a multipart response.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) parts: Vec<Part>,
-    /// What stands behind the last.
+    /// Bytes after the last part.
     pub(crate) end: Vec<u8>,
-    /// Of all that.
+    /// Total length of the payload.
     pub(crate) length: u64,
 }
 
-/// A part, and what stands before it.
+/// A part of a file, and the bytes before it.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) head: Vec<u8>,
@@ -73,7 +73,7 @@ pub(crate) struct Part {
 const SWITCHING: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 impl Response {
-    /// A response with no body.
+    /// Creates a response without a body.
     pub fn new(status: StatusCode) -> Response {
         Response {
             status,
@@ -83,48 +83,49 @@ impl Response {
         }
     }
 
-    /// 200 with a plain text.
+    /// Creates a 200 response with plain text.
     pub fn text(text: impl Into<Body>) -> Response {
         Response::success(Fields::Static(&TEXT), Payload::Body(text.into()))
     }
 
-    /// 200 with an HTML page.
+    /// Creates a 200 response with an HTML page.
     pub fn html(page: impl Into<Body>) -> Response {
         Response::success(Fields::Static(&HTML), Payload::Body(page.into()))
     }
 
-    /// 200 with bytes or a stream, and no `Content-Type`.
+    /// Creates a 200 response with bytes or a stream, and without `Content-Type`.
     pub fn body(body: impl Into<Body>) -> Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }
 
-    /// 200 with a file.
+    /// Creates a 200 response with a file.
     pub fn file(file: File) -> Response {
         Response::success(Fields::default(), Payload::File(Arc::new(file)))
     }
 
-    /// 200 with these fields and this payload.
+    /// Creates a 200 response with these fields and this payload.
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
         Response { status: StatusCode::OK, headers, payload, extensions: Extensions::new() }
     }
 
-    /// 404 with a line of text.
+    /// Creates a 404 response with a line of text.
     pub fn not_found() -> Response {
         StatusCode::NOT_FOUND.into()
     }
 
-    /// A redirect (3xx) to a URI reference.
+    /// Creates a redirect (3xx) to a URI reference.
     pub fn redirect(status: StatusCode, location: &str) -> Response {
         Response::new(status).with_header(LOCATION, location)
     }
 
-    /// 101: the connection goes over to another protocol (RFC 9110 §7.8), and to a handler. The
-    /// client must have named the protocol in its `Upgrade`, over HTTP/1.1 and with no body on
-    /// the way; otherwise it gets 500 and the hooks are told.
+    /// Creates a 101 response, which switches the connection to another protocol (RFC 9110 §7.8)
+    /// and passes it to `handler`. The client must have requested the protocol in the `Upgrade`
+    /// field of an HTTP/1.1 request whose body has been read; otherwise the client receives 500,
+    /// and the error is reported to the hooks.
     ///
-    /// The handler runs where the connection did, and the connection counts until it ends. See
-    /// [`Upgraded`] for what it has to look after itself. WebSockets have a module of their
-    /// own, `weft::websocket`.
+    /// The handler runs on the worker of the connection. The connection counts as open until the
+    /// handler ends. [`Upgraded`] documents the responsibilities of the handler. For WebSockets,
+    /// use the module `weft::websocket`.
     ///
     /// ```
     /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -153,8 +154,9 @@ impl Response {
             .with_header(UPGRADE, protocol)
     }
 
-    /// 200 to `CONNECT` (RFC 9110 §9.3.6): from here on the connection is the handler's. No
-    /// other success can answer that method: the client would take it for a tunnel.
+    /// Creates a 200 response to `CONNECT` (RFC 9110 §9.3.6), which passes the connection to
+    /// `handler`. No other successful response to `CONNECT` is possible: the client would treat the
+    /// connection as a tunnel.
     pub fn tunnel<F: Future<Output = ()> + 'static>(
         handler: impl FnOnce(Upgraded) -> F + Send + 'static,
     ) -> Response {
@@ -162,38 +164,37 @@ impl Response {
         Response { payload, ..Response::new(StatusCode::OK) }
     }
 
-    /// The same response with this status.
+    /// Sets the status.
     pub fn with_status(mut self, status: StatusCode) -> Response {
         self.status = status;
         self
     }
 
-    /// The same response with this field added.
+    /// Adds a field.
     ///
-    /// A byte that no field value may have (CR, LF, NUL and the other controls) becomes
-    /// a space: text from elsewhere cannot end the field and start another.
+    /// Bytes that are not allowed in a field value (CR, LF, NUL and other control characters) are
+    /// replaced by spaces, so untrusted text cannot inject another field.
     pub fn with_header(mut self, name: HeaderName, value: impl AsRef<[u8]>) -> Response {
         self.headers.push((name, field_value(value.as_ref())));
         self
     }
 
-    /// The same response with this field added, whose value is known to be one: it is shared
-    /// and not copied.
-    pub fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Response {
+    /// Adds a field with a valid value, which is shared and not copied.
+    pub fn with_header_value(mut self, name: HeaderName, value: HeaderValue) -> Response {
         self.headers.push((name, value));
         self
     }
 
-    /// The same response with all of these fields added, for who passes on what somebody else
-    /// has said: they are not copied before they are sent, and are sent as they are. What the
-    /// engine has a say in, it has here, too.
+    /// Adds all of these fields, for applications that forward a response. The fields are sent
+    /// unchanged, and are not copied until they are sent. Fields that the engine controls are
+    /// handled as in any other response.
     ///
     /// ```
     /// use weft::{Request, Response, header};
     ///
     /// async fn mirror(request: Request) -> Response {
-    ///     let theirs = request.headers().filter(|name, _| name.starts_with(b"X-"));
-    ///     Response::text("").with_headers(theirs).with_header(header::VIA, "1.1 mirror")
+    ///     let fields = request.headers().filter(|name, _| name.starts_with(b"X-"));
+    ///     Response::text("").with_headers(fields).with_header(header::VIA, "1.1 mirror")
     /// }
     /// # let head = "GET / HTTP/1.1\r\nHost: a\r\nX-A: b\r\n\r\n";
     /// # let reply = weft::testing::call(mirror, weft::testing::request(head));
@@ -204,58 +205,57 @@ impl Response {
         self
     }
 
-    /// The same response, and an error that it does not tell the client of, or not all of:
-    /// [`Hooks::on_error`](crate::Hooks::on_error) is told.
+    /// Attaches an error whose details are not sent to the client.
+    /// [`Hooks::on_error`](crate::Hooks::on_error) is called with it.
     pub fn with_error(mut self, error: Error) -> Response {
         self.extensions.insert(Arc::new(error));
         self
     }
 
-    /// The error that [came with it](Response::with_error).
+    /// The error [attached](Response::with_error) to the response.
     pub fn error(&self) -> Option<&Error> {
         self.extensions.get::<Arc<Error>>().map(|error| &**error)
     }
 
-    /// Sets a field in place of any of that name.
+    /// Sets a field, replacing all fields with the same name.
     pub fn set_header(&mut self, name: HeaderName, value: impl AsRef<[u8]>) {
         self.remove_header(name.clone());
         self.headers.push((name, field_value(value.as_ref())));
     }
 
-    /// Takes all fields of that name away.
+    /// Removes all fields with this name.
     pub fn remove_header(&mut self, name: HeaderName) {
         if self.headers.find(&name, |_| true).is_some() {
             self.headers.to_mut().retain(|(n, _)| *n != name);
         }
     }
 
-    /// Says that the answer hangs on this field of the request (RFC 9110 §12.5.5), beside
-    /// what `Vary` names already.
-    pub(crate) fn vary_by(&mut self, field: &'static str) {
+    /// Adds a request field to `Vary` (RFC 9110 §12.5.5), unless it is already listed.
+    pub(crate) fn add_vary(&mut self, field: &'static str) {
         let lines = self.headers.iter().filter(|(name, _)| *name == VARY);
         let mut named: Vec<&[u8]> =
             lines.flat_map(|(_, value)| list_members(value.as_bytes())).collect();
-        let says_so = |name: &&[u8]| *name == b"*" || name.eq_ignore_ascii_case(field.as_bytes());
-        if !named.iter().any(says_so) {
+        let is_listed = |name: &&[u8]| *name == b"*" || name.eq_ignore_ascii_case(field.as_bytes());
+        if !named.iter().any(is_listed) {
             named.push(field.as_bytes());
             let all = named.join(&b", "[..]);
             self.set_header(VARY, all);
         }
     }
 
-    /// The value of the first field of that name.
+    /// The value of the first field with this name.
     pub fn header(&self, name: &str) -> Option<&HeaderValue> {
         let found = self.headers.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
         found.map(|(_, value)| value)
     }
 
-    /// What middleware has to say about the response to other middleware, by type. The
-    /// client sees nothing of it.
+    /// Values that middleware has attached for other middleware, by type. They are not sent to the
+    /// client.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// The same, to be added to.
+    /// Mutable [`extensions`](Response::extensions).
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }
@@ -265,7 +265,7 @@ impl Response {
         self.status
     }
 
-    /// The length of the payload, if it is known before it is sent.
+    /// The length of the payload, if known in advance.
     pub fn length(&self) -> Option<u64> {
         match &self.payload {
             Payload::Body(body) => body.length(),
@@ -275,10 +275,11 @@ impl Response {
         }
     }
 
-    /// The length of the body, if it is known: what the application declared must be true.
-    pub(crate) fn sound_length(&self, head_only: bool) -> Result<Option<u64>, Error> {
+    /// Returns the length of the body, if known. Returns an error if it differs from the
+    /// `Content-Length` set by the application, or if the status is informational.
+    pub(crate) fn validated_length(&self, head_only: bool) -> Result<Option<u64>, Error> {
         if self.status.is_informational() {
-            let reason = "an interim status ends no exchange";
+            let reason = "an informational status (1xx) is not a final response";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
         }
         let length = self.length();
@@ -288,28 +289,28 @@ impl Response {
             (Some(Ok(declared)), None) => Ok(Some(declared)),
             (Some(Ok(declared)), Some(0)) if head_only => Ok(Some(declared)),
             (Some(Ok(declared)), Some(length)) if declared == length => Ok(Some(length)),
-            // RFC 9110 §8.6: 304 and 204 have no body, whatever length they speak of.
+            // RFC 9110 §8.6: 304 and 204 have no body, even if they declare a length.
             (Some(_), Some(0)) if is_bodiless(self.status) => Ok(Some(0)),
             (Some(Ok(_)), Some(_)) => Err(wrong_length()),
         }
     }
 
-    /// Whether the application wants this response to be the connection's last.
+    /// Returns `true` if the application has set `Connection: close`.
     pub(crate) fn wants_close(&self) -> bool {
-        let says_so =
+        let has_close =
             |value: &[u8]| list_members(value).any(|it| it.eq_ignore_ascii_case(b"close"));
-        self.headers.find_framing(&CONNECTION, says_so).is_some()
+        self.headers.find_framing(&CONNECTION, has_close).is_some()
     }
 
-    /// The `Content-Length` that the application set itself; `Err` if it is none.
+    /// The `Content-Length` set by the application; `Err` if its value is invalid.
     pub(crate) fn declared_length(&self) -> Option<Result<u64, ()>> {
         let value = self.headers.find_framing(&CONTENT_LENGTH, |_| true)?;
         Some(content_length(value).ok_or(()))
     }
 }
 
-/// The status, and a line of text that says it. So a function can return
-/// `Result<Response, StatusCode>`.
+/// Creates a response with this status and a line of text that describes it, so that a function can
+/// return `Result<Response, StatusCode>`.
 ///
 /// ```
 /// use weft::{Response, StatusCode};
@@ -327,7 +328,7 @@ impl From<StatusCode> for Response {
     }
 }
 
-/// What the peer is told of an error: the reason, if it is the peer's own fault.
+/// Creates the error response to a peer. It includes the reason if the peer is at fault.
 impl From<&Error> for Response {
     fn from(error: &Error) -> Response {
         let status = error.kind().status().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -351,12 +352,12 @@ impl<E: Into<Response>> From<Result<Response, E>> for Response {
     }
 }
 
-/// A value of which nothing can end the field.
+/// Creates a field value. Bytes that are not allowed in one are replaced by spaces.
 pub(crate) fn field_value(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(bytes).unwrap_or_else(|_| {
         let clean = |&b: &u8| if b.is_ascii_control() && b != b'\t' { b' ' } else { b };
         let bytes: Vec<u8> = bytes.iter().map(clean).collect();
-        HeaderValue::from_bytes(&bytes).expect("no control byte is left")
+        HeaderValue::from_bytes(&bytes).expect("control bytes were replaced")
     })
 }
 
@@ -365,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_as_a_response() {
+    fn converts_status_to_response() {
         for (status, length, is_typed) in [
             (200, 7, true),
             (404, 14, true),

@@ -1,4 +1,4 @@
-//! A connection that is handed over: another protocol (RFC 9110 §7.8) or a tunnel (§9.3.6).
+//! Upgraded connections: another protocol (RFC 9110 §7.8) or a tunnel (§9.3.6).
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -15,7 +15,7 @@ use crate::message::response::Response;
 use crate::peer::Peer;
 use crate::stream::Stream;
 
-/// What becomes of a connection once the response is out.
+/// The handler that takes over a connection after the response is sent.
 pub(crate) struct Upgrade(Box<Handler>);
 
 type Handler = dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>> + Send;
@@ -32,11 +32,11 @@ impl Upgrade {
     }
 }
 
-/// Whether a client will understand that its connection goes over to something else: it must
-/// have asked for that (RFC 9110 §7.8), in a version that has it. Over HTTP/2 it has asked by
-/// an extended `CONNECT`, which comes here in the form of an upgrade.
+/// Checks that the client has requested the upgrade (RFC 9110 §7.8) in an HTTP version that
+/// supports it. Over HTTP/2, the request is an extended `CONNECT`, which is converted into an
+/// upgrade before.
 pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
-    let asked_for = match response.status {
+    let is_requested = match response.status {
         StatusCode::SWITCHING_PROTOCOLS => {
             let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
             let headers = head.headers();
@@ -46,18 +46,18 @@ pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
         }
         status => *head.method() == Method::CONNECT && status.is_success(),
     };
-    let reason = "the client has not asked for this protocol or tunnel";
-    asked_for.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
+    let reason = "the client has not requested this protocol or tunnel";
+    is_requested.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
 }
 
-/// The way of an [`Upgrade`] through the extensions of an [`http::Response`], which want to
-/// be cloned: whoever comes first takes it out.
+/// An [`Upgrade`] in the extensions of an [`http::Response`]. Extensions must implement `Clone`, so
+/// the upgrade is shared by all clones, and the first call of `take` gets it.
 #[derive(Clone, Debug)]
-pub(crate) struct Carried(Arc<Mutex<Option<Upgrade>>>);
+pub(crate) struct UpgradeExtension(Arc<Mutex<Option<Upgrade>>>);
 
-impl Carried {
-    pub(crate) fn new(upgrade: Upgrade) -> Carried {
-        Carried(Arc::new(Mutex::new(Some(upgrade))))
+impl UpgradeExtension {
+    pub(crate) fn new(upgrade: Upgrade) -> UpgradeExtension {
+        UpgradeExtension(Arc::new(Mutex::new(Some(upgrade))))
     }
 
     pub(crate) fn take(&self) -> Option<Upgrade> {
@@ -71,12 +71,12 @@ impl fmt::Debug for Upgrade {
     }
 }
 
-/// A connection that HTTP is over on: bytes in and bytes out, those first that came behind
-/// the request. See [`Response::upgrade`](crate::Response::upgrade).
+/// A connection that no longer uses HTTP, as a bidirectional byte stream. Bytes received after the
+/// request are read first. See [`Response::upgrade`](crate::Response::upgrade).
 ///
-/// None of the engine's clocks runs for it any more, and nobody but its handler notices that
-/// the client has gone or gone silent. It counts as a connection until the handler ends.
-/// Dropping it closes it.
+/// No timeout of the engine applies to it: the handler must detect a client that has disconnected
+/// or stopped sending. It counts as an open connection until the handler ends. Dropping it closes
+/// the connection.
 pub struct Upgraded {
     stream: Box<dyn Stream>,
     shared: Arc<Shared>,
@@ -87,13 +87,13 @@ impl Upgraded {
         Upgraded { stream: Box::new(stream), shared }
     }
 
-    /// The other end.
+    /// The other end of the connection.
     pub fn peer(&self) -> &Peer {
         &self.shared.peer
     }
 
-    /// Tells when the server is to stop: then the handler has until the end of the grace
-    /// period to say goodbye.
+    /// Returns a handle that is notified of the server's shutdown. The handler must end within the
+    /// grace period.
     pub fn shutdown(&self) -> Shutdown {
         self.shared.shutdown()
     }
@@ -103,9 +103,9 @@ impl AsyncRead for Upgraded {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, room)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 

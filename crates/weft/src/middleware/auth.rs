@@ -266,13 +266,13 @@ impl ConstantTimeEq for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{self, Reply};
+    use crate::testing::{self, TestResponse};
 
     async fn name(request: Request) -> Response {
         Response::text(request.extensions().get::<User>().unwrap().to_string())
     }
 
-    fn send(app: impl Application, fields: &[String]) -> Reply {
+    fn send(app: impl Application, fields: &[String]) -> TestResponse {
         let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         testing::call(app, testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n")))
     }

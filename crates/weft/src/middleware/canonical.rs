@@ -114,7 +114,7 @@ impl Canonical {
         if !needs_https && !is_other_host {
             return None;
         }
-        let sent = request.sent();
+        let sent = request.original_path_and_query();
         let slash = match sent.as_bytes() {
             [b'/', ..] => "",
             [] | [b'?', ..] => "/",
@@ -175,13 +175,13 @@ fn split_unquoted(text: &[u8], delimiter: u8) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::*;
     use crate::middleware::StripPrefix;
-    use crate::testing::{Reply, call, request};
+    use crate::testing::{TestResponse, call, request};
 
     async fn hello(_: Request) -> Response {
         Response::text("Hello")
     }
 
-    fn send(canonical: &Canonical, head: &str) -> Reply {
+    fn send(canonical: &Canonical, head: &str) -> TestResponse {
         call(hello.with(canonical.clone()), request(format!("{head}\r\n\r\n")))
     }
 

@@ -88,9 +88,9 @@ impl CleanPath {
             request.set_path_and_query(with_query(path, request.query()));
             return None;
         }
-        let (path, query) = match request.sent().split_once('?') {
+        let (path, query) = match request.original_path_and_query().split_once('?') {
             Some((path, query)) => (path, Some(query)),
-            None => (request.sent(), None),
+            None => (request.original_path_and_query(), None),
         };
         let location = with_query(clean(path, self.trailing_slash)?, query);
         Some(Response::redirect(StatusCode::PERMANENT_REDIRECT, &location))

@@ -124,7 +124,7 @@ impl Compress {
     fn apply(&self, head: &RequestHead, mut response: Response) -> Response {
         if response.status == StatusCode::NOT_MODIFIED && may_be_compressible(&response) {
             // A 304 has the same `Vary` and `ETag` as the 200 would have (RFC 9110 §15.4.5).
-            response.vary_by("accept-encoding");
+            response.add_vary("accept-encoding");
             if accept::coding(head.headers(), &self.codings).is_some() {
                 weaken_etag(&mut response);
             }
@@ -132,7 +132,7 @@ impl Compress {
         if !self.should_compress(head.method(), &response) {
             return response;
         }
-        response.vary_by("accept-encoding");
+        response.add_vary("accept-encoding");
         let is_file = matches!(response.payload, Payload::File(_));
         // A range selects from the uncoded bytes (RFC 9110 §14.2); the engine applies it.
         if is_file && head.headers().get_bytes("range").is_some() {
@@ -196,7 +196,7 @@ impl Compress {
                         unreachable!("parts are created later, and an upgrade has no body")
                     }
                 };
-                Body::own(EncodedBody::new(source, length, coding, self.streams.clone()))
+                Body::boxed(EncodedBody::new(source, length, coding, self.streams.clone()))
             }
         };
         response.payload = Payload::Body(body);

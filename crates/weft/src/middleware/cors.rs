@@ -161,7 +161,7 @@ impl Cors {
     /// Adds the fields common to preflight responses and other responses.
     fn add_common_fields(&self, response: &mut Response, allowed: Option<&str>) {
         if !self.any_origin {
-            response.vary_by("origin");
+            response.add_vary("origin");
         }
         let Some(origin) = allowed else { return };
         response.set_header(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

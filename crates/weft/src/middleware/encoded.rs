@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn encoded(steps: Vec<Poll<Option<Result<Frame<Bytes>>>>>, length: Option<u64>) -> EncodedBody {
-        EncodedBody::new(Body::own(ScriptedSource(steps)), length, Coding::Gzip, Arc::default())
+        EncodedBody::new(Body::boxed(ScriptedSource(steps)), length, Coding::Gzip, Arc::default())
     }
 
     /// Results of the polls up to the end: `d`ata, `t`railers, `p`ending, `e`rror, the end `.`.

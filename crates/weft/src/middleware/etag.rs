@@ -118,7 +118,7 @@ impl Middleware for ETag {
 mod tests {
     use super::*;
     use crate::message::body::Body;
-    use crate::testing::{Reply, call, request};
+    use crate::testing::{TestResponse, call, request};
     use bytes::Bytes;
     use std::pin::Pin;
     use std::task::{Context, Poll};
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    fn send(etag: ETag, method: &str, path: &str, field: &str) -> Reply {
+    fn send(etag: ETag, method: &str, path: &str, field: &str) -> TestResponse {
         let field = if field.is_empty() { String::new() } else { format!("{field}\r\n") };
         let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
         call(app.with(etag), request(head))

@@ -128,7 +128,7 @@ impl Log {
                 false => Vec::new(),
             };
             let logged = LoggedBody { source, entry, fields, log: self.clone() };
-            response.payload = Payload::Body(Body::own(logged));
+            response.payload = Payload::Body(Body::boxed(logged));
             return response;
         }
         entry.outcome = Outcome::Complete;
@@ -311,7 +311,7 @@ mod tests {
 
     async fn app(request: Request) -> Response {
         match request.path() {
-            "/stream" => Response::text(Body::own(Body::from("a stream"))),
+            "/stream" => Response::text(Body::boxed(Body::from("a stream"))),
             "/no-content" => Response::new(StatusCode::NO_CONTENT),
             _ => Response::text("bytes").with_header(http::header::ETAG, "\"e\""),
         }
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn logs_multipart_ranges_as_206() {
-        let app = async |_: Request| Response::file(File::of_bytes(b"0123456789"));
+        let app = async |_: Request| Response::file(File::from_static(b"0123456789"));
         let request = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0,5-6\r\n\r\n";
         let lines = Arc::new(Mutex::new(String::new()));
         let sink = lines.clone();

@@ -21,13 +21,13 @@ use weft_proto::semantics::path::decode;
 /// testing::get(app, "/apiary").assert_text("site /apiary");
 /// ```
 ///
-/// Whole segments are compared, percent-decoded as in [`segments`](crate::Head::segments):
+/// Whole segments are compared, percent-decoded as in [`segments`](crate::RequestHead::segments):
 /// `/%61pi` is under `/api` too. The remaining path begins with a slash, and the prefix is the
-/// application's [`mount`](crate::Head::mount). Of several mounts the first match is used, so
-/// place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under `/api`,
-/// and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves both. It is required if
-/// access to the mounted application is restricted, because [`Directory`](crate::Directory) treats
-/// a doubled slash as one.
+/// application's [`mount`](crate::RequestHead::mount). Of several mounts the first match is used,
+/// so place `/api/v2` before `/api`. A path with dot segments, such as `/api/../x`, is under
+/// `/api`, and `//api` is not: [`CleanPath`](super::CleanPath) in front resolves both. It is
+/// required if access to the mounted application is restricted, because
+/// [`Directory`](crate::Directory) treats a doubled slash as one.
 #[derive(Clone, Debug)]
 pub struct Mount<A> {
     prefix: Prefix,

@@ -22,7 +22,7 @@ use crate::middleware::mount::Prefix;
 /// ```
 ///
 /// Prefixes are compared as by [`Mount`](super::Mount), and the application finds the prefix in
-/// [`mount`](crate::Head::mount).
+/// [`mount`](crate::RequestHead::mount).
 #[derive(Clone, Debug)]
 pub struct StripPrefix(Prefix);
 

@@ -1,11 +1,11 @@
-//! A connection between its acceptance and its worker.
+//! An accepted connection before it is registered with the event loop of its worker.
 
 use crate::net::listen::ConnectionPermit;
 use crate::net::reader::Transport;
 use crate::net::tls::Tls;
 use crate::peer::Peer;
 
-/// A connection that was accepted for a worker.
+/// A connection accepted for a worker.
 pub(crate) struct Accepted {
     pub(crate) socket: AcceptedSocket,
     pub(crate) peer: Peer,
@@ -13,14 +13,14 @@ pub(crate) struct Accepted {
     pub(crate) tls: Option<Tls>,
 }
 
-/// A socket that no event loop knows yet.
+/// A socket that is not registered with an event loop yet.
 pub(crate) enum AcceptedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
 impl AcceptedSocket {
-    /// Makes the socket known to this worker's event loop.
+    /// Registers the socket with the event loop of the current worker.
     pub(crate) fn register(self) -> std::io::Result<Transport> {
         Ok(match self {
             AcceptedSocket::Tcp(socket) => Transport::Tcp(tokio::net::TcpStream::from_std(socket)?),

@@ -1,7 +1,7 @@
-//! One connection: the transport, what was read of it, its deadline.
+//! The receiving direction of a connection, and the transport before it is split.
 //!
-//! The two directions are separate values, because they part ways: the reader is lent
-//! to the body of a request while the writer stays. Only this file reads.
+//! The two directions are separate values, because the reader is lent to the body of a request
+//! while the writer stays with the connection. Only this module reads from transports.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,16 +19,16 @@ use crate::net::tls;
 use crate::net::writer::WriteHalf;
 use crate::stream::Stream;
 
-/// What bytes come from and go to.
+/// The byte stream of a connection, in both directions.
 pub(crate) enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// Anything else, such as a pipe in memory.
+    /// Any other stream, such as an in-memory pipe.
     Other(Box<dyn Stream>),
 }
 
 impl Transport {
-    /// The two directions, which part ways.
+    /// Splits the transport into its two directions.
     pub(crate) fn split(self) -> (Reader, WriteHalf) {
         let (read, write) = match self {
             Transport::Tcp(stream) => {
@@ -51,7 +51,7 @@ impl Transport {
 /// The receiving direction.
 pub(crate) struct Reader {
     pub(crate) half: ReadHalf,
-    /// What was read and not yet used.
+    /// Bytes received and not processed yet.
     pub(crate) buffer: BytesMut,
 }
 
@@ -59,21 +59,22 @@ pub(crate) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
     Other(tokio::io::ReadHalf<Box<dyn Stream>>),
-    /// One of the others, behind TLS.
+    /// Any of the other variants, with TLS.
     Tls(Box<tls::ReadHalf>),
-    /// On its way from one form to another.
-    Nothing,
+    /// Placeholder while the variant is replaced.
+    Detached,
 }
 
 impl Reader {
-    /// Ready when there is something to read, as far as that can be known.
+    /// Ready when there is input. For streams that do not report readiness, it is always ready.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_readable(cx)
     }
 
-    /// This is how an idle connection waits: without a buffer. Whether there is something to
-    /// read; what comes from a socket of the kernel's is read at once, and has a buffer then.
-    pub(crate) fn poll_first(
+    /// Waits for input on an idle connection, which owns no buffer. Input from a kernel socket is
+    /// read at once, into a buffer taken from the pool. Ready with `false` at the end of the
+    /// stream.
+    pub(crate) fn poll_first_read(
         &mut self,
         cx: &mut Context<'_>,
         buffers: &Buffers,
@@ -82,7 +83,7 @@ impl Reader {
             return self.half.poll_readable(cx).map_ok(|()| true);
         };
         let scratch = &mut buffers.scratch.borrow_mut();
-        let received = ready!(socket.poll_wait_and_receive(cx, scratch))?;
+        let received = ready!(socket.poll_receive_when_ready(cx, scratch))?;
         if received > 0 {
             self.buffer = buffers.take_input();
             self.buffer.extend_from_slice(&scratch[..received]);
@@ -90,19 +91,20 @@ impl Reader {
         Poll::Ready(Ok(received > 0))
     }
 
-    /// Reads past the buffer.
+    /// Reads directly into `buf`, bypassing the buffer.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.half.poll_read(cx, room)
+        self.half.poll_read(cx, buf)
     }
 
-    /// Reads once, into at least `room` bytes of space behind what is there. 0 is the end.
+    /// Reads once into the buffer, after reserving space for at least `room` bytes. Ready with 0 at
+    /// the end of the stream.
     ///
-    /// It goes through `poll_read`, which notes that a short read has emptied the
-    /// socket: the next wait then waits, and no read is tried that must fail.
+    /// It uses `poll_read`, which clears the readiness after a short read, because the socket is
+    /// empty then. The next call waits, instead of trying a read that would fail.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,16 +116,16 @@ impl Reader {
         self.half.poll_fill(cx, &mut self.buffer)
     }
 
-    /// The same for what is likely to be little: from a socket of the kernel's it is read into
-    /// `scratch`, as far as that goes, and copied.
-    pub(crate) fn poll_fill_by(
+    /// Like [`poll_fill`](Reader::poll_fill), for input that is probably short: input from a kernel
+    /// socket is read into `scratch` and then copied, up to the length of `scratch`.
+    pub(crate) fn poll_fill_from_scratch(
         &mut self,
         cx: &mut Context<'_>,
         scratch: &RefCell<Box<[u8]>>,
         room: usize,
     ) -> Poll<io::Result<usize>> {
         let Some(socket) = self.half.socket() else { return self.poll_fill(cx, room) };
-        // Not borrowed for other streams, whose code may come back to this worker.
+        // Not borrowed for other streams, whose code may re-enter this worker.
         let scratch = &mut scratch.borrow_mut();
         let received = ready!(socket.poll_receive(cx, scratch))?;
         self.buffer.extend_from_slice(&scratch[..received]);
@@ -132,31 +134,31 @@ impl Reader {
 }
 
 impl ReadHalf {
-    /// Ready when there is something to read, as far as that can be known.
+    /// Ready when there is input. For streams that do not report readiness, it is always ready.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Tls(half) => half.poll_readable(cx),
-            ReadHalf::Other(_) | ReadHalf::Nothing => Poll::Ready(Ok(())),
+            ReadHalf::Other(_) | ReadHalf::Detached => Poll::Ready(Ok(())),
         }
     }
 
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Other(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Tls(half) => half.poll_read(cx, room),
-            ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, buf),
+            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, buf),
+            ReadHalf::Other(half) => Pin::new(half).poll_read(cx, buf),
+            ReadHalf::Tls(half) => half.poll_read(cx, buf),
+            ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
-    /// Reads once, into the space that a buffer has. 0 is the end.
+    /// Reads once, into the spare capacity of `buffer`. Ready with 0 at the end of the stream.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,16 +169,16 @@ impl ReadHalf {
             ReadHalf::Unix(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Tls(half) => half.poll_fill(cx, buffer),
-            ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
-    /// The socket of the kernel's below, if there is one.
+    /// The kernel socket, if the bytes are read from one directly.
     pub(crate) fn socket(&self) -> Option<Socket<'_>> {
         match self {
             ReadHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             ReadHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
-            ReadHalf::Other(_) | ReadHalf::Tls(_) | ReadHalf::Nothing => None,
+            ReadHalf::Other(_) | ReadHalf::Tls(_) | ReadHalf::Detached => None,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A socket of the kernel's: system calls that do not wait, tried before anybody asks whether
-//! it is ready.
+//! Kernel sockets: nonblocking system calls, which are tried before the readiness of the socket is
+//! checked.
 //!
-//! The system calls are made directly: those of the C library are points where a thread can
-//! be cancelled, which takes a hundredth of what a small request costs.
+//! The system calls are made directly, not by the C library: its wrappers are cancellation points,
+//! which cost about 1% of a small request.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,24 +20,25 @@ pub(crate) enum Socket<'a> {
 }
 
 impl Socket<'_> {
-    /// Receives once; 0 is the end.
+    /// Receives once. Ready with 0 at the end of the stream.
     pub(crate) fn poll_receive(
         self,
         cx: &mut Context<'_>,
-        room: &mut [u8],
+        buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, Interest::READABLE, |socket| socket.try_receive(room))
+        self.poll_io(cx, Interest::READABLE, |socket| socket.try_receive(buf))
     }
 
-    /// The same for a socket that is likely to have nothing yet: that is asked first.
-    pub(crate) fn poll_wait_and_receive(
+    /// Like [`poll_receive`](Socket::poll_receive), for a socket that is probably empty: its
+    /// readiness is checked first.
+    pub(crate) fn poll_receive_when_ready(
         self,
         cx: &mut Context<'_>,
-        room: &mut [u8],
+        buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_ready(cx, Interest::READABLE))?;
-            match self.try_receive(room) {
+            match self.try_receive(buf) {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 received => return Poll::Ready(received),
@@ -45,15 +46,15 @@ impl Socket<'_> {
         }
     }
 
-    /// Sends what the socket takes.
+    /// Sends as many bytes as the socket accepts.
     pub(crate) fn poll_send(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_io(cx, Interest::WRITABLE, |socket| {
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
-            socket.try_move(Interest::WRITABLE, bytes.len(), send)
+            socket.try_transfer(Interest::WRITABLE, bytes.len(), send)
         })
     }
 
-    /// The same for several slices that leave as one.
+    /// Sends several slices with one system call.
     pub(crate) fn poll_send_slices(
         self,
         cx: &mut Context<'_>,
@@ -62,13 +63,13 @@ impl Socket<'_> {
         self.poll_io(cx, Interest::WRITABLE, |socket| socket.try_send_slices(slices))
     }
 
-    /// Sends what the socket takes at once. Nobody is woken when it takes more.
+    /// Sends as many bytes as the socket accepts now. Registers no waker.
     pub(crate) fn try_send_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        self.try_move(Interest::WRITABLE, length, |fd| send_slices(fd, slices))
+        self.try_transfer(Interest::WRITABLE, length, |fd| send_slices(fd, slices))
     }
 
-    /// Makes a system call that sends.
+    /// Makes a system call that sends, when the socket is ready.
     pub(crate) fn poll_call(
         self,
         cx: &mut Context<'_>,
@@ -79,7 +80,7 @@ impl Socket<'_> {
         })
     }
 
-    /// Makes a system call that sends, whether or not the socket seems to be ready.
+    /// Makes a system call that sends, without checking the readiness of the socket.
     pub(crate) fn write_ignoring_readiness(
         self,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -87,7 +88,7 @@ impl Socket<'_> {
         Ok(rustix::io::retry_on_intr(|| call(self.fd()))?)
     }
 
-    /// Sends so, of several slices.
+    /// Sends several slices without checking the readiness of the socket.
     pub(crate) fn write_slices_ignoring_readiness(
         self,
         slices: &[IoSlice<'_>],
@@ -95,8 +96,9 @@ impl Socket<'_> {
         self.write_ignoring_readiness(|fd| send_slices(fd, slices))
     }
 
-    /// Tries until it is done, or the socket is not ready; then its readiness wakes the task.
-    /// Takes of the task's budget, as all of tokio's do, so that no task goes on for ever.
+    /// Retries `attempt` until it succeeds or fails. While the socket is not ready, registers the
+    /// task for its readiness. Consumes tokio's cooperative budget, so that no task runs
+    /// indefinitely.
     fn poll_io(
         self,
         cx: &mut Context<'_>,
@@ -118,30 +120,30 @@ impl Socket<'_> {
         }
     }
 
-    fn try_receive(self, room: &mut [u8]) -> io::Result<usize> {
-        self.try_move(Interest::READABLE, room.len(), |fd| {
-            Ok(rustix::net::recv(fd, &mut *room, RecvFlags::empty())?.0)
+    fn try_receive(self, buf: &mut [u8]) -> io::Result<usize> {
+        self.try_transfer(Interest::READABLE, buf.len(), |fd| {
+            Ok(rustix::net::recv(fd, &mut *buf, RecvFlags::empty())?.0)
         })
     }
 
-    /// Makes a system call that receives or sends up to so many bytes. When it was fewer, the
-    /// socket is empty or full: that is noted, so that no call is tried that must fail.
-    fn try_move(
+    /// Makes a system call that receives or sends up to `length` bytes. After a short transfer the
+    /// socket is empty or full: its readiness is cleared, so that no call is made that would fail.
+    fn try_transfer(
         self,
         interest: Interest,
         length: usize,
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
         let mut short = None;
-        let moved = self.try_io(interest, || {
-            let moved = call(self.fd())?;
-            if moved == 0 || moved == length {
-                return Ok(moved);
+        let transferred = self.try_io(interest, || {
+            let transferred = call(self.fd())?;
+            if transferred == 0 || transferred == length {
+                return Ok(transferred);
             }
-            short = Some(moved);
+            short = Some(transferred);
             Err(ErrorKind::WouldBlock.into())
         });
-        short.map_or(moved, Ok)
+        short.map_or(transferred, Ok)
     }
 
     fn poll_ready(self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {

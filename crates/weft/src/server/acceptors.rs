@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::error::Result;
-use crate::message::request::Stop;
+use crate::message::request::ShutdownSignal;
 use crate::net::accepted::Accepted;
 use crate::net::listen::{self, ConnectionLimiter, Listener, LocalAddress, SocketFile};
 use crate::net::tls::Tls;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 
-/// All acceptors, as the server's handle sees them.
+/// Handle to all acceptors, owned by the server's handle.
 pub(crate) struct Acceptors {
     /// Addresses of the listeners, without duplicates.
     pub(crate) addresses: Vec<LocalAddress>,
@@ -33,7 +33,7 @@ pub(crate) struct Acceptors {
 
 /// A listening socket that an acceptor owns, as seen by [`Acceptors`].
 struct ListenerEntry {
-    bound: LocalAddress,
+    address: LocalAddress,
     /// Weak, so that the socket closes when its acceptor drops it.
     socket: Weak<OwnedFd>,
     is_shareable: bool,
@@ -61,7 +61,7 @@ pub(crate) struct WorkerHandle {
 pub(crate) struct Acceptor {
     new_listeners: mpsc::UnboundedReceiver<AddListener>,
     limiter: Arc<ConnectionLimiter>,
-    shutdown: Stop,
+    shutdown: ShutdownSignal,
 }
 
 /// Creates a worker's handle and the receiver of its commands. The connection limit bounds the
@@ -77,7 +77,7 @@ impl Acceptors {
     pub(crate) fn new(
         settings: &Settings,
         workers: Vec<WorkerHandle>,
-        shutdown: &Stop,
+        shutdown: &ShutdownSignal,
     ) -> (Acceptors, Vec<Acceptor>) {
         let limiter = ConnectionLimiter::new(settings);
         let count = if settings.reuse_port { workers.len() } else { 1 };
@@ -100,8 +100,11 @@ impl Acceptors {
 
     /// Adds a listening socket. Several sockets for one address are distributed over the acceptors.
     pub(crate) fn add(&mut self, listener: Listener) -> Result<()> {
-        let count =
-            self.listeners.iter().filter(|entry| entry.bound == *listener.local_address()).count();
+        let count = self
+            .listeners
+            .iter()
+            .filter(|entry| entry.address == *listener.local_address())
+            .count();
         if count == 0 {
             self.addresses.push(listener.local_address().clone());
         }
@@ -122,14 +125,14 @@ impl Acceptors {
         if !self.settings.reuse_port {
             return Ok(());
         }
-        for bound in self.addresses.clone() {
-            let mut of_address = self.listeners.iter().filter(|entry| entry.bound == bound);
+        for address in self.addresses.clone() {
+            let mut of_address = self.listeners.iter().filter(|entry| entry.address == address);
             let Some(first) = of_address.next().filter(|first| first.is_shareable) else {
                 continue;
             };
             let (tls, count) = (first.tls.clone(), 1 + of_address.count());
             for number in count..self.acceptors.len() {
-                let listener = Listener::bind_another(&bound, tls.clone(), &self.settings)?;
+                let listener = Listener::bind_another(&address, tls.clone(), &self.settings)?;
                 self.assign(number, listener, vec![self.workers[number].clone()]);
             }
         }
@@ -150,17 +153,19 @@ impl Acceptors {
             entry.tls.as_ref().is_some_and(|watched| watched.ptr_eq(tls))
         };
         let is_new = |tls: &&Tls| !self.listeners.iter().any(|entry| has(entry, tls));
-        if let Some(command) = listener.tls().filter(is_new).cloned().map(WorkerCommand::Watch) {
+        if let Some(command) =
+            listener.tls().filter(is_new).cloned().map(WorkerCommand::WatchCertificates)
+        {
             self.workers[0].send(command);
         }
     }
 
     /// Accepts the connections that the kernel has completed on an address, and closes its sockets.
     /// Returns `false` if there is no such address.
-    pub(crate) fn close(&mut self, bound: &LocalAddress) -> bool {
-        let matches = |entry: &mut ListenerEntry| entry.bound == *bound;
+    pub(crate) fn close(&mut self, address: &LocalAddress) -> bool {
+        let matches = |entry: &mut ListenerEntry| entry.address == *address;
         let closed: Vec<ListenerEntry> = self.listeners.extract_if(.., matches).collect();
-        self.addresses.retain(|address| address != bound);
+        self.addresses.retain(|other| other != address);
         let found = !closed.is_empty();
         for ListenerEntry { close, .. } in closed {
             // Sending fails only if the acceptor has ended; then its sockets are closed.
@@ -173,7 +178,7 @@ impl Acceptors {
     pub(crate) fn sockets(&self) -> Result<Vec<(LocalAddress, OwnedFd)>> {
         let sockets = self.listeners.iter().filter_map(|entry| {
             let socket = entry.socket.upgrade()?;
-            Some(socket.try_clone().map(|socket| (entry.bound.clone(), socket)))
+            Some(socket.try_clone().map(|socket| (entry.address.clone(), socket)))
         });
         Ok(sockets.collect::<std::io::Result<_>>()?)
     }
@@ -189,7 +194,7 @@ impl Acceptors {
     pub(crate) fn update_settings(&self, settings: &Settings) {
         self.limiter.update_settings(settings);
         for worker in &self.workers {
-            worker.send(WorkerCommand::Renew(Box::new(settings.clone())));
+            worker.send(WorkerCommand::UpdateSettings(Box::new(settings.clone())));
         }
     }
 }
@@ -197,7 +202,7 @@ impl Acceptors {
 impl ListenerEntry {
     fn new(listener: &Listener, close: oneshot::Sender<()>) -> ListenerEntry {
         ListenerEntry {
-            bound: listener.local_address().clone(),
+            address: listener.local_address().clone(),
             socket: listener.socket(),
             is_shareable: listener.is_shareable(),
             file: listener.file(),
@@ -260,7 +265,7 @@ fn deliver(mut accepted: Accepted, workers: &[WorkerHandle]) {
 }
 
 /// Waits until the server shuts down.
-async fn wait_for_shutdown(mut shutdown: Stop) {
+async fn wait_for_shutdown(mut shutdown: ShutdownSignal) {
     // An error means that the sender was dropped: no shutdown can follow.
     if shutdown.wait_for(Option::is_some).await.is_err() {
         std::future::pending().await

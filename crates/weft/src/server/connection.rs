@@ -1,4 +1,4 @@
-//! One connection of the server: its two directions, its deadline, its place in the protocol.
+//! One connection of the server: its two directions, its deadline and its protocol state.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use weft_proto::proxy_protocol::{self, ProxyHeader};
 
 /// A connection, between requests or within one.
 pub(crate) struct Connection {
-    /// `None` while the body of a request has it.
+    /// `None` while it is lent to the body of a request.
     pub(crate) reader: Option<Reader>,
     pub(crate) writer: Writer,
     pub(crate) deadline: Deadline,
-    /// What its requests know of it.
+    /// State shared with its requests.
     pub(crate) shared: Arc<Shared>,
-    /// How many requests it brought.
+    /// Number of requests received.
     pub(crate) requests: u64,
-    /// By which it is to be secured, before anything else.
+    /// TLS configuration, until the handshake.
     pub(crate) tls: Option<Tls>,
-    /// Whether the client speaks HTTP/2 here.
+    /// Set if HTTP/2 was negotiated by ALPN.
     pub(crate) http2: bool,
-    /// Who gets it when the last response is out, if that is somebody.
+    /// Handler that takes over the connection after the response, if any.
     pub(crate) upgrade: Option<Upgrade>,
 }
 
@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// What is handed over, and to whom.
+    /// Takes the connection and the handler that takes it over.
     pub(crate) fn hand_over(&mut self) -> Option<(Upgrade, Upgraded)> {
         let (upgrade, reader) = (self.upgrade.take()?, self.reader.take()?);
         let writer = self.writer.take();
@@ -64,16 +64,16 @@ impl Connection {
         Some((upgrade, Upgraded::new(RawConnection::new(reader, writer), self.shared.clone())))
     }
 
-    /// Reads what a proxy says of its client, before the first request.
-    pub(crate) async fn preface(&mut self) -> Result<ProxyHeader> {
+    /// Reads the PROXY header, which precedes the first request.
+    pub(crate) async fn read_proxy_header(&mut self) -> Result<ProxyHeader> {
         let Connection { reader: Some(reader), deadline, .. } = self else {
-            unreachable!("no body has the reader yet")
+            unreachable!("the reader is not lent before the first request")
         };
         poll_fn(|cx| {
             loop {
-                if let Some(preface) = proxy_protocol::read(&reader.buffer)? {
-                    reader.buffer.advance(preface.length);
-                    return Poll::Ready(Ok(preface));
+                if let Some(header) = proxy_protocol::read(&reader.buffer)? {
+                    reader.buffer.advance(header.length);
+                    return Poll::Ready(Ok(header));
                 }
                 match reader.poll_fill(cx, INPUT_BYTES) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(Error::disconnected())),
@@ -81,7 +81,7 @@ impl Connection {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
                         ready!(deadline.poll_expired(cx));
-                        let reason = "the PROXY header came too slowly";
+                        let reason = "the PROXY header was received too slowly";
                         return Poll::Ready(Err(Error::new(ErrorKind::TooSlow, reason)));
                     }
                 }

@@ -1,4 +1,4 @@
-//! The `Date` field of a worker, formatted once a second.
+//! The `Date` field of a worker, formatted once per second.
 
 use std::cell::{Cell, Ref, RefCell};
 
@@ -8,14 +8,14 @@ use crate::clock::wall::now;
 use weft_proto::http1::compose::HeadPrefix;
 use weft_proto::semantics::date::imf_fixdate;
 
-/// The date, as each worker keeps it in the forms in which it is sent.
+/// The current date in the formats in which it is sent. Each worker has its own.
 pub(crate) struct CachedDate {
     second: Cell<u64>,
     head_prefix: RefCell<HeadPrefix>,
 }
 
 impl CachedDate {
-    /// For a server of this name.
+    /// Creates the cache. `server` is the value of the `Server` field.
     pub(crate) fn new(server: Option<&HeaderValue>) -> CachedDate {
         let date = CachedDate {
             second: Cell::new(u64::MAX),
@@ -25,7 +25,7 @@ impl CachedDate {
         date
     }
 
-    /// Asks for the time, and formats it if a new second has begun.
+    /// Reads the clock, and formats the date if the second has changed.
     pub(crate) fn refresh(&self) {
         let now = now();
         if self.second.replace(now) != now {
@@ -39,7 +39,7 @@ impl CachedDate {
         self.second.get()
     }
 
-    /// The date, and the lines that a head of HTTP/1 begins with.
+    /// The date, and the first field lines of an HTTP/1 head.
     pub(crate) fn head_prefix(&self) -> Ref<'_, HeadPrefix> {
         self.head_prefix.borrow()
     }

@@ -2,14 +2,14 @@
 //!
 //! # The life of a request
 //!
-//! 1. A protocol version reads a head and makes a [`Request`] of it.
-//! 2. [`answer`] calls the application. While the application waits, the sink drives the
-//!    connection: it sends interim responses and earlier output, and notices a client that left.
+//! 1. A protocol version parses a head and creates a [`Request`].
+//! 2. [`serve`] calls the application. While the application is pending, the sink drives the
+//!    connection: it sends interim responses and earlier output, and detects a disconnect.
 //! 3. Preconditions and ranges are applied (RFC 9110 §13, §14).
-//! 4. [`ResponseSink::begin`] writes the head and takes content that is in memory. Other content
-//!    is sent piece by piece, at the client's pace.
-//! 5. A response that fails before any of it was sent is replaced by an error response. One that
-//!    fails later is abandoned, so that the client can tell that it is incomplete.
+//! 4. [`ResponseSink::begin`] writes the head and buffers content that is in memory. Other content
+//!    is sent piece by piece, as fast as the client receives it.
+//! 5. A response that fails before any of it was sent is replaced by an error response. A response
+//!    that fails later is abandoned, so that the client can detect that it is incomplete.
 //! 6. The hooks get a [`Record`].
 
 use std::future::{Future, poll_fn};
@@ -36,75 +36,75 @@ use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
 use crate::server::worker::Worker;
 
-/// The way of one response to its client, implemented by each HTTP version.
+/// The sending side of one exchange, implemented by each HTTP version.
 pub(super) trait ResponseSink {
-    /// The head of the request; `None` for input that is no valid request.
+    /// Head of the request; `None` if the request is invalid.
     fn head(&self) -> Option<&RequestHead>;
 
     fn shared(&self) -> &Arc<Shared>;
 
-    /// Whether a success would turn the stream into a tunnel.
+    /// Returns `true` if a successful response would turn the stream into a tunnel.
     fn is_tunnel(&self) -> bool;
 
-    /// Whether no response can be sent any more.
+    /// Returns `true` if no response can be sent any more.
     fn is_closed(&self) -> bool;
 
-    /// Drives the connection while the application or its body is pending. Ready when there is
-    /// no reason to wait any longer.
-    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error>;
+    /// Drives the connection while the application or its body is pending. Ready with an error when
+    /// the exchange must end.
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<Error>;
 
-    /// Sends an interim response, unless the final one has begun.
+    /// Sends an interim response, unless the final response has started.
     fn send_interim(&mut self, status: StatusCode, fields: &Fields);
 
-    /// Makes the next response the last one of its connection, where connections end with an
-    /// error of the application.
+    /// Makes the next response the last one of its connection, in HTTP versions in which an error
+    /// closes the connection.
     fn close_after_response(&mut self);
 
-    /// Writes the head of a response whose content has this length, if it is known, and takes
-    /// content that can be buffered.
+    /// Writes the head of a response, with the length of its content if known, and buffers content
+    /// that is in memory.
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining>;
 
     /// Writes the head after which the connection or stream belongs to the upgrade's handler.
     fn begin_upgrade(&mut self, response: Response) -> Result<Remaining>;
 
-    /// Sends all that is buffered.
+    /// Sends all buffered output.
     fn flush(&mut self) -> impl Future<Output = Result<()>>;
 
-    /// Sends a piece of content. Done when there is room for the next piece.
+    /// Sends a piece of content. Completes when there is space for the next piece.
     fn send_data(&mut self, data: Bytes, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Sends a file, or a part of one, as a piece of content.
     fn send_file(&mut self, file: File, is_last: bool) -> impl Future<Output = Result<()>>;
 
-    /// Ends content whose last piece was not marked as such.
+    /// Ends content whose last piece was not marked with `is_last`.
     fn finish(&mut self, trailers: HeaderMap) -> impl Future<Output = Result<()>>;
 
-    /// Takes a response back that failed; `false` if some of it may have been sent.
+    /// Discards a failed response. Returns `false` if a part of it may have been sent.
     fn roll_back(&mut self, error: &Error) -> bool;
 
-    /// Gives up a response that cannot be completed.
+    /// Aborts a response that cannot be completed.
     fn abandon(&mut self, error: &Error);
 
-    /// The number of content bytes sent, or accepted for sending.
+    /// Number of content bytes sent or buffered.
     fn body_bytes(&self) -> u64;
 }
 
-/// The part of a response that is not sent when its head is.
+/// The part of a response that is not buffered together with its head.
 pub(super) enum Remaining {
     Nothing,
     /// Output that fills the buffer and has to be sent first.
     Buffered,
-    /// Content that is too large to be buffered, or not there yet.
+    /// Content that is too large to be buffered, or not available yet, and its length if known.
     Content(Payload, Option<u64>),
 }
 
-/// The end of an exchange.
+/// The result of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A complete response was sent or buffered.
-    Answered,
-    /// The client left, or the response was abandoned.
-    Lost,
+    Completed,
+    /// The client disconnected, or the response was abandoned.
+    Aborted,
 }
 
 /// A response whose head is buffered, or the error that prevented it.
@@ -113,29 +113,29 @@ struct Begun {
     remaining: Result<Remaining>,
 }
 
-/// Answers `request` by calling the application.
-pub(super) async fn answer<A: Application, S: ResponseSink>(
+/// Serves `request`: calls the application and sends its response.
+pub(super) async fn serve<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
     request: Request,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    let called = match catch_panic_sync(|| worker.app.call(request)) {
-        Ok(response) => attend(sink, pin!(response)).await,
+    let result = match catch_panic_sync(|| worker.app.call(request)) {
+        Ok(response) => await_response(sink, pin!(response)).await,
         Err(panicked) => Err(panicked),
     };
-    match begin_called(worker, sink, called) {
-        // Most responses are buffered completely, and nobody wants a record: no future for these.
+    match begin_response(worker, sink, result) {
+        // Most responses are buffered completely and are not recorded: no future for these.
         Some(Begun { remaining: Ok(Remaining::Nothing), .. }) if watch.is_none() => {
-            Outcome::Answered
+            Outcome::Completed
         }
         Some(begun) => finish(worker, sink, begun, watch).await,
-        None => Outcome::Lost,
+        None => Outcome::Aborted,
     }
 }
 
-/// Answers input that is no valid request.
-pub(super) async fn refuse<A: Application, S: ResponseSink>(
+/// Sends an error response to an invalid request.
+pub(super) async fn reject<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
     error: &Error,
@@ -143,29 +143,29 @@ pub(super) async fn refuse<A: Application, S: ResponseSink>(
 ) -> Outcome {
     worker.report(&sink.shared().peer, error);
     if error.kind().status().is_none() || sink.is_closed() {
-        return Outcome::Lost;
+        return Outcome::Aborted;
     }
     sink.close_after_response();
     let begun = begin(sink, error.into());
     finish(worker, sink, begun, watch).await
 }
 
-/// Polls the application's future and, while it is pending, the connection.
-async fn attend<S: ResponseSink>(
+/// Polls the future of the application and, while it is pending, the connection.
+async fn await_response<S: ResponseSink>(
     sink: &mut S,
     mut response: Pin<&mut impl Future<Output = Response>>,
 ) -> Result<Response> {
     poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
         Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
-        Ok(Poll::Pending) => poll_attend(sink, cx).map(Err),
+        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
     .await
 }
 
-fn poll_attend<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
+fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
     send_interim(sink);
-    sink.poll_attend(cx)
+    sink.poll_connection(cx)
 }
 
 /// Sends the interim responses that the application has queued.
@@ -177,14 +177,14 @@ fn send_interim<S: ResponseSink>(sink: &mut S) {
     }
 }
 
-/// Begins the response for the result of a call; `None` if no client is left to get one.
-fn begin_called<A: Application, S: ResponseSink>(
+/// Starts the response for the result of a call. Returns `None` if the client has disconnected.
+fn begin_response<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
-    called: Result<Response>,
+    result: Result<Response>,
 ) -> Option<Begun> {
-    match called {
-        // The client of a detached call may have left meanwhile.
+    match result {
+        // With `Disconnect::Detach`, the client may have disconnected during the call.
         Ok(_) if sink.is_closed() => None,
         Ok(response) => {
             send_interim(sink);
@@ -207,12 +207,12 @@ fn begin_called<A: Application, S: ResponseSink>(
     }
 }
 
-/// Begins to send a response.
+/// Starts to send a response.
 fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Begun {
     Begun { status: response.status, remaining: try_begin(sink, response) }
 }
 
-/// Checks a response against its request and begins to send it.
+/// Validates a response against its request and starts to send it.
 fn try_begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining> {
     let method = sink.head().map_or(&Method::GET, RequestHead::method);
     if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
@@ -220,11 +220,11 @@ fn try_begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remain
         return sink.begin_upgrade(response);
     }
     if (*method == Method::CONNECT || sink.is_tunnel()) && response.status.is_success() {
-        let reason = "the response to CONNECT is no tunnel";
+        let reason = "the response to CONNECT is not a tunnel";
         return Err(Error::new(ErrorKind::NotImplemented, reason));
     }
     let head_only = *method == Method::HEAD;
-    let length = catch_panic_sync(|| response.sound_length(head_only))??;
+    let length = catch_panic_sync(|| response.validated_length(head_only))??;
     sink.begin(response, length)
 }
 
@@ -238,7 +238,7 @@ async fn finish<A: Application, S: ResponseSink>(
     let Begun { mut status, remaining } = begun;
     let mut sent = match remaining {
         Ok(Remaining::Nothing) => Ok(()),
-        // Boxed: the state of a response that is not done at once is large, and rare.
+        // Boxed, because its future is large, and few responses need it.
         Ok(remaining) => Box::pin(send_remaining(sink, remaining)).await,
         Err(error) => Err(error),
     };
@@ -264,16 +264,16 @@ async fn finish<A: Application, S: ResponseSink>(
         });
     }
     match sent {
-        Ok(()) => Outcome::Answered,
+        Ok(()) => Outcome::Completed,
         Err(error) => {
             worker.report(&sink.shared().peer, &error);
             sink.abandon(&error);
-            Outcome::Lost
+            Outcome::Aborted
         }
     }
 }
 
-/// Sends the part of a response that [`begin`] has left.
+/// Sends the part of a response that [`begin`] has not buffered.
 async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: Remaining) -> Result<()> {
     let (payload, length) = match remaining {
         Remaining::Nothing => return Ok(()),
@@ -298,7 +298,7 @@ async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: Remaining) -> 
     }
 }
 
-/// Sends a body that is produced piece by piece; it must have this length, if one is declared.
+/// Sends a body frame by frame. Returns an error if it does not have the declared length.
 async fn send_stream<S: ResponseSink>(
     sink: &mut S,
     mut body: Body,
@@ -335,7 +335,7 @@ async fn next_frame<S: ResponseSink>(
 ) -> Result<Option<Frame<Bytes>>> {
     poll_fn(|cx| match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
         Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
-        Ok(Poll::Pending) => poll_attend(sink, cx).map(Err),
+        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
         Err(panicked) => Poll::Ready(Err(panicked)),
     })
     .await

@@ -1,35 +1,35 @@
-//! The memory in which request heads are read, reused by the connections of a worker.
+//! Buffers for request heads, reused by the connections of a worker.
 
 use std::cell::RefCell;
 
 use crate::message::request::RequestHead;
 use weft_proto::http1::parse;
 
-/// How many idle buffers are kept; a burst's surplus is freed.
-const MAX_KEPT: usize = 128;
+/// Maximum number of pooled buffers; the surplus after a burst is freed.
+const MAX_POOLED: usize = 128;
 
-/// The spare head buffers of a worker.
+/// A worker's pool of head buffers.
 #[derive(Default)]
 pub(crate) struct HeadBufferPool(
-    #[expect(clippy::vec_box, reason = "to take one is to move a pointer")]
+    #[expect(clippy::vec_box, reason = "taking a buffer moves only a pointer")]
     RefCell<Vec<Box<HeadBuffers>>>,
 );
 
-/// Where the heads of a connection's requests are read and kept, one after the other. Large,
-/// and the same memory for many requests.
+/// The buffers in which the request heads of a connection are parsed and stored. They are large,
+/// and are reused for many requests.
 #[derive(Default)]
 pub(crate) struct HeadBuffers {
-    /// The head that is being read.
+    /// The head that is being parsed.
     pub(crate) parsed: parse::ParsedHead,
-    /// The current request's, or the last one's, unless an application keeps it.
+    /// Head of the current request, or of the last one, unless the application still holds it.
     pub(crate) head: RequestHead,
 }
 
 impl HeadBuffers {
-    /// Lets go of the current request, whose text would keep an input buffer from being used
-    /// again.
+    /// Releases the head of the current request, whose text would prevent the reuse of an input
+    /// buffer.
     pub(crate) fn clear(&mut self) {
-        if !self.head.forget() {
+        if !self.head.release_text() {
             self.head = RequestHead::default();
         }
     }
@@ -40,11 +40,11 @@ impl HeadBufferPool {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a cleared buffer.
-    pub(crate) fn give(&self, desk: Box<HeadBuffers>) {
-        let mut kept = self.0.borrow_mut();
-        if kept.len() < MAX_KEPT {
-            kept.push(desk);
+    /// Returns a cleared buffer to the pool.
+    pub(crate) fn put(&self, buffers: Box<HeadBuffers>) {
+        let mut pool = self.0.borrow_mut();
+        if pool.len() < MAX_POOLED {
+            pool.push(buffers);
         }
     }
 }

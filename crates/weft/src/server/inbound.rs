@@ -1,5 +1,5 @@
 //! The content of a request while the application reads it: limits, the minimum rate, trailers.
-//! Each HTTP version implements the [`ContentSource`] below it.
+//! Each HTTP version implements a [`ContentSource`].
 
 use std::task::{Context, Poll, ready};
 
@@ -10,26 +10,26 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
 use weft_proto::headers::Headers;
 
-/// The content of one request on its way from the connection.
+/// The content of one request, as received by an HTTP version.
 pub(super) trait ContentSource: Send {
-    /// Polls for the next piece. Time in which it is pending counts against the client; `clock`
-    /// is told of each byte received.
+    /// Polls for the next piece. Time in which it is pending counts against the client. The
+    /// implementation reports each received byte to `clock`.
     fn poll_event(
         &mut self,
         cx: &mut Context<'_>,
         clock: &mut ReceiveClock,
     ) -> Poll<Result<ContentEvent>>;
 
-    /// The number of bytes that remain, if the client declared it.
+    /// Number of remaining bytes, if the client declared it.
     fn length(&self) -> Option<u64>;
 
-    /// Whether the end was reached and nothing remains to be polled for.
+    /// Returns `true` if the end was reached and no more events follow.
     fn is_complete(&self) -> bool {
         false
     }
 
-    /// Returns what the source has borrowed of its connection. `failed` content leaves input
-    /// behind that no request can follow. Called at the end, or when the body is dropped.
+    /// Returns borrowed resources to the connection. With `failed`, no request can be parsed from
+    /// the rest of the input. Called at the end, or when the body is dropped.
     fn release(&mut self, failed: bool);
 }
 
@@ -55,11 +55,11 @@ impl ReceiveClock {
     }
 }
 
-/// A request's content, not all of which has been received.
+/// The body of a request that was not received completely.
 pub(super) struct InboundBody<S: ContentSource> {
     source: S,
     state: State,
-    /// The number of bytes that may still be received.
+    /// Number of bytes that may still be received.
     allowed: u64,
     clock: ReceiveClock,
     trailers: Option<Headers>,
@@ -95,9 +95,9 @@ impl<S: ContentSource> InboundBody<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let over = self.clock.pace.poll_expired(&self.clock.deadline, cx);
-                let reason = "the body came too slowly";
-                over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
+                let expired = self.clock.pace.poll_expired(&self.clock.deadline, cx);
+                let reason = "the body was received too slowly";
+                expired.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
             }
         }
     }
@@ -116,7 +116,7 @@ impl<S: ContentSource> Inbound for InboundBody<S> {
             State::Receiving => {}
             State::Ended => return Poll::Ready(Ok(None)),
             State::Failed(kind) => {
-                return Poll::Ready(Err(Error::new(kind, "the body has failed before")));
+                return Poll::Ready(Err(Error::new(kind, "an earlier read of the body failed")));
             }
         }
         let chunk = ready!(self.poll_next(cx));

@@ -9,10 +9,10 @@ use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
 use crate::net::writer::Writer;
 
-/// The number of reads after which other tasks get their turn.
+/// Number of reads after which the task yields.
 const BUDGET: usize = 64;
 
-/// Ends the sending direction before `deadline`; `false` if that fails.
+/// Shuts down the sending direction before `deadline` expires. Returns `false` if that fails.
 pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool {
     poll_fn(|cx| match writer.poll_shutdown(cx) {
         Poll::Ready(shut_down) => Poll::Ready(shut_down.is_ok()),
@@ -21,7 +21,7 @@ pub(super) async fn shut_down(writer: &mut Writer, deadline: &Deadline) -> bool 
     .await
 }
 
-/// Reads and discards input until the peer closes, or `deadline` is over.
+/// Reads and discards input until the peer closes or `deadline` expires.
 pub(super) async fn discard(reader: &mut Reader, deadline: &Deadline) {
     poll_fn(|cx| {
         for _ in 0..BUDGET {

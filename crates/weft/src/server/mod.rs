@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
-use crate::message::request::{Drain, Stop};
+use crate::message::request::{Drain, ShutdownSignal};
 use crate::net::listen::{Address, Listener, LocalAddress};
 use crate::net::reader::Transport;
 use crate::net::tls::Tls;
@@ -222,7 +222,7 @@ impl<A: Application + 'static> Server<A> {
         threads: &mut Vec<JoinHandle<()>>,
         mut acceptors: Vec<Acceptor>,
         commands: Vec<mpsc::UnboundedReceiver<WorkerCommand>>,
-        shutdown: &Stop,
+        shutdown: &ShutdownSignal,
     ) -> Result<()> {
         if acceptors.len() < self.workers {
             // A single acceptor for several workers runs on its own thread.
@@ -275,8 +275,8 @@ impl<A: Application + 'static> Server<A> {
         let worker = Worker::new(Rc::new(app), self.settings.clone(), hooks, Arc::new(shutdown));
         let transport = Transport::Other(Box::new(stream));
         let mut conn = worker.connection(transport, Peer::default());
-        worker.count_in();
-        worker.with_clock(worker.serve(&mut conn)).await;
+        worker.connection_opened();
+        worker.with_sweeper(worker.serve(&mut conn)).await;
         Ok(())
     }
 }
@@ -296,7 +296,7 @@ impl<A: Application + 'static> Server<A> {
 ///     handle.listen(listener)?;
 /// }
 /// handle.stop_listening(&first);
-/// handle.renew(Settings { max_connections: 1_000, ..Settings::default() });
+/// handle.update_settings(Settings { max_connections: 1_000, ..Settings::default() });
 /// assert_eq!(handle.addresses().len(), 1);
 /// handle.shutdown(std::time::Duration::from_secs(5));
 /// # Ok(())
@@ -338,7 +338,7 @@ impl ServerHandle {
 
     /// Sets the limits and timeouts of new connections; established connections keep theirs. The
     /// number of workers, `backlog` and `reuse_port` do not change.
-    pub fn renew(&self, settings: Settings) {
+    pub fn update_settings(&self, settings: Settings) {
         self.acceptors.update_settings(&settings);
     }
 
@@ -350,9 +350,9 @@ impl ServerHandle {
         self.acceptors.sockets()
     }
 
-    /// Makes the server remove the files of [inherited](crate::Listener::with_socket_file) Unix sockets
-    /// when these sockets close. Call it after the last step that can fail, before the previous
-    /// process [drains](ServerHandle::retire).
+    /// Makes the server remove the files of [inherited](crate::Listener::with_socket_file) Unix
+    /// sockets when these sockets close. Call it after the last step that can fail, before the
+    /// previous process [drains](ServerHandle::drain_after_handover).
     pub fn claim_socket_files(&self) {
         self.acceptors.set_remove_socket_files(true);
     }
@@ -370,8 +370,8 @@ impl ServerHandle {
     }
 
     /// Stops a server whose sockets another process has taken over, without an error that a client
-    /// can see. Works like [`shutdown`](ServerHandle::shutdown), but an idle connection may send one
-    /// more request within `idle_grace`, and the files of Unix sockets are not removed.
+    /// can see. Works like [`shutdown`](ServerHandle::shutdown), but an idle connection may send
+    /// one more request within `idle_grace`, and the files of Unix sockets are not removed.
     pub fn drain_after_handover(self, grace: Duration, idle_grace: Duration) {
         self.acceptors.set_remove_socket_files(false);
         self.drain(Drain { grace, idle_grace });
@@ -394,7 +394,8 @@ impl ServerHandle {
     }
 }
 
-/// Shortens the grace period of a shutdown; returned by [`ServerHandle::hurry`].
+/// Shortens the grace period of a shutdown; returned by
+/// [`ServerHandle::shutdown_handle`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -483,14 +484,16 @@ fn spawn<T>(
 
 #[cfg(feature = "tls")]
 impl<A: Application + 'static> Server<A> {
-    /// Listens on another address, of the same forms as in [`listen`](Server::listen), for
-    /// connections that speak TLS.
+    /// Adds a listener for TLS connections. The address has the same forms as in
+    /// [`listen`](Server::listen).
     ///
-    /// While the server runs it loads certificates anew when their files change. If that
-    /// fails, [`Hooks::on_error`](crate::Hooks::on_error) is told, and the old ones serve on.
+    /// A running server reloads certificates when their files change. If that fails,
+    /// [`Hooks::on_error`](crate::Hooks::on_error) is called, and the previous certificates stay in
+    /// use.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    /// [`Listen`](ErrorKind::Listen) if the address is invalid or cannot be bound; the message
+    /// gives the reason.
     pub fn listen_tls(self, address: impl ToString, tls: &Tls) -> Result<Server<A>> {
         self.listen_with(&address.to_string(), Some(tls.clone()))
     }

@@ -11,7 +11,7 @@ pub(super) struct HandshakeSemaphore {}
 
 pub(super) async fn handshake<A>(tls: &Tls, conn: &mut Connection, worker: &Worker<A>) -> bool {
     // Only a handshake uses these.
-    let _ = (&worker.handshake_semaphore, |session| conn.shared.secured(session));
-    let _ = (ReadHalf::Tls, ReadHalf::Nothing, WriteHalf::Tls);
+    let _ = (&worker.handshake_semaphore, |session| conn.shared.with_tls(session));
+    let _ = (ReadHalf::Tls, ReadHalf::Detached, WriteHalf::Tls);
     match *tls {}
 }

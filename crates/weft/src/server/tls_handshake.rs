@@ -93,7 +93,7 @@ impl<'a, A: Application> Handshake<'a, A> {
             if let Poll::Ready(read) = self.reader().poll_fill(cx, INPUT_BYTES) {
                 return Poll::Ready(read.map_err(Error::from));
             }
-            if self.worker.draining() && !std::mem::replace(&mut self.is_draining, true) {
+            if self.worker.is_draining() && !std::mem::replace(&mut self.is_draining, true) {
                 self.conn.deadline.set(self.worker.settings.linger_timeout);
             }
             ready!(self.conn.deadline.poll_expired(cx));
@@ -181,13 +181,13 @@ impl<'a, A: Application> Handshake<'a, A> {
         let Handshake { tls, conn, .. } = self;
         let session = session(&tls);
         let reader = conn.reader.as_mut().expect(HAS_READER);
-        let read = std::mem::replace(&mut reader.half, ReadHalf::Nothing);
+        let read = std::mem::replace(&mut reader.half, ReadHalf::Detached);
         let write = std::mem::replace(&mut conn.writer.half, WriteHalf::Closed);
         let (read, write) = split(tls, std::mem::take(&mut reader.buffer), read, write);
         reader.half = ReadHalf::Tls(Box::new(read));
         conn.writer.half = WriteHalf::Tls(Box::new(write));
         conn.http2 = session.alpn() == Some("h2");
-        conn.shared = conn.shared.secured(session);
+        conn.shared = conn.shared.with_tls(session);
     }
 
     fn reader(&mut self) -> &mut Reader {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::net::reader::Reader;
 use crate::net::writer::Writer;
 
-/// A connection on which HTTP is over. Bytes received behind the request are read first.
+/// A connection that no longer uses HTTP. Bytes received after the request are read first.
 pub(super) struct RawConnection {
     reader: Reader,
     writer: Writer,
@@ -26,14 +26,14 @@ impl AsyncRead for RawConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read_ahead = &mut self.reader.buffer;
         if read_ahead.is_empty() {
-            return self.reader.poll_read(cx, room);
+            return self.reader.poll_read(cx, buf);
         }
-        let length = read_ahead.len().min(room.remaining());
-        room.put_slice(&read_ahead[..length]);
+        let length = read_ahead.len().min(buf.remaining());
+        buf.put_slice(&read_ahead[..length]);
         read_ahead.advance(length);
         if read_ahead.is_empty() {
             // An idle connection owns no buffer.
@@ -73,7 +73,8 @@ impl AsyncWrite for RawConnection {
     }
 }
 
-/// A handler that ends is the end of the connection, which must not look as if it was cut.
+/// The end of the handler closes the connection. Over TLS, it sends `close_notify`, so that the
+/// close is not taken for a truncation.
 impl Drop for RawConnection {
     fn drop(&mut self) {
         self.writer.send_close_notify();

@@ -1,6 +1,6 @@
-//! One core: its clock, its buffers, its clone of the application, its connections.
+//! A worker: one event loop with its connections, clock, buffers and clone of the application.
 //!
-//! A worker shares nothing with the others while it serves requests.
+//! Workers share no state while they serve requests.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Deadlines, Stopwatch};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
-use crate::message::request::{Drain, Shared, Stop};
+use crate::message::request::{Drain, Shared, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::reader::Transport;
@@ -44,47 +44,48 @@ pub(crate) struct Worker<A> {
     pub(crate) head_buffers: HeadBufferPool,
     pub(crate) deadlines: Deadlines,
     pub(crate) hooks: Option<Rc<dyn Hooks>>,
-    /// Who may take the next step of a TLS handshake.
+    /// Permits one step of a TLS handshake at a time.
     pub(super) handshake_semaphore: HandshakeSemaphore,
-    pub(crate) stop: Arc<Stop>,
+    pub(crate) shutdown: Arc<ShutdownSignal>,
     drain: Cell<Option<Drain>>,
-    /// New connections are another's, with newer settings.
-    is_retired: Cell<bool>,
-    open: Cell<usize>,
-    /// The sweeper may start or end, or the last connection has closed.
-    changed: Notify,
+    /// Set when a worker with newer settings has replaced this one for new connections.
+    is_superseded: Cell<bool>,
+    open_connections: Cell<usize>,
+    /// Notified when the first connection opens, when the last one closes, and when the worker is
+    /// superseded.
+    state_changed: Notify,
 }
 
-/// What a worker is asked to do.
+/// A command to a worker.
 pub(crate) enum WorkerCommand {
-    /// Serve a connection.
+    /// Serves a connection.
     Serve(Accepted),
-    /// Serve further connections within these limits.
-    Renew(Box<Settings>),
-    /// Look after the files of certificates.
-    Watch(Tls),
+    /// Sets the limits and timeouts of new connections.
+    UpdateSettings(Box<Settings>),
+    /// Reloads certificates when their files change.
+    WatchCertificates(Tls),
 }
 
-/// If nobody says how.
-const AT_ONCE: Drain = Drain { grace: Duration::ZERO, idle_grace: Duration::ZERO };
+/// Used if all senders were dropped without a shutdown request.
+const IMMEDIATE_DRAIN: Drain = Drain { grace: Duration::ZERO, idle_grace: Duration::ZERO };
 
-/// Positions in a head take 16 bits.
-const MOST_HEAD_BYTES: usize = 65_000;
+/// Maximum size of a head: positions in a head are stored in 16 bits.
+const MAX_REQUEST_HEAD_BYTES: usize = 65_000;
 
 impl<A: Application> Worker<A> {
     pub(crate) fn new(
         app: Rc<A>,
         settings: Settings,
         hooks: Option<Rc<dyn Hooks>>,
-        stop: Arc<Stop>,
+        shutdown: Arc<ShutdownSignal>,
     ) -> Worker<A> {
         let limits = Limits {
-            request_line: settings.max_request_line_bytes.min(MOST_HEAD_BYTES),
-            head: settings.max_head_bytes.min(MOST_HEAD_BYTES),
+            request_line: settings.max_request_line_bytes.min(MAX_REQUEST_HEAD_BYTES),
+            head: settings.max_head_bytes.min(MAX_REQUEST_HEAD_BYTES),
             fields: settings.max_fields,
         };
         let trailer_limits =
-            Limits { head: settings.max_trailer_bytes.min(MOST_HEAD_BYTES), ..limits };
+            Limits { head: settings.max_trailer_bytes.min(MAX_REQUEST_HEAD_BYTES), ..limits };
         let server_name = HeaderValue::from_str(&settings.server_name).ok();
         let server_name = server_name.filter(|name| !name.is_empty());
         Worker {
@@ -96,68 +97,68 @@ impl<A: Application> Worker<A> {
             head_buffers: HeadBufferPool::default(),
             deadlines: Deadlines::new(&settings),
             handshake_semaphore: HandshakeSemaphore::default(),
-            stop,
+            shutdown,
             drain: Cell::new(None),
-            is_retired: Cell::new(false),
-            open: Cell::new(0),
-            changed: Notify::new(),
+            is_superseded: Cell::new(false),
+            open_connections: Cell::new(0),
+            state_changed: Notify::new(),
             app,
             settings,
             hooks,
         }
     }
 
-    /// Does what it is asked to, until nobody can ask any more and the time for what is under
-    /// way is over.
-    pub(crate) async fn run(self: Rc<Self>, mut errands: mpsc::UnboundedReceiver<WorkerCommand>)
+    /// Executes commands until all senders are dropped, then waits until all connections are closed
+    /// or the grace period has expired.
+    pub(crate) async fn run(self: Rc<Self>, mut commands: mpsc::UnboundedReceiver<WorkerCommand>)
     where
         A: 'static,
     {
-        let mut stop = Stop::clone(&self.stop);
-        let mut current = self.keep_clock();
-        // Connections keep the limits that they began with.
-        let mut former: Vec<Rc<Worker<A>>> = Vec::new();
-        while let Some(errand) = errands.recv().await {
-            match errand {
-                WorkerCommand::Serve(accepted) => current.begin(accepted),
-                WorkerCommand::Watch(tls) => current.clone().reload_on_change(tls),
-                WorkerCommand::Renew(settings) => {
-                    former.retain(|worker| worker.open.get() > 0);
-                    let renewed = Rc::new(current.renewed(*settings)).keep_clock();
-                    let retired = std::mem::replace(&mut current, renewed);
-                    retired.is_retired.set(true);
-                    retired.changed.notify_waiters();
-                    former.push(retired);
+        let mut shutdown = ShutdownSignal::clone(&self.shutdown);
+        let mut current = self.spawn_sweeper();
+        // Established connections keep their limits.
+        let mut workers: Vec<Rc<Worker<A>>> = Vec::new();
+        while let Some(command) = commands.recv().await {
+            match command {
+                WorkerCommand::Serve(accepted) => current.spawn_connection(accepted),
+                WorkerCommand::WatchCertificates(tls) => current.clone().reload_on_change(tls),
+                WorkerCommand::UpdateSettings(settings) => {
+                    workers.retain(|worker| worker.open_connections.get() > 0);
+                    let updated = Rc::new(current.with_settings(*settings)).spawn_sweeper();
+                    let superseded = std::mem::replace(&mut current, updated);
+                    superseded.is_superseded.set(true);
+                    superseded.state_changed.notify_waiters();
+                    workers.push(superseded);
                 }
             }
         }
-        former.push(current);
+        workers.push(current);
         let mut all_closed = pin!(async {
-            for worker in &former {
+            for worker in &workers {
                 worker.all_closed().await;
             }
         });
-        let (mut left, mut begun) = (Duration::MAX, Instant::now());
+        let (mut remaining, mut updated_at) = (Duration::MAX, Instant::now());
         loop {
-            let drain = stop.borrow_and_update().unwrap_or(AT_ONCE);
-            // A stop only becomes shorter.
-            left = left.saturating_sub(begun.elapsed()).min(drain.grace);
-            begun = Instant::now();
-            for worker in &former {
+            let drain = shutdown.borrow_and_update().unwrap_or(IMMEDIATE_DRAIN);
+            // The grace period is only ever shortened.
+            remaining = remaining.saturating_sub(updated_at.elapsed()).min(drain.grace);
+            updated_at = Instant::now();
+            for worker in &workers {
                 worker.drain.set(Some(drain));
                 worker.deadlines.wake_all();
             }
             tokio::select! {
-                // What is still open after that goes with the runtime.
-                _ = tokio::time::timeout(left, &mut all_closed) => return,
-                // Somebody is in a hurry.
-                Ok(()) = stop.changed() => {}
+                // Connections that are still open are dropped with the runtime.
+                _ = tokio::time::timeout(remaining, &mut all_closed) => return,
+                // The grace period was shortened.
+                Ok(()) = shutdown.changed() => {}
             }
         }
     }
 
-    /// Begins with a connection, in a task of its own.
-    fn begin(self: &Rc<Self>, accepted: Accepted)
+    /// Serves a connection in its own task.
+    fn spawn_connection(self: &Rc<Self>, accepted: Accepted)
     where
         A: 'static,
     {
@@ -167,38 +168,38 @@ impl<A: Application> Worker<A> {
             Err(error) => return self.report(&peer, &error.into()),
         };
         conn.tls = tls;
-        // Counted here, and not by its task: a stop may come before that begins.
-        self.count_in();
-        let open = Open(self.clone());
+        // Counted here, not in its task: a shutdown may be requested before the task starts.
+        self.connection_opened();
+        let guard = OpenConnection(self.clone());
         tokio::task::spawn_local(async move {
-            open.0.serve(&mut conn).await;
-            drop((permit, open));
+            guard.0.serve(&mut conn).await;
+            drop((permit, guard));
         });
     }
 
-    /// The same worker with other limits, for other connections.
-    fn renewed(&self, settings: Settings) -> Worker<A> {
-        Worker::new(self.app.clone(), settings, self.hooks.clone(), self.stop.clone())
+    /// Creates a worker with other settings, for new connections.
+    fn with_settings(&self, settings: Settings) -> Worker<A> {
+        Worker::new(self.app.clone(), settings, self.hooks.clone(), self.shutdown.clone())
     }
 
     async fn all_closed(&self) {
-        while self.open.get() > 0 {
-            self.changed.notified().await;
+        while self.open_connections.get() > 0 {
+            self.state_changed.notified().await;
         }
     }
 
-    /// A connection that has just been accepted.
+    /// Creates the state of an accepted connection.
     pub(crate) fn connection(&self, transport: Transport, peer: Peer) -> Connection {
         let deadline = self.deadlines.deadline();
-        let shared = Shared::new(peer, self.stop.clone());
+        let shared = Shared::new(peer, self.shutdown.clone());
         Connection::new(transport, shared, deadline, &self.settings)
     }
 
-    /// Serves one connection to its end.
+    /// Serves a connection until it closes.
     pub(crate) async fn serve(&self, conn: &mut Connection) {
         conn.deadline.set(self.settings.head_timeout);
         if self.settings.is_proxy(conn.shared.peer.address())
-            && let Err(error) = Box::pin(self.meet_client(conn)).await
+            && let Err(error) = Box::pin(self.read_proxy_header(conn)).await
         {
             return self.report(&conn.shared.peer, &error);
         }
@@ -210,18 +211,18 @@ impl<A: Application> Worker<A> {
         if !self.hooks.as_ref().is_none_or(|hooks| hooks.on_open(&conn.shared.peer)) {
             return;
         }
-        let _closed = Closed { hooks: self.hooks.as_deref(), shared: conn.shared.clone() };
+        let _close_hook = CloseHook { hooks: self.hooks.as_deref(), shared: conn.shared.clone() };
         if conn.http2 {
             return Box::pin(h2::serve(conn, self)).await;
         }
         while self.has_input(conn).await {
-            // A connection at rest is only this loop: the state of a busy one is boxed, and made
-            // in its box, for it is large.
-            let busy = Box::new_uninit();
-            match Box::into_pin(Box::write(busy, h1::serve(conn, self))).await {
+            // The future of an active connection is large. It is boxed, and constructed in its box,
+            // so that an idle connection needs only the memory of this loop.
+            let active = Box::new_uninit();
+            match Box::into_pin(Box::write(active, h1::serve(conn, self))).await {
                 NextState::Idle => conn.deadline.set(self.settings.idle_timeout),
                 NextState::Close | NextState::Linger => break,
-                // Boxed, so that it takes no room in connections that are never handed over.
+                // Boxed, so that it takes no space in connections that are never upgraded.
                 NextState::HandOver => return Box::pin(self.hand_over(conn)).await,
                 NextState::Http2 => return Box::pin(h2::serve(conn, self)).await,
             }
@@ -229,7 +230,7 @@ impl<A: Application> Worker<A> {
         conn.writer.send_close_notify();
     }
 
-    /// Lets an application have a connection for itself.
+    /// Runs the handler of an upgrade on a connection.
     async fn hand_over(&self, conn: &mut Connection) {
         let Some((upgrade, connection)) = conn.hand_over() else { return };
         if let Err(error) = catch_panic(async move { upgrade.run(connection).await }).await {
@@ -237,28 +238,29 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Lets a proxy say who its client is.
-    async fn meet_client(&self, conn: &mut Connection) -> Result<()> {
-        if let Some(address) = conn.preface().await?.source {
+    /// Sets the client address from the PROXY header of a trusted proxy.
+    async fn read_proxy_header(&self, conn: &mut Connection) -> Result<()> {
+        if let Some(address) = conn.read_proxy_header().await?.source {
             conn.shared =
-                Shared::new(Peer { address: Some(address), tls: None }, self.stop.clone());
+                Shared::new(Peer { address: Some(address), tls: None }, self.shutdown.clone());
         }
         Ok(())
     }
 
-    /// Waits, without a buffer, for something to read. `false` when the wait is in vain.
+    /// Waits for input, without a buffer. Returns `false` if the connection is to be closed.
     async fn has_input(&self, conn: &mut Connection) -> bool {
-        let mut hurried = false;
+        let mut is_shortened = false;
         poll_fn(|cx| {
             let Some(reader) = &mut conn.reader else { return Poll::Ready(false) };
             if !reader.buffer.is_empty() {
-                return Poll::Ready(true); // It came with a proxy's preface.
+                return Poll::Ready(true); // Received together with the PROXY header.
             }
-            if let Poll::Ready(has_input) = reader.poll_first(cx, &self.buffers) {
+            if let Poll::Ready(has_input) = reader.poll_first_read(cx, &self.buffers) {
                 return Poll::Ready(has_input.unwrap_or(false));
             }
             if let Some(drain) = self.drain.get() {
-                // A client that has just connected is about to ask: it may, but soon.
+                // A client that has just connected will probably send a request, for which it gets
+                // at least `linger_timeout`.
                 let idle_grace = match conn.requests {
                     0 => drain.idle_grace.max(self.settings.linger_timeout),
                     _ => drain.idle_grace,
@@ -266,7 +268,7 @@ impl<A: Application> Worker<A> {
                 if idle_grace.is_zero() {
                     return Poll::Ready(false);
                 }
-                if !std::mem::replace(&mut hurried, true) {
+                if !std::mem::replace(&mut is_shortened, true) {
                     conn.deadline.set(idle_grace);
                 }
             }
@@ -275,7 +277,7 @@ impl<A: Application> Worker<A> {
         .await
     }
 
-    /// Loads certificates anew whenever their files change, in a task of its own.
+    /// Reloads certificates when their files change, in a separate task.
     fn reload_on_change(self: Rc<Self>, tls: Tls)
     where
         A: 'static,
@@ -285,19 +287,20 @@ impl<A: Application> Worker<A> {
         });
     }
 
-    /// Keeps the clock in a task of its own.
-    fn keep_clock(self: Rc<Self>) -> Rc<Self>
+    /// Runs the sweeper in a separate task.
+    fn spawn_sweeper(self: Rc<Self>) -> Rc<Self>
     where
         A: 'static,
     {
         let worker = self.clone();
-        tokio::task::spawn_local(async move { worker.sweep().await });
+        tokio::task::spawn_local(async move { worker.run_sweeper().await });
         self
     }
 
-    /// Keeps the clock: wakes whom it is time for, and dates the second. Rests while
-    /// there is no connection, and ends when there can be none any more.
-    async fn sweep(&self) {
+    /// Runs the sweeper: wakes the tasks of expired deadlines and refreshes the date. It pauses
+    /// while there are no connections, and ends when the worker is superseded and has no
+    /// connections.
+    async fn run_sweeper(&self) {
         let mut tick = tokio::time::interval(self.deadlines.tick());
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -305,50 +308,50 @@ impl<A: Application> Worker<A> {
             self.date.refresh();
             self.deadlines.sweep();
             while self.deadlines.is_empty() {
-                if self.is_retired.get() {
+                if self.is_superseded.get() {
                     return;
                 }
-                self.changed.notified().await;
+                self.state_changed.notified().await;
             }
         }
     }
 
-    /// Runs a future of this worker's, and the clock beside it.
-    pub(crate) async fn with_clock<F: Future>(&self, future: F) -> F::Output {
-        let (mut future, mut clock) = (pin!(future), pin!(self.sweep()));
+    /// Runs a future of this worker concurrently with the sweeper.
+    pub(crate) async fn with_sweeper<F: Future>(&self, future: F) -> F::Output {
+        let (mut future, mut sweeper) = (pin!(future), pin!(self.run_sweeper()));
         poll_fn(|cx| {
-            let _: Poll<()> = clock.as_mut().poll(cx);
+            let _: Poll<()> = sweeper.as_mut().poll(cx);
             future.as_mut().poll(cx)
         })
         .await
     }
 
-    /// Counts a connection that was accepted.
-    pub(crate) fn count_in(&self) {
-        if self.open.replace(self.open.get() + 1) == 0 {
-            // The clock may have rested.
+    /// Counts an accepted connection.
+    pub(crate) fn connection_opened(&self) {
+        if self.open_connections.replace(self.open_connections.get() + 1) == 0 {
+            // The sweeper may have paused.
             self.date.refresh();
             self.deadlines.refresh();
-            self.changed.notify_waiters();
+            self.state_changed.notify_waiters();
         }
     }
 
-    /// Whether the server is to stop: then each response is its connection's last.
-    pub(crate) fn draining(&self) -> bool {
+    /// Returns `true` during a shutdown: each response is the last one of its connection.
+    pub(crate) fn is_draining(&self) -> bool {
         self.drain.get().is_some()
     }
 
-    /// The hooks, if they want to be told of every response.
+    /// The hooks, if they need a record of every response.
     pub(crate) fn recorder(&self) -> Option<&dyn Hooks> {
         self.hooks.as_deref().filter(|hooks| hooks.needs_records())
     }
 
-    /// Measures an exchange, if anybody wants to know.
+    /// Starts a stopwatch for an exchange, if its duration is recorded.
     pub(crate) fn stopwatch(&self) -> Option<Stopwatch> {
         self.recorder().map(|_| Stopwatch::start())
     }
 
-    /// Tells the hooks of an error.
+    /// Reports an error to the hooks.
     pub(crate) fn report(&self, peer: &Peer, error: &Error) {
         if let Some(hooks) = &self.hooks {
             hooks.on_error(peer, error);
@@ -356,13 +359,13 @@ impl<A: Application> Worker<A> {
     }
 }
 
-/// Tells the hooks of a connection's end, however that comes.
-struct Closed<'a> {
+/// Calls `Hooks::on_close` when dropped, also if the task of the connection is cancelled.
+struct CloseHook<'a> {
     hooks: Option<&'a dyn Hooks>,
     shared: Arc<Shared>,
 }
 
-impl Drop for Closed<'_> {
+impl Drop for CloseHook<'_> {
     fn drop(&mut self) {
         if let Some(hooks) = self.hooks {
             hooks.on_close(&self.shared.peer);
@@ -370,15 +373,15 @@ impl Drop for Closed<'_> {
     }
 }
 
-/// A connection that was counted in; it is counted out when this goes.
-struct Open<A>(Rc<Worker<A>>);
+/// Guard of a connection counted in `open_connections`; the count decreases when it is dropped.
+struct OpenConnection<A>(Rc<Worker<A>>);
 
-impl<A> Drop for Open<A> {
+impl<A> Drop for OpenConnection<A> {
     fn drop(&mut self) {
-        let Worker { open, changed, .. } = &*self.0;
-        open.set(open.get() - 1);
-        if open.get() == 0 {
-            changed.notify_waiters();
+        let Worker { open_connections, state_changed, .. } = &*self.0;
+        open_connections.set(open_connections.get() - 1);
+        if open_connections.get() == 0 {
+            state_changed.notify_waiters();
         }
     }
 }

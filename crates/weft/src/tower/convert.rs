@@ -13,13 +13,13 @@ use http_body::{Frame, SizeHint};
 
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::{Body, failed};
+use crate::message::body::{Body, into_body_error};
 use crate::message::fields::Fields;
 use crate::message::payload;
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
-use crate::message::upgrade::Carried;
+use crate::message::upgrade::UpgradeExtension;
 use crate::random::random_boundary;
 use crate::tower::maps::HeaderMapCache;
 use crate::tower::{BoxError, head};
@@ -34,7 +34,7 @@ pub(super) fn to_http_request(
     maps: &HeaderMapCache,
     request: Request,
 ) -> Result<http::Request<Body>> {
-    let (head, body, connection, extensions) = request.dissolve();
+    let (head, body, connection, extensions) = request.into_components();
     let mut request = http::Request::new(body);
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
@@ -80,13 +80,13 @@ where
     let head = head::from_parts(&parts, original)?;
     let body = downcast(body).unwrap_or_else(Body::from_http_body);
     let connection = parts.extensions.remove();
-    let mut request = Request::assemble((head, body), connection, parts.extensions);
+    let mut request = Request::from_components((head, body), connection, parts.extensions);
     if *request.method() != parts.method {
         request.set_method(parts.method);
     }
     let local = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
     // An empty path is the same as `/` (RFC 9110 §4.2.3).
-    let is_same = local == request.head().local() || local == request.path();
+    let is_same = local == request.head().path_and_query() || local == request.path();
     if local.starts_with('/') && !is_same {
         request.set_path_and_query(local);
     }
@@ -110,7 +110,7 @@ pub(super) fn to_http_response_as_is(response: Response) -> http::Response<Body>
     *response.status_mut() = status;
     *response.extensions_mut() = extensions;
     if let Some(upgrade) = upgrade {
-        response.extensions_mut().insert(Carried::new(upgrade));
+        response.extensions_mut().insert(UpgradeExtension::new(upgrade));
     }
     for (name, value) in headers.into_vec() {
         response.headers_mut().append(name, value);
@@ -136,7 +136,7 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, body) = response.into_parts();
-    let upgrade = parts.extensions.remove::<Carried>().and_then(|carried| carried.take());
+    let upgrade = parts.extensions.remove::<UpgradeExtension>().and_then(|carried| carried.take());
     let mut fields: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(parts.headers.len());
     for (name, value) in parts.headers {
         // The iterator returns the name only for the first of several fields with the same name.
@@ -180,7 +180,7 @@ where
     let first = match rest.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => return Body::from_http_body(rest),
         Poll::Ready(None) => return Body::empty(),
-        Poll::Ready(Some(first)) => first.map(Frame::into_data).map_err(failed),
+        Poll::Ready(Some(first)) => first.map(Frame::into_data).map_err(into_body_error),
     };
     let first = match first {
         Ok(Ok(data)) if rest.is_end_stream() => return data.into(),
@@ -188,7 +188,7 @@ where
         Ok(Err(frame)) => Ok(frame),
         Err(error) => Err(error),
     };
-    Body::own(PeekedBody { first: Some((first, length)), rest })
+    Body::boxed(PeekedBody { first: Some((first, length)), rest })
 }
 
 /// Returns the body as a [`Body`], if it is one.
@@ -217,7 +217,7 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>>> http_body::Body fo
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
         match self.first.take() {
             Some((first, _)) => Poll::Ready(Some(first)),
-            None => self.rest.as_mut().poll_frame(cx).map_err(failed),
+            None => self.rest.as_mut().poll_frame(cx).map_err(into_body_error),
         }
     }
 

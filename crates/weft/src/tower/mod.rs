@@ -168,7 +168,7 @@ fn error_response(error: impl Into<BoxError>) -> Response {
         }
     };
     let status = Response::from(&error).status();
-    Response::body(Body::own(FailingBody(Some(error)))).with_status(status)
+    Response::body(Body::boxed(FailingBody(Some(error)))).with_status(status)
 }
 
 /// A body whose first read fails.

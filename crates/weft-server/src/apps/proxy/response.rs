@@ -12,7 +12,7 @@ use super::hops::Via;
 pub(super) fn apply_head(head: &ResponseHead, response: Response, via: Option<&Via>) -> Response {
     let response = response.with_status(head.status).with_headers(forwarded_fields(head));
     match via {
-        Some(via) => response.with_value(VIA, via.value(head.version).clone()),
+        Some(via) => response.with_header_value(VIA, via.value(head.version).clone()),
         None => response,
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn lists_folders_of_embedded_files() {
         let paths = ["a", "a.b", "b/c", "b/d/e", "b/d/f", "b/.h", "bc"];
-        let files = paths.map(|path| (path.as_bytes().to_vec(), crate::File::of_bytes(b"xyz")));
+        let files = paths.map(|path| (path.as_bytes().to_vec(), crate::File::from_static(b"xyz")));
         let files = BTreeMap::from(files);
         for (path, limit, expected) in [
             ("", 9, "a 3, a.b 3, b 0, bc 3"),

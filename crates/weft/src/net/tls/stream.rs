@@ -50,7 +50,7 @@ struct State {
 const RECEIVE_BYTES: usize = 5 + (16 << 10) + 256;
 
 /// Maximum buffer capacity for one receive of a body.
-const MOST_RECEIVE_BYTES: usize = 64 << 10;
+const MAX_RECEIVE_BYTES: usize = 64 << 10;
 
 /// Plaintext encrypted before a write: a response head and a part of a file. Even in small records
 /// it stays below the 64 slices that rustls passes to one system call.
@@ -127,7 +127,7 @@ impl State {
             if self.ciphertext.is_empty() {
                 let received = match half.poll_readable(cx) {
                     Poll::Ready(Ok(())) => {
-                        self.ciphertext.reserve(room.clamp(RECEIVE_BYTES, MOST_RECEIVE_BYTES));
+                        self.ciphertext.reserve(room.clamp(RECEIVE_BYTES, MAX_RECEIVE_BYTES));
                         half.poll_fill(cx, &mut self.ciphertext)
                     }
                     Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

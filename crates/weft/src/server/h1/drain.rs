@@ -1,4 +1,4 @@
-//! The input that a request leaves behind, and the end of a connection.
+//! Unread input after a response, and the close of a connection.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,7 +13,7 @@ use crate::server::linger;
 use weft_proto::http1::chunked::{BodyDecoder, Step};
 
 impl<A: Application> ActiveConnection<'_, A> {
-    /// Whether the rest of this request's input is small enough to be discarded.
+    /// Returns `true` if the rest of the request's input is small enough to be discarded.
     pub(super) fn input_is_bounded(&self) -> bool {
         match &self.input {
             Input::Clear | Input::Lent(_) => true,
@@ -24,14 +24,14 @@ impl<A: Application> ActiveConnection<'_, A> {
         }
     }
 
-    /// Discards the rest of this request's input.
-    pub(super) async fn clear_input(&mut self) -> NextState {
+    /// Discards the rest of the request's input.
+    pub(super) async fn discard_input(&mut self) -> NextState {
         // The client may wait for the response before it sends the rest.
         if self.flush_output().await.is_err() {
             return NextState::Close;
         }
         self.conn.deadline.set(self.worker.settings.stall_timeout);
-        if !self.reader_returned().await {
+        if !self.await_reader().await {
             return NextState::Close;
         }
         if let Input::Unread(body) = self.input
@@ -61,30 +61,31 @@ impl<A: Application> ActiveConnection<'_, A> {
         Ok(())
     }
 
-    /// The way to close after a response: at once, if the peer has nothing in flight.
-    pub(super) fn closing(&mut self, client_closes: bool) -> NextState {
-        self.take_back_returned();
+    /// Returns the state for closing after a response: immediately, if the peer has nothing in
+    /// flight, otherwise with a lingering close.
+    pub(super) fn closing_state(&mut self, client_closes: bool) -> NextState {
+        self.restore_returned_reader();
         let drained = self.conn.reader.as_ref().is_some_and(|reader| reader.buffer.is_empty());
-        let clear = drained && matches!(self.input, Input::Clear);
-        if client_closes && clear { NextState::Close } else { NextState::Linger }
+        let is_clear = drained && matches!(self.input, Input::Clear);
+        if client_closes && is_clear { NextState::Close } else { NextState::Linger }
     }
 
-    /// Takes the reader back, if the body has returned it.
-    pub(super) fn take_back_returned(&mut self) {
+    /// Restores the reader, if the body has returned it.
+    pub(super) fn restore_returned_reader(&mut self) {
         if let Input::Lent(loan) = &self.input
             && let Some(returned) = loan.take_returned()
         {
-            self.take_back(returned);
+            self.restore_reader(returned);
         }
     }
 
-    /// Waits for the reader to be returned; `false` if the deadline is over before.
-    async fn reader_returned(&mut self) -> bool {
+    /// Waits until the reader is returned. Returns `false` if the deadline expires before.
+    async fn await_reader(&mut self) -> bool {
         poll_fn(|cx| {
             while let Input::Lent(loan) = &self.input {
                 match loan.poll_event(cx) {
-                    Poll::Ready(BodyEvent::Returned(returned)) => self.take_back(returned),
-                    // A 100 is of no use after the response.
+                    Poll::Ready(BodyEvent::Returned(returned)) => self.restore_reader(returned),
+                    // A 100 after the response has no effect.
                     Poll::Ready(BodyEvent::WantsContinue) => {}
                     Poll::Pending => return self.conn.deadline.poll_expired(cx).map(|()| false),
                 }
@@ -94,11 +95,12 @@ impl<A: Application> ActiveConnection<'_, A> {
         .await
     }
 
-    /// Closes after the last response has been received, or `linger_timeout` is over.
+    /// Shuts down the sending direction and discards input until the peer closes, or until
+    /// `linger_timeout` expires.
     pub(super) async fn linger(&mut self) {
         self.conn.deadline.set(self.worker.settings.linger_timeout);
         if linger::shut_down(&mut self.conn.writer, &self.conn.deadline).await
-            && self.reader_returned().await
+            && self.await_reader().await
             && let Some(reader) = &mut self.conn.reader
         {
             linger::discard(reader, &self.conn.deadline).await;

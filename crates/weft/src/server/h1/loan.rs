@@ -1,9 +1,8 @@
 //! The loan of a connection's reader to the body of a request.
 //!
-//! The connection lends its reader to the body. The body reads and decodes on its own, in
-//! whichever task or thread it is polled, and returns the reader when it ends or is dropped. No
-//! task and no channel stands between the application and the socket: the application's pace is
-//! the client's pace.
+//! The connection lends its reader to the body. The body reads and decodes in the task or thread in
+//! which it is polled, and returns the reader when it ends or is dropped. There is no task and no
+//! channel between the application and the socket, so backpressure reaches the client directly.
 
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +17,12 @@ use weft_proto::headers::Headers;
 use weft_proto::http1::chunked::{BodyDecoder, Step};
 use weft_proto::http1::parse::Limits;
 
-/// The room requested for one read of a body.
+/// Buffer space requested for one read of a body.
 const READ_BYTES: u64 = 64 << 10;
 const MIN_READ_BYTES: u64 = 1 << 10;
 
-/// The number of bytes received without a wait after which other tasks get their turn. Some
-/// readers of bodies take, and keep, everything that is received before the next wait.
+/// Number of bytes received without a wait after which the task yields. Some readers of bodies
+/// collect everything that is received before the next wait.
 const BUDGET_BYTES: usize = 256 << 10;
 
 /// The state that a connection and a body share while the body has the reader.
@@ -33,7 +32,7 @@ pub(super) struct Loan(Mutex<LoanState>);
 struct LoanState {
     returned: Option<ReturnedReader>,
     wants_continue: bool,
-    /// The connection has ended: there is nothing left to read from.
+    /// Set when the connection has ended: no more data can be read.
     is_revoked: bool,
     /// The task of the connection.
     connection: Option<Waker>,
@@ -41,11 +40,11 @@ struct LoanState {
     body: Option<Waker>,
 }
 
-/// The reader, and the position in the body at which it was returned.
+/// The returned reader, and its position in the body.
 pub(super) struct ReturnedReader {
     pub(super) reader: Reader,
     pub(super) decoder: BodyDecoder,
-    /// The rest of the input cannot be parsed: no request can follow.
+    /// Set if the rest of the input cannot be parsed, so that no request can follow.
     pub(super) failed: bool,
 }
 
@@ -64,7 +63,7 @@ impl Loan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next event; the connection is woken when there is one.
+    /// Polls for the next event; registers the task of the connection.
     pub(super) fn poll_event(&self, cx: &Context<'_>) -> Poll<BodyEvent> {
         let mut state = self.state();
         if std::mem::take(&mut state.wants_continue) {
@@ -82,7 +81,7 @@ impl Loan {
         self.state().returned.take()
     }
 
-    /// Ends the loan because the connection has ended; the next read of the body fails.
+    /// Ends the loan because the connection has ended. Further reads of the body fail.
     pub(super) fn revoke(&self) {
         let mut state = self.state();
         state.is_revoked = true;
@@ -93,7 +92,7 @@ impl Loan {
         }
     }
 
-    /// Ready once the connection has ended, which wakes the body.
+    /// Ready when the connection has ended; registers the task of the body.
     fn poll_revoked(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.is_revoked {
@@ -120,10 +119,10 @@ pub(super) struct LentReader {
     reader: Option<Reader>,
     decoder: BodyDecoder,
     trailer_limits: Limits,
-    /// The client waits for a 100 before it sends.
+    /// Set while the client waits for a 100 before it sends the body.
     expects_continue: bool,
-    /// The number of bytes received since the last wait.
-    without_wait: usize,
+    /// Number of bytes received since the last wait.
+    received_since_wait: usize,
     loan: Arc<Loan>,
 }
 
@@ -135,7 +134,14 @@ impl LentReader {
         expects_continue: bool,
     ) -> LentReader {
         let reader = Some(reader);
-        LentReader { reader, decoder, trailer_limits, expects_continue, without_wait: 0, loan }
+        LentReader {
+            reader,
+            decoder,
+            trailer_limits,
+            expects_continue,
+            received_since_wait: 0,
+            loan,
+        }
     }
 
     /// Receives more of the body into the reader's buffer.
@@ -143,8 +149,8 @@ impl LentReader {
         if std::mem::take(&mut self.expects_continue) {
             self.loan.notify(|state| state.wants_continue = true);
         }
-        if self.without_wait >= BUDGET_BYTES {
-            self.without_wait = 0;
+        if self.received_since_wait >= BUDGET_BYTES {
+            self.received_since_wait = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -152,12 +158,12 @@ impl LentReader {
         let Some(reader) = &mut self.reader else { return Poll::Ready(Err(incomplete())) };
         match reader.poll_fill(cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
-            // A reset ends the body too; over TLS, an end without close_notify does.
+            // A reset also ends the body; so does, over TLS, an end without close_notify.
             Poll::Ready(Err(error)) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => {
                 Poll::Ready(Err(incomplete()))
             }
             Poll::Ready(Ok(bytes)) => {
-                self.without_wait += bytes;
+                self.received_since_wait += bytes;
                 clock.received(bytes);
                 Poll::Ready(Ok(()))
             }
@@ -166,7 +172,7 @@ impl LentReader {
                 Poll::Ready(Err(Error::disconnected()))
             }
             Poll::Pending => {
-                self.without_wait = 0;
+                self.received_since_wait = 0;
                 Poll::Pending
             }
         }
@@ -211,8 +217,8 @@ impl ContentSource for LentReader {
         self.decoder.remaining()
     }
 
-    /// The reader goes back with the last piece of a sized body, so that the next request can be
-    /// read even if the application does not ask for the end.
+    /// The reader is returned with the last piece of a body with a declared length, so that the
+    /// next request can be read even if the application does not poll for the end.
     fn is_complete(&self) -> bool {
         self.decoder == BodyDecoder::Done
     }
@@ -226,5 +232,5 @@ impl ContentSource for LentReader {
 }
 
 fn incomplete() -> Error {
-    Error::new(ErrorKind::BodyIncomplete, "the connection ended in the middle of the body")
+    Error::new(ErrorKind::BodyIncomplete, "the connection was closed in the middle of the body")
 }

@@ -1,15 +1,15 @@
-//! The HTTP/1 connection: read a head, answer it, repeat. Start reading here.
+//! HTTP/1 connections: read a head, serve the request, repeat. Start reading here.
 //!
 //! # The life of a request
 //!
 //! 1. An idle connection waits in `worker.rs` until it is readable; it owns no buffer. Then
 //!    [`serve`] takes over.
-//! 2. `next_head` reads until the head is complete, and `parse` finds its parts.
-//! 3. `begin` determines the framing of the content behind the head. A body that was not
-//!    received completely takes the connection's reader on loan (`loan`).
-//! 4. `exchange::answer` calls the application and sends the response by way of `sink`.
+//! 2. `next_head` reads until the head is complete, and `parse` parses it.
+//! 3. `begin` determines the framing of the content after the head. A body that was not received
+//!    completely borrows the reader of the connection (`loan`).
+//! 4. `exchange::serve` calls the application and sends the response through `sink`.
 //! 5. Unread content is discarded (`drain`), and the next head is read. Buffered responses are
-//!    written when no further request has been received.
+//!    written when the input contains no further complete request.
 
 mod drain;
 mod loan;
@@ -37,28 +37,28 @@ use crate::server::worker::Worker;
 use weft_proto::http1::chunked::BodyDecoder;
 use weft_proto::http1::framing::{self, Length, ResponseFraming};
 
-/// The state of a connection after its received requests are answered.
+/// The state of a connection after all received requests are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextState {
     /// Waits for the next request.
     Idle,
     Close,
-    /// Belongs to the handler of an upgrade.
+    /// Passes the connection to the handler of an upgrade.
     HandOver,
-    /// Continues with HTTP/2, whose preface (RFC 9113 §3.4) is in the input.
+    /// Continues with HTTP/2: the input starts with its preface (RFC 9113 §3.4).
     Http2,
-    /// Closes, but reads for a while: the peer may still be sending, and a reset would destroy
-    /// the last response (RFC 9112 §9.6).
+    /// Closes the sending direction, then discards input for a limited time: the peer may still be
+    /// sending, and a reset would destroy the last response (RFC 9112 §9.6).
     Linger,
 }
 
-/// The number of requests of one connection that are answered before other tasks get their turn.
+/// Number of requests of one connection that are served before the task yields.
 const BUDGET: u32 = 64;
 
-/// The least room for a read of a head.
-const MIN_ROOM: usize = 1 << 10;
+/// Minimum buffer space for a read of a head.
+const MIN_READ_BYTES: usize = 1 << 10;
 
-/// Serves a readable connection until its input is drained.
+/// Serves a readable connection until all input is processed.
 pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker<A>) -> NextState {
     let mut heads = worker.head_buffers.take();
     let mut active = ActiveConnection {
@@ -89,50 +89,50 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     if next != NextState::Idle {
         heads.clear();
     }
-    worker.head_buffers.give(heads);
+    worker.head_buffers.put(heads);
     next
 }
 
-/// A connection with requests to be answered.
+/// A connection that is serving requests.
 struct ActiveConnection<'a, A> {
     conn: &'a mut Connection,
     worker: &'a Worker<A>,
-    /// The rate at which the peer receives.
+    /// Minimum rate at which the peer must receive.
     pace: Pace,
     heads: &'a mut HeadBuffers,
     input: Input,
     exchange: ExchangeState,
 }
 
-/// The input before the next request.
+/// The state of the input between two requests.
 enum Input {
     Clear,
-    /// A body that has the reader.
+    /// The body has the reader.
     Lent(Arc<Loan>),
-    /// Content that the application has left unread.
+    /// Content that the application has not read.
     Unread(BodyDecoder),
-    /// Input that cannot be parsed, or content that will not be sent: no request can follow.
+    /// Input that cannot be parsed, or content that the client may not send: no request can follow.
     Unusable,
 }
 
-/// The current request and its response, or the last ones.
+/// The state of the current exchange, or of the last one.
 struct ExchangeState {
     request: CurrentRequest,
-    /// The client supports interim responses.
+    /// Set if the client supports interim responses.
     accepts_interim: bool,
-    /// The client waits for a 100 that was not sent.
+    /// Set if the client waits for a 100 that was not sent.
     awaits_continue: bool,
-    /// The client sends nothing after this request.
+    /// Set if the client sends no further request.
     client_closes: bool,
     keep_alive: bool,
     progress: ResponseProgress,
     framing: ResponseFraming,
-    /// The number of content bytes buffered or sent.
+    /// Number of content bytes buffered or sent.
     body_bytes: u64,
 }
 
 enum CurrentRequest {
-    /// Its head is in the head buffers.
+    /// A valid request, whose head is in the head buffers.
     Valid,
     Invalid {
         is_head: bool,
@@ -142,13 +142,13 @@ enum CurrentRequest {
 /// The progress of the current response.
 #[derive(Clone, Copy)]
 enum ResponseProgress {
-    Awaited,
-    /// Begins at this position of the output, none of which has been sent since: it can still
-    /// be replaced.
+    NotStarted,
+    /// Starts at this position of the output buffer. Nothing was sent since, so the response can
+    /// still be replaced.
     Buffered {
         start: usize,
     },
-    Begun,
+    Started,
 }
 
 impl Default for ExchangeState {
@@ -159,7 +159,7 @@ impl Default for ExchangeState {
             awaits_continue: false,
             client_closes: false,
             keep_alive: false,
-            progress: ResponseProgress::Awaited,
+            progress: ResponseProgress::NotStarted,
             framing: ResponseFraming::Bodiless,
             body_bytes: 0,
         }
@@ -167,7 +167,7 @@ impl Default for ExchangeState {
 }
 
 impl<A: Application> ActiveConnection<'_, A> {
-    /// Answers the requests that the connection receives, until there are no more.
+    /// Serves requests, including pipelined ones, until all input is processed.
     async fn serve_pipelined(&mut self) -> NextState {
         if self.reader().buffer.is_empty() && !matches!(self.fill().await, Ok(1..)) {
             return NextState::Close;
@@ -177,17 +177,17 @@ impl<A: Application> ActiveConnection<'_, A> {
                 Ok(Some(length)) => length,
                 Ok(None) => return NextState::Idle,
                 Err(error) if self.is_http2(&error) => return NextState::Http2,
-                Err(error) => return Box::pin(self.refuse(&error, false)).await,
+                Err(error) => return Box::pin(self.reject(&error, false)).await,
             };
             let is_head = self.heads.parsed.method == Method::HEAD;
             let request = match self.begin(length) {
                 Ok(request) => request,
-                Err(error) => return Box::pin(self.refuse(&error, is_head)).await,
+                Err(error) => return Box::pin(self.reject(&error, is_head)).await,
             };
             let (worker, watch) = (self.worker, self.worker.stopwatch());
-            let next = match exchange::answer(worker, self, request, watch).await {
-                Outcome::Answered => self.end_exchange().await,
-                Outcome::Lost => NextState::Close,
+            let next = match exchange::serve(worker, self, request, watch).await {
+                Outcome::Completed => self.end_exchange().await,
+                Outcome::Aborted => NextState::Close,
             };
             if next != NextState::Idle {
                 return next;
@@ -199,7 +199,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         unreachable!("the loop ends by returning")
     }
 
-    /// Reads the next head, and returns its length; `None` when the input is drained and all
+    /// Reads the next head and returns its length, or `None` when all input is processed and all
     /// output is sent.
     async fn next_head(&mut self) -> Result<Option<usize>> {
         self.heads.parsed.clear();
@@ -207,7 +207,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         let mut timed = self.conn.requests == 0;
         loop {
             let Connection { reader: Some(reader), deadline, .. } = &*self.conn else {
-                unreachable!("no body has the reader between requests")
+                unreachable!("the reader is not lent between requests")
             };
             let drained = reader.buffer.is_empty();
             if !drained
@@ -216,7 +216,7 @@ impl<A: Application> ActiveConnection<'_, A> {
                 deadline.clear();
                 return Ok(Some(length));
             }
-            // The text of the last head would keep the input buffer from being reused.
+            // The text of the last head would prevent the reuse of the input buffer.
             self.heads.clear();
             self.flush_output().await?;
             if drained {
@@ -231,7 +231,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         }
     }
 
-    /// Whether the input that caused `error` is the preface of HTTP/2.
+    /// Returns `true` if the input that caused `error` is the HTTP/2 preface.
     fn is_http2(&mut self, error: &Error) -> bool {
         error.kind() == ErrorKind::VersionUnsupported
             && self.conn.requests == 0
@@ -239,7 +239,8 @@ impl<A: Application> ActiveConnection<'_, A> {
             && self.reader().buffer.starts_with(b"PRI * HTTP/2.0\r\n")
     }
 
-    /// Makes a request of the parsed head, which has this length, and of the content behind it.
+    /// Creates a request from the parsed head, which has this length, and from the content after
+    /// it.
     fn begin(&mut self, length: usize) -> Result<Request> {
         let text = self.reader().buffer.split_to(length).freeze();
         let framed = framing::request(&self.heads.parsed, &text)?;
@@ -252,15 +253,16 @@ impl<A: Application> ActiveConnection<'_, A> {
         exchange.client_closes = !framed.keep_alive;
         exchange.keep_alive = framed.keep_alive && !is_last;
         // Interim responses queued after the last response are not for this request.
-        let _late = self.conn.shared.take_interim();
+        let _outdated = self.conn.shared.take_interim();
         let HeadBuffers { parsed, head } = self.heads;
-        head.renew(parsed, text, (framed.authority, framed.local));
+        head.set_parsed(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
         let body = self.request_body(&framed);
         Ok(Request::new(head, body, self.conn.shared.clone()))
     }
 
-    /// The body of a request: its bytes if they were received, otherwise the reader on loan.
+    /// Creates the body of a request: its bytes if they were received, otherwise a loan of the
+    /// reader.
     fn request_body(&mut self, framed: &framing::RequestFraming) -> Body {
         let settings = &self.worker.settings;
         let input = &mut self.reader().buffer;
@@ -273,46 +275,46 @@ impl<A: Application> ActiveConnection<'_, A> {
         }
         let loan = Loan::new();
         self.input = Input::Lent(loan.clone());
-        let reader = self.conn.reader.take().expect("the reader is lent once at a time");
+        let reader = self.conn.reader.take().expect("the reader is not lent between requests");
         let decoding = (BodyDecoder::new(framed.length), self.worker.trailer_limits);
         let clock = ReceiveClock::new(Pace::new(settings), self.worker.deadlines.deadline());
         let source = LentReader::new(reader, loan, decoding, framed.expects_continue);
         Body::inbound(InboundBody::new(source, settings.max_body_bytes, clock))
     }
 
-    /// Answers input that is no valid request, and closes.
-    async fn refuse(&mut self, error: &Error, is_head: bool) -> NextState {
+    /// Sends an error response to an invalid request, and closes the connection.
+    async fn reject(&mut self, error: &Error, is_head: bool) -> NextState {
         self.exchange.request = CurrentRequest::Invalid { is_head };
         let (worker, watch) = (self.worker, self.worker.stopwatch());
-        match exchange::refuse(worker, self, error, watch).await {
-            Outcome::Answered => NextState::Linger,
-            Outcome::Lost => NextState::Close,
+        match exchange::reject(worker, self, error, watch).await {
+            Outcome::Completed => NextState::Linger,
+            Outcome::Aborted => NextState::Close,
         }
     }
 
     /// Prepares the input for the next request, if one may follow the response.
     async fn end_exchange(&mut self) -> NextState {
-        self.exchange.progress = ResponseProgress::Awaited;
+        self.exchange.progress = ResponseProgress::NotStarted;
         if self.conn.upgrade.is_some() {
             return NextState::HandOver;
         }
         if !self.exchange.keep_alive {
-            return self.closing(self.exchange.client_closes);
+            return self.closing_state(self.exchange.client_closes);
         }
         match self.input {
             Input::Clear => NextState::Idle,
-            _ => Box::pin(self.clear_input()).await,
+            _ => Box::pin(self.discard_input()).await,
         }
     }
 
-    /// Ready when the client has left. The only way to notice is to read ahead.
+    /// Ready when the client has disconnected, which can be detected only by reading ahead.
     fn poll_disconnected(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let Some(reader) = &mut self.conn.reader else { return Poll::Pending };
         while reader.buffer.len() < INPUT_BYTES {
             if let Err(error) = ready!(reader.poll_readable(cx)) {
                 return Poll::Ready(error.into());
             }
-            match ready!(reader.poll_fill(cx, MIN_ROOM)) {
+            match ready!(reader.poll_fill(cx, MIN_READ_BYTES)) {
                 Ok(0) => return Poll::Ready(Error::disconnected()),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(error.into()),
@@ -321,8 +323,8 @@ impl<A: Application> ActiveConnection<'_, A> {
         Poll::Pending
     }
 
-    /// Takes the reader back from a body that has returned it.
-    fn take_back(&mut self, returned: ReturnedReader) {
+    /// Restores the reader that a body has returned.
+    fn restore_reader(&mut self, returned: ReturnedReader) {
         self.conn.reader = Some(returned.reader);
         self.input = match returned {
             ReturnedReader { failed: true, .. } => Input::Unusable,
@@ -334,14 +336,14 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 
     fn reader(&mut self) -> &mut Reader {
-        self.conn.reader.as_mut().expect("no body has the reader between requests")
+        self.conn.reader.as_mut().expect("the reader is not lent between requests")
     }
 
-    /// Reads once; 0 is the end.
+    /// Reads once. Returns 0 at the end of the stream.
     async fn fill(&mut self) -> Result<usize> {
         let worker = self.worker;
         let scratch = &worker.buffers.scratch;
-        poll_fn(|cx| match self.reader().poll_fill_by(cx, scratch, MIN_ROOM) {
+        poll_fn(|cx| match self.reader().poll_fill_from_scratch(cx, scratch, MIN_READ_BYTES) {
             Poll::Ready(read) => Poll::Ready(read.map_err(Error::from)),
             Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(too_slow())),
         })
@@ -357,7 +359,7 @@ impl<A: Application> ActiveConnection<'_, A> {
             return Poll::Ready(Ok(()));
         }
         if let ResponseProgress::Buffered { .. } = self.exchange.progress {
-            self.exchange.progress = ResponseProgress::Begun;
+            self.exchange.progress = ResponseProgress::Started;
         }
         self.conn.writer.poll_flush(cx, &self.conn.deadline, &mut self.pace)
     }
@@ -385,7 +387,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     }
 }
 
-/// A body that outlives its connection has nothing left to read from.
+/// Revokes the loan of the reader: a body that outlives its connection must not read.
 impl<A> Drop for ActiveConnection<'_, A> {
     fn drop(&mut self) {
         if let Input::Lent(loan) = &self.input {
@@ -395,5 +397,5 @@ impl<A> Drop for ActiveConnection<'_, A> {
 }
 
 fn too_slow() -> Error {
-    Error::new(ErrorKind::TooSlow, "the request came too slowly")
+    Error::new(ErrorKind::TooSlow, "the request was received too slowly")
 }

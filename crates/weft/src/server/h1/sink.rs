@@ -1,4 +1,4 @@
-//! The response side of an HTTP/1 connection: compose, buffer, send.
+//! The sending side of an HTTP/1 connection: serializes, buffers and sends responses.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -39,18 +39,18 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.conn.writer.is_closed()
     }
 
-    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         while let Input::Lent(loan) = &self.input {
             match loan.poll_event(cx) {
                 Poll::Ready(BodyEvent::WantsContinue) => self.send_continue(),
-                Poll::Ready(BodyEvent::Returned(returned)) => self.take_back(returned),
+                Poll::Ready(BodyEvent::Returned(returned)) => self.restore_reader(returned),
                 Poll::Pending => break,
             }
         }
-        let is_awaited = matches!(self.exchange.progress, ResponseProgress::Awaited);
+        let is_not_started = matches!(self.exchange.progress, ResponseProgress::NotStarted);
         match (self.poll_flush(cx), &self.worker.settings.disconnect) {
-            // A response that cannot be sent ends its stream in any case.
-            (Poll::Ready(Err(error)), _) if !is_awaited => Poll::Ready(error),
+            // A write error ends a response that has started in any case.
+            (Poll::Ready(Err(error)), _) if !is_not_started => Poll::Ready(error),
             (_, Disconnect::Detach) => Poll::Pending,
             (Poll::Ready(Err(error)), Disconnect::Cancel) => Poll::Ready(error),
             (_, Disconnect::Cancel) => self.poll_disconnected(cx),
@@ -70,7 +70,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
-        self.take_back_returned();
+        self.restore_returned_reader();
         let (version, head_only) = match self.exchange.request {
             CurrentRequest::Valid => {
                 let head = &self.heads.head;
@@ -82,7 +82,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
-            && !self.worker.draining();
+            && !self.worker.is_draining();
         let writer = &mut self.conn.writer;
         self.exchange.progress = ResponseProgress::Buffered { start: writer.out.len() };
         self.exchange.body_bytes = 0;
@@ -102,7 +102,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             return Ok(self.buffered());
         }
         let bytes = match response.payload {
-            Payload::File(file) if file.contents().is_some_and(|bytes| writer.copy(bytes)) => {
+            Payload::File(file) if file.as_slice().is_some_and(|bytes| writer.copy(bytes)) => {
                 self.exchange.body_bytes = file.length;
                 return Ok(self.buffered());
             }
@@ -122,10 +122,10 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     fn begin_upgrade(&mut self, response: Response) -> Result<Remaining> {
-        self.take_back_returned();
+        self.restore_returned_reader();
         self.exchange.body_bytes = 0;
         if !matches!(self.input, Input::Clear) {
-            let reason = "a connection is handed over only when the request's body is read";
+            let reason = "an upgrade requires that the body of the request was read";
             return Err(Error::new(ErrorKind::InvalidResponse, reason));
         }
         let mut fields = response.headers.sources();
@@ -179,7 +179,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if let Some(bytes) = file.in_memory() {
             return self.send_data(bytes, is_last).await;
         }
-        self.exchange.progress = ResponseProgress::Begun;
+        self.exchange.progress = ResponseProgress::Started;
         let length = file.length;
         let conn = &mut *self.conn;
         let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
@@ -196,9 +196,9 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
 
     fn roll_back(&mut self, _: &Error) -> bool {
         match self.exchange.progress {
-            ResponseProgress::Awaited => {}
+            ResponseProgress::NotStarted => {}
             ResponseProgress::Buffered { start } => self.conn.writer.out.truncate(start),
-            ResponseProgress::Begun => return false,
+            ResponseProgress::Started => return false,
         }
         self.exchange.keep_alive = false;
         true
@@ -214,7 +214,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
 }
 
 impl<A: Application> ActiveConnection<'_, A> {
-    /// Whether the output has to be sent before more is buffered.
+    /// Returns [`Remaining::Buffered`] if the output must be sent before more is buffered.
     fn buffered(&self) -> Remaining {
         match self.conn.writer.must_flush() {
             true => Remaining::Buffered,
@@ -222,21 +222,22 @@ impl<A: Application> ActiveConnection<'_, A> {
         }
     }
 
-    /// Tells the client to send the body that it announced (RFC 9110 §10.1.1).
+    /// Sends 100 (Continue), on which the client sends the body (RFC 9110 §10.1.1).
     fn send_continue(&mut self) {
         self.exchange.awaits_continue &= !self.insert_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// Inserts an interim response before the final one; `false` if that has begun.
+    /// Inserts an interim response before the final response. Returns `false` if the final response
+    /// has started.
     fn insert_interim(&mut self, bytes: &[u8]) -> bool {
         let out = &mut self.conn.writer.out;
         match &mut self.exchange.progress {
-            ResponseProgress::Awaited => out.extend_from_slice(bytes),
+            ResponseProgress::NotStarted => out.extend_from_slice(bytes),
             ResponseProgress::Buffered { start } => {
                 out.splice(*start..*start, bytes.iter().copied());
                 *start += bytes.len();
             }
-            ResponseProgress::Begun => return false,
+            ResponseProgress::Started => return false,
         }
         true
     }

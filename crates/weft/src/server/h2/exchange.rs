@@ -1,4 +1,4 @@
-//! One request of a stream, and its response.
+//! The exchange of a stream: one request and its response.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
 use weft_proto::http2::frame::ErrorCode;
 
-/// Answers a request.
+/// Serves the request of a stream.
 pub(super) async fn serve<A: Application>(
     worker: &Worker<A>,
     connection: &RefCell<Connection>,
@@ -43,30 +43,30 @@ pub(super) async fn serve<A: Application>(
     received: StreamRequest,
 ) {
     let StreamRequest { stream, request, pipe } = received;
-    let shared = connection.borrow_mut().take_spare();
+    let shared = connection.borrow_mut().take_spare_shared();
     let mut sink = StreamSink {
         worker,
         connection,
         stream,
-        shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.stop.clone())),
+        shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.shutdown.clone())),
         head: None,
         is_tunnel: false,
         on_read: None,
-        has_begun: false,
+        has_started: false,
         upgrade: None,
         content: OutboundContent::new(stream),
     };
     match request {
-        Ok(request) => sink.answer(request, pipe).await,
+        Ok(request) => sink.serve(request, pipe).await,
         Err(error) => {
             let watch = worker.stopwatch();
-            Box::pin(exchange::refuse(worker, &mut sink, &error, watch)).await;
+            Box::pin(exchange::reject(worker, &mut sink, &error, watch)).await;
         }
     }
-    connection.borrow_mut().release(stream, sink.shared);
+    connection.borrow_mut().end_exchange(stream, sink.shared);
 }
 
-/// The response side of a stream.
+/// The sending side of a stream.
 struct StreamSink<'a, A> {
     worker: &'a Worker<A>,
     connection: &'a RefCell<Connection>,
@@ -74,16 +74,16 @@ struct StreamSink<'a, A> {
     shared: Arc<Shared>,
     head: Option<RequestHead>,
     is_tunnel: bool,
-    /// Completes on the first read of the body if the client waits for a 100.
+    /// Completes on the first read of the body, if the client waits for a 100.
     on_read: Option<oneshot::Receiver<()>>,
-    /// The final response has begun.
-    has_begun: bool,
+    /// Set when the final response has started.
+    has_started: bool,
     upgrade: Option<Upgrade>,
     content: OutboundContent,
 }
 
 impl<A: Application> StreamSink<'_, A> {
-    async fn answer(&mut self, received: ParsedRequest, pipe: Option<Pipe>) {
+    async fn serve(&mut self, received: ParsedRequest, pipe: Option<Pipe>) {
         self.is_tunnel = received.is_tunnel;
         let body = match &pipe {
             Some(pipe) if !self.is_tunnel => self.request_body(&received, pipe.clone()),
@@ -92,17 +92,17 @@ impl<A: Application> StreamSink<'_, A> {
         let request = Request::new(received.head.clone(), body, self.shared.clone());
         self.head = Some(received.head);
         let (worker, watch) = (self.worker, self.worker.stopwatch());
-        exchange::answer(worker, self, request, watch).await;
+        exchange::serve(worker, self, request, watch).await;
         let Some(pipe) = pipe else { return };
         if let Some(upgrade) = self.upgrade.take() {
             return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe))).await;
         }
         if self.is_tunnel {
-            // The stream ends for the client too.
+            // Without an upgrade, the stream ends in both directions.
             return drop(Tunnel::new(pipe));
         }
-        // A body that the application still holds is left to it.
-        if pipe.is_left() && !pipe.is_read() && worker.settings.max_drain_bytes > 0 {
+        // A body that the application still holds is not drained.
+        if pipe.is_reader_closed() && !pipe.is_fully_read() && worker.settings.max_drain_bytes > 0 {
             Box::pin(self.drain(pipe)).await;
         }
     }
@@ -123,11 +123,11 @@ impl<A: Application> StreamSink<'_, A> {
         ReceiveClock::new(Pace::new(&worker.settings), worker.deadlines.deadline())
     }
 
-    /// Reads and discards the rest of a request's body, so that the client can send all of it:
-    /// many clients take a RST_STREAM with NO_ERROR for an error, though it is none
-    /// (RFC 9113 §8.1). Limited in size and time, as over HTTP/1.
+    /// Reads and discards the rest of a request's body, so that the client can send all of it: many
+    /// clients treat a RST_STREAM with NO_ERROR as an error, contrary to RFC 9113 §8.1. Limited in
+    /// size and time, as over HTTP/1.
     async fn drain(&mut self, pipe: Pipe) {
-        let discarded = pipe.take_up();
+        let discarded = pipe.reopen_reader();
         self.connection.borrow_mut().credit_stream(self.stream, discarded);
         let settings = &self.worker.settings;
         let deadline = self.worker.deadlines.deadline();
@@ -155,13 +155,13 @@ impl<A: Application> StreamSink<'_, A> {
         }
     }
 
-    /// Sends the 100 that the client waits for if somebody still holds the body, such as the
-    /// response that is made of it: behind the response's head it could not be sent.
+    /// Sends the 100 that the client waits for, if the body is still held, for example by a
+    /// response that is produced from it. After the head of the response it could not be sent.
     fn send_last_continue(&mut self) {
-        let is_kept = |mut on_read: oneshot::Receiver<()>| {
+        let is_held = |mut on_read: oneshot::Receiver<()>| {
             on_read.try_recv() != Err(oneshot::error::TryRecvError::Closed)
         };
-        if self.on_read.take().is_some_and(is_kept) {
+        if self.on_read.take().is_some_and(is_held) {
             self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
     }
@@ -171,7 +171,7 @@ impl<A: Application> StreamSink<'_, A> {
         connection.send_fields(self.stream, ends, |encoder, out| {
             response::write_head(self.worker, encoder, out, response, length);
         })?;
-        self.has_begun = true;
+        self.has_started = true;
         Ok(())
     }
 }
@@ -189,12 +189,12 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         self.is_tunnel
     }
 
-    /// A stream that was reset is noticed when something is sent on it.
+    /// Always false: a reset stream is detected when a frame is sent on it.
     fn is_closed(&self) -> bool {
         false
     }
 
-    fn poll_attend(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if let Some(on_read) = &mut self.on_read
             && let Poll::Ready(read) = Pin::new(on_read).poll(cx)
         {
@@ -203,15 +203,15 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
                 self.send_interim(StatusCode::CONTINUE, &Fields::default());
             }
         }
-        if !self.has_begun && self.worker.settings.disconnect == Disconnect::Detach {
+        if !self.has_started && self.worker.settings.disconnect == Disconnect::Detach {
             return Poll::Pending;
         }
         self.connection.borrow_mut().poll_reset(self.stream, cx)
     }
 
     fn send_interim(&mut self, status: StatusCode, fields: &Fields) {
-        if !self.has_begun {
-            // It fails if the stream was reset, which the next step finds out.
+        if !self.has_started {
+            // It fails if the stream was reset, which `poll_connection` detects.
             let _ = self.connection.borrow_mut().send_fields(self.stream, false, |encoder, out| {
                 encoder.status(out, status);
                 response::write_fields(encoder, out, fields, |_| true);
@@ -219,7 +219,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         }
     }
 
-    /// Errors end streams, not connections.
+    /// Does nothing: an error closes a stream, not the connection.
     fn close_after_response(&mut self) {}
 
     fn begin(&mut self, response: Response, length: Option<u64>) -> Result<Remaining> {
@@ -240,7 +240,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         };
         match bytes {
             Ok(bytes) if bytes.len() <= SMALL_BYTES => {
-                self.content.leave(&mut self.connection.borrow_mut(), bytes)?;
+                self.content.queue_small(&mut self.connection.borrow_mut(), bytes)?;
                 Ok(Remaining::Nothing)
             }
             Ok(bytes) => Ok(Remaining::Content(Payload::Body(bytes.into()), length)),
@@ -256,7 +256,7 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         Ok(Remaining::Nothing)
     }
 
-    /// The connection's task writes.
+    /// Does nothing: the task of the connection writes.
     async fn flush(&mut self) -> Result<()> {
         Ok(())
     }
@@ -266,11 +266,11 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     async fn send_file(&mut self, file: File, is_last: bool) -> Result<()> {
-        // Checked against the request already, the file needs no version any more.
+        // The preconditions were already evaluated, so the version is not needed any more.
         let mut pieces = Body::from(File { version: None, ..file });
         let mut remaining = pieces.length().unwrap_or_default();
         while let Some(piece) = poll_fn(|cx| match pieces.poll_chunk(cx) {
-            Poll::Pending => self.poll_attend(cx).map(Err),
+            Poll::Pending => self.poll_connection(cx).map(Err),
             ready => ready,
         })
         .await?
@@ -290,8 +290,8 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     fn roll_back(&mut self, error: &Error) -> bool {
-        // To a client that has left, another status is of no use.
-        !self.has_begun && error.kind() != ErrorKind::Disconnected
+        // A client that has disconnected receives no other response.
+        !self.has_started && error.kind() != ErrorKind::Disconnected
     }
 
     fn abandon(&mut self, error: &Error) {

@@ -1,20 +1,20 @@
 //! The content of a request on a stream.
 //!
-//! Bytes that the application has read are credited to the client's windows, so the bytes in
-//! flight are bounded, and the application's pace is the client's pace.
+//! Bytes are credited to the client's flow-control windows when the application has read them, so
+//! the number of buffered bytes is bounded, and backpressure reaches the client.
 
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::server::h2::pipe::{Next, Pipe};
+use crate::server::h2::pipe::{Pipe, PipeEvent};
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
 
 /// The content of a request, read from the pipe of its stream.
 pub(super) struct StreamContent {
     pipe: Pipe,
-    /// The number of bytes that remain, if the client declared it.
+    /// Number of remaining bytes, if the client declared it.
     remaining: Option<u64>,
     /// Notified on the first read if the client waits for a 100.
     on_read: Option<oneshot::Sender<()>>,
@@ -37,20 +37,20 @@ impl ContentSource for StreamContent {
         clock: &mut ReceiveClock,
     ) -> Poll<Result<ContentEvent>> {
         match self.pipe.poll_next(cx) {
-            Poll::Ready(Next::Data(data)) => {
+            Poll::Ready(PipeEvent::Data(data)) => {
                 clock.received(data.len());
                 let bytes = data.len() as u64;
                 self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(bytes));
                 Poll::Ready(Ok(ContentEvent::Data(data)))
             }
-            Poll::Ready(Next::End(trailers)) => Poll::Ready(Ok(ContentEvent::End(trailers))),
-            Poll::Ready(Next::Cut) => {
+            Poll::Ready(PipeEvent::End(trailers)) => Poll::Ready(Ok(ContentEvent::End(trailers))),
+            Poll::Ready(PipeEvent::Reset) => {
                 let reason = "the stream ended in the middle of the body";
                 Poll::Ready(Err(Error::new(ErrorKind::BodyIncomplete, reason)))
             }
             Poll::Pending => {
                 if let Some(on_read) = self.on_read.take() {
-                    // The receiver is gone if the response has begun.
+                    // The receiver is dropped if the response has started.
                     let _ = on_read.send(());
                 }
                 Poll::Pending
@@ -62,13 +62,13 @@ impl ContentSource for StreamContent {
         self.remaining
     }
 
-    /// The application keeps its end of the pipe until it drops the body.
+    /// Does nothing: the application holds its end of the pipe until it drops the body.
     fn release(&mut self, _failed: bool) {}
 }
 
-/// The connection discards the rest, or tells the client to stop.
+/// Closes the pipe. The connection then discards the rest, or resets the stream.
 impl Drop for StreamContent {
     fn drop(&mut self) {
-        self.pipe.leave();
+        self.pipe.close_reader();
     }
 }

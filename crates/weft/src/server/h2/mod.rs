@@ -6,12 +6,12 @@
 //! 2. `Session::poll` processes the received frames (`connection`, which does no I/O). Each
 //!    request is a future of its own (`exchange`), beside the others in the connection's task.
 //!    Most complete when they are first polled.
-//! 3. Exchanges never touch the socket: they leave their output with the connection, whose
-//!    streams take turns (`connection/send.rs`). Buffered output leaves in one write.
-//! 4. Without requests the connection is idle, under a deadline. When that expires, or the
-//!    server shuts down, GOAWAY is sent, and open streams are finished.
+//! 3. Exchanges never access the socket: they queue their output in the connection, which frames
+//!    the data of its streams in turn (`connection/send.rs`). Buffered output is sent in one write.
+//! 4. Without requests the connection is idle, with a deadline. When that expires, or the server
+//!    shuts down, GOAWAY is sent, and open streams are completed.
 //!
-//! A body or a tunnel that the application may move to another thread is the other end of a
+//! A body or a tunnel, which the application may move to another thread, is the other end of a
 //! `pipe`.
 
 mod connection;

@@ -1,4 +1,4 @@
-//! The content of a response on its way to its stream, and the rate at which the client takes it.
+//! The content of a response, and the rate at which the client receives it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,43 +11,43 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::server::h2::connection::Connection;
 use crate::server::worker::Worker;
 
-/// Content of up to this size is left with the connection, whatever the client's windows allow,
-/// since that is cheaper. The number of streams bounds its sum.
+/// Content of up to this size is queued in the connection regardless of the client's windows,
+/// because that is cheaper than waiting. The number of streams bounds the total size.
 pub(super) const SMALL_BYTES: usize = 4 << 10;
 
 /// The content of one response.
 pub(super) struct OutboundContent {
     stream: u32,
-    /// The minimum rate, from the first wait for the client on.
+    /// The minimum rate; set at the first wait for the client.
     pace: Option<(Pace, Deadline)>,
-    /// The content bytes for which the rate was credited.
-    paced: u64,
-    /// The bytes that the connection had sent when the rate was last reset.
+    /// Number of content bytes for which `pace` was credited.
+    credited: u64,
+    /// Number of bytes that the connection had sent when `pace` was last reset.
     sent_at_reset: u64,
-    /// The bytes that were left with the connection.
-    left_with_connection: u64,
+    /// Number of bytes queued by [`queue_small`](OutboundContent::queue_small).
+    queued: u64,
 }
 
 impl OutboundContent {
     pub(super) fn new(stream: u32) -> OutboundContent {
-        OutboundContent { stream, pace: None, paced: 0, sent_at_reset: 0, left_with_connection: 0 }
+        OutboundContent { stream, pace: None, credited: 0, sent_at_reset: 0, queued: 0 }
     }
 
-    /// The number of bytes sent, or to be sent by the connection on its own.
+    /// Number of bytes sent, or queued in the connection.
     pub(super) fn body_bytes(&self, connection: &mut Connection) -> u64 {
-        match self.left_with_connection {
+        match self.queued {
             0 => connection.content_sent(self.stream),
-            left => left,
+            queued => queued,
         }
     }
 
-    /// Leaves small content with the connection, as all that there is.
-    pub(super) fn leave(&mut self, connection: &mut Connection, bytes: Bytes) -> Result<()> {
-        self.left_with_connection = bytes.len() as u64;
+    /// Queues small content, which is the complete content, in the connection.
+    pub(super) fn queue_small(&mut self, connection: &mut Connection, bytes: Bytes) -> Result<()> {
+        self.queued = bytes.len() as u64;
         connection.send(self.stream, bytes, true)
     }
 
-    /// Sends bytes as the client takes them.
+    /// Sends bytes, and waits until they are written.
     pub(super) async fn send<A>(
         &mut self,
         worker: &Worker<A>,
@@ -62,7 +62,7 @@ impl OutboundContent {
         poll_fn(|cx| self.poll_sent(worker, &mut connection.borrow_mut(), cx)).await
     }
 
-    /// Ready when the connection has written all bytes of the stream.
+    /// Ready when all queued bytes of the stream are framed.
     fn poll_sent<A>(
         &mut self,
         worker: &Worker<A>,
@@ -77,20 +77,20 @@ impl OutboundContent {
         let (pace, deadline) = self
             .pace
             .get_or_insert_with(|| (Pace::new(&worker.settings), worker.deadlines.deadline()));
-        if polled.is_ready() || sent > self.paced {
-            pace.record_progress(sent.saturating_sub(self.paced) as usize, deadline);
-            self.paced = sent;
+        if polled.is_ready() || sent > self.credited {
+            pace.record_progress(sent.saturating_sub(self.credited) as usize, deadline);
+            self.credited = sent;
         }
         if polled.is_ready() {
             return polled;
         }
         ready!(pace.poll_expired(deadline, cx));
-        if connection.is_behind_others(self.stream, self.sent_at_reset) {
+        if connection.is_blocked_by_others(self.stream, self.sent_at_reset) {
             *pace = Pace::new(&worker.settings);
             self.sent_at_reset = connection.total_sent();
         }
-        let over = pace.poll_expired(deadline, cx);
-        let reason = "the peer took the response too slowly";
-        over.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
+        let expired = pace.poll_expired(deadline, cx);
+        let reason = "the peer received the response too slowly";
+        expired.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
     }
 }

@@ -1,5 +1,5 @@
-//! The state that a connection shares with the body of a request, or with a tunnel. The
-//! application may have moved that to another thread.
+//! The channel between a connection and the body of a request, or a tunnel. The application may
+//! move its end to another thread.
 //!
 //! A request without a body has no pipe.
 
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use weft_proto::headers::Headers;
 
-/// Either end of a stream's way through the application.
+/// One end of the channel between a stream and the application.
 #[derive(Clone)]
 pub(super) struct Pipe(Arc<PipeShared>);
 
@@ -23,21 +23,21 @@ struct PipeShared {
 
 #[derive(Default)]
 struct PipeState {
-    /// Data received and not read yet.
+    /// Received data that was not read yet.
     received: VecDeque<Bytes>,
-    /// Small pieces behind that, which are joined.
+    /// Small pieces received after `received`, joined.
     small: BytesMut,
-    /// The number of tiny pieces received since the application last read.
-    tiny: usize,
-    end: End,
-    /// The number of bytes read since the connection last asked.
+    /// Number of tiny pieces received since the application last read.
+    tiny_pieces: usize,
+    end: RecvEnd,
+    /// Number of bytes read since the last call of `take_read`.
     read: usize,
-    /// The application has dropped its end.
-    is_left: bool,
-    /// The number of bytes discarded since then.
+    /// Set when the application has dropped its end.
+    is_reader_closed: bool,
+    /// Number of bytes discarded since the reader was closed.
     discarded: usize,
-    /// The connection waits until the pipe is over.
-    is_awaited: bool,
+    /// Set if the connection must be notified when the pipe is finished.
+    notify_when_finished: bool,
     reader: Option<Waker>,
     outgoing: Outgoing,
 }
@@ -45,20 +45,20 @@ struct PipeState {
 /// The result of adding received data.
 pub(super) enum Pushed {
     Kept,
-    /// Nobody will read it.
+    /// The reader is closed.
     Discarded,
-    /// The client sends more and more tiny pieces.
+    /// Too many tiny pieces are unread.
     TooSmall,
 }
 
-/// The end of received data.
+/// The state of the end of the received data.
 #[derive(Default)]
-pub(super) enum End {
+pub(super) enum RecvEnd {
     #[default]
     Open,
     Complete(Option<Headers>),
-    /// The stream or the connection was reset.
-    Cut,
+    /// The stream was reset, or the connection has ended.
+    Reset,
 }
 
 /// Data written by the handler of a tunnel.
@@ -66,30 +66,30 @@ pub(super) enum End {
 struct Outgoing {
     bytes: BytesMut,
     has_ended: bool,
-    is_cut: bool,
+    is_reset: bool,
     writer: Option<Waker>,
 }
 
-/// The next item for the application.
-pub(super) enum Next {
+/// The next event for the application.
+pub(super) enum PipeEvent {
     Data(Bytes),
     End(Option<Headers>),
-    Cut,
+    Reset,
 }
 
-/// Smaller pieces are joined.
+/// Pieces smaller than this are joined.
 const SMALL_BYTES: usize = 1 << 10;
 
-/// Smaller pieces are hardly worth their frames.
+/// Pieces smaller than this are counted: the overhead of their frames exceeds their content.
 const TINY_BYTES: usize = 64;
 
-/// The number of tiny pieces that may be unread.
+/// Maximum number of unread tiny pieces.
 const MAX_TINY: usize = 2_000;
 
-/// The number of bytes read after which the connection is notified, even if there is more.
+/// Number of bytes read after which the connection is notified, even if more data is unread.
 const NOTIFY_BYTES: usize = 16 << 10;
 
-/// The number of bytes that a tunnel may leave with the connection.
+/// Maximum number of bytes that a tunnel has written and the connection has not taken.
 const MAX_OUTGOING_BYTES: usize = 16 << 10;
 
 impl Pipe {
@@ -101,21 +101,21 @@ impl Pipe {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // -- the connection's end
+    // -- connection side
 
     /// Adds received data.
     pub(super) fn push(&self, data: &[u8]) -> Pushed {
         let mut guard = self.state();
         let state = &mut *guard;
-        if state.is_left {
+        if state.is_reader_closed {
             state.discarded += data.len();
             return Pushed::Discarded;
         }
         if data.len() < TINY_BYTES {
-            state.tiny += 1;
+            state.tiny_pieces += 1;
         }
         if data.len() >= SMALL_BYTES {
-            // Copied, so that the input buffer is not retained for it.
+            // Copied, so that the input buffer is not retained.
             state.flush_small();
             state.received.push_back(Bytes::copy_from_slice(data));
         } else {
@@ -124,30 +124,30 @@ impl Pipe {
                 state.flush_small();
             }
         }
-        let is_fine = state.tiny <= MAX_TINY;
+        let is_allowed = state.tiny_pieces <= MAX_TINY;
         let reader = state.reader.take();
         drop(guard);
         wake(reader);
-        if is_fine { Pushed::Kept } else { Pushed::TooSmall }
+        if is_allowed { Pushed::Kept } else { Pushed::TooSmall }
     }
 
-    /// Resumes reading after the application dropped its end. Returns the number of bytes that
-    /// were discarded meanwhile.
-    pub(super) fn take_up(&self) -> usize {
+    /// Reopens the reader after the application dropped its end. Returns the number of bytes
+    /// discarded in between.
+    pub(super) fn reopen_reader(&self) -> usize {
         let mut state = self.state();
-        state.is_left = false;
+        state.is_reader_closed = false;
         std::mem::take(&mut state.discarded)
     }
 
-    /// Ends the received data; [`End::Cut`] ends the outgoing data too.
-    pub(super) fn end(&self, end: End) {
+    /// Ends the received data; [`RecvEnd::Reset`] also ends the outgoing data.
+    pub(super) fn end(&self, end: RecvEnd) {
         let mut state = self.state();
         let mut writer = None;
-        if matches!(end, End::Cut) {
-            state.outgoing.is_cut = true;
+        if matches!(end, RecvEnd::Reset) {
+            state.outgoing.is_reset = true;
             writer = state.outgoing.writer.take();
         }
-        if matches!(state.end, End::Open) {
+        if matches!(state.end, RecvEnd::Open) {
             state.end = end;
         }
         let reader = state.reader.take();
@@ -156,12 +156,12 @@ impl Pipe {
         wake(writer);
     }
 
-    /// The number of bytes read since the last call.
+    /// Returns the number of bytes read since the last call.
     pub(super) fn take_read(&self) -> usize {
         std::mem::take(&mut self.state().read)
     }
 
-    /// Discards unread data. Returns its size, with that of data read since
+    /// Discards unread data. Returns its size plus the number of bytes read since the last call of
     /// [`take_read`](Pipe::take_read).
     pub(super) fn clear(&self) -> usize {
         let state = &mut *self.state();
@@ -169,21 +169,21 @@ impl Pipe {
         unread + std::mem::take(&mut state.small).len() + std::mem::take(&mut state.read)
     }
 
-    /// Whether the application has dropped its end.
-    pub(super) fn is_left(&self) -> bool {
-        self.state().is_left
+    /// Returns `true` if the application has dropped its end.
+    pub(super) fn is_reader_closed(&self) -> bool {
+        self.state().is_reader_closed
     }
 
-    /// Whether everything was read, or nobody will read it. If not, the ready queue is notified
-    /// when it is.
-    pub(super) fn is_over(&self) -> bool {
+    /// Returns `true` if all data was read, or the reader is closed. Otherwise the ready queue is
+    /// notified when that happens.
+    pub(super) fn check_finished(&self) -> bool {
         let state = &mut *self.state();
-        let is_over = state.is_over();
-        state.is_awaited = !is_over;
-        is_over
+        let is_finished = state.is_finished();
+        state.notify_when_finished = !is_finished;
+        is_finished
     }
 
-    /// Takes the data that a tunnel has written, and whether it is the last.
+    /// Takes the data that a tunnel has written, and `true` if no more follows.
     pub(super) fn take_outgoing(&self) -> (Bytes, bool) {
         let mut state = self.state();
         let outgoing = &mut state.outgoing;
@@ -194,13 +194,13 @@ impl Pipe {
         (bytes, has_ended)
     }
 
-    // -- the application's end
+    // -- application side
 
     /// Polls for received data.
-    pub(super) fn poll_next(&self, cx: &Context<'_>) -> Poll<Next> {
+    pub(super) fn poll_next(&self, cx: &Context<'_>) -> Poll<PipeEvent> {
         let mut guard = self.state();
         let state = &mut *guard;
-        state.tiny = 0;
+        state.tiny_pieces = 0;
         let first = match state.received.pop_front() {
             None if !state.small.is_empty() => Some(state.small.split().freeze()),
             first => first,
@@ -208,44 +208,44 @@ impl Pipe {
         if let Some(data) = first {
             state.read += data.len();
             let is_due = state.is_drained() || state.read >= NOTIFY_BYTES;
-            let is_over = state.take_awaited_over();
+            let is_finished = state.take_finished_notification();
             drop(guard);
-            if is_due || is_over {
+            if is_due || is_finished {
                 self.notify();
             }
-            return Poll::Ready(Next::Data(data));
+            return Poll::Ready(PipeEvent::Data(data));
         }
         match &mut state.end {
-            End::Complete(trailers) => Poll::Ready(Next::End(trailers.take())),
-            End::Cut => Poll::Ready(Next::Cut),
-            End::Open => {
+            RecvEnd::Complete(trailers) => Poll::Ready(PipeEvent::End(trailers.take())),
+            RecvEnd::Reset => Poll::Ready(PipeEvent::Reset),
+            RecvEnd::Open => {
                 register(&mut state.reader, cx);
                 Poll::Pending
             }
         }
     }
 
-    /// Whether everything was read.
-    pub(super) fn is_read(&self) -> bool {
-        self.state().is_read()
+    /// Returns `true` if all data up to its end was read.
+    pub(super) fn is_fully_read(&self) -> bool {
+        self.state().is_fully_read()
     }
 
-    /// Drops the application's end.
-    pub(super) fn leave(&self) {
+    /// Closes the application's end.
+    pub(super) fn close_reader(&self) {
         let mut state = self.state();
-        state.is_left = true;
-        let is_over = state.take_awaited_over();
+        state.is_reader_closed = true;
+        let is_finished = state.take_finished_notification();
         drop(state);
-        if is_over {
+        if is_finished {
             self.notify();
         }
     }
 
-    /// Takes bytes that a tunnel writes, as far as there is room; `None` after the end.
+    /// Accepts as many bytes from a tunnel as there is space for; `None` after the end.
     pub(super) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let mut state = self.state();
         let outgoing = &mut state.outgoing;
-        if outgoing.is_cut || outgoing.has_ended {
+        if outgoing.is_reset || outgoing.has_ended {
             return Poll::Ready(None);
         }
         let room = MAX_OUTGOING_BYTES.saturating_sub(outgoing.bytes.len());
@@ -260,14 +260,14 @@ impl Pipe {
         Poll::Ready(Some(length))
     }
 
-    /// Ends the outgoing data of a tunnel; `false` if the stream was reset before.
+    /// Ends the outgoing data of a tunnel. Returns `false` if the stream was reset before.
     pub(super) fn finish(&self) -> bool {
         let mut state = self.state();
         state.outgoing.has_ended = true;
-        let is_cut = state.outgoing.is_cut;
+        let is_reset = state.outgoing.is_reset;
         drop(state);
         self.notify();
-        !is_cut
+        !is_reset
     }
 
     fn notify(&self) {
@@ -280,17 +280,17 @@ impl PipeState {
         self.received.is_empty() && self.small.is_empty()
     }
 
-    fn is_read(&self) -> bool {
-        self.is_drained() && !matches!(self.end, End::Open)
+    fn is_fully_read(&self) -> bool {
+        self.is_drained() && !matches!(self.end, RecvEnd::Open)
     }
 
-    fn is_over(&self) -> bool {
-        self.is_left || self.is_read()
+    fn is_finished(&self) -> bool {
+        self.is_reader_closed || self.is_fully_read()
     }
 
-    /// Whether the pipe is over and the connection waits for that; `true` once.
-    fn take_awaited_over(&mut self) -> bool {
-        self.is_over() && std::mem::take(&mut self.is_awaited)
+    /// Returns `true`, once, if the pipe is finished and the connection must be notified.
+    fn take_finished_notification(&mut self) -> bool {
+        self.is_finished() && std::mem::take(&mut self.notify_when_finished)
     }
 
     fn flush_small(&mut self) {
@@ -300,7 +300,7 @@ impl PipeState {
     }
 }
 
-/// The streams of a connection that need its attention.
+/// Streams that the task of the connection must process.
 #[derive(Default)]
 pub(super) struct ReadyQueue(Mutex<ReadyState>);
 
@@ -339,7 +339,7 @@ fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Wakes a task. No lock is held meanwhile, since the task may come back here at once.
+/// Wakes a task. Must be called without a lock, because the task may call this module immediately.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();

@@ -1,4 +1,4 @@
-//! The head of a response as a block of fields (RFC 9113 §8.3.2).
+//! Encoding of a response head as a field block (RFC 9113 §8.3.2).
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, DATE, SEC_WEBSOCKET_ACCEPT, SERVER, SET_COOKIE, TE,
@@ -23,8 +23,8 @@ static NOT_SENT: [HeaderName; 7] = [
     CONTENT_LENGTH,
 ];
 
-/// Encodes the head of a response whose content has this length, if there is content and the
-/// length is known.
+/// Encodes the head of a response. `length` is the length of its content, if there is content and
+/// its length is known.
 pub(super) fn write_head<A>(
     worker: &Worker<A>,
     encoder: &mut Encoder,
@@ -56,12 +56,12 @@ pub(super) fn write_head<A>(
     }
 }
 
-/// Encodes the fields that may be sent and that `wants` selects.
+/// Encodes the fields that may be sent and for which `predicate(name)` returns true.
 pub(super) fn write_fields(
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
     fields: &Fields,
-    mut wants: impl FnMut(&[u8]) -> bool,
+    mut predicate: impl FnMut(&[u8]) -> bool,
 ) {
     let FieldSources { forwarded, mut list, lines } = fields.sources();
     if !lines.is_empty() {
@@ -69,15 +69,15 @@ pub(super) fn write_fields(
     }
     for (name, value) in forwarded.into_iter().flat_map(|forwarded| forwarded.iter_bytes()) {
         let name = name.to_ascii_lowercase();
-        if may_be_sent(&name) && wants(&name) {
-            encoder.field(out, (&name, value.trim_ascii()), keep(&name));
+        if may_be_sent(&name) && predicate(&name) {
+            encoder.field(out, (&name, value.trim_ascii()), indexing(&name));
         }
     }
     for (name, value) in list {
         let name = name.as_str().as_bytes();
-        if may_be_sent(name) && wants(name) {
+        if may_be_sent(name) && predicate(name) {
             // RFC 9113 §8.2.1: there is no white space around a value.
-            encoder.field(out, (name, value.as_bytes().trim_ascii()), keep(name));
+            encoder.field(out, (name, value.as_bytes().trim_ascii()), indexing(name));
         }
     }
 }
@@ -86,9 +86,9 @@ fn may_be_sent(name: &[u8]) -> bool {
     !NOT_SENT.iter().any(|not_sent| not_sent.as_str().as_bytes() == name)
 }
 
-/// Secrets are not compressed: an attacker who controls a part of a response must not learn from
-/// its size what else is in it (RFC 7541 §7.1).
-fn keep(name: &[u8]) -> Indexing {
+/// Returns the indexing of a field. Secrets are not compressed: otherwise an attacker who controls
+/// a part of a response could infer the secret from its compressed size (RFC 7541 §7.1).
+fn indexing(name: &[u8]) -> Indexing {
     if name == SET_COOKIE.as_str().as_bytes() { Indexing::Never } else { Indexing::OnRepeat }
 }
 

@@ -1,4 +1,4 @@
-//! The task of a connection: it reads, polls exchanges, writes, and keeps the deadlines.
+//! The task of a connection: reads frames, polls exchanges, writes output and enforces deadlines.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use weft_proto::http2::frame::{
     ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
 };
 
-/// Serves an HTTP/2 connection to its end.
+/// Serves an HTTP/2 connection until it closes.
 pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, worker: &Worker<A>) {
     let Some(reader) = conn.reader.take() else { return };
     let (peer, deadline) = (&conn.shared.peer, &conn.deadline);
@@ -39,14 +39,14 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
         exchange: |request| exchange::serve(worker, &connection, peer, request),
         exchanges: FuturesUnordered::new(),
         spare: None,
-        phase: Phase::AwaitsPreface,
-        sent_before: 0,
+        phase: Phase::AwaitingPreface,
+        sent_at_phase_start: 0,
         requests: 0,
         pace: Pace::new(&worker.settings),
         write_deadline: worker.deadlines.deadline(),
         flood: FloodLimiter::new(),
         refilled: Stopwatch::start(),
-        without_wait: 0,
+        received_since_wait: 0,
     };
     if let Err(error) = session.run().await {
         worker.report(peer, &error);
@@ -54,7 +54,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
     session.linger().await;
 }
 
-/// The number of bytes received without a wait after which other tasks get their turn.
+/// Number of bytes received without a wait after which the task yields.
 const BUDGET_BYTES: usize = 256 << 10;
 
 struct Session<'a, A, E, F> {
@@ -62,48 +62,48 @@ struct Session<'a, A, E, F> {
     deadline: &'a Deadline,
     reader: Reader,
     connection: &'a RefCell<Connection>,
-    /// Answers a request.
+    /// Creates the future of an exchange.
     exchange: E,
-    /// The exchanges in progress.
+    /// Exchanges in progress.
     exchanges: FuturesUnordered<Pin<Box<F>>>,
-    /// The allocation of an exchange that completed at once, for the next one.
+    /// Allocation of an exchange that completed at its first poll, for reuse by the next one.
     spare: Option<Pin<Box<F>>>,
     phase: Phase,
-    /// The number of bytes sent when the deadline of the phase was set.
-    sent_before: u64,
+    /// Number of bytes sent when the deadline of the phase was set.
+    sent_at_phase_start: u64,
     requests: u64,
-    /// The rate at which the client receives.
+    /// Minimum rate at which the client must receive.
     pace: Pace,
     write_deadline: Deadline,
     flood: FloodLimiter,
-    /// The time at which the flood budget was last refilled.
+    /// Time at which the flood budget was last refilled.
     refilled: Stopwatch,
-    /// The number of bytes received since the last wait.
-    without_wait: usize,
+    /// Number of bytes received since the last wait.
+    received_since_wait: usize,
 }
 
 /// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The client's preface was not received completely.
-    AwaitsPreface,
+    AwaitingPreface,
     /// No request was received yet.
-    AwaitsRequest,
+    AwaitingRequest,
     /// Requests are in progress.
-    Busy,
+    Active,
     Idle,
-    /// GOAWAY was sent. Requests sent before are finished.
+    /// GOAWAY was sent. Earlier requests are being completed.
     Draining,
     /// GOAWAY was sent, and no requests are in progress.
     Drained,
 }
 
-/// The end of a connection.
-enum End {
-    /// Either side has closed it.
+/// The reason for the end of a connection.
+enum ConnectionEnd {
+    /// The connection was closed by either side.
     Closed,
-    /// A connection error (RFC 9113 §5.4.1), sent to the client by GOAWAY.
-    Broken(ErrorCode, Error),
+    /// A connection error (RFC 9113 §5.4.1), sent to the client in a GOAWAY.
+    ProtocolError(ErrorCode, Error),
     Failed(Error),
 }
 
@@ -116,9 +116,9 @@ enum Input {
     Ended,
 }
 
-impl From<Error> for End {
-    fn from(error: Error) -> End {
-        End::Failed(error)
+impl From<Error> for ConnectionEnd {
+    fn from(error: Error) -> ConnectionEnd {
+        ConnectionEnd::Failed(error)
     }
 }
 
@@ -135,9 +135,9 @@ where
             Err(end) => end,
         };
         let end = match end {
-            End::Closed => Ok(()),
-            End::Failed(error) => Err(error),
-            End::Broken(code, error) => {
+            ConnectionEnd::Closed => Ok(()),
+            ConnectionEnd::Failed(error) => Err(error),
+            ConnectionEnd::ProtocolError(code, error) => {
                 self.connection.borrow_mut().send_goaway(code);
                 self.deadline.set(self.worker.settings.linger_timeout);
                 poll_fn(|cx| match self.poll_flush(cx) {
@@ -149,16 +149,16 @@ where
             }
         };
         self.connection.borrow_mut().reset_all();
-        // Without their client the exchanges end: at once if they are cancelled by that, in
-        // their own time if they are detached or upgraded.
+        // Exchanges end after a disconnect: immediately with `Disconnect::Cancel`, and on their own
+        // if they are detached or upgraded.
         while self.exchanges.next().await.is_some() {}
         end
     }
 
-    /// Does everything that is possible now; ready at the connection's end.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Makes all possible progress. Ready at the end of the connection.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         match self.poll_io(cx) {
-            Ok(true) => return Poll::Ready(End::Closed),
+            Ok(true) => return Poll::Ready(ConnectionEnd::Closed),
             Ok(false) => {}
             Err(end) => return Poll::Ready(end),
         }
@@ -167,30 +167,33 @@ where
             return Poll::Pending;
         }
         match self.phase {
-            Phase::AwaitsPreface | Phase::AwaitsRequest => Poll::Ready(End::Failed(too_slow())),
-            Phase::Busy | Phase::Draining => Poll::Pending,
+            Phase::AwaitingPreface | Phase::AwaitingRequest => {
+                Poll::Ready(ConnectionEnd::Failed(too_slow()))
+            }
+            Phase::Active | Phase::Draining => Poll::Pending,
             Phase::Idle => {
                 self.drain();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // The client receives slowly, but it receives.
+            // The client has received a part of the output since the deadline was set.
             Phase::Drained if self.is_receiving() => {
-                self.rest_in(Phase::Drained, self.worker.settings.stall_timeout);
+                self.enter_phase_with_timeout(Phase::Drained, self.worker.settings.stall_timeout);
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // It does not receive, or does not acknowledge the PING.
-            Phase::Drained => Poll::Ready(End::Closed),
+            // The client receives nothing, or has not acknowledged the PING.
+            Phase::Drained => Poll::Ready(ConnectionEnd::Closed),
         }
     }
 
-    /// Reads, polls exchanges and writes until none of these makes progress; `true` at the end.
-    fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+    /// Reads, polls exchanges and writes until none of these makes progress. Returns `true` at the
+    /// end of the connection.
+    fn poll_io(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionEnd> {
         loop {
             while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {}
             self.connection.borrow_mut().poll_ready_streams(cx);
-            // Exchanges that were added or woken are polled by another turn of this loop.
+            // Exchanges that were added or woken are polled in another iteration.
             let mut has_work = false;
             let input = self.poll_read(cx, &mut has_work)?;
             has_work |= self.connection.borrow_mut().pump();
@@ -200,25 +203,30 @@ where
                 _ if has_work => {}
                 Input::Blocked if is_sent => {}
                 _ if is_sent && self.connection.borrow().can_send() => {}
-                _ if self.change_phase() => {}
-                _ => return Ok(is_sent && self.is_over()),
+                _ if self.update_phase() => {}
+                _ => return Ok(is_sent && self.is_finished()),
             }
         }
     }
 
-    /// Whether the client knows that no further responses follow.
-    fn is_over(&self) -> bool {
+    /// Returns `true` if all exchanges are complete and the final GOAWAY is written.
+    fn is_finished(&self) -> bool {
         self.exchanges.is_empty() && self.connection.borrow().is_finished()
     }
 
-    /// Processes the received frames. Sets `has_work` if a request was begun that is not done.
-    fn poll_read(&mut self, cx: &mut Context<'_>, has_work: &mut bool) -> Result<Input, End> {
+    /// Reads and processes frames. Sets `has_work` if a request was started that must be polled
+    /// again.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        has_work: &mut bool,
+    ) -> Result<Input, ConnectionEnd> {
         loop {
             if !self.reader.buffer.is_empty() && self.process_input(cx, has_work)? {
                 return Ok(Input::Blocked);
             }
-            if self.without_wait >= BUDGET_BYTES {
-                self.without_wait = 0;
+            if self.received_since_wait >= BUDGET_BYTES {
+                self.received_since_wait = 0;
                 cx.waker().wake_by_ref();
                 return Ok(Input::Drained);
             }
@@ -231,33 +239,37 @@ where
                 self.reader.buffer = self.worker.buffers.take_input();
             }
             let before = self.reader.buffer.len();
-            match self.reader.poll_fill(cx, room(before)) {
+            match self.reader.poll_fill(cx, read_size(before)) {
                 Poll::Ready(Ok(0)) => return Ok(Input::Ended),
                 Poll::Ready(Ok(bytes)) => {
-                    self.without_wait += bytes;
+                    self.received_since_wait += bytes;
                     self.charge(before)?;
                 }
                 Poll::Ready(Err(error)) => return Err(Error::from(error).into()),
                 Poll::Pending => {
-                    self.without_wait = 0;
+                    self.received_since_wait = 0;
                     return Ok(Input::Drained);
                 }
             }
         }
     }
 
-    /// Charges the flood budget for the frames in the input from this position on.
-    fn charge(&mut self, before: usize) -> Result<(), End> {
+    /// Charges the flood budget for the frames in the input after position `before`.
+    fn charge(&mut self, before: usize) -> Result<(), ConnectionEnd> {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
         self.flood.on_time_elapsed(self.refilled.since(waited));
         match self.flood.on_bytes_received(&self.reader.buffer[before..]) {
             true => Ok(()),
-            false => Err(broken(ErrorCode::ENHANCE_YOUR_CALM)),
+            false => Err(protocol_error(ErrorCode::ENHANCE_YOUR_CALM)),
         }
     }
 
-    /// Processes complete frames; `true` if output has to be sent first.
-    fn process_input(&mut self, cx: &mut Context<'_>, has_work: &mut bool) -> Result<bool, End> {
+    /// Processes complete frames. Returns `true` if output must be sent first.
+    fn process_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        has_work: &mut bool,
+    ) -> Result<bool, ConnectionEnd> {
         let mut input = std::mem::take(&mut self.reader.buffer);
         let processed = self.process_frames(&mut input, cx, has_work);
         self.reader.buffer = input;
@@ -269,8 +281,8 @@ where
         input: &mut BytesMut,
         cx: &mut Context<'_>,
         has_work: &mut bool,
-    ) -> Result<bool, End> {
-        if self.phase == Phase::AwaitsPreface && !self.take_preface(input)? {
+    ) -> Result<bool, ConnectionEnd> {
+        if self.phase == Phase::AwaitingPreface && !self.take_preface(input)? {
             return Ok(false);
         }
         let mut used = 0;
@@ -278,45 +290,45 @@ where
             let Some((bytes, rest)) = input[used..].split_first_chunk() else { break false };
             let head = FrameHeader::read(bytes);
             if head.length > MAX_FRAME_PAYLOAD {
-                return Err(broken(ErrorCode::FRAME_SIZE_ERROR));
+                return Err(protocol_error(ErrorCode::FRAME_SIZE_ERROR));
             }
             let Some(payload) = rest.get(..head.length) else { break false };
             let mut connection = self.connection.borrow_mut();
             if connection.writer().must_flush() {
                 break true;
             }
-            let request = connection.on_frame(head, payload).map_err(broken)?;
+            let request = connection.on_frame(head, payload).map_err(protocol_error)?;
             drop(connection);
             used += FRAME_HEADER_LEN + head.length;
             if let Some(request) = request {
-                *has_work |= self.begin(request, cx);
+                *has_work |= self.start_exchange(request, cx);
             }
         };
         input.advance(used);
         Ok(is_blocked)
     }
 
-    /// Checks the client's preface (RFC 9113 §3.4); `false` if it is incomplete.
-    fn take_preface(&mut self, input: &mut BytesMut) -> Result<bool, End> {
+    /// Checks the client's preface (RFC 9113 §3.4). Returns `false` if it is incomplete.
+    fn take_preface(&mut self, input: &mut BytesMut) -> Result<bool, ConnectionEnd> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
-            return Err(broken(ErrorCode::PROTOCOL_ERROR));
+            return Err(protocol_error(ErrorCode::PROTOCOL_ERROR));
         }
         if length < PREFACE.len() {
             return Ok(false);
         }
         input.advance(length);
-        self.phase = Phase::AwaitsRequest;
+        self.phase = Phase::AwaitingRequest;
         Ok(true)
     }
 
-    /// Begins an exchange; `true` if it is not complete, or has a pipe to be watched.
-    fn begin(&mut self, request: StreamRequest, cx: &mut Context<'_>) -> bool {
+    /// Starts an exchange. Returns `true` if it is not complete, or has a pipe.
+    fn start_exchange(&mut self, request: StreamRequest, cx: &mut Context<'_>) -> bool {
         match self.phase {
-            Phase::AwaitsRequest | Phase::Idle => self.work_in(Phase::Busy),
+            Phase::AwaitingRequest | Phase::Idle => self.enter_phase(Phase::Active),
             // The client sent it before it received the GOAWAY.
-            Phase::Drained => self.work_in(Phase::Draining),
-            Phase::AwaitsPreface | Phase::Busy | Phase::Draining => {}
+            Phase::Drained => self.enter_phase(Phase::Draining),
+            Phase::AwaitingPreface | Phase::Active | Phase::Draining => {}
         }
         self.requests += 1;
         let has_pipe = request.pipe.is_some();
@@ -334,7 +346,7 @@ where
         } else {
             self.exchanges.push(exchange);
         }
-        if self.requests == self.worker.settings.max_requests && self.phase == Phase::Busy {
+        if self.requests == self.worker.settings.max_requests && self.phase == Phase::Active {
             self.drain();
         }
         has_pipe || !is_done
@@ -359,12 +371,12 @@ where
         }
     }
 
-    /// Enters the phase that is due; `true` if that produced output.
-    fn change_phase(&mut self) -> bool {
+    /// Enters the next phase, if its condition is met. Returns `true` if that produced output.
+    fn update_phase(&mut self) -> bool {
         let settings = &self.worker.settings;
         let mut connection = self.connection.borrow_mut();
         let is_idle = self.exchanges.is_empty()
-            && !connection.is_held_elsewhere()
+            && !connection.has_open_pipes()
             // While output is being sent, the write deadline applies.
             && connection.writer().is_empty();
         let has_streams = connection.has_streams();
@@ -372,51 +384,53 @@ where
         drop(connection);
         match self.phase {
             // GOAWAY must not precede the client's preface.
-            Phase::Drained | Phase::AwaitsPreface => {}
+            Phase::Drained | Phase::AwaitingPreface => {}
             Phase::Draining if is_idle && !has_streams => {
-                self.rest_in(Phase::Drained, settings.linger_timeout);
+                self.enter_phase_with_timeout(Phase::Drained, settings.linger_timeout);
             }
             // The client has not received all of the responses.
-            Phase::Draining if is_idle => self.rest_in(Phase::Drained, settings.stall_timeout),
+            Phase::Draining if is_idle => {
+                self.enter_phase_with_timeout(Phase::Drained, settings.stall_timeout)
+            }
             Phase::Draining => {}
-            _ if self.worker.draining() || is_going_away => {
+            _ if self.worker.is_draining() || is_going_away => {
                 self.drain();
                 return true;
             }
-            Phase::Busy if is_idle => {
+            Phase::Active if is_idle => {
                 self.connection.borrow_mut().shrink();
-                self.rest_in(Phase::Idle, settings.idle_timeout);
+                self.enter_phase_with_timeout(Phase::Idle, settings.idle_timeout);
             }
-            Phase::AwaitsRequest | Phase::Busy | Phase::Idle => {}
+            Phase::AwaitingRequest | Phase::Active | Phase::Idle => {}
         }
         false
     }
 
-    fn work_in(&mut self, phase: Phase) {
+    fn enter_phase(&mut self, phase: Phase) {
         self.deadline.clear();
         self.phase = phase;
     }
 
-    fn rest_in(&mut self, phase: Phase, time: Duration) {
-        self.deadline.set(time);
+    fn enter_phase_with_timeout(&mut self, phase: Phase, timeout: Duration) {
+        self.deadline.set(timeout);
         self.phase = phase;
-        self.sent_before = self.connection.borrow().total_sent();
+        self.sent_at_phase_start = self.connection.borrow().total_sent();
     }
 
-    /// Whether the client has received a part of the remaining responses since the deadline was
-    /// set.
+    /// Returns `true` if the client has received a part of the remaining responses since the
+    /// deadline was set.
     fn is_receiving(&self) -> bool {
         let connection = self.connection.borrow();
-        connection.has_streams() && connection.total_sent() > self.sent_before
+        connection.has_streams() && connection.total_sent() > self.sent_at_phase_start
     }
 
-    /// Tells the client that no further requests are accepted (RFC 9113 §6.8).
+    /// Announces by GOAWAY that no further requests will be accepted (RFC 9113 §6.8).
     fn drain(&mut self) {
         self.connection.borrow_mut().announce_goaway();
-        self.work_in(Phase::Draining);
+        self.enter_phase(Phase::Draining);
     }
 
-    /// Returns empty buffers to the worker: a connection at rest owns none.
+    /// Returns empty buffers to the worker: an idle connection owns none.
     fn return_buffers(&mut self) {
         let buffer = &mut self.reader.buffer;
         if buffer.is_empty() && buffer.capacity() > 0 {
@@ -429,10 +443,10 @@ where
         }
     }
 
-    /// Reads for a while after the last frame, which a reset would destroy.
+    /// Closes the connection with a lingering close, because a reset would destroy the last frames.
     async fn linger(&mut self) {
         self.deadline.set(self.worker.settings.linger_timeout);
-        // Taken out, since no borrow may be held across the wait.
+        // Moved out, because no borrow may be held across an await point.
         let mut writer = self.connection.borrow_mut().writer().take();
         if linger::shut_down(&mut writer, self.deadline).await {
             linger::discard(&mut self.reader, self.deadline).await;
@@ -440,25 +454,25 @@ where
     }
 }
 
-/// Room for two frames of the maximum size, for input that is more than small heads.
+/// Buffer space for two frames of the maximum size, for input other than small heads.
 const MAX_INPUT_BYTES: usize = 2 * (FRAME_HEADER_LEN + MAX_FRAME_PAYLOAD);
 
-/// The room for the next read, behind this number of buffered bytes.
-fn room(buffered: usize) -> usize {
+/// Returns the buffer space for the next read, after this number of buffered bytes.
+fn read_size(buffered: usize) -> usize {
     match buffered {
         0 => INPUT_BYTES,
         _ => MAX_INPUT_BYTES.saturating_sub(buffered).max(1),
     }
 }
 
-fn broken(code: ErrorCode) -> End {
+fn protocol_error(code: ErrorCode) -> ConnectionEnd {
     let reason = match code {
-        ErrorCode::ENHANCE_YOUR_CALM => "the client sends far more frames than it has a use for",
-        _ => "the client breaks the rules of HTTP/2",
+        ErrorCode::ENHANCE_YOUR_CALM => "the client sends excessively many frames",
+        _ => "the client violates the HTTP/2 protocol",
     };
-    End::Broken(code, Error::new(ErrorKind::Malformed, reason))
+    ConnectionEnd::ProtocolError(code, Error::new(ErrorKind::Malformed, reason))
 }
 
 fn too_slow() -> Error {
-    Error::new(ErrorKind::TooSlow, "the first request came too slowly")
+    Error::new(ErrorKind::TooSlow, "the first request was received too slowly")
 }

@@ -1,4 +1,4 @@
-//! The streams of a connection that are not settled, by their identifiers.
+//! The open streams of a connection, by their identifiers.
 
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
@@ -6,37 +6,37 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::server::h2::pipe::{End, Pipe};
+use crate::server::h2::pipe::{Pipe, RecvEnd};
 use weft_proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 
 /// The states of a stream that a client has opened (RFC 9113 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamState {
     Open,
-    /// The response has ended; the client may still send.
+    /// The response has ended; the client may still send DATA.
     HalfClosedLocal,
     /// The client has ended its request.
     HalfClosedRemote,
     /// Both directions have ended.
     Closed,
     /// RST_STREAM was sent or received.
-    Reset(By),
+    Reset(Initiator),
 }
 
 /// The sender of a RST_STREAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    Us,
+pub(super) enum Initiator {
+    Server,
     Client,
 }
 
 impl StreamState {
-    /// Whether the client may send DATA or trailers.
+    /// Returns `true` if the client may send DATA or trailers.
     pub(super) fn is_receiving(self) -> bool {
         matches!(self, StreamState::Open | StreamState::HalfClosedLocal)
     }
 
-    /// Whether the response has not ended.
+    /// Returns `true` if the response has not ended.
     pub(super) fn is_sending(self) -> bool {
         matches!(self, StreamState::Open | StreamState::HalfClosedRemote)
     }
@@ -58,35 +58,35 @@ impl StreamState {
     }
 }
 
-/// The part of the engine that decides when a stream is over.
+/// The owner of a stream, which determines when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
+enum Owner {
     /// Its exchange.
     Exchange,
-    /// The exchange, as the handler of a tunnel.
+    /// The handler of a tunnel, which runs in the exchange.
     Tunnel,
-    /// A tunnel whose handler has ended; its last bytes may remain to be sent.
+    /// A tunnel whose handler has ended; its last bytes may be unsent.
     EndedTunnel,
-    Nobody,
+    None,
 }
 
-/// A request and its response.
+/// The state of a stream: a request and its response, or a tunnel.
 pub(super) struct Stream {
     pub(super) id: u32,
     state: StreamState,
-    holder: Holder,
-    /// The length of the content that remains, if the client declared it.
+    owner: Owner,
+    /// Remaining length of the content, if the client declared it.
     content_length: Option<u64>,
     pub(super) recv: RecvWindow,
-    /// The way of its content, or of a tunnel, to the application.
+    /// The channel for its content, or for the data of a tunnel.
     pub(super) pipe: Option<Pipe>,
     send: SendWindow,
     outbox: Outbox,
-    /// Listed in the queue of streams that have something to send.
+    /// Set while the stream is in the [`SendQueue`].
     is_queued: bool,
-    /// The number of content bytes sent.
+    /// Number of framed content bytes.
     content_sent: u64,
-    /// The exchange that waits for the stream.
+    /// Waker of the exchange that waits for the stream.
     waker: Option<Waker>,
 }
 
@@ -105,7 +105,7 @@ impl Outbox {
 }
 
 impl Stream {
-    /// A stream opened by a request. `ends`: its HEADERS frame carries END_STREAM.
+    /// Creates a stream opened by a request. `ends` is true if its HEADERS frame has END_STREAM.
     pub(super) fn new(
         id: u32,
         ends: bool,
@@ -116,7 +116,7 @@ impl Stream {
         Stream {
             id,
             state: if ends { StreamState::HalfClosedRemote } else { StreamState::Open },
-            holder: Holder::Exchange,
+            owner: Owner::Exchange,
             content_length,
             recv,
             pipe,
@@ -140,7 +140,8 @@ impl Stream {
         self.content_sent
     }
 
-    /// Counts content against the declared length (RFC 9113 §8.1.1); `false` if they disagree.
+    /// Counts content against the declared length (RFC 9113 §8.1.1). Returns `false` if they
+    /// differ.
     pub(super) fn receive_content(&mut self, bytes: usize, ends: bool) -> bool {
         let Some(remaining) = &mut self.content_length else { return true };
         match remaining.checked_sub(bytes as u64) {
@@ -152,13 +153,13 @@ impl Stream {
         }
     }
 
-    /// Whether all of the declared content was received.
+    /// Returns `true` if all of the declared content was received.
     pub(super) fn is_content_complete(&self) -> bool {
         self.content_length.is_none_or(|remaining| remaining == 0)
     }
 
     /// Processes END_STREAM from the client.
-    pub(super) fn end_received(&mut self, end: End) {
+    pub(super) fn end_received(&mut self, end: RecvEnd) {
         self.state = self.state.after_end_received();
         if let Some(pipe) = &self.pipe {
             pipe.end(end);
@@ -169,47 +170,47 @@ impl Stream {
         self.state = self.state.after_end_sent();
     }
 
-    /// Ends both directions, and wakes everything that waits for the stream. Returns the number
-    /// of received bytes that were discarded.
-    pub(super) fn reset(&mut self, by: By) -> usize {
+    /// Ends both directions, and wakes all tasks that wait for the stream. Returns the number of
+    /// discarded bytes of received data.
+    pub(super) fn reset(&mut self, initiator: Initiator) -> usize {
         if !self.is_reset() {
-            self.state = StreamState::Reset(by);
+            self.state = StreamState::Reset(initiator);
         }
         self.outbox = Outbox::default();
         let mut discarded = 0;
         if let Some(pipe) = &self.pipe {
             discarded = pipe.clear();
-            pipe.end(End::Cut);
+            pipe.end(RecvEnd::Reset);
         }
         self.wake();
         discarded
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
-        matches!(self.holder, Holder::Tunnel | Holder::EndedTunnel)
+        matches!(self.owner, Owner::Tunnel | Owner::EndedTunnel)
     }
 
-    /// From now on both directions belong to the handler of an upgrade.
+    /// Makes the handler of an upgrade the owner of the stream.
     pub(super) fn make_tunnel(&mut self) {
-        self.holder = Holder::Tunnel;
+        self.owner = Owner::Tunnel;
     }
 
-    /// Notes that the exchange is over.
-    pub(super) fn release(&mut self) {
-        self.holder = match self.holder {
-            Holder::Exchange | Holder::Nobody => Holder::Nobody,
-            Holder::Tunnel | Holder::EndedTunnel => Holder::EndedTunnel,
+    /// Records the end of the exchange.
+    pub(super) fn end_exchange(&mut self) {
+        self.owner = match self.owner {
+            Owner::Exchange | Owner::None => Owner::None,
+            Owner::Tunnel | Owner::EndedTunnel => Owner::EndedTunnel,
         };
     }
 
-    /// Whether nothing remains to be done for the stream.
-    pub(super) fn is_settled(&self) -> bool {
-        let is_held = match self.holder {
-            Holder::Exchange | Holder::Tunnel => true,
-            Holder::EndedTunnel => self.state.is_sending(),
-            Holder::Nobody => false,
+    /// Returns `true` if the stream can be removed: it has no owner, and no unsent or unread data.
+    pub(super) fn is_done(&self) -> bool {
+        let is_owned = match self.owner {
+            Owner::Exchange | Owner::Tunnel => true,
+            Owner::EndedTunnel => self.state.is_sending(),
+            Owner::None => false,
         };
-        !is_held && self.outbox.is_empty() && self.pipe.as_ref().is_none_or(Pipe::is_over)
+        !is_owned && self.outbox.is_empty() && self.pipe.as_ref().is_none_or(Pipe::check_finished)
     }
 
     /// Applies a change of the client's initial window.
@@ -237,18 +238,18 @@ impl Stream {
         self.outbox.trailers = Some(Box::new(trailers));
     }
 
-    /// Takes up to `max` bytes out of the outbox.
+    /// Takes up to `max` bytes from the outbox.
     pub(super) fn take_piece(&mut self, max: usize) -> Bytes {
         let length = self.outbox.bytes.len().min(max);
         self.outbox.bytes.split_to(length)
     }
 
-    /// Takes the trailers behind content that was sent completely.
+    /// Takes the trailers, after all content was framed.
     pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         std::mem::take(&mut self.outbox).trailers
     }
 
-    /// Counts content that was framed, and its END_STREAM.
+    /// Counts framed content, and processes its END_STREAM.
     pub(super) fn content_framed(&mut self, bytes: usize, ends: bool) {
         self.send.consume(bytes);
         self.content_sent += bytes as u64;
@@ -258,13 +259,13 @@ impl Stream {
     }
 
     /// Registers the exchange to be woken by the next change of the stream.
-    pub(super) fn wait(&mut self, cx: &Context<'_>) {
+    pub(super) fn register_waker(&mut self, cx: &Context<'_>) {
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             self.waker = Some(cx.waker().clone());
         }
     }
 
-    /// Wakes the exchange; `false` if it does not wait.
+    /// Wakes the exchange. Returns `false` if it was not waiting.
     pub(super) fn wake(&mut self) -> bool {
         let waker = self.waker.take();
         let is_waiting = waker.is_some();
@@ -275,11 +276,11 @@ impl Stream {
     }
 }
 
-/// A body or a tunnel that outlives its stream learns of its end, in whatever thread it is.
+/// Ends the pipe, so that a body or a tunnel that outlives its stream is notified.
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(pipe) = &self.pipe {
-            pipe.end(End::Cut);
+            pipe.end(RecvEnd::Reset);
         }
     }
 }
@@ -303,7 +304,7 @@ impl Streams {
 
     fn index(&self, id: u32) -> Option<usize> {
         match self.0.last() {
-            // Most lookups are for the stream that was opened last.
+            // Fast path: most lookups are for the stream that was opened last.
             Some(last) if last.id == id => Some(self.0.len() - 1),
             _ => self.0.binary_search_by_key(&id, |stream| stream.id).ok(),
         }
@@ -321,10 +322,10 @@ impl Streams {
         self.index(id).map(|index| &mut self.0[index])
     }
 
-    /// Removes a stream for which nothing remains to be done.
-    pub(super) fn take_settled(&mut self, id: u32) -> Option<Stream> {
+    /// Removes and returns a stream if it is done.
+    pub(super) fn take_if_done(&mut self, id: u32) -> Option<Stream> {
         let index = self.index(id)?;
-        self.0[index].is_settled().then(|| self.0.remove(index))
+        self.0[index].is_done().then(|| self.0.remove(index))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
@@ -335,16 +336,16 @@ impl Streams {
         self.0.iter_mut()
     }
 
-    /// Frees the room that many concurrent streams have needed.
+    /// Frees the memory of a former larger number of streams.
     pub(super) fn shrink(&mut self) {
-        const KEPT: usize = 4;
-        if self.0.capacity() > KEPT {
-            self.0.shrink_to(KEPT);
+        const RETAINED: usize = 4;
+        if self.0.capacity() > RETAINED {
+            self.0.shrink_to(RETAINED);
         }
     }
 }
 
-/// The streams that have something to send and the window for it, in turns.
+/// Streams with queued data and an open window, in round-robin order.
 #[derive(Default)]
 pub(super) struct SendQueue(VecDeque<u32>);
 
@@ -361,7 +362,7 @@ impl SendQueue {
         self.0.iter().copied()
     }
 
-    /// Adds a stream if it has something to send that its window allows.
+    /// Adds a stream if it has queued data that its window allows to send.
     pub(super) fn push_ready(&mut self, stream: &mut Stream) {
         let may_send = stream.send.is_open() || stream.outbox.bytes.is_empty();
         if may_send && !stream.outbox.is_empty() {
@@ -375,7 +376,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes the stream whose turn it is.
+    /// Takes the next stream.
     pub(super) fn pop<'a>(&mut self, streams: &'a mut Streams) -> Option<&'a mut Stream> {
         while let Some(id) = self.0.pop_front() {
             if let Some(index) = streams.index(id) {
@@ -387,7 +388,7 @@ impl SendQueue {
         None
     }
 
-    /// Removes a stream that is over.
+    /// Removes a closed stream.
     pub(super) fn remove(&mut self, stream: &Stream) {
         if stream.is_queued {
             self.0.retain(|queued| *queued != stream.id);

@@ -1,4 +1,4 @@
-//! A stream as a connection of its own: a tunnel (RFC 9113 §8.5), or another protocol after an
+//! A stream as a bidirectional byte stream: a tunnel (RFC 9113 §8.5), or another protocol after an
 //! extended CONNECT (RFC 8441).
 
 use std::io;
@@ -8,12 +8,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::server::h2::pipe::{Next, Pipe};
+use crate::server::h2::pipe::{Pipe, PipeEvent};
 
 /// Both directions of a stream, as bytes.
 pub(super) struct Tunnel {
     pipe: Pipe,
-    /// Data received and not read yet.
+    /// Received data that was not read yet.
     read_ahead: Bytes,
 }
 
@@ -27,17 +27,17 @@ impl AsyncRead for Tunnel {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         while self.read_ahead.is_empty() {
             match ready!(self.pipe.poll_next(cx)) {
-                Next::End(_) => return Poll::Ready(Ok(())),
-                Next::Cut => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-                Next::Data(data) => self.read_ahead = data,
+                PipeEvent::End(_) => return Poll::Ready(Ok(())),
+                PipeEvent::Reset => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                PipeEvent::Data(data) => self.read_ahead = data,
             }
         }
-        let length = self.read_ahead.len().min(room.remaining());
-        room.put_slice(&self.read_ahead[..length]);
+        let length = self.read_ahead.len().min(buf.remaining());
+        buf.put_slice(&self.read_ahead[..length]);
         self.read_ahead.advance(length);
         Poll::Ready(Ok(()))
     }
@@ -69,11 +69,11 @@ impl AsyncWrite for Tunnel {
     }
 }
 
-/// Ends the stream for the client too. Bytes written before still arrive, as on a socket that is
-/// closed; a reset would discard them.
+/// Ends the stream in both directions. Bytes written before are still sent, as on a closed socket;
+/// a reset would discard them.
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.pipe.finish();
-        self.pipe.leave();
+        self.pipe.close_reader();
     }
 }

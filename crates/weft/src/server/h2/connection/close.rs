@@ -1,28 +1,28 @@
-//! The end of streams, and the flow-control credit that the client gets back for them.
+//! The end of streams, and the flow-control credit that is returned to the client.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::message::request::Shared;
 use crate::server::h2::connection::Connection;
-use crate::server::h2::streams::{By, StreamState};
+use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
 
-/// The number of streams that may be reset because of errors of the client, in the lifetime of a
-/// connection, before it is taken for an attack.
+/// Number of streams that may be reset because of client errors, in the lifetime of a connection,
+/// before it is treated as an attack.
 const MAX_FAULTS: usize = 1_000;
 
-/// The number of streams remembered after we have reset them. Frames for one that is forgotten
-/// are an error.
-const MAX_REMEMBERED: usize = 512;
+/// Number of reset streams that are recorded. Frames for an older reset stream are an error.
+const MAX_RECENT: usize = 512;
 
-/// Streams that we have reset: a client that has not noticed yet continues to send on them.
+/// Streams reset by the server. The client may send frames on them until it receives the
+/// RST_STREAM.
 #[derive(Default)]
 pub(super) struct ResetHistory {
     recent: VecDeque<u32>,
-    /// Streams reset because of errors of the client.
+    /// Number of streams reset because of client errors.
     faults: usize,
-    /// Streams refused because there were too many, less those accepted since.
+    /// Number of streams refused because of the limit, minus the number accepted since.
     refused: usize,
 }
 
@@ -35,8 +35,8 @@ impl ResetHistory {
         self.refused = self.refused.saturating_sub(1);
     }
 
-    fn remember(&mut self, id: u32) {
-        if self.recent.len() == MAX_REMEMBERED {
+    fn record(&mut self, id: u32) {
+        if self.recent.len() == MAX_RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(id);
@@ -54,7 +54,7 @@ impl ResetHistory {
 }
 
 impl Connection {
-    /// RFC 9113 §6.4
+    /// Processes a RST_STREAM frame (RFC 9113 §6.4).
     pub(super) fn on_rst_stream(
         &mut self,
         head: FrameHeader,
@@ -63,26 +63,26 @@ impl Connection {
         if payload.len() != 4 {
             return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
-        let id = self.opened(head.stream)?;
-        self.reset(id, By::Client);
+        let id = self.check_opened(head.stream)?;
+        self.reset(id, Initiator::Client);
         Ok(())
     }
 
-    /// Resets a stream because of an error of the client.
+    /// Resets a stream because of a client error.
     pub(super) fn fail_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
-        self.reset(id, By::Us);
+        self.reset(id, Initiator::Server);
         self.reject_stream(id, code)
     }
 
-    /// Sends RST_STREAM for a stream that has no state here.
+    /// Sends RST_STREAM for a stream without state.
     pub(super) fn reject_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, code);
         self.resets.faults += 1;
         if self.resets.faults > MAX_FAULTS { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
     }
 
-    /// Refuses a stream beyond the limit. That may not be the client's fault, since streams that
-    /// it has reset may still count here; but then others of its requests are accepted.
+    /// Refuses a stream beyond the limit. The client may not be at fault, because streams that it
+    /// has reset may still count; in that case other requests are accepted in between.
     pub(super) fn refuse_stream(&mut self, id: u32) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, ErrorCode::REFUSED_STREAM);
         self.resets.refused += 1;
@@ -91,64 +91,65 @@ impl Connection {
 
     fn send_rst_stream(&mut self, id: u32, code: ErrorCode) {
         frame::rst_stream(&mut self.writer.out, id, code);
-        self.resets.remember(id);
+        self.resets.record(id);
     }
 
-    /// Gives up a response that cannot be completed, so that the client can tell.
+    /// Resets the stream of a response that cannot be completed.
     pub(in crate::server::h2) fn abandon(&mut self, id: u32, code: ErrorCode) {
         if self.streams.get(id).is_some_and(|stream| !stream.is_reset()) {
-            self.reset(id, By::Us);
+            self.reset(id, Initiator::Server);
             self.send_rst_stream(id, code);
         }
     }
 
     /// Ends both directions of a stream.
-    fn reset(&mut self, id: u32, by: By) {
+    fn reset(&mut self, id: u32, initiator: Initiator) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        let discarded = stream.reset(by);
+        let discarded = stream.reset(initiator);
         self.credit_connection(discarded);
-        self.settle(id);
+        self.remove_if_done(id);
     }
 
-    /// Ends all streams with their connection.
+    /// Resets all streams at the end of the connection.
     pub(in crate::server::h2) fn reset_all(&mut self) {
         let all: Vec<u32> = self.streams.iter().map(|stream| stream.id).collect();
-        all.into_iter().for_each(|id| self.reset(id, By::Client));
+        all.into_iter().for_each(|id| self.reset(id, Initiator::Client));
     }
 
-    /// Ends an exchange. Its shared state is kept for the next, unless the application holds it.
-    pub(in crate::server::h2) fn release(&mut self, id: u32, mut shared: Arc<Shared>) {
+    /// Ends an exchange. Its shared state is reused for the next one, unless the application still
+    /// holds it.
+    pub(in crate::server::h2) fn end_exchange(&mut self, id: u32, mut shared: Arc<Shared>) {
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.release();
-            self.settle(id);
+            stream.end_exchange();
+            self.remove_if_done(id);
         }
-        if shared.renew() {
+        if shared.try_reset() {
             self.spare = Some(shared);
         }
     }
 
-    /// Removes a stream if nothing remains to be done for it.
-    pub(super) fn settle(&mut self, id: u32) {
-        let Some(mut stream) = self.streams.take_settled(id) else { return };
+    /// Removes a stream if it is done.
+    pub(super) fn remove_if_done(&mut self, id: u32) {
+        let Some(mut stream) = self.streams.take_if_done(id) else { return };
         self.queue.remove(&stream);
-        if stream.state() != StreamState::Reset(By::Client) {
+        if stream.state() != StreamState::Reset(Initiator::Client) {
             self.progress.end_stream(self.writer.waiting());
         }
         if let Some(pipe) = stream.pipe.take() {
-            pipe.end(crate::server::h2::pipe::End::Cut);
+            pipe.end(crate::server::h2::pipe::RecvEnd::Reset);
             self.credit_connection(pipe.clear());
         }
         if stream.state().is_sending() {
             self.send_rst_stream(id, ErrorCode::CANCEL);
         } else if stream.state().is_receiving() {
-            // RFC 9113 §8.1: the response is complete, the rest of the request is not needed.
+            // RFC 9113 §8.1: the response is complete, and the rest of the request is not needed.
             self.send_rst_stream(id, ErrorCode::NO_ERROR);
         }
     }
 
-    // -- credit for the client
+    // -- flow-control credit
 
-    /// Credits discarded content of a stream whose rest is wanted after all.
+    /// Credits discarded content to the window of a stream whose rest is read after all.
     pub(in crate::server::h2) fn credit_stream(&mut self, id: u32, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.recv.release(bytes);
@@ -156,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Credits bytes that were processed, on any stream.
+    /// Credits processed bytes of any stream to the connection window.
     pub(super) fn credit_connection(&mut self, bytes: usize) {
         self.recv.release(bytes);
         if let Some(increment) = self.recv.take_update() {
@@ -173,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Processes a stream whose application has read, or has something to send.
+    /// Processes a stream whose pipe has changed: the application has read or written data.
     pub(super) fn on_pipe_changed(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let Some(pipe) = &stream.pipe else { return };
@@ -181,7 +182,7 @@ impl Connection {
         stream.recv.release(read);
         self.credit_connection(read);
         self.update_stream_window(id);
-        self.fetch_tunnel(id);
-        self.settle(id);
+        self.queue_tunnel_data(id);
+        self.remove_if_done(id);
     }
 }

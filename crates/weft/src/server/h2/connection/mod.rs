@@ -1,8 +1,8 @@
 //! Connection-level state and the frames that apply to the whole connection (RFC 9113 §5, §6).
 //!
-//! All of it is owned by the connection's task; nothing here does I/O. The exchanges, which run
-//! in the same task, refer to their streams by identifier. `recv` processes requests and their
-//! content, `send` frames what streams send, `close` ends streams.
+//! The state is owned by the task of the connection; this module does no I/O. The exchanges, which
+//! run in the same task, refer to their streams by identifier. `recv` processes requests and their
+//! content, `send` frames the output of streams, `close` ends streams.
 
 mod close;
 mod recv;
@@ -28,17 +28,17 @@ use weft_proto::http2::frame::{
 use weft_proto::http2::frame::{flag, kind, setting};
 use weft_proto::http2::hpack::{Decoder, Encoder};
 
-/// A connection while it is open.
+/// The state of an open connection.
 pub(super) struct Connection {
     writer: Writer,
     encoder: Encoder,
     decoder: Decoder,
     field_block: FieldBlock,
     limits: Limits,
-    /// A block of fields that continues in the next frame.
+    /// A field block that continues in the next frame.
     block: Option<HeaderBlock>,
     streams: Streams,
-    /// The last stream that the client has opened.
+    /// Highest stream identifier that the client has used.
     last_stream: u32,
     max_streams: usize,
     resets: ResetHistory,
@@ -46,15 +46,15 @@ pub(super) struct Connection {
     /// The client's connection window, and the initial window of its streams.
     send: SendWindow,
     initial_send_window: i64,
-    /// Our connection window, and the initial window of streams.
+    /// The server's connection window, and the initial window of its streams.
     recv: RecvWindow,
     initial_recv_window: i64,
     progress: SendProgress,
-    /// Streams whose application has read, or has something to send. Made with the first pipe.
+    /// Streams whose application has read or written data. Created with the first pipe.
     ready: Option<Arc<ReadyQueue>>,
     goaway: GoAway,
     has_settings: bool,
-    /// The shared state of an exchange that is over, for the next.
+    /// Shared state of a completed exchange, for reuse by the next one.
     spare: Option<Arc<Shared>>,
 }
 
@@ -62,26 +62,26 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoAway {
     None,
-    /// Sent with the highest stream identifier, and followed by a PING.
+    /// Sent with the maximum stream identifier, followed by a PING.
     Announced,
-    /// Sent with the last stream, after the PING was acknowledged.
+    /// Sent with the last stream identifier, after the PING was acknowledged.
     Sent,
 }
 
 /// A request on a new stream.
 pub(super) struct StreamRequest {
     pub(super) stream: u32,
-    /// The request, or the error to answer it with.
+    /// The request, or the error for the error response.
     pub(super) request: Result<ParsedRequest, Error>,
     pub(super) pipe: Option<Pipe>,
 }
 
-/// Bytes sent to the client, and the streams whose end is among the bytes to be sent.
+/// Number of bytes sent to the client, and the ends of streams in the unsent output.
 #[derive(Default)]
 struct SendProgress {
     sent: u64,
-    /// The ends of settled streams, as positions in the output. To the client these streams are
-    /// still open.
+    /// Ends of removed streams, as positions in the output. For the client, these streams are still
+    /// open.
     unsent_ends: std::collections::VecDeque<u64>,
 }
 
@@ -93,7 +93,7 @@ impl SendProgress {
         }
     }
 
-    /// Notes that a stream ends with the last of the `buffered` bytes.
+    /// Records that a stream ends with the last of the `buffered` bytes.
     fn end_stream(&mut self, buffered: usize) {
         if buffered > 0 {
             self.unsent_ends.push_back(self.sent + buffered as u64);
@@ -101,14 +101,14 @@ impl SendProgress {
     }
 }
 
-/// The values of SETTINGS_MAX_FRAME_SIZE (RFC 9113 §6.5.2).
+/// Valid values of SETTINGS_MAX_FRAME_SIZE (RFC 9113 §6.5.2).
 const FRAME_SIZES: std::ops::Range<u32> = MAX_FRAME_PAYLOAD as u32..1 << 24;
 
-/// The payload of the PING behind the first GOAWAY.
+/// Payload of the PING after the first GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
 impl Connection {
-    /// Begins a connection with our SETTINGS.
+    /// Creates a connection and writes the server's SETTINGS.
     pub(super) fn new(writer: Writer, settings: &Settings, limits: Limits) -> Connection {
         let window =
             i64::from(settings.body_window_bytes).clamp(DEFAULT_INITIAL_WINDOW, MAX_WINDOW);
@@ -149,7 +149,8 @@ impl Connection {
         self.credit_connection((window - DEFAULT_INITIAL_WINDOW) as usize);
     }
 
-    /// Processes a frame; returns the request that it completes. An error ends the connection.
+    /// Processes a frame. Returns the request that it completes, if any. An error closes the
+    /// connection.
     pub(super) fn on_frame(
         &mut self,
         head: FrameHeader,
@@ -185,7 +186,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Whether a frame is for a stream behind the last one that is processed (RFC 9113 §6.8).
+    /// Returns `true` if a frame is for a stream after the last one that is processed
+    /// (RFC 9113 §6.8).
     fn is_ignored(&self, head: FrameHeader) -> bool {
         self.goaway == GoAway::Sent && head.stream > self.last_stream
     }
@@ -200,7 +202,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks a PRIORITY frame, which has no other effect (RFC 9113 §6.3).
+    /// Validates a PRIORITY frame, which has no other effect (RFC 9113 §6.3).
     fn on_priority(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let priority = payload.try_into().map_err(|_| ErrorCode::FRAME_SIZE_ERROR)?;
         if head.stream == 0 {
@@ -209,12 +211,12 @@ impl Connection {
         if dependency(priority) != head.stream {
             return Ok(());
         }
-        // RFC 7540 §5.3.1
-        let id = self.opened(head.stream)?;
+        // RFC 7540 §5.3.1: a stream cannot depend on itself.
+        let id = self.check_opened(head.stream)?;
         self.fail_stream(id, ErrorCode::PROTOCOL_ERROR)
     }
 
-    /// RFC 9113 §6.5
+    /// Processes a SETTINGS frame (RFC 9113 §6.5).
     fn on_settings(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let is_ack = head.has(flag::ACK);
         if head.stream != 0 {
@@ -227,7 +229,7 @@ impl Connection {
         if is_ack {
             return Ok(());
         }
-        // The streams are visited once, however many parameters there are.
+        // The windows of the streams are adjusted once, even if the parameter is repeated.
         let mut initial_window = self.initial_send_window;
         for parameter in payload.chunks_exact(6) {
             let &[a, b, c, d, e, f] = parameter else { continue };
@@ -260,7 +262,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9113 §6.9.2
+    /// Adjusts the send windows of all streams (RFC 9113 §6.9.2).
     fn set_initial_send_window(&mut self, window: i64) -> Result<(), ErrorCode> {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for stream in self.streams.iter_mut() {
@@ -270,7 +272,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9113 §6.7
+    /// Processes a PING frame (RFC 9113 §6.7).
     fn on_ping(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         if head.stream != 0 {
             return Err(ErrorCode::PROTOCOL_ERROR);
@@ -286,7 +288,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9113 §6.9
+    /// Processes a WINDOW_UPDATE frame (RFC 9113 §6.9).
     fn on_window_update(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let bytes = payload.try_into().map_err(|_| ErrorCode::FRAME_SIZE_ERROR)?;
         let increment = i64::from(frame::read_u31(bytes));
@@ -296,7 +298,7 @@ impl Connection {
         if head.stream == 0 {
             return self.send.increase(increment).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR);
         }
-        let id = self.opened(head.stream)?;
+        let id = self.check_opened(head.stream)?;
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if stream.is_reset() {
             return Ok(());
@@ -308,17 +310,18 @@ impl Connection {
         Ok(())
     }
 
-    /// The stream, if the client has opened it; frames for an idle stream are an error
-    /// (RFC 9113 §5.1).
-    fn opened(&self, id: u32) -> Result<u32, ErrorCode> {
+    /// Returns the identifier if the client has opened the stream. Frames for an idle stream are an
+    /// error (RFC 9113 §5.1).
+    fn check_opened(&self, id: u32) -> Result<u32, ErrorCode> {
         let is_opened = id % 2 == 1 && id <= self.last_stream;
         if is_opened { Ok(id) } else { Err(ErrorCode::PROTOCOL_ERROR) }
     }
 
     // -- GOAWAY
 
-    /// Announces the end of the connection. The last stream is named when the client has
-    /// acknowledged that, so that no request that it sends meanwhile is lost (RFC 9113 §6.8).
+    /// Announces the end of the connection by a first GOAWAY and a PING. The final GOAWAY, with the
+    /// last stream, is sent when the client has acknowledged the PING, so that no request that it
+    /// sends in between is lost (RFC 9113 §6.8).
     pub(super) fn announce_goaway(&mut self) {
         if self.goaway == GoAway::None {
             self.goaway = GoAway::Announced;
@@ -332,17 +335,17 @@ impl Connection {
         frame::goaway(&mut self.writer.out, self.last_stream, code);
     }
 
-    /// Whether the end of the connection was announced.
+    /// Returns `true` if the end of the connection was announced.
     pub(super) fn is_going_away(&self) -> bool {
         self.goaway != GoAway::None
     }
 
-    /// Whether the client knows the last stream, and all streams are over.
+    /// Returns `true` if the final GOAWAY is written and all streams are closed.
     pub(super) fn is_finished(&self) -> bool {
         self.goaway == GoAway::Sent && self.streams.is_empty()
     }
 
-    // -- for the connection's task
+    // -- methods for the task of the connection
 
     pub(super) fn writer(&mut self) -> &mut Writer {
         &mut self.writer
@@ -352,11 +355,11 @@ impl Connection {
         !self.streams.is_empty()
     }
 
-    /// Whether an application holds a part of a stream whose exchange is over: a tunnel, or a
-    /// body.
-    pub(super) fn is_held_elsewhere(&self) -> bool {
+    /// Returns `true` if the application holds a tunnel or an unread body, possibly after the
+    /// exchange of its stream.
+    pub(super) fn has_open_pipes(&self) -> bool {
         let mut pipes = self.streams.iter().filter_map(|stream| stream.pipe.as_ref());
-        pipes.any(|pipe| !pipe.is_left() && !pipe.is_read())
+        pipes.any(|pipe| !pipe.is_reader_closed() && !pipe.is_fully_read())
     }
 
     /// Frees memory that an idle connection does not need.
@@ -364,11 +367,11 @@ impl Connection {
         self.streams.shrink();
     }
 
-    pub(super) fn take_spare(&mut self) -> Option<Arc<Shared>> {
+    pub(super) fn take_spare_shared(&mut self) -> Option<Arc<Shared>> {
         self.spare.take()
     }
 
-    /// Processes the streams whose application has read, or has something to send.
+    /// Processes the streams whose application has read or written data.
     pub(super) fn poll_ready_streams(&mut self, cx: &Context<'_>) {
         let Some(ready) = &self.ready else { return };
         for id in ready.take(cx) {
@@ -376,18 +379,18 @@ impl Connection {
         }
     }
 
-    /// Counts bytes that the socket took.
+    /// Counts bytes written to the socket.
     pub(super) fn on_sent(&mut self, bytes: usize) {
         self.progress.advance(bytes);
     }
 
-    /// The number of bytes sent over the connection.
+    /// Number of bytes sent on the connection.
     pub(super) fn total_sent(&self) -> u64 {
         self.progress.sent
     }
 }
 
-/// The stream dependency of a priority (RFC 7540 §6.3).
+/// Returns the stream dependency of a priority (RFC 7540 §6.3).
 fn dependency(priority: &[u8; 5]) -> u32 {
     let [a, b, c, d, _] = *priority;
     frame::read_u31([a, b, c, d])
@@ -413,11 +416,11 @@ mod tests {
     }
 
     fn shared() -> Arc<Shared> {
-        let (_, stop) = tokio::sync::watch::channel(None);
-        Shared::new(crate::peer::Peer::default(), Arc::new(stop))
+        let (_, shutdown) = tokio::sync::watch::channel(None);
+        Shared::new(crate::peer::Peer::default(), Arc::new(shutdown))
     }
 
-    fn take(
+    fn recv(
         connection: &mut Connection,
         (kind, flags, stream): (u8, u8, u32),
         payload: &[u8],
@@ -430,14 +433,14 @@ mod tests {
     const POST: &[u8] = &[0x83, 0x86, 0x84, 1, 1, b'a'];
 
     #[test]
-    fn settled_streams_leave_no_state() {
+    fn completed_streams_leave_no_state() {
         let mut connection = connection();
         for id in (1..10_000).step_by(2) {
-            let request = take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
+            let request = recv(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
             assert!(request.request.is_ok() && request.pipe.is_none());
             connection.send_fields(id, false, |_, _| {}).unwrap();
             connection.send(id, "ok".into(), true).unwrap();
-            connection.release(id, shared());
+            connection.end_exchange(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
             connection.writer.out.clear();
@@ -445,28 +448,28 @@ mod tests {
         assert!(connection.progress.unsent_ends.is_empty() && connection.resets.is_empty());
     }
 
-    /// RFC 9113 §5.1.2: to the client, a stream whose end was not sent is still open.
+    /// RFC 9113 §5.1.2: for the client, a stream whose end was not sent is still open.
     #[test]
     fn unsent_response_counts_as_open_stream() {
         let mut connection = connection();
         for id in (1..).step_by(2).take(128) {
-            assert!(take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
+            assert!(recv(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
             connection.send_fields(id, true, |_, _| {}).unwrap();
-            connection.release(id, shared());
+            connection.end_exchange(id, shared());
         }
-        assert!(take(&mut connection, (kind::HEADERS, 5, 257), GET).unwrap().is_none());
+        assert!(recv(&mut connection, (kind::HEADERS, 5, 257), GET).unwrap().is_none());
         // The acknowledgement of the settings, and the first response.
         connection.on_sent(9);
-        assert!(take(&mut connection, (kind::HEADERS, 5, 259), GET).unwrap().is_some());
+        assert!(recv(&mut connection, (kind::HEADERS, 5, 259), GET).unwrap().is_some());
     }
 
     #[test]
     fn streams_reset_by_the_client_leave_no_state() {
         let mut connection = connection();
         for id in (1..2_000).step_by(2) {
-            assert!(take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
-            take(&mut connection, (kind::RST_STREAM, 0, id), &[0, 0, 0, 8]).unwrap();
-            connection.release(id, shared());
+            assert!(recv(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().is_some());
+            recv(&mut connection, (kind::RST_STREAM, 0, id), &[0, 0, 0, 8]).unwrap();
+            connection.end_exchange(id, shared());
         }
         assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out.is_empty());
     }
@@ -475,15 +478,15 @@ mod tests {
     fn unread_content_is_credited_to_the_connection() {
         let mut connection = connection();
         for id in (1..1_000).step_by(2) {
-            take(&mut connection, (kind::HEADERS, 4, id), POST)
+            recv(&mut connection, (kind::HEADERS, 4, id), POST)
                 .unwrap()
                 .unwrap()
                 .pipe
                 .unwrap()
-                .leave();
-            take(&mut connection, (kind::DATA, 1, id), &[0; 10_000]).unwrap();
+                .close_reader();
+            recv(&mut connection, (kind::DATA, 1, id), &[0; 10_000]).unwrap();
             connection.send_fields(id, true, |_, _| {}).unwrap();
-            connection.release(id, shared());
+            connection.end_exchange(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
             connection.writer.out.clear();
@@ -495,9 +498,9 @@ mod tests {
     fn end_of_stream_needs_no_window() {
         let mut connection = connection();
         let wide = [0, 4, 0, 3, 13, 0x40];
-        take(&mut connection, (kind::SETTINGS, 0, 0), &wide).unwrap();
+        recv(&mut connection, (kind::SETTINGS, 0, 0), &wide).unwrap();
         for id in [1, 3, 5] {
-            take(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
+            recv(&mut connection, (kind::HEADERS, 5, id), GET).unwrap().unwrap();
             connection.send_fields(id, false, |_, _| {}).unwrap();
         }
         for id in [1, 3] {
@@ -522,29 +525,29 @@ mod tests {
     #[test]
     fn random_frames_keep_state_bounded() {
         let mut number = 1u64;
-        let mut next = move |most: u64| {
+        let mut next = move |max: u64| {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (number >> 33) % most
+            (number >> 33) % max
         };
-        let (mut whole, mut broken) = (0, 0);
+        let (mut requests, mut errors) = (0, 0);
         for _ in 0..3_000 {
             let mut connection = connection();
             // The next stream, and the streams with an open request body.
-            let (mut begun, mut open) = (1, Vec::new());
+            let (mut next_stream, mut open) = (1, Vec::new());
             for _ in 0..100 {
-                let old = 1 + 2 * next(u64::from(begun / 2).max(1)) as u32;
+                let old = 1 + 2 * next(u64::from(next_stream / 2).max(1)) as u32;
                 let kind = if open.is_empty() { 2 } else { next(7) };
                 let ((mut kind, mut flags, mut stream), mut payload) = match kind {
                     0 => {
-                        let place = next(open.len() as u64) as usize;
+                        let index = next(open.len() as u64) as usize;
                         let ends = next(2) as u8;
-                        let stream = if ends == 1 { open.remove(place) } else { open[place] };
+                        let stream = if ends == 1 { open.remove(index) } else { open[index] };
                         ((0, ends, stream), vec![b'x'; next(2_000) as usize])
                     }
-                    1 => ((1, 5, begun), GET.to_vec()),
+                    1 => ((1, 5, next_stream), GET.to_vec()),
                     2 => {
-                        open.push(begun);
-                        ((1, 4, begun), POST.to_vec())
+                        open.push(next_stream);
+                        ((1, 4, next_stream), POST.to_vec())
                     }
                     3 => ((3, 0, old), vec![0, 0, 0, 8]),
                     4 => ((4, 0, 0), vec![0, 4, 0, 0, next(256) as u8, 1]),
@@ -559,24 +562,24 @@ mod tests {
                     4 => payload.extend((0..next(9)).map(|_| next(256) as u8).collect::<Vec<_>>()),
                     _ => {}
                 }
-                match take(&mut connection, (kind, flags, stream), &payload) {
+                match recv(&mut connection, (kind, flags, stream), &payload) {
                     Err(_) => {
-                        broken += 1;
+                        errors += 1;
                         break;
                     }
                     Ok(None) => {}
                     Ok(Some(request)) => {
-                        whole += 1;
-                        begun = request.stream + 2;
+                        requests += 1;
+                        next_stream = request.stream + 2;
                         let pipe = request.pipe;
                         if next(4) > 0 {
                             let _ = connection.send_fields(request.stream, false, |_, _| {});
                             let body = vec![b'x'; next(100_000) as usize];
                             let _ = connection.send(request.stream, body.into(), true);
                             if let Some(pipe) = pipe {
-                                pipe.leave();
+                                pipe.close_reader();
                             }
-                            connection.release(request.stream, shared());
+                            connection.end_exchange(request.stream, shared());
                         }
                     }
                 }
@@ -590,6 +593,9 @@ mod tests {
             }
             connection.reset_all();
         }
-        assert!(whole > 9_000 && broken > 1_000, "{whole} requests, {broken} connections broken");
+        assert!(
+            requests > 9_000 && errors > 1_000,
+            "{requests} requests, {errors} connection errors"
+        );
     }
 }

@@ -2,24 +2,24 @@
 
 use crate::error::Error;
 use crate::server::h2::connection::{Connection, GoAway, StreamRequest, dependency};
-use crate::server::h2::pipe::{End, Pipe, Pushed};
+use crate::server::h2::pipe::{Pipe, Pushed, RecvEnd};
 use crate::server::h2::request::{FieldBlockError, ParsedRequest};
-use crate::server::h2::streams::{By, Stream, StreamState};
+use crate::server::h2::streams::{Initiator, Stream, StreamState};
 use weft_proto::http2::flow::{RecvWindow, SendWindow};
 use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
 use weft_proto::http2::hpack::DecodeError;
 
-/// The number of CONTINUATION frames that a block of fields may have.
+/// Maximum number of CONTINUATION frames of a field block.
 const MAX_CONTINUATIONS: usize = 5;
 
-/// A block of fields in several frames.
+/// A field block that is split over several frames.
 pub(super) struct HeaderBlock {
     opening: BlockOpening,
     bytes: Vec<u8>,
     continuations: usize,
 }
 
-/// The HEADERS frame of a block.
+/// Properties of the HEADERS frame of a field block.
 #[derive(Clone, Copy)]
 struct BlockOpening {
     stream: u32,
@@ -33,18 +33,18 @@ impl HeaderBlock {
     }
 }
 
-/// The decision on a DATA frame.
+/// The result of checking a DATA frame.
 enum DataVerdict {
     Accepted,
-    /// We have reset the stream, and the client sent the frame before it knew.
+    /// Sent by the client before it received the server's RST_STREAM; the data is discarded.
     Late,
     Failed(ErrorCode),
 }
 
 impl Connection {
-    /// RFC 9113 §6.1
+    /// Processes a DATA frame (RFC 9113 §6.1).
     pub(super) fn on_data(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
-        let id = self.opened(head.stream)?;
+        let id = self.check_opened(head.stream)?;
         let data = head.unpadded(payload).ok_or(ErrorCode::PROTOCOL_ERROR)?;
         if !self.recv.receive(payload.len()) {
             return Err(ErrorCode::FLOW_CONTROL_ERROR);
@@ -76,8 +76,8 @@ impl Connection {
             });
         };
         match stream.state() {
-            StreamState::Reset(By::Us) => return Ok(DataVerdict::Late),
-            StreamState::Reset(By::Client) => {
+            StreamState::Reset(Initiator::Server) => return Ok(DataVerdict::Late),
+            StreamState::Reset(Initiator::Client) => {
                 return Ok(DataVerdict::Failed(ErrorCode::STREAM_CLOSED));
             }
             state if !state.is_receiving() => return Err(ErrorCode::STREAM_CLOSED),
@@ -92,7 +92,7 @@ impl Connection {
         })
     }
 
-    /// Hands data to its reader. Padding, and data that nobody will read, is credited at once.
+    /// Passes data to its reader. Padding, and data without a reader, is credited immediately.
     fn deliver(&mut self, id: u32, head: FrameHeader, data: &[u8]) -> Result<(), ErrorCode> {
         let ends = head.has(flag::END_STREAM);
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
@@ -102,7 +102,8 @@ impl Connection {
             if !data.is_empty() || !ends {
                 match pipe.push(data) {
                     Pushed::Kept => {}
-                    // The stream's own window stays closed, but other streams must not suffer.
+                    // Credited only to the connection window, for the other streams. The window of
+                    // this stream stays closed.
                     Pushed::Discarded => discarded = data.len(),
                     Pushed::TooSmall => return Err(ErrorCode::ENHANCE_YOUR_CALM),
                 }
@@ -111,7 +112,7 @@ impl Connection {
         stream.recv.release(processed);
         self.credit_connection(processed + discarded);
         if ends {
-            self.on_end(id, End::Complete(None));
+            self.on_end(id, RecvEnd::Complete(None));
         } else {
             self.update_stream_window(id);
         }
@@ -119,13 +120,13 @@ impl Connection {
     }
 
     /// Processes END_STREAM.
-    fn on_end(&mut self, id: u32, end: End) {
+    fn on_end(&mut self, id: u32, end: RecvEnd) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.end_received(end);
-        self.settle(id);
+        self.remove_if_done(id);
     }
 
-    /// RFC 9113 §6.2
+    /// Processes a HEADERS frame (RFC 9113 §6.2).
     pub(super) fn on_headers(
         &mut self,
         head: FrameHeader,
@@ -151,7 +152,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// RFC 9113 §6.10
+    /// Processes a CONTINUATION frame (RFC 9113 §6.10).
     pub(super) fn on_continuation(
         &mut self,
         head: FrameHeader,
@@ -170,8 +171,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Processes a complete block of fields. It is decoded in any case, since later blocks may
-    /// refer to its fields (RFC 9113 §4.3).
+    /// Processes a complete field block. It is decoded in any case, because later blocks may refer
+    /// to its fields (RFC 9113 §4.3).
     fn on_block(
         &mut self,
         opening: BlockOpening,
@@ -194,7 +195,7 @@ impl Connection {
             return if is_late { Ok(None) } else { Err(ErrorCode::STREAM_CLOSED) };
         }
         if self.goaway == GoAway::Sent {
-            // RFC 9113 §6.8: the client knows that the request is not processed.
+            // RFC 9113 §6.8: by the GOAWAY, the request is not processed.
             return Ok(None);
         }
         self.last_stream = id;
@@ -222,14 +223,14 @@ impl Connection {
     ) -> StreamRequest {
         self.resets.on_accepted();
         let (is_tunnel, content_length) = match &request {
-            // The bytes of a tunnel are no content.
+            // The bytes of a tunnel are not content (RFC 9110 §9.3.6).
             Ok(request) => (request.is_tunnel, request.length.filter(|_| !request.is_tunnel)),
             Err(_) => (false, None),
         };
         let pipe = (request.is_ok() && (!ends || is_tunnel)).then(|| {
             let pipe = Pipe::new(id, self.ready.get_or_insert_default().clone());
             if ends {
-                pipe.end(End::Complete(None));
+                pipe.end(RecvEnd::Complete(None));
             }
             pipe
         });
@@ -243,7 +244,7 @@ impl Connection {
     fn on_trailers(&mut self, id: u32, ends: bool) -> Result<(), ErrorCode> {
         let Some(stream) = self.streams.get(id) else { return Ok(()) };
         match stream.state() {
-            StreamState::Reset(By::Us) => return Ok(()),
+            StreamState::Reset(Initiator::Server) => return Ok(()),
             state if !state.is_receiving() => return Err(ErrorCode::STREAM_CLOSED),
             _ => {}
         }
@@ -252,7 +253,7 @@ impl Connection {
             Err(FieldBlockError::CloseConnection(code)) => Err(code),
             Ok(trailers) if is_complete => {
                 let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                self.on_end(id, End::Complete(trailers));
+                self.on_end(id, RecvEnd::Complete(trailers));
                 Ok(())
             }
             _ => self.fail_stream(id, ErrorCode::PROTOCOL_ERROR),

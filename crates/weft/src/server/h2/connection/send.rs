@@ -1,5 +1,5 @@
-//! Framing of what streams send: they take turns, as the client's windows and the output buffer
-//! allow.
+//! Framing of the output of streams, which are served in turn as the client's windows and the
+//! output buffer allow.
 
 use std::task::{Context, Poll};
 
@@ -15,7 +15,7 @@ use weft_proto::http2::frame::{
 use weft_proto::http2::hpack::{Encoder, Indexing};
 
 impl Connection {
-    /// Sends a head or trailers, whose fields `write` encodes.
+    /// Writes a field block, of a head or of trailers. `write` encodes the fields.
     pub(in crate::server::h2) fn send_fields(
         &mut self,
         id: u32,
@@ -35,7 +35,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends content behind all content before, as soon as it is the stream's turn.
+    /// Sends content. It is framed at once if the windows allow it and no other stream waits;
+    /// otherwise it is queued.
     pub(in crate::server::h2) fn send(&mut self, id: u32, bytes: Bytes, ends: bool) -> Result<()> {
         let Connection { streams, queue, writer, send, .. } = self;
         let stream = sendable(streams.get_mut(id))?;
@@ -54,7 +55,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers behind all content.
+    /// Sends trailers after all content.
     pub(in crate::server::h2) fn send_trailers(
         &mut self,
         id: u32,
@@ -67,7 +68,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ready when all that was given to [`send`](Connection::send) is framed.
+    /// Ready when all data queued by [`send`](Connection::send) is framed.
     pub(in crate::server::h2) fn poll_sent(
         &mut self,
         id: u32,
@@ -80,46 +81,46 @@ impl Connection {
         if stream.outbox().is_empty() {
             return Poll::Ready(Ok(()));
         }
-        stream.wait(cx);
+        stream.register_waker(cx);
         Poll::Pending
     }
 
-    /// Ready when the stream was reset, or the connection is over.
+    /// Ready when the stream was reset, or the connection has ended.
     pub(in crate::server::h2) fn poll_reset(&mut self, id: u32, cx: &Context<'_>) -> Poll<Error> {
         match sendable(self.streams.get_mut(id)) {
             Ok(stream) => {
-                stream.wait(cx);
+                stream.register_waker(cx);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(error),
         }
     }
 
-    /// The number of content bytes of a stream that were framed.
+    /// Number of framed content bytes of a stream.
     pub(in crate::server::h2) fn content_sent(&self, id: u32) -> u64 {
         self.streams.get(id).map_or(0, Stream::content_sent)
     }
 
-    /// Whether a stream waits only for its turn, for the socket, whose deadline is the
-    /// connection's, or for connection credit that other streams have used since `sent` bytes
-    /// were sent.
-    pub(in crate::server::h2) fn is_behind_others(&self, id: u32, sent: u64) -> bool {
+    /// Returns `true` if the client is not the cause of a stream's wait. That is, the stream waits
+    /// only for its turn, for the socket, to which the deadline of the connection applies, or for
+    /// connection credit that other streams have used since `sent` bytes were sent.
+    pub(in crate::server::h2) fn is_blocked_by_others(&self, id: u32, sent: u64) -> bool {
         let may_send = self.send.is_open() || self.progress.sent > sent;
         may_send && self.streams.get(id).is_some_and(|stream| stream.window().is_open())
     }
 
-    /// Whether a stream could send now. An end without content needs no window.
+    /// Returns `true` if any stream can send now. END_STREAM without content needs no window.
     pub(in crate::server::h2) fn can_send(&self) -> bool {
         let needs_no_window =
             |id| self.streams.get(id).is_some_and(|stream| stream.outbox().bytes.is_empty());
         !self.queue.is_empty() && (self.send.is_open() || self.queue.iter().any(needs_no_window))
     }
 
-    /// Lets streams take turns until the output buffer is full. Returns whether an exchange was
-    /// woken because all of its content is framed.
+    /// Frames queued data, one frame per stream in turn, until the output buffer is full. Returns
+    /// `true` if an exchange was woken because all of its content is framed.
     pub(in crate::server::h2) fn pump(&mut self) -> bool {
         let mut has_woken = false;
-        // Streams that wait for connection credit keep no other stream from its turn.
+        // Streams that wait for connection credit do not block other streams.
         let mut turns = self.queue.len();
         while turns > 0
             && !self.writer.must_flush()
@@ -130,7 +131,7 @@ impl Connection {
             let window = stream.window().available();
             let room = window.min(self.send.available()).min(MAX_FRAME_PAYLOAD);
             if !is_empty && room == 0 {
-                // With a closed window of its own it is queued again by a WINDOW_UPDATE.
+                // If the window of the stream is closed, a WINDOW_UPDATE queues the stream again.
                 if window > 0 {
                     self.queue.push(stream);
                 }
@@ -154,14 +155,14 @@ impl Connection {
         has_woken
     }
 
-    /// Processes a stream whose content is framed: trailers may follow. Returns whether its
+    /// Processes a stream whose content is framed: trailers may follow. Returns `true` if its
     /// exchange was woken.
     fn on_content_framed(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let trailers = stream.take_trailers();
         let has_woken = stream.wake();
         if let Some(trailers) = trailers {
-            // It cannot fail: the stream was just found.
+            // Cannot fail: the stream exists.
             let _ = self.send_fields(id, true, |encoder, out| {
                 for (name, value) in &*trailers {
                     let field = (name.as_str().as_bytes(), value.as_bytes().trim_ascii());
@@ -169,13 +170,13 @@ impl Connection {
                 }
             });
         }
-        self.fetch_tunnel(id);
-        self.settle(id);
+        self.queue_tunnel_data(id);
+        self.remove_if_done(id);
         has_woken
     }
 
-    /// Takes the bytes that the handler of a tunnel has written.
-    pub(super) fn fetch_tunnel(&mut self, id: u32) {
+    /// Queues the bytes that the handler of a tunnel has written.
+    pub(super) fn queue_tunnel_data(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if !stream.is_tunnel() || !stream.state().is_sending() || !stream.outbox().is_empty() {
             return;
@@ -186,7 +187,7 @@ impl Connection {
         self.queue.push_ready(stream);
     }
 
-    /// Gives both directions of a stream to the handler of an upgrade.
+    /// Turns a stream into a tunnel for the handler of an upgrade.
     pub(in crate::server::h2) fn make_tunnel(&mut self, id: u32) {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.make_tunnel();
@@ -194,7 +195,7 @@ impl Connection {
     }
 }
 
-/// The stream, unless it is over or was reset.
+/// Returns the stream, or an error if it is closed or was reset.
 fn sendable(stream: Option<&mut Stream>) -> Result<&mut Stream> {
     stream.filter(|stream| !stream.is_reset()).ok_or_else(Error::disconnected)
 }
@@ -205,7 +206,7 @@ fn write_data(out: &mut Vec<u8>, stream: &mut Stream, bytes: &[u8], ends: bool) 
     stream.content_framed(bytes.len(), ends);
 }
 
-/// Frames a block that was written behind room for a frame head.
+/// Frames a field block. Space for a frame header was reserved before it.
 fn frame_block(out: &mut Vec<u8>, start: usize, stream: u32, ends: bool) {
     let ends = if ends { flag::END_STREAM } else { 0 };
     let length = out.len() - start - FRAME_HEADER_LEN;
