@@ -3,19 +3,20 @@
 #![no_main]
 
 use bytes::BytesMut;
+use http::Method;
 use libfuzzer_sys::fuzz_target;
-use weft_proto::http1::client::{BodyReader, Head, HeadReader, Piece};
-use weft::{Error, Method};
+use weft_proto::Result;
+use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead};
 
 /// The parsed response: the heads, the body, the trailers, and the bytes after them.
 type Parsed = (Vec<String>, Vec<u8>, Option<String>, Vec<u8>);
 
 /// Parses a response that arrives in pieces of `piece` bytes. Returns `None` if it is incomplete.
-fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>, Error> {
+fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>> {
     let mut pieces = response.chunks(piece.max(1));
     let (mut input, mut heads) = (BytesMut::new(), HeadReader::new(1 << 10));
     let mut formatted_heads = Vec::new();
-    let head: Head = loop {
+    let head: ResponseHead = loop {
         match heads.read(&mut input, method)? {
             Some(head) => {
                 let is_last = !head.status.is_informational() || head.status == 101;
@@ -34,10 +35,10 @@ fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>
     let mut trailers = None;
     loop {
         match body.read(&mut input)? {
-            Piece::Data(piece) => data.extend_from_slice(&piece),
-            Piece::Trailers(fields) => trailers = Some(format!("{fields:?}")),
-            Piece::End => break,
-            Piece::Wait => match pieces.next() {
+            BodyPiece::Data(piece) => data.extend_from_slice(&piece),
+            BodyPiece::Trailers(fields) => trailers = Some(format!("{fields:?}")),
+            BodyPiece::End => break,
+            BodyPiece::Wait => match pieces.next() {
                 Some(piece) => input.extend_from_slice(piece),
                 None if body.may_end_at_eof() => break,
                 None => return Ok(None),
