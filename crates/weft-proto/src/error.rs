@@ -7,6 +7,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A message that cannot be accepted: its [kind](ErrorKind), and a reason that may be sent to the
 /// peer.
+///
+/// ```
+/// use weft_proto::{ErrorKind, Headers};
+///
+/// let error = Headers::parse("Host : a\r\n\r\n").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Malformed);
+/// assert_eq!(error.reason(), "a space before the colon of a field");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -42,12 +50,12 @@ impl Error {
         Error::new(ErrorKind::Malformed, reason)
     }
 
-    /// The kind of the error.
+    /// Returns the kind of the error.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The reason in words.
+    /// Returns the reason in words.
     pub const fn reason(&self) -> &'static str {
         self.reason
     }

@@ -14,9 +14,12 @@ use crate::{Error, ErrorKind, Result};
 /// Names are compared case-insensitively.
 ///
 /// ```
-/// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n");
-/// assert_eq!(request.headers().get("accept"), Some("text/html"));
-/// assert_eq!(request.headers().get("cookie"), None);
+/// use weft_proto::Headers;
+///
+/// let headers = Headers::parse("Host: a\r\nAccept: text/html\r\n\r\n")?;
+/// assert_eq!(headers.get("accept"), Some("text/html"));
+/// assert_eq!(headers.get("cookie"), None);
+/// # Ok::<(), weft_proto::Error>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Headers {
@@ -42,6 +45,11 @@ impl Headers {
         }
     }
 
+    /// Creates a list from a message and the positions of its fields, as
+    /// [`ParsedHead`](parse::ParsedHead) and [`trailers`](parse::trailers) return them.
+    ///
+    /// The positions must be within `text`, and the names must be ASCII; otherwise the methods that
+    /// read a field panic.
     pub fn new(text: Bytes, fields: Fields) -> Headers {
         Headers { text, fields }
     }
@@ -59,6 +67,8 @@ impl Headers {
         self.fields.clear();
     }
 
+    /// Returns the bytes that the fields are slices of: the whole message head if the list was
+    /// received with one.
     pub fn text(&self) -> &Bytes {
         &self.text
     }
@@ -122,13 +132,16 @@ impl Headers {
         })
     }
 
-    /// Keeps only the fields for which `predicate(name, value)` returns true, in order. Their bytes
+    /// Returns the fields for which `predicate(name, value)` returns true, in order. Their bytes
     /// are shared, not copied.
     ///
     /// ```
-    /// # let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\nTE: b\r\n\r\n");
-    /// let rest = request.headers().filter(|name, _| !name.eq_ignore_ascii_case(b"te"));
+    /// use weft_proto::Headers;
+    ///
+    /// let headers = Headers::parse("Host: a\r\nTE: b\r\n\r\n")?;
+    /// let rest = headers.filter(|name, _| !name.eq_ignore_ascii_case(b"te"));
     /// assert_eq!((rest.len(), rest.get("host"), rest.get("te")), (1, Some("a"), None));
+    /// # Ok::<(), weft_proto::Error>(())
     /// ```
     pub fn filter(&self, mut predicate: impl FnMut(&[u8], &[u8]) -> bool) -> Headers {
         let mut fields = Fields::new();
@@ -152,17 +165,29 @@ impl Headers {
 }
 
 /// Builder of [`Headers`] from parts, for heads that were not received as text.
-#[derive(Default)]
+///
+/// ```
+/// use weft_proto::headers::HeadersBuilder;
+///
+/// let mut head = HeadersBuilder::with_capacity(100)?;
+/// let target = head.part(b"/index.html");
+/// head.field(b"host", b"example.org");
+/// assert_eq!(target.of(head.text()), b"/index.html");
+/// assert_eq!(head.into_headers().get("host"), Some("example.org"));
+/// # Ok::<(), weft_proto::Error>(())
+/// ```
+#[derive(Debug)]
 pub struct HeadersBuilder {
-    pub text: Vec<u8>,
-    pub fields: Fields,
+    text: Vec<u8>,
+    fields: Fields,
 }
 
 impl HeadersBuilder {
-    /// Creates a builder with a capacity in bytes.
+    /// Creates a builder with a capacity in bytes, which all parts and fields together must not
+    /// exceed.
     ///
     /// # Errors
-    /// `HeadTooLarge` if `bytes` exceeds `MAX_HEAD_BYTES`.
+    /// [`HeadTooLarge`](ErrorKind::HeadTooLarge) if `bytes` exceeds [`MAX_HEAD_BYTES`].
     pub fn with_capacity(bytes: usize) -> Result<HeadersBuilder> {
         if bytes > MAX_HEAD_BYTES {
             return Err(Error::new(ErrorKind::HeadTooLarge, "the fields are too large"));
@@ -170,19 +195,25 @@ impl HeadersBuilder {
         Ok(HeadersBuilder { text: Vec::with_capacity(bytes), fields: Fields::new() })
     }
 
-    /// Adds bytes that are not a field, such as the request target.
+    /// Adds bytes that are not a field, such as the request target. Returns their position.
     pub fn part(&mut self, part: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(part);
         Span::new(start, self.text.len())
     }
 
-    /// Adds a field.
+    /// Adds a field. Its name must be a token (RFC 9110 §5.6.2).
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let (name, value) = (self.part(name), self.part(value));
         self.fields.push(Field { name, value });
     }
 
+    /// Returns the bytes added so far.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Returns the fields, with all bytes added as their [`text`](Headers::text).
     pub fn into_headers(self) -> Headers {
         Headers::new(self.text.into(), self.fields)
     }
@@ -207,6 +238,13 @@ pub fn text_len(map: &HeaderMap) -> usize {
 
 /// Returns the members of one comma-separated list, without empty ones. Quoted strings are not
 /// supported: the lists parsed with this function have none.
+///
+/// ```
+/// use weft_proto::headers::list_members;
+///
+/// let members: Vec<_> = list_members(b"gzip, , br").collect();
+/// assert_eq!(members, [&b"gzip"[..], b"br"]);
+/// ```
 pub fn list_members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }

@@ -2,6 +2,14 @@
 //! its client. Pure.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
+//!
+//! ```
+//! let input = b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nGET / HTTP/1.1\r\n";
+//! let header = weft_proto::proxy_protocol::read(input)?.expect("the header is complete");
+//! assert_eq!(header.source, Some("192.0.2.1:56324".parse().unwrap()));
+//! assert!(input[header.length..].starts_with(b"GET /"));
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,6 +36,10 @@ const MAX_V1_BYTES: usize = 107;
 const MAX_V2_BLOCK_BYTES: usize = 4_096;
 
 /// Parses the header at the start of a connection. `None` means that more input is needed.
+///
+/// # Errors
+/// [`Malformed`](crate::ErrorKind::Malformed) if the input does not start with a PROXY header, or
+/// if the header is invalid or has more than 4 KiB of addresses and extensions.
 pub fn read(input: &[u8]) -> Result<Option<ProxyHeader>> {
     let starts = |with: &[u8]| input.iter().zip(with).all(|(a, b)| a == b);
     if starts(SIGNATURE) {
@@ -113,10 +125,12 @@ where
 /// A range of IP addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
 ///
 /// ```
-/// let network: weft::Network = "10.0.0.0/8".parse()?;
+/// use weft_proto::proxy_protocol::Network;
+///
+/// let network: Network = "10.0.0.0/8".parse()?;
 /// assert!(network.contains("10.1.2.3".parse().unwrap()));
 /// assert!(!network.contains("11.1.2.3".parse().unwrap()));
-/// # Ok::<(), weft::Error>(())
+/// # Ok::<(), weft_proto::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {

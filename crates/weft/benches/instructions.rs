@@ -8,18 +8,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Directory, DirectorySettings, Middleware, Next, Request, Response, Server,
-    bench_api,
+    Application, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request, Response,
+    Server, StatusCode, Version,
 };
+use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
+use weft_proto::http1::framing::ResponseFraming;
+use weft_proto::http1::parse::{Limits, ParsedHead};
 
 /// Increase over the baseline, in percent, that counts as a regression. Compilers differ slightly.
 const TOLERANCE: u64 = 10;
@@ -88,10 +91,24 @@ const WORKLOADS: &[Workload] = &[
     ("with Timeout", |n| with_middleware(n, Timeout::new(Duration::from_secs(10)))),
 ];
 
+const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
+
 fn parse(times: usize, input: &[u8]) {
     for _ in 0..times {
-        black_box(bench_api::parse(black_box(input)).unwrap().unwrap());
+        black_box(parse_in_pieces(black_box(input), [input.len()]).unwrap());
     }
+}
+
+/// Parses one head that arrives in pieces, which end at the positions `ends`. Returns its length
+/// and the number of its fields if it is complete.
+fn parse_in_pieces(input: &[u8], ends: impl IntoIterator<Item = usize>) -> Option<(usize, usize)> {
+    let mut head = ParsedHead::new();
+    for end in ends {
+        if let Some(length) = head.read(&input[..end], &LIMITS).unwrap() {
+            return Some((length, head.fields.len()));
+        }
+    }
+    None
 }
 
 fn with_httparse(times: usize, input: &[u8]) {
@@ -109,16 +126,30 @@ fn trickle(times: usize, length: usize) {
     let input = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n", "x".repeat(length));
     for _ in 0..times {
         let ends = 1..=input.len();
-        black_box(bench_api::parse_in_pieces(black_box(input.as_bytes()), ends).unwrap().unwrap());
+        black_box(parse_in_pieces(black_box(input.as_bytes()), ends).unwrap());
     }
 }
 
+/// Composes the head of a typical response.
 fn compose(times: usize) {
-    let body = Bytes::from_static(b"Hello, world!\n");
+    static HEAD_PREFIX: LazyLock<HeadPrefix> =
+        LazyLock::new(|| HeadPrefix::new(Some(&HeaderValue::from_static("weft"))));
     let mut out = Vec::new();
     for _ in 0..times {
         out.clear();
-        bench_api::compose(&mut out, black_box(&body));
+        let head = ResponseHead {
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            fields: FieldSources {
+                forwarded: None,
+                list: &[],
+                lines: b"content-type: text/plain; charset=utf-8\r\n",
+            },
+            framing: ResponseFraming::Sized(black_box(14)),
+            keep_alive: true,
+            head_prefix: &HEAD_PREFIX,
+        };
+        compose::head(&mut out, &head);
         black_box(&out);
     }
 }

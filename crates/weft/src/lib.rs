@@ -44,8 +44,6 @@ pub mod testing; // calls an application without a socket
 pub mod tower; // tower services, axum routers, tower layers
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets
-#[doc(hidden)]
-pub mod bench_api; // pure parts, for benchmarks and fuzz targets
 
 pub use app::{
     Application, BoxApplication, Endpoint, InsertMiddleware, Middleware, Next, WithMiddleware,
@@ -69,4 +67,13 @@ pub use settings::{Disconnect, Settings};
 pub use stream::Stream;
 pub use weft_proto::Headers;
 pub use weft_proto::proxy_protocol::Network;
-pub use weft_proto::semantics::{date, path};
+
+/// Dates as text: the formats of RFC 9110 §5.6.7 and RFC 3339.
+pub mod date {
+    pub use weft_proto::semantics::date::{http_date, rfc3339};
+}
+
+/// Percent-decoding, and the segments of a path.
+pub mod path {
+    pub use weft_proto::semantics::path::{Segments, decode};
+}

@@ -28,7 +28,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("testing", &["app", "disk", "error", "hooks", "message", "net", "peer", "server"]),
-    ("bench_api", &["message"]),
     ("files", &["app", "clock", "compression", "disk", "error", "message"]),
     (
         "middleware",

@@ -5,8 +5,10 @@
 
 use std::hint::black_box;
 
-use weft::bare;
 use weft_experiments::compare;
+use weft_proto::http1::parse::{Limits, ParsedHead};
+
+const LIMITS: Limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
 
 const MINIMAL: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";
 
@@ -34,7 +36,9 @@ fn main() {
 }
 
 fn weft(input: &[u8]) {
-    black_box(bare::parse(black_box(input)).is_ok_and(|head| head.is_some()));
+    let mut head = ParsedHead::new();
+    black_box(head.read(black_box(input), &LIMITS).is_ok_and(|length| length.is_some()));
+    black_box(&head);
 }
 
 fn httparse(input: &[u8]) {

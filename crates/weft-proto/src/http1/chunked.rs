@@ -1,7 +1,31 @@
-//! BodyDecoder for bodies with a Content-Length and for chunked bodies (RFC 9112 §6 and §7). Pure.
+//! Decoder for bodies with a Content-Length and for chunked bodies (RFC 9112 §6 and §7). Pure.
 //!
 //! The decoder classifies the next bytes of the input; the caller consumes them and calls it again.
 //! Nothing is copied.
+//!
+//! ```
+//! use weft_proto::http1::chunked::{BodyDecoder, Step};
+//! use weft_proto::http1::framing::Length;
+//! use weft_proto::http1::parse::Limits;
+//!
+//! let limits = Limits { request_line: 0, head: 16_384, fields: 100 };
+//! let mut decoder = BodyDecoder::new(Length::Chunked);
+//! let mut input = &b"5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n"[..];
+//! let mut body = Vec::new();
+//! loop {
+//!     match decoder.step(input, &limits)? {
+//!         Step::Skip(bytes) | Step::Trailers(_, bytes) => input = &input[bytes..],
+//!         Step::Data(bytes) => {
+//!             body.extend_from_slice(&input[..bytes]);
+//!             input = &input[bytes..];
+//!         }
+//!         Step::End => break,
+//!         Step::Wait => panic!("the input holds the whole body"),
+//!     }
+//! }
+//! assert_eq!(body, b"hello, world");
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use crate::http1::framing::Length;
 use crate::http1::parse::{Fields, Limits, trailers};
@@ -43,6 +67,7 @@ pub enum BodyDecoder {
 const MAX_SIZE_LINE_BYTES: usize = 256;
 
 impl BodyDecoder {
+    /// Creates a decoder at the start of a body of this length.
     pub fn new(length: Length) -> BodyDecoder {
         match length {
             Length::Sized(0) => BodyDecoder::Done,
@@ -51,7 +76,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Returns the next step for this input. Must not be called again after an error.
+    /// Returns the next step for `input`, which starts at the first byte that is not consumed yet.
+    /// `limits` apply to the trailer section.
+    ///
+    /// # Errors
+    /// [`Malformed`](crate::ErrorKind::Malformed) for an invalid chunked coding or trailer section.
+    /// The decoder must not be used after an error.
     pub fn step(&mut self, input: &[u8], limits: &Limits) -> Result<Step> {
         let available = input.len() as u64;
         match *self {

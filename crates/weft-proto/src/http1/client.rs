@@ -7,10 +7,10 @@
 //!
 //! ```
 //! use bytes::BytesMut;
-//! use weft_proto::http1::client::{BodyReader, HeadReader, BodyLength, BodyPiece};
-//! use weft::Method;
+//! use http::Method;
+//! use weft_proto::http1::client::{BodyLength, BodyPiece, BodyReader, HeadReader};
 //!
-//! let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\nhello");
+//! let mut input = BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 //! let mut heads = HeadReader::new(16 << 10);
 //! let head = heads.read(&mut input, &Method::GET)?.expect("the head is complete");
 //! assert_eq!((head.status.as_u16(), head.length), (200, BodyLength::Sized(5)));
@@ -20,7 +20,7 @@
 //! let BodyPiece::Data(data) = body.read(&mut input)? else { panic!("expected body data") };
 //! assert_eq!(data, "hello");
 //! assert!(matches!(body.read(&mut input)?, BodyPiece::End));
-//! # Ok::<(), weft::Error>(())
+//! # Ok::<(), weft_proto::Error>(())
 //! ```
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -164,7 +164,7 @@ impl HeadReader {
                 Line::End(length) if length <= self.limits.head => {
                     return Ok(Some((length, status, version)));
                 }
-                Line::End(_) => return Err(head_too_large().into()),
+                Line::End(_) => return Err(head_too_large()),
                 Line::Partial => return self.need_more(input),
             }
         }
@@ -172,7 +172,7 @@ impl HeadReader {
 
     fn need_more<T>(&mut self, input: &[u8]) -> Result<Option<T>> {
         self.scanned = input.len();
-        if input.len() >= self.limits.head { Err(head_too_large().into()) } else { Ok(None) }
+        if input.len() >= self.limits.head { Err(head_too_large()) } else { Ok(None) }
     }
 }
 
@@ -232,11 +232,11 @@ fn body_length(known: &KnownFields, text: &[u8], version: Version) -> Result<Bod
         (Absent, Absent) => Ok(BodyLength::UntilClose),
         (Absent, Once(value)) => match content_length(value.of(text)) {
             Some(length) => Ok(BodyLength::Sized(length)),
-            None => malformed("Content-BodyLength is not one decimal number"),
+            None => malformed("Content-Length is not one decimal number"),
         },
-        (Absent, Repeated) => malformed("more than one Content-BodyLength"),
+        (Absent, Repeated) => malformed("more than one Content-Length"),
         // §6.1: possibly an attempt at response splitting or request smuggling.
-        (_, Once(_) | Repeated) => malformed("both Content-BodyLength and Transfer-Encoding"),
+        (_, Once(_) | Repeated) => malformed("both Content-Length and Transfer-Encoding"),
         _ if version == Version::HTTP_10 => malformed("Transfer-Encoding in HTTP/1.0"),
         (Once(value), Absent) if value.of(text).eq_ignore_ascii_case(b"chunked") => {
             Ok(BodyLength::Chunked)
@@ -363,29 +363,25 @@ mod tests {
         let flood = "HTTP/1.1 102 A\r\n\r\n".repeat(7);
         let (get, head) = (Method::GET, Method::HEAD);
         for (method, text, expected) in [
-            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\n", "200 5k "),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "200 5k "),
             (&get, "HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n", "200 0k "),
             (&get, "HTTP/1.1 200 \r\ncontent-length:0 \r\n\r\n", "200 0k "),
-            (&get, "HTTP/1.9 999 a\tb \u{ff}\r\nContent-BodyLength: 5\r\n\r\n", "999 5k "),
+            (&get, "HTTP/1.9 999 a\tb \u{ff}\r\nContent-Length: 5\r\n\r\n", "999 5k "),
             (&get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n", "200 *k "),
             (&get, "HTTP/1.1 200 OK\r\n\r\n", "200 ~ "),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: Close\r\n\r\n", "200 1 "),
+            (&get, "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", "200 1 "),
             (
                 &get,
-                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nConnection: Close\r\n\r\n",
-                "200 1 ",
-            ),
-            (&get, "HTTP/1.0 200 OK\r\nContent-BodyLength: 1\r\n\r\n", "200 1 "),
-            (
-                &get,
-                "HTTP/1.0 200 OK\r\nContent-BodyLength: 1\r\nConnection: keep-alive\r\n\r\n",
+                "HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\n",
                 "200 1k ",
             ),
             // Responses without a body, regardless of their fields.
             (&get, "HTTP/1.1 204 No\r\n\r\n", "204 0k "),
-            (&get, "HTTP/1.1 204 No\r\nContent-BodyLength: 5\r\n\r\n", "204 0 "),
+            (&get, "HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204 0 "),
             (&get, "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", "204 0 "),
-            (&get, "HTTP/1.1 304 No\r\nContent-BodyLength: 5\r\n\r\n", "304 0k "),
-            (&head, "HTTP/1.1 200 OK\r\nContent-BodyLength: 5\r\n\r\n", "200 0k "),
+            (&get, "HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", "304 0k "),
+            (&head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "200 0k "),
             (&head, "HTTP/1.1 200 OK\r\n\r\n", "200 0k "),
             // Interim responses before the final one.
@@ -398,19 +394,15 @@ mod tests {
             (&get, &long, "200 ~ "),
             (&get, &too_long, "!"),
             // Ambiguous lengths.
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", "!"),
+            (&get, "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", "!"),
+            (&head, "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "!"),
             (
                 &get,
-                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nContent-BodyLength: 1\r\n\r\n",
-                "!",
-            ),
-            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 1, 1\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: +1\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength:\r\n\r\n", "!"),
-            (&get, "HTTP/1.1 200 OK\r\nContent-BodyLength: 18446744073709551616\r\n\r\n", "!"),
-            (&head, "HTTP/1.1 200 OK\r\nContent-BodyLength: x\r\n\r\n", "!"),
-            (
-                &get,
-                "HTTP/1.1 200 OK\r\nContent-BodyLength: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
                 "!",
             ),
             (&get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "!"),

@@ -1,6 +1,31 @@
 //! Serialization of response heads and chunk framing (RFC 9112 §4 to §7). Pure.
 //!
 //! The required capacity is reserved first; then every part is copied once. `std::fmt` is not used.
+//!
+//! ```
+//! use http::{StatusCode, Version};
+//! use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
+//! use weft_proto::http1::framing::ResponseFraming;
+//! use weft_proto::semantics::date::imf_fixdate;
+//!
+//! let mut head_prefix = HeadPrefix::new(None);
+//! head_prefix.set_date(&imf_fixdate(784_111_777));
+//! let head = ResponseHead {
+//!     version: Version::HTTP_11,
+//!     status: StatusCode::OK,
+//!     fields: FieldSources { forwarded: None, list: &[], lines: b"content-type: text/plain\r\n" },
+//!     framing: ResponseFraming::Sized(5),
+//!     keep_alive: true,
+//!     head_prefix: &head_prefix,
+//! };
+//! let mut out = Vec::new();
+//! compose::head(&mut out, &head);
+//! assert_eq!(
+//!     out,
+//!     b"HTTP/1.1 200 OK\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+//!       content-length: 5\r\ncontent-type: text/plain\r\n\r\n"
+//! );
+//! ```
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
@@ -11,30 +36,42 @@ use crate::http1::framing::ResponseFraming;
 /// A field of a response.
 pub type Field = (HeaderName, HeaderValue);
 
-/// The fields that are still to be written, in three forms.
+/// The fields of a response in three forms, written in this order.
+#[derive(Clone, Copy, Debug)]
 pub struct FieldSources<'a> {
+    /// The fields of a forwarded message.
     pub forwarded: Option<&'a Headers>,
+    /// A list of fields.
     pub list: &'a [Field],
-    /// Those that are laid out.
+    /// Serialized field lines, each with its CRLF. They must contain neither fields that frame the
+    /// message nor `date` and `server`.
     pub lines: &'a [u8],
 }
 
 /// The parts of a response head.
+#[derive(Debug)]
 pub struct ResponseHead<'a> {
+    /// The version of the request, which determines the default of connection persistence.
     pub version: Version,
+    /// The status.
     pub status: StatusCode,
+    /// The fields except those that frame the message.
     pub fields: FieldSources<'a>,
+    /// The framing of the body.
     pub framing: ResponseFraming,
+    /// True if the connection persists after the response.
     pub keep_alive: bool,
+    /// The lines at the start of the head.
     pub head_prefix: &'a HeadPrefix,
 }
 
 /// The lines at the start of most heads: the status line of 200, `date` and `server`. Updated once
 /// per second, so that composing a head copies them at once.
+#[derive(Debug)]
 pub struct HeadPrefix(Vec<u8>);
 
 impl HeadPrefix {
-    /// Creates the lines. Without `server` there is no `server` line.
+    /// Creates the lines with an arbitrary date. Without `server` there is no `server` line.
     pub fn new(server: Option<&HeaderValue>) -> HeadPrefix {
         let mut lines = [STATUS_LINE, b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"].concat();
         if let Some(name) = server {
@@ -43,7 +80,7 @@ impl HeadPrefix {
         HeadPrefix(lines)
     }
 
-    /// Replaces the date.
+    /// Replaces the date, which has the form of [`imf_fixdate`](crate::semantics::date::imf_fixdate).
     pub fn set_date(&mut self, date: &[u8; 29]) {
         let start = STATUS_LINE.len() + "date: ".len();
         self.0[start..start + date.len()].copy_from_slice(date);
@@ -65,8 +102,8 @@ impl HeadPrefix {
 
 /// Appends the head.
 ///
-/// The engine alone writes the fields that frame the message: a Content-Length that the application
-/// set was compared with its body before, and is written from that result.
+/// The fields that frame the message are written from `framing` and `keep_alive` only. Those of
+/// `forwarded` and `list` are omitted, so that a field cannot contradict the body.
 pub fn head(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     let (mut has_date, mut has_server) = (false, false);
     let mut length =
@@ -144,11 +181,11 @@ fn passed_fields(out: &mut Vec<u8>, headers: &Headers) {
     }
 }
 
-/// Fields that frame a message. The engine alone writes them.
+/// Fields that frame a message. They are never copied from the application's fields.
 static FRAMING_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
-/// End of the date line in an [`HeadPrefix`].
+/// End of the date line in a [`HeadPrefix`].
 const DATE_END: usize = STATUS_LINE.len() + "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len();
 const CLOSE_LINE: &[u8] = b"connection: close\r\n";
 /// The longest registered reason phrase has 31 bytes.
@@ -189,7 +226,7 @@ fn length_line(out: &mut Vec<u8>, length: u64) {
 }
 
 /// Writes a decimal number at the end of `buffer`. Returns the position of its first digit.
-pub fn decimal(buffer: &mut [u8], mut number: u64) -> usize {
+pub(crate) fn decimal(buffer: &mut [u8], mut number: u64) -> usize {
     let mut start = buffer.len();
     loop {
         start -= 1;
@@ -201,7 +238,15 @@ pub fn decimal(buffer: &mut [u8], mut number: u64) -> usize {
     }
 }
 
-/// Appends a chunk's size line (RFC 9112 §7.1).
+/// Appends a chunk's size line (RFC 9112 §7.1). The chunk's data and a CRLF follow it.
+///
+/// ```
+/// use weft_proto::http1::compose::chunk_size;
+///
+/// let mut out = Vec::new();
+/// chunk_size(&mut out, 16_384);
+/// assert_eq!(out, b"4000\r\n");
+/// ```
 pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
     let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..digits).rev() {

@@ -1,5 +1,18 @@
 //! Message framing: body length, connection persistence, request target and Host (RFC 9112 §3, §6
 //! and §9.3), for requests and responses. Pure.
+//!
+//! ```
+//! use weft_proto::http1::framing::{self, Length};
+//! use weft_proto::http1::parse::{Limits, ParsedHead};
+//!
+//! let limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
+//! let input = b"POST / HTTP/1.1\r\nHost: example.org\r\nContent-Length: 5\r\n\r\nhello";
+//! let mut head = ParsedHead::new();
+//! let length = head.read(input, &limits)?.expect("the head is complete");
+//! let framing = framing::request(&head, &input[..length])?;
+//! assert_eq!((framing.length, framing.keep_alive), (Length::Sized(5), true));
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use http::{Method, StatusCode, Version};
 
@@ -11,24 +24,34 @@ use crate::{Error, ErrorKind, Result};
 /// The framing of a request, and the parts of its target.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RequestFraming {
+    /// The length of the body.
     pub length: Length,
+    /// True if the client permits another request on the connection (RFC 9112 §9.3).
     pub keep_alive: bool,
-    /// The client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+    /// True if the client waits for a 100 before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
     /// The authority of the target, in absolute-form and authority-form.
     pub authority: Option<Span>,
-    /// Path and query of the target.
+    /// Path and query of the target. Empty in authority-form.
     pub local: Span,
 }
 
 /// The length of a request's body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
+    /// This many bytes.
     Sized(u64),
+    /// The body uses the chunked transfer coding.
     Chunked,
 }
 
 /// Determines the framing of a request, or rejects the request. `text` is the head.
+///
+/// # Errors
+/// [`Malformed`](ErrorKind::Malformed) for an ambiguous length, an invalid target, and a `Host` that
+/// is missing in HTTP/1.1, repeated or invalid; [`NotImplemented`](ErrorKind::NotImplemented) for an
+/// unsupported transfer coding; [`ExpectationFailed`](ErrorKind::ExpectationFailed) for an unknown
+/// expectation.
 pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     let KnownFields { host, connection, expect, .. } = head.known;
     let http_10 = head.version == Version::HTTP_10;
@@ -111,6 +134,10 @@ pub(super) fn keep_alive<'a>(options: impl Iterator<Item = &'a [u8]>, http_10: b
 }
 
 /// Splits the request target into its authority, and its path with the query (RFC 9112 §3.2).
+/// `whole` is the position of the target in `text`.
+///
+/// # Errors
+/// [`Malformed`](ErrorKind::Malformed) if the target has none of the four forms.
 pub fn target(method: &Method, whole: Span, text: &[u8]) -> Result<(Option<Span>, Span)> {
     let target = whole.of(text);
     if !target.is_ascii() && std::str::from_utf8(target).is_err() {
@@ -156,6 +183,16 @@ fn is_plain_authority(authority: Span, text: &[u8]) -> bool {
 }
 
 /// Checks `host [":" port]` (RFC 3986 §3.2 without userinfo, RFC 9110 §7.2); may be empty.
+///
+/// ```
+/// use weft_proto::http1::framing::check_authority;
+///
+/// assert!(check_authority(b"[2001:db8::1]:8080").is_ok());
+/// assert!(check_authority(b"user@example.org").is_err());
+/// ```
+///
+/// # Errors
+/// [`Malformed`](ErrorKind::Malformed) if it is invalid.
 pub fn check_authority(authority: &[u8]) -> Result<()> {
     let is_valid = match authority {
         [] => true,

@@ -1,8 +1,8 @@
 //! HTTP/1 (RFC 9112): heads, message framing, the chunked coding.
 
-pub mod chunked;
-pub mod client;
-pub mod compose;
-pub mod framing;
-pub mod parse;
-pub mod scan;
+pub mod chunked; // bodies: Content-Length and the chunked coding
+pub mod client; // responses, for clients and proxies
+pub mod compose; // response heads as bytes
+pub mod framing; // body length, persistence, target and Host
+pub mod parse; // request heads and trailer sections
+pub mod scan; // prefixes of allowed bytes, 16 at a time

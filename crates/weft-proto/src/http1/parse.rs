@@ -3,6 +3,21 @@
 //! The result is a complete head, a request for more input, or an error with its reason. The parser
 //! stores positions only, and resumes at the line at which the last call stopped: the cost of a
 //! head that arrives byte by byte is linear in its length, not quadratic.
+//!
+//! ```
+//! use weft_proto::http1::parse::{Limits, ParsedHead};
+//!
+//! let limits = Limits { request_line: 8_192, head: 16_384, fields: 100 };
+//! let input = b"GET /?a=b HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\n\r\n";
+//! let mut head = ParsedHead::new();
+//! // The input may arrive in pieces.
+//! assert_eq!(head.read(&input[..30], &limits)?, None);
+//! assert_eq!(head.read(input, &limits)?, Some(input.len()));
+//! assert_eq!((head.method.as_str(), head.target.of(input)), ("GET", &b"/?a=b"[..]));
+//! assert_eq!(head.fields[1].name.of(input), b"Accept");
+//! assert_eq!(head.fields[1].value.of(input), b"*/*");
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use http::{Method, Version};
 use smallvec::SmallVec;
@@ -19,10 +34,12 @@ pub const MAX_HEAD_BYTES: usize = u16::MAX as usize;
 
 /// The positions of a field's name and value in the head.
 ///
-/// Each position has two bytes: [`Settings::max_head_bytes`](crate::Settings) is at most 65,535.
+/// Each position has two bytes, so a head has at most [`MAX_HEAD_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Field {
+    /// The name, as received.
     pub name: Span,
+    /// The value without the white space around it.
     pub value: Span,
 }
 
@@ -34,6 +51,7 @@ pub struct Span {
 }
 
 impl Span {
+    /// Creates the range from `start` to `end`, which is at most [`MAX_HEAD_BYTES`].
     pub fn new(start: usize, end: usize) -> Span {
         debug_assert!(start <= end && end <= MAX_HEAD_BYTES);
         Span { start: start as u16, end: end as u16 }
@@ -45,6 +63,9 @@ impl Span {
     }
 
     /// Returns the bytes of this span in `head`.
+    ///
+    /// # Panics
+    /// If the span exceeds `head`.
     pub fn of(self, head: &[u8]) -> &[u8] {
         &head[self.start as usize..self.end as usize]
     }
@@ -61,11 +82,15 @@ pub type Fields = SmallVec<[Field; 16]>;
 /// A request head, parsed incrementally. Its parts are positions in the input.
 #[derive(Debug)]
 pub struct ParsedHead {
+    /// The method.
     pub method: Method,
+    /// The position of the request target.
     pub target: Span,
+    /// The HTTP version: 1.1 or 1.0.
     pub version: Version,
+    /// The positions of the fields, in the order received.
     pub fields: Fields,
-    pub known: KnownFields,
+    pub(super) known: KnownFields,
     progress: Progress,
 }
 
@@ -78,19 +103,19 @@ enum Progress {
     FieldLine(usize, usize),
 }
 
-/// The fields that the engine itself evaluates, recorded during parsing.
+/// The fields that determine the framing, recorded during parsing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct KnownFields {
-    pub host: Occurrence,
-    pub content_length: Occurrence,
-    pub transfer_encoding: Occurrence,
-    pub connection: Occurrence,
-    pub expect: Occurrence,
+pub(super) struct KnownFields {
+    pub(super) host: Occurrence,
+    pub(super) content_length: Occurrence,
+    pub(super) transfer_encoding: Occurrence,
+    pub(super) connection: Occurrence,
+    pub(super) expect: Occurrence,
 }
 
 /// The occurrences of a field: none, one with its value, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Occurrence {
+pub(super) enum Occurrence {
     #[default]
     Absent,
     Once(Span),
@@ -106,11 +131,14 @@ impl Occurrence {
     }
 }
 
-/// Size limits of a head: bytes of the request line, bytes of the head, number of fields.
+/// Size limits of a head or a trailer section.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Maximum length of the request line in bytes, without its CRLF.
     pub request_line: usize,
+    /// Maximum length of the head or trailer section in bytes: at most [`MAX_HEAD_BYTES`].
     pub head: usize,
+    /// Maximum number of fields.
     pub fields: usize,
 }
 
@@ -145,6 +173,13 @@ impl ParsedHead {
 
     /// Parses `input`, which starts with the head and may have grown since the last call. Returns
     /// the length of the head if it is complete, and `None` if more input is needed.
+    ///
+    /// # Errors
+    /// [`Malformed`](ErrorKind::Malformed) if the input is not a request head;
+    /// [`TargetTooLong`](ErrorKind::TargetTooLong) or [`HeadTooLarge`](ErrorKind::HeadTooLarge) if it
+    /// exceeds the limits; [`VersionUnsupported`](ErrorKind::VersionUnsupported) for a major version
+    /// other than 1; [`NotImplemented`](ErrorKind::NotImplemented) for a method of more than 32
+    /// bytes. The parser must not be used after an error until it is [cleared](ParsedHead::clear).
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         let (Progress::RequestLine(line, scanned) | Progress::FieldLine(line, scanned)) =
             self.progress;
@@ -248,8 +283,8 @@ impl ParsedHead {
 }
 
 impl KnownFields {
-    #[inline]
     /// Records `value` if `name` is one of these fields.
+    #[inline]
     pub(super) fn record(&mut self, name: &[u8], value: Span) {
         let slot = match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => &mut self.host,
@@ -389,6 +424,19 @@ pub(super) fn head_too_large() -> Error {
 
 /// Parses a trailer section up to its empty line (RFC 9112 §7.1.2). Returns the fields and the
 /// length of the section, or `None` if more input is needed.
+///
+/// ```
+/// use weft_proto::http1::parse::{Limits, trailers};
+///
+/// let limits = Limits { request_line: 0, head: 16_384, fields: 100 };
+/// let input = b"Expires: 0\r\n\r\n";
+/// let (fields, length) = trailers(input, &limits)?.expect("the section is complete");
+/// assert_eq!((fields[0].name.of(input), length), (&b"Expires"[..], input.len()));
+/// # Ok::<(), weft_proto::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Malformed`](ErrorKind::Malformed) for invalid lines, and for a section that exceeds the limits.
 pub fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, usize)>> {
     let mut fields = Fields::new();
     let mut at = 0;

@@ -1,13 +1,20 @@
 //! Scanners that return the length of the longest prefix of allowed bytes. Pure.
 //!
 //! They classify 16 bytes at a time with the SIMD instructions of the target's baseline.
+//!
+//! ```
+//! use weft_proto::http1::scan;
+//!
+//! assert_eq!(scan::token(b"content-type: text/html"), 12);
+//! assert_eq!(scan::target(b"/a?b HTTP/1.1"), 4);
+//! ```
 
 use wide::u8x16;
 
 /// Returns the length of the prefix that is valid in a field value: all bytes except DEL and the
 /// control characters other than HTAB (RFC 9110 §5.5).
 #[inline(always)]
-pub fn field_value(bytes: &[u8]) -> usize {
+pub(crate) fn field_value(bytes: &[u8]) -> usize {
     run(bytes, not_in_value)
 }
 
@@ -121,6 +128,13 @@ pub(super) fn is_token(b: u8) -> bool {
 static TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
 /// Builds a lookup table of the ASCII letters, the digits and `others`.
+///
+/// ```
+/// use weft_proto::http1::scan::letters_digits_and;
+///
+/// static UNRESERVED: [bool; 256] = letters_digits_and(b"-._~");
+/// assert!(UNRESERVED[usize::from(b'a')] && !UNRESERVED[usize::from(b'/')]);
+/// ```
 pub const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut b = 0;

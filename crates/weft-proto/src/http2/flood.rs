@@ -1,9 +1,22 @@
-//! FloodLimiter protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
+//! Flood protection: limits the frames that cost work but carry no data (RFC 9113 §10.5). Pure.
 //!
 //! Most attacks on HTTP/2 consist of frames that are cheap to send and expensive to handle:
 //! requests that are reset at once, SETTINGS, PING, empty DATA, field blocks in a thousand
 //! CONTINUATION frames. Each such frame is deducted from a credit, which transferred bytes and
 //! elapsed time refill. Ordinary clients never exhaust it.
+//!
+//! ```
+//! use weft_proto::http2::flood::FloodLimiter;
+//! use weft_proto::http2::frame::{self, PREFACE, kind};
+//!
+//! let mut ping = Vec::new();
+//! frame::write(&mut ping, kind::PING, 0, 0, &[0; 8]);
+//!
+//! let mut limiter = FloodLimiter::new();
+//! assert!(limiter.on_bytes_received(PREFACE));
+//! assert!(limiter.on_bytes_received(&ping));
+//! assert!(!limiter.on_bytes_received(&ping.repeat(10_000)));
+//! ```
 
 use std::time::Duration;
 
@@ -30,6 +43,7 @@ const RST_STREAM_COST: u64 = 10 * UNIT;
 const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 
 /// The credit of a client, and the position in its stream of frames.
+#[derive(Debug)]
 pub struct FloodLimiter {
     credit: u64,
     /// The current frame header, as far as received.
@@ -40,7 +54,14 @@ pub struct FloodLimiter {
     skip: usize,
 }
 
+impl Default for FloodLimiter {
+    fn default() -> FloodLimiter {
+        FloodLimiter::new()
+    }
+}
+
 impl FloodLimiter {
+    /// Creates the state for a new connection: full credit, with the connection preface next.
     pub fn new() -> FloodLimiter {
         FloodLimiter {
             credit: MAX_CREDIT,

@@ -1,26 +1,54 @@
-//! Flow-control windows (RFC 9113 §5.2, §6.9).
+//! Flow-control windows (RFC 9113 §5.2, §6.9). Pure.
+//!
+//! ```
+//! use weft_proto::http2::flow::{RecvWindow, SendWindow};
+//!
+//! let mut send = SendWindow::new(65_535);
+//! send.consume(65_535);
+//! assert!(!send.is_open());
+//! send.increase(1_000)?; // a WINDOW_UPDATE of the peer
+//! assert_eq!(send.available(), 1_000);
+//!
+//! let mut recv = RecvWindow::new(65_535);
+//! assert!(recv.receive(40_000));
+//! recv.release(40_000);
+//! assert_eq!(recv.take_update(), Some(40_000)); // a WINDOW_UPDATE to the peer
+//! # Ok::<(), weft_proto::http2::flow::Overflow>(())
+//! ```
+
+use std::fmt;
 
 /// The largest window (RFC 9113 §6.9.1).
 pub const MAX_WINDOW: i64 = (1 << 31) - 1;
 
-/// A window that has become larger than [`MAX_WINDOW`]: FLOW_CONTROL_ERROR.
-#[derive(Debug, PartialEq, Eq)]
+/// The error of a window that has become larger than [`MAX_WINDOW`]: FLOW_CONTROL_ERROR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow;
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a flow-control window of more than 31 bits")
+    }
+}
+
+impl std::error::Error for Overflow {}
 
 /// The credit for sending to the peer, of a stream or a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWindow(i64);
 
 impl SendWindow {
+    /// Creates a window of this many bytes.
     pub fn new(bytes: i64) -> SendWindow {
         SendWindow(bytes)
     }
 
-    /// The number of bytes that may be sent now.
+    /// Returns the number of bytes that may be sent now.
     pub fn available(self) -> usize {
         self.0.max(0) as usize
     }
 
+    /// Returns true if at least one byte may be sent now.
     pub fn is_open(self) -> bool {
         self.0 > 0
     }
@@ -31,6 +59,9 @@ impl SendWindow {
     }
 
     /// Adds the increment of a WINDOW_UPDATE.
+    ///
+    /// # Errors
+    /// [`Overflow`] if the window exceeds [`MAX_WINDOW`].
     pub fn increase(&mut self, bytes: i64) -> Result<(), Overflow> {
         self.0 += bytes;
         if self.0 > MAX_WINDOW { Err(Overflow) } else { Ok(()) }
@@ -38,6 +69,9 @@ impl SendWindow {
 
     /// Applies a change of SETTINGS_INITIAL_WINDOW_SIZE, after which the window may be negative
     /// (RFC 9113 §6.9.2).
+    ///
+    /// # Errors
+    /// [`Overflow`] if the window exceeds [`MAX_WINDOW`].
     pub fn adjust(&mut self, difference: i64) -> Result<(), Overflow> {
         self.increase(difference)
     }
@@ -53,23 +87,24 @@ pub struct RecvWindow {
 }
 
 impl RecvWindow {
+    /// Creates a window of this many bytes.
     pub fn new(open: i64) -> RecvWindow {
         RecvWindow { open, owed: 0 }
     }
 
-    /// Uses credit for bytes received; `false` if they exceed it.
+    /// Uses credit for bytes received. Returns false if they exceed it.
     pub fn receive(&mut self, bytes: usize) -> bool {
         self.open -= bytes as i64;
         self.open >= 0
     }
 
-    /// Notes that bytes were processed.
+    /// Records that bytes were processed, so that the peer can get credit for them.
     pub fn release(&mut self, bytes: usize) {
         self.owed += bytes as i64;
     }
 
-    /// The increment of a WINDOW_UPDATE, once it is worth a frame: at least half of the credit
-    /// that the peer still has.
+    /// Returns the increment of a WINDOW_UPDATE if it is worth a frame: at least half of the credit
+    /// that the peer still has. The caller must send it.
     pub fn take_update(&mut self) -> Option<u32> {
         if self.owed == 0 || self.owed < self.open / 2 {
             return None;

@@ -1,6 +1,23 @@
 //! Proactive content negotiation: lists of members with weights (RFC 9110 §12.4.2, §12.5). Pure.
 //!
 //! A malformed member is ignored, as if the client had not sent it.
+//!
+//! ```
+//! use weft_proto::Headers;
+//! use weft_proto::semantics::accept;
+//! use weft_proto::semantics::coding::Coding;
+//!
+//! let headers = Headers::parse(
+//!     "Accept: text/html;q=0.5, application/json\r\n\
+//!      Accept-Encoding: gzip, br;q=0.8\r\n\
+//!      Accept-Language: en-GB, fr;q=0.7\r\n\r\n",
+//! )?;
+//! assert!(accept::prefers(&headers, "application/json", "text/html"));
+//! assert_eq!(accept::coding(&headers, &[Coding::Brotli, Coding::Gzip]), Some(Coding::Gzip));
+//! let offered = ["fr", "en"].map(String::from);
+//! assert_eq!(accept::language(&headers, &offered), Some(1));
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use std::cmp::Reverse;
 

@@ -7,15 +7,15 @@ pub enum Coding {
     Brotli,
     /// `zstd`. The fastest by far.
     Zstd,
-    /// `gzip`. What every client understands.
+    /// `gzip`. Supported by every client.
     Gzip,
 }
 
 impl Coding {
-    /// From the one that makes files the smallest.
+    /// All codings, in ascending order of the size of compressed files.
     pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// Its name in fields.
+    /// Returns the name of the coding in fields.
     pub fn token(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -24,7 +24,7 @@ impl Coding {
         }
     }
 
-    /// What the names of files end in, behind a dot.
+    /// Returns the extension of compressed files, without the dot.
     pub fn extension(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -33,8 +33,8 @@ impl Coding {
         }
     }
 
-    /// Whether a client means this one (RFC 9110 §8.4.1.3: `x-gzip` is gzip).
-    pub fn is_named(self, name: &[u8]) -> bool {
+    /// Returns true if `name` names this coding (RFC 9110 §8.4.1.3: `x-gzip` is gzip).
+    pub(crate) fn is_named(self, name: &[u8]) -> bool {
         name.eq_ignore_ascii_case(self.token().as_bytes())
             || self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip")
     }

@@ -1,13 +1,28 @@
 //! Evaluation of preconditions (RFC 9110 §13). Pure.
+//!
+//! ```
+//! use http::Method;
+//! use weft_proto::Headers;
+//! use weft_proto::semantics::conditional::{Outcome, Validators, evaluate};
+//!
+//! let headers = Headers::parse("If-None-Match: \"v1\"\r\n\r\n")?;
+//! let now = 1_785_542_400;
+//! let current = Validators { etag: Some(b"\"v1\""), modified: None };
+//! assert_eq!(evaluate(&Method::GET, &headers, &current, now), Outcome::NotModified);
+//! let changed = Validators { etag: Some(b"\"v2\""), modified: None };
+//! assert_eq!(evaluate(&Method::GET, &headers, &changed, now), Outcome::Proceed);
+//! # Ok::<(), weft_proto::Error>(())
+//! ```
 
 use std::iter;
 
 use http::Method;
 
 use crate::headers::Headers;
-use crate::semantics::date_parse::parse_http_date;
+use crate::semantics::date::parse_http_date;
 
 /// The validators of a representation (RFC 9110 §8.8).
+#[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
     /// The entity-tag with its quotes, and with `W/` before them if it is weak.
     pub etag: Option<&'a [u8]>,

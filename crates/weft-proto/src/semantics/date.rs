@@ -1,12 +1,14 @@
-//! Dates as text: the fixed format of RFC 9110 §5.6.7 and RFC 3339.
+//! Dates as text: the formats of RFC 9110 §5.6.7 and RFC 3339.
 
 use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use super::date_parse::parse_http_date;
 
 /// Formats a time as an HTTP date (RFC 9110 §5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
-/// let date = weft::date::http_date(UNIX_EPOCH + Duration::from_secs(784_111_777));
+/// let date = weft_proto::semantics::date::http_date(UNIX_EPOCH + Duration::from_secs(784_111_777));
 /// assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
 /// ```
 pub fn http_date(time: SystemTime) -> String {
@@ -18,7 +20,7 @@ pub fn http_date(time: SystemTime) -> String {
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
-/// let date = weft::date::rfc3339(UNIX_EPOCH + Duration::from_secs(784_111_777));
+/// let date = weft_proto::semantics::date::rfc3339(UNIX_EPOCH + Duration::from_secs(784_111_777));
 /// assert_eq!(date, "1994-11-06T08:49:37Z");
 /// ```
 pub fn rfc3339(time: SystemTime) -> String {
@@ -29,6 +31,14 @@ pub fn rfc3339(time: SystemTime) -> String {
 /// The last second of 9999, which is the last year with four digits.
 const LAST_SECOND: u64 = 253_402_300_799;
 
+/// Formats seconds since 1970 like [`http_date`], without an allocation. The latest date is the last
+/// second of the year 9999.
+///
+/// ```
+/// use weft_proto::semantics::date::imf_fixdate;
+///
+/// assert_eq!(&imf_fixdate(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+/// ```
 pub fn imf_fixdate(seconds: u64) -> [u8; 29] {
     let seconds = seconds.min(LAST_SECOND);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -44,6 +54,8 @@ pub fn imf_fixdate(seconds: u64) -> [u8; 29] {
     date
 }
 
+/// Formats seconds since 1970 like [`rfc3339`], without an allocation. The latest date is the last
+/// second of the year 9999.
 pub fn rfc3339_utc(seconds: u64) -> [u8; 20] {
     let seconds = seconds.min(LAST_SECOND);
     let (year, month, day) = civil_from_days(seconds / 86_400);
@@ -70,9 +82,14 @@ fn two_digits(number: u64) -> [u8; 2] {
 
 /// Converts days since 1970 to year, month and day in the proleptic Gregorian calendar.
 ///
-/// Years are counted from March, so that the leap day is the last of its year; 400
-/// such years are always 146,097 days.
+/// ```
+/// use weft_proto::semantics::date::civil_from_days;
+///
+/// assert_eq!(civil_from_days(784_111_777 / 86_400), (1994, 11, 6));
+/// ```
 pub fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    // Years are counted from March, so that the leap day is the last of its year; 400 such years are
+    // always 146,097 days.
     let days = days + 719_468; // from 1 March of the year 0
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;

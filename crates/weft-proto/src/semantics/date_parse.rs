@@ -1,11 +1,25 @@
 //! Parser for the three forms of an HTTP date (RFC 9110 §5.6.7). Pure.
+//!
+//! The crate `httpdate` is not used: it resolves two-digit years to 1970 – 2069, not to at most 50
+//! years in the future, and rejects leap seconds, dates before 1970, and a wrong name of the day.
 
 use smallvec::SmallVec;
 
 /// Parses an HTTP-date to seconds since 1970. `now` determines the century of a two-digit year.
 ///
 /// The name of the day has to be valid, but is not checked against the date. A time before 1970
-/// becomes the first second of 1970, as `date.rs` formats it.
+/// becomes the first second of 1970, as [`http_date`](crate::semantics::date::http_date) formats it.
+/// Returns `None` if the text is not a date.
+///
+/// ```
+/// use weft_proto::semantics::date::parse_http_date;
+///
+/// let now = 1_785_542_400; // 1 August 2026
+/// assert_eq!(parse_http_date(b"Sun, 06 Nov 1994 08:49:37 GMT", now), Some(784_111_777));
+/// assert_eq!(parse_http_date(b"Sunday, 06-Nov-94 08:49:37 GMT", now), Some(784_111_777));
+/// assert_eq!(parse_http_date(b"Sun Nov  6 08:49:37 1994", now), Some(784_111_777));
+/// assert_eq!(parse_http_date(b"1994-11-06T08:49:37Z", now), None);
+/// ```
 pub fn parse_http_date(text: &[u8], now: u64) -> Option<u64> {
     // No form has more than six words; a seventh is kept so that the match fails.
     let words: SmallVec<[&[u8]; 7]> = text.split(|&b| b == b' ').take(7).collect();

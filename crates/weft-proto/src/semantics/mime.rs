@@ -1,6 +1,14 @@
-//! File name → media type. Pure.
+//! Media types of files by their names. Pure.
 
 /// Returns the `Content-Type` of a file by its extension. Text has `charset=utf-8`.
+///
+/// ```
+/// use weft_proto::semantics::mime::from_file_name;
+///
+/// assert_eq!(from_file_name(b"index.html"), "text/html; charset=utf-8");
+/// assert_eq!(from_file_name(b"logo.PNG"), "image/png");
+/// assert_eq!(from_file_name(b"Makefile"), "application/octet-stream");
+/// ```
 pub fn from_file_name(name: &[u8]) -> &'static str {
     let Some(extension) = extension(name).filter(|extension| extension.len() <= 11) else {
         return UNKNOWN;

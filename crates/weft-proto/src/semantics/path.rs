@@ -9,8 +9,10 @@ use smallvec::SmallVec;
 /// kept.
 ///
 /// ```
-/// assert_eq!(&*weft::path::decode(b"d%C3%ADas"), "días".as_bytes());
-/// assert_eq!(&*weft::path::decode(b"100%"), b"100%");
+/// use weft_proto::semantics::path::decode;
+///
+/// assert_eq!(&*decode(b"d%C3%ADas"), "días".as_bytes());
+/// assert_eq!(&*decode(b"100%"), b"100%");
 /// ```
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = text.iter().position(|&b| b == b'%') else { return Cow::Borrowed(text) };
@@ -38,6 +40,14 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
 
 /// Appends bytes to `out`, percent-encoded except for slashes and unreserved characters (RFC 3986
 /// §2.3).
+///
+/// ```
+/// use weft_proto::semantics::path::encode;
+///
+/// let mut path = String::new();
+/// encode(&mut path, "/días 1".as_bytes());
+/// assert_eq!(path, "/d%C3%ADas%201");
+/// ```
 pub fn encode(out: &mut String, bytes: &[u8]) {
     for &b in bytes {
         match b {
@@ -56,7 +66,7 @@ pub fn encode(out: &mut String, bytes: &[u8]) {
 
 /// Returns the value of a hexadecimal digit.
 #[inline]
-pub fn hex_value(digit: u8) -> Option<u8> {
+pub(crate) fn hex_value(digit: u8) -> Option<u8> {
     match HEX[digit as usize] {
         NOT_HEX => None,
         value => Some(value),
@@ -80,10 +90,20 @@ static HEX: [u8; 256] = {
 /// an encoded slash stays within its segment.
 ///
 /// Invalid UTF-8 becomes U+FFFD; `%00` becomes the character U+0000.
+///
+/// ```
+/// use weft_proto::semantics::path::{Segments, decode_segments};
+///
+/// let path = "/buenos/d%C3%ADas";
+/// let decoded = decode_segments(path);
+/// assert_eq!(*Segments::new(path, || &decoded), ["buenos", "días"]);
+/// ```
+#[derive(Clone, Debug)]
 pub struct Segments<'a>(SmallVec<[&'a str; 8]>);
 
 impl<'a> Segments<'a> {
-    /// Splits a path. If it is percent-encoded, the segments are borrowed from `decoded`.
+    /// Splits a path. If it is percent-encoded, the segments are borrowed from `decoded`, which
+    /// returns the result of [`decode_segments`].
     pub fn new(path: &'a str, decoded: impl FnOnce() -> &'a [String]) -> Segments<'a> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path {
@@ -94,7 +114,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Splits a path and decodes each segment.
+/// Splits a path and decodes each segment. Used with [`Segments::new`], so that the caller owns the
+/// decoded text.
 pub fn decode_segments(path: &str) -> Vec<String> {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.split('/')

@@ -1,20 +1,29 @@
 //! Range requests (RFC 9110 §14). Pure.
+//!
+//! ```
+//! use weft_proto::semantics::range::{Selection, content_range, select};
+//!
+//! let Selection::One(part) = select(b"bytes=-100", 1_000) else { panic!("expected one part") };
+//! assert_eq!(part, 900..1_000);
+//! assert_eq!(content_range(&part, 1_000), "bytes 900-999/1000");
+//! assert_eq!(select(b"bytes=1000-", 1_000), Selection::Unsatisfiable);
+//! ```
 
 use std::ops::Range;
 
 use crate::headers::list_members;
 
 /// The parts that a Range field selects.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// 200 with the whole file: the field is ignored.
     Whole,
     /// 206 with one part.
     One(Range<u64>),
-    /// 206 with several parts in a [`Multipart`], in ascending order and with gaps of at least
-    /// [`PART_OVERHEAD`] bytes.
+    /// 206 with several parts in a [`Multipart`], in ascending order and with gaps of at least 80
+    /// bytes.
     Several(Vec<Range<u64>>),
-    /// 416.
+    /// 416: no range is satisfiable.
     Unsatisfiable,
 }
 
@@ -130,6 +139,22 @@ pub fn unsatisfied_content_range(length: u64) -> String {
 /// Framing of a `multipart/byteranges` body (RFC 9110 §14.6): delimiters and heads of the parts.
 ///
 /// The body consists of the head of each part followed by the part, then the end.
+///
+/// ```
+/// use weft_proto::semantics::range::Multipart;
+///
+/// let file = b"0123456789";
+/// let parts = [0..2, 8..10];
+/// let framing = Multipart::new(&parts, 10, Some(b"text/plain"), "boundary");
+/// let mut body = Vec::new();
+/// for (index, part) in parts.iter().enumerate() {
+///     body.extend_from_slice(framing.part_head(index));
+///     body.extend_from_slice(&file[part.start as usize..part.end as usize]);
+/// }
+/// body.extend_from_slice(framing.end());
+/// assert_eq!(body.len() as u64, framing.content_length());
+/// ```
+#[derive(Clone, Debug)]
 pub struct Multipart {
     heads: Vec<Vec<u8>>,
     end: Vec<u8>,
@@ -138,7 +163,7 @@ pub struct Multipart {
 }
 
 impl Multipart {
-    /// Makes the framing for parts of a file of that length and media type.
+    /// Creates the framing for parts of a file of that length and media type.
     ///
     /// The boundary is a token of at most 70 bytes (RFC 2046 §5.1.1), so it needs no quotes. It
     /// must not occur in the file, so it should be random.
@@ -169,22 +194,25 @@ impl Multipart {
         Multipart { heads, end, content_length: framing as u64 + parts, content_type }
     }
 
-    /// The bytes before the part with this index: the delimiter and the part's header.
+    /// Returns the bytes before the part with this index: the delimiter and the head of the part.
+    ///
+    /// # Panics
+    /// If there is no such part.
     pub fn part_head(&self, index: usize) -> &[u8] {
         &self.heads[index]
     }
 
-    /// The bytes after the last part: the closing delimiter.
+    /// Returns the bytes after the last part: the closing delimiter.
     pub fn end(&self) -> &[u8] {
         &self.end
     }
 
-    /// The length of the whole body.
+    /// Returns the length of the whole body.
     pub fn content_length(&self) -> u64 {
         self.content_length
     }
 
-    /// The media type of the whole body.
+    /// Returns the media type of the whole body, with the boundary.
     pub fn content_type(&self) -> String {
         self.content_type.clone()
     }

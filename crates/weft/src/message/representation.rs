@@ -15,8 +15,7 @@ use crate::message::fields::Fields;
 use crate::message::request::RequestHead;
 use crate::message::response::{Part, Parts, Payload, Response};
 use weft_proto::semantics::conditional::{Outcome, Validators, evaluate, range_applies};
-use weft_proto::semantics::date::http_date;
-use weft_proto::semantics::date_parse::parse_http_date;
+use weft_proto::semantics::date::{http_date, parse_http_date};
 use weft_proto::semantics::range::{
     Multipart, Selection, content_range, select, unsatisfied_content_range,
 };

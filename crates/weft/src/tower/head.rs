@@ -38,6 +38,6 @@ fn write(
     for (name, value) in map {
         lines.field(name.as_str().as_bytes(), value.as_bytes());
     }
-    let names = framing::target(method, target, &lines.text)?;
+    let names = framing::target(method, target, lines.text())?;
     Ok(RequestHead::new(method.clone(), version, target, names, lines.into_headers()))
 }

@@ -1,11 +1,28 @@
 //! Decoder for field blocks (RFC 7541 §6).
 
+use std::fmt;
+
 use crate::http2::hpack::field_class::{FieldClass, Name};
 use crate::http2::hpack::table::{self, Table};
 use crate::http2::hpack::{Malformed, huffman, integer};
 
-/// Decoder for the client's field blocks. It must process all of them in order, including those of
+/// Decoder for the peer's field blocks. It must process all of them in order, including those of
 /// rejected requests, to keep the dynamic tables of both sides in sync.
+///
+/// ```
+/// use weft_proto::http2::hpack::{DecodeError, Decoder, Name};
+///
+/// let mut names = Vec::new();
+/// let block = b"\x82\x84\x41\x0bexample.org"; // RFC 7541 §6.1 and §6.2.1
+/// Decoder::new().decode(block, |field| {
+///     names.push(field.class.name);
+///     field.class.is_valid_value
+/// })?;
+/// assert_eq!(names, [Name::Method, Name::Path, Name::Authority]);
+/// assert_eq!(Decoder::new().decode(b"\x80", |_| true), Err(DecodeError::Malformed));
+/// # Ok::<(), DecodeError>(())
+/// ```
+#[derive(Debug)]
 pub struct Decoder {
     table: Table,
     /// Buffer for a literal.
@@ -15,18 +32,33 @@ pub struct Decoder {
 /// A field of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
+    /// The name. It is not validated.
     pub name: &'a [u8],
+    /// The value. It is not validated.
     pub value: &'a [u8],
+    /// The class of the name, and the validity of the value.
     pub class: FieldClass,
 }
 
 /// An error that stopped decoding. It is always a connection error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
+    /// The block is not valid HPACK: COMPRESSION_ERROR.
     Malformed,
     /// The callback returned false.
     Stopped,
 }
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DecodeError::Malformed => "the field block is not valid HPACK",
+            DecodeError::Stopped => "decoding was stopped before the end of the field block",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
 
 impl From<Malformed> for DecodeError {
     fn from(_: Malformed) -> DecodeError {
@@ -37,12 +69,25 @@ impl From<Malformed> for DecodeError {
 /// Buffer capacity kept between blocks; larger literals are rare.
 const MAX_RETAINED_BYTES: usize = 1 << 10;
 
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::new()
+    }
+}
+
 impl Decoder {
+    /// Creates a decoder with an empty dynamic table of at most 4,096 bytes, the initial value of
+    /// SETTINGS_HEADER_TABLE_SIZE.
     pub fn new() -> Decoder {
         Decoder { table: Table::new(), text: Vec::new() }
     }
 
     /// Calls `take` with each field of a block, until it returns false.
+    ///
+    /// # Errors
+    /// [`Malformed`](DecodeError::Malformed) if the block is not valid HPACK, and
+    /// [`Stopped`](DecodeError::Stopped) if `take` returned false. The decoder must not be used after
+    /// an error.
     pub fn decode(
         &mut self,
         mut block: &[u8],

@@ -13,6 +13,7 @@ use crate::http2::hpack::integer;
 use crate::http2::hpack::table::{ENTRY_OVERHEAD, MAX_TABLE_BYTES, STATIC};
 
 /// Encoder for the field blocks of responses.
+#[derive(Debug)]
 pub struct Encoder {
     /// Copy of the client's dynamic table, newest entry first.
     entries: VecDeque<Entry>,
@@ -25,6 +26,7 @@ pub struct Encoder {
     next_recent: usize,
 }
 
+#[derive(Debug)]
 struct Entry {
     hash: u32,
     text: Box<[u8]>,
@@ -35,7 +37,7 @@ struct Entry {
 const RECENT_FIELDS: usize = 16;
 
 /// Indexing of a field in the client's dynamic table (RFC 7541 §6.2).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
     /// Inserted when first sent.
     Immediate,
@@ -45,7 +47,14 @@ pub enum Indexing {
     Never,
 }
 
+impl Default for Encoder {
+    fn default() -> Encoder {
+        Encoder::new()
+    }
+}
+
 impl Encoder {
+    /// Creates an encoder with an empty dynamic table of at most 4,096 bytes.
     pub fn new() -> Encoder {
         Encoder {
             entries: VecDeque::new(),
@@ -102,7 +111,7 @@ impl Encoder {
         string(out, &digits[start..]);
     }
 
-    /// Appends a field.
+    /// Appends a field: its name in lowercase, and its value.
     pub fn field(&mut self, out: &mut Vec<u8>, (name, value): (&[u8], &[u8]), keep: Indexing) {
         if keep == Indexing::Never {
             return literal(out, (4, 0x10), name, value);

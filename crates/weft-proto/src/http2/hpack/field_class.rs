@@ -6,22 +6,31 @@ use crate::http1::scan;
 /// Class of a field name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    // Pseudo-header fields (§8.3.1, RFC 8441 §4).
+    /// `:method` (§8.3.1).
     Method,
+    /// `:scheme` (§8.3.1).
     Scheme,
+    /// `:authority` (§8.3.1).
     Authority,
+    /// `:path` (§8.3.1).
     Path,
+    /// `:protocol` (RFC 8441 §4).
     Protocol,
-    /// The pseudo-header field of a response.
+    /// `:status` (§8.3.2).
     Status,
-    // Fields that the engine evaluates.
+    /// `host`, which must agree with `:authority` (§8.3.1).
     Host,
+    /// `content-length`, which must agree with the DATA frames (§8.1.1).
     ContentLength,
+    /// `expect` (RFC 9110 §10.1.1).
     Expect,
+    /// `cookie`, which may be split into several fields (§8.2.3).
     Cookie,
+    /// `te`, whose only valid value is `trailers` (§8.2.2).
     Te,
-    /// Connection-specific fields (§8.2.2).
+    /// A connection-specific field (§8.2.2).
     ConnectionSpecific,
+    /// Any other valid name.
     Other,
     /// Not a lowercase token (§8.2.1), or an unknown pseudo-header field.
     Invalid,
@@ -30,7 +39,9 @@ pub enum Name {
 /// The class of a field's name, and the validity of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldClass {
+    /// The class of the name.
     pub name: Name,
+    /// True if the value has no control characters other than HTAB (RFC 9110 §5.5).
     pub is_valid_value: bool,
 }
 

@@ -89,6 +89,7 @@ static STATIC_NAMES: [Name; STATIC.len()] = {
 };
 
 /// An entry of the dynamic table.
+#[derive(Debug)]
 struct Entry {
     text: Box<[u8]>,
     name_length: usize,
@@ -96,6 +97,7 @@ struct Entry {
 }
 
 /// The dynamic table of the decoder, which the peer's encoder controls.
+#[derive(Debug)]
 pub(super) struct Table {
     /// Newest entry first.
     entries: VecDeque<Entry>,

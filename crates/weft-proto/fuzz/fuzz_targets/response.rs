@@ -3,15 +3,16 @@
 #![no_main]
 
 use bytes::BytesMut;
+use http::Method;
 use libfuzzer_sys::fuzz_target;
+use weft_proto::Result;
 use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead};
-use weft::{Error, Method};
 
 /// The parsed response: the heads, the body, the trailers, and the bytes after them.
 type Parsed = (Vec<String>, Vec<u8>, Option<String>, Vec<u8>);
 
 /// Parses a response that arrives in pieces of `piece` bytes. Returns `None` if it is incomplete.
-fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>, Error> {
+fn read(method: &Method, response: &[u8], piece: usize) -> Result<Option<Parsed>> {
     let mut pieces = response.chunks(piece.max(1));
     let (mut input, mut heads) = (BytesMut::new(), HeadReader::new(1 << 10));
     let mut formatted_heads = Vec::new();
