@@ -145,7 +145,7 @@ impl Connection {
             (setting::INITIAL_WINDOW_SIZE, self.initial_recv_window as u32),
             (setting::MAX_HEADER_LIST_SIZE, self.limits.head as u32),
         ];
-        frame::settings(&mut self.writer.out, &parameters);
+        frame::settings(self.writer.out(), &parameters);
         self.credit_connection((window - DEFAULT_INITIAL_WINDOW) as usize);
     }
 
@@ -242,7 +242,7 @@ impl Connection {
         if initial_window != self.initial_send_window {
             self.set_initial_send_window(initial_window)?;
         }
-        frame::write(&mut self.writer.out, kind::SETTINGS, flag::ACK, 0, &[]);
+        frame::write(self.writer.out(), kind::SETTINGS, flag::ACK, 0, &[]);
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Connection {
             return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
         if !head.has(flag::ACK) {
-            frame::write(&mut self.writer.out, kind::PING, flag::ACK, 0, payload);
+            frame::write(self.writer.out(), kind::PING, flag::ACK, 0, payload);
         } else if payload == SHUTDOWN_PING && self.goaway == GoAway::Announced {
             self.send_goaway(ErrorCode::NO_ERROR);
         }
@@ -322,14 +322,14 @@ impl Connection {
     pub(super) fn announce_goaway(&mut self) {
         if self.goaway == GoAway::None {
             self.goaway = GoAway::Announced;
-            frame::goaway(&mut self.writer.out, u32::MAX >> 1, ErrorCode::NO_ERROR);
-            frame::write(&mut self.writer.out, kind::PING, 0, 0, &SHUTDOWN_PING);
+            frame::goaway(self.writer.out(), u32::MAX >> 1, ErrorCode::NO_ERROR);
+            frame::write(self.writer.out(), kind::PING, 0, 0, &SHUTDOWN_PING);
         }
     }
 
     pub(super) fn send_goaway(&mut self, code: ErrorCode) {
         self.goaway = GoAway::Sent;
-        frame::goaway(&mut self.writer.out, self.last_stream, code);
+        frame::goaway(self.writer.out(), self.last_stream, code);
     }
 
     /// Whether the end of the connection was announced.
@@ -408,7 +408,7 @@ mod tests {
             Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
         let head = FrameHeader { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
         assert!(connection.on_frame(head, &[]).is_ok());
-        connection.writer.out.clear();
+        connection.writer.out().clear();
         connection
     }
 
@@ -440,7 +440,7 @@ mod tests {
             connection.release(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
-            connection.writer.out.clear();
+            connection.writer.out().clear();
         }
         assert!(connection.progress.unsent_ends.is_empty() && connection.resets.is_empty());
     }
@@ -468,7 +468,7 @@ mod tests {
             take(&mut connection, (kind::RST_STREAM, 0, id), &[0, 0, 0, 8]).unwrap();
             connection.release(id, shared());
         }
-        assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out.is_empty());
+        assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out().is_empty());
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
             connection.release(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
-            connection.writer.out.clear();
+            connection.writer.out().clear();
         }
     }
 
@@ -506,7 +506,7 @@ mod tests {
         let send_all = |connection: &mut Connection| {
             while connection.can_send() {
                 connection.on_sent(connection.writer.waiting());
-                connection.writer.out.clear();
+                connection.writer.out().clear();
                 connection.pump();
             }
         };
@@ -583,7 +583,7 @@ mod tests {
                 connection.pump();
                 if next(2) == 0 {
                     connection.on_sent(connection.writer.waiting());
-                    connection.writer.out.clear();
+                    connection.writer.out().clear();
                 }
                 assert!(connection.streams.len() <= 128);
                 assert!(connection.queue.len() <= 128 && connection.resets.len() <= 512);
