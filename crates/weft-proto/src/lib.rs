@@ -16,10 +16,11 @@
 
 mod error; // Error, ErrorKind, Result
 pub mod headers; // Headers: fields as positions in the bytes of their message
-pub mod http1; // parse, framing, chunked, compose, client
+pub mod http1; // parse, framing, chunked, chunk_encoder, compose, client
 pub mod http2; // frame, hpack, flow, flood
 pub mod proxy_protocol; // PROXY protocol headers, versions 1 and 2
 pub mod semantics; // what all versions share: paths, dates, ranges, preconditions
+pub mod write_buffer; // output of a connection until it is written
 
 pub use error::{Error, ErrorKind, Result};
 pub use headers::Headers;

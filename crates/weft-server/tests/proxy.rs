@@ -9,6 +9,11 @@ mod proxy;
 mod counter;
 #[path = "../src/exhaustion.rs"]
 mod exhaustion;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../src/apps/gateway.rs"]
+mod gateway;
+#[path = "../src/apps/timer.rs"]
+mod timer;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! Serialization of response heads and chunk framing (RFC 9112 §4 to §7). Pure.
+//! Serialization of response heads (RFC 9112 §4 to §6). Pure.
 //!
 //! The required capacity is reserved first; then every part is copied once. `std::fmt` is not used.
 //!
@@ -28,7 +28,7 @@
 //! ```
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+use http::{HeaderName, HeaderValue, StatusCode, Version};
 
 use crate::headers::Headers;
 use crate::http1::framing::ResponseFraming;
@@ -181,8 +181,8 @@ fn passed_fields(out: &mut Vec<u8>, headers: &Headers) {
     }
 }
 
-/// Fields that frame a message. They are never copied from the application's fields.
-static FRAMING_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
+/// Fields that frame a message. The engine alone writes them.
+pub(super) static FRAMING_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 const STATUS_LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
 /// End of the date line in a [`HeadPrefix`].
@@ -236,35 +236,6 @@ pub(crate) fn decimal(buffer: &mut [u8], mut number: u64) -> usize {
             return start;
         }
     }
-}
-
-/// Appends a chunk's size line (RFC 9112 §7.1). The chunk's data and a CRLF follow it.
-///
-/// ```
-/// use weft_proto::http1::compose::chunk_size;
-///
-/// let mut out = Vec::new();
-/// chunk_size(&mut out, 16_384);
-/// assert_eq!(out, b"4000\r\n");
-/// ```
-pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
-    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
-    for digit in (0..digits).rev() {
-        out.push(b"0123456789abcdef"[size >> (4 * digit) & 15]);
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2). Framing fields are omitted:
-/// they are not allowed in trailers (RFC 9110 §6.5.1).
-pub fn last_chunk(out: &mut Vec<u8>, trailers: &HeaderMap) {
-    out.extend_from_slice(b"0\r\n");
-    for (name, value) in trailers {
-        if !FRAMING_FIELDS.contains(name) {
-            field(out, name, value);
-        }
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends a field line.
@@ -340,15 +311,6 @@ mod tests {
                 },
             );
             assert_eq!(String::from_utf8(out).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn writes_chunk_sizes_in_hexadecimal() {
-        for size in [0, 1, 9, 10, 15, 16, 255, 256, 0xfff, 0x1000, 65_536, usize::MAX] {
-            let mut out = Vec::new();
-            chunk_size(&mut out, size);
-            assert_eq!(String::from_utf8(out).unwrap(), format!("{size:x}\r\n"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! HTTP/1 (RFC 9112): heads, message framing, the chunked coding.
 
+pub mod chunk_encoder; // chunks and trailers as bytes
 pub mod chunked; // bodies: Content-Length and the chunked coding
 pub mod client; // responses, for clients and proxies
 pub mod compose; // response heads as bytes

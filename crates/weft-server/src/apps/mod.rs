@@ -1,9 +1,11 @@
 //! Applications that a route can be served by.
 
 pub(crate) mod cgi; // CGI scripts
+mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy
 mod redirect; // redirects
 mod respond; // fixed text
+mod timer; // timer for inactivity of an upstream or script
 
 use futures_util::future::{LocalBoxFuture, ready};
 use weft::{Application, Directory, Request, Response};

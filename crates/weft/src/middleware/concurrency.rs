@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::app::{Application, Middleware};
 use crate::message::request::Request;
@@ -35,27 +35,37 @@ use crate::middleware::retry_after;
 /// Queued requests are admitted in order of arrival. A request counts until the application
 /// returns the response, not while the response body is sent; if its client disconnects, it
 /// stops counting at once.
+///
+/// An application may also limit something else than its requests, such as the processes that it
+/// starts: it [acquires](ConcurrencyLimit::acquire) a permit for each.
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
-    shared: Arc<Shared>,
+    permits: Arc<Semaphore>,
+    queued: Arc<AtomicUsize>,
+    max_requests: usize,
     max_queued: usize,
     queue_timeout: Duration,
     retry_after: Duration,
 }
 
+/// A permit of a [`ConcurrencyLimit`], released on drop.
 #[derive(Debug)]
-struct Shared {
-    permits: Semaphore,
-    queued: AtomicUsize,
+pub struct ConcurrencyPermit {
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ConcurrencyLimit {
     /// Admits at most `max_requests` at a time.
     pub fn new(max_requests: usize) -> ConcurrencyLimit {
-        let permits = Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS));
-        let (queue_timeout, retry_after) = (Duration::from_secs(5), Duration::from_secs(5));
-        let shared = Arc::new(Shared { permits, queued: AtomicUsize::new(0) });
-        ConcurrencyLimit { shared, max_queued: max_requests, queue_timeout, retry_after }
+        let max_requests = max_requests.min(Semaphore::MAX_PERMITS);
+        ConcurrencyLimit {
+            permits: Arc::new(Semaphore::new(max_requests)),
+            queued: Arc::default(),
+            max_requests,
+            max_queued: max_requests,
+            queue_timeout: Duration::from_secs(5),
+            retry_after: Duration::from_secs(5),
+        }
     }
 
     /// Sets the maximum number of queued requests. Default: the maximum number of concurrent
@@ -75,20 +85,56 @@ impl ConcurrencyLimit {
         ConcurrencyLimit { retry_after: time, ..self }
     }
 
-    /// Acquires a permit; `None` if the queue is full or the wait times out.
-    async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
-        let Shared { permits, queued } = &*self.shared;
-        if let Ok(permit) = permits.try_acquire() {
-            return Some(permit);
+    /// Acquires a permit; `None` if none is available without a wait.
+    pub fn try_acquire(&self) -> Option<ConcurrencyPermit> {
+        self.permits.clone().try_acquire_owned().ok().map(|_permit| ConcurrencyPermit { _permit })
+    }
+
+    /// Acquires a permit, after a wait in the queue if none is available; `None` if the queue is
+    /// full or the wait takes too long.
+    pub async fn acquire(&self) -> Option<ConcurrencyPermit> {
+        match self.try_acquire() {
+            Some(permit) => Some(permit),
+            None => {
+                let permit = self.queue(self.permits.clone().acquire_owned()).await;
+                permit.map(|_permit| ConcurrencyPermit { _permit })
+            }
         }
-        let _slot = QueueSlot::acquire(queued, self.max_queued)?;
-        tokio::time::timeout(self.queue_timeout, permits.acquire()).await.ok()?.ok()
+    }
+
+    /// Returns the number of permits in use.
+    pub fn in_use(&self) -> usize {
+        self.max_requests - self.permits.available_permits()
+    }
+
+    /// Returns the number of queued requests.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Relaxed)
+    }
+
+    /// Returns true if all permits are in use: further requests wait.
+    pub fn is_full(&self) -> bool {
+        self.permits.available_permits() == 0
+    }
+
+    /// Acquires a permit that need not outlive `self`, which saves a reference count.
+    async fn acquire_borrowed(&self) -> Option<SemaphorePermit<'_>> {
+        match self.permits.try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => self.queue(self.permits.acquire()).await,
+        }
+    }
+
+    /// Waits in the queue for `permit`.
+    async fn queue<P>(&self, permit: impl Future<Output = Result<P, AcquireError>>) -> Option<P> {
+        let _slot = QueueSlot::acquire(&self.queued, self.max_queued)?;
+        tokio::time::timeout(self.queue_timeout, permit).await.ok()?.ok()
     }
 }
 
 impl Middleware for ConcurrencyLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        match self.acquire().await {
+        match self.acquire_borrowed().await {
             Some(_permit) => next.call(request).await,
             None => retry_after(StatusCode::SERVICE_UNAVAILABLE, self.retry_after),
         }
@@ -138,8 +184,8 @@ mod tests {
                 assert!(permit.is_some());
                 drop(permit);
             }
-            assert_eq!(limit.shared.queued.load(Relaxed), 0);
-            assert_eq!(limit.shared.permits.available_permits(), 2);
+            assert_eq!(limit.queued(), 0);
+            assert_eq!(limit.in_use(), 0);
         });
     }
 
@@ -149,7 +195,7 @@ mod tests {
             let limit = ConcurrencyLimit::new(0).max_queued(1).queue_timeout(Duration::MAX);
             let timed_out = tokio::time::timeout(Duration::from_millis(5), limit.acquire()).await;
             assert!(timed_out.is_err());
-            assert_eq!(limit.shared.queued.load(Relaxed), 0);
+            assert_eq!(limit.queued(), 0);
         });
     }
 }

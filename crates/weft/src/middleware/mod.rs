@@ -72,7 +72,7 @@ pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
 pub use clean_path::{CleanPath, TrailingSlash};
 pub use compress::Compress;
-pub use concurrency::ConcurrencyLimit;
+pub use concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 pub use cors::Cors;
 pub use etag::ETag;
 pub use head::HeadAsGet;

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use rustix::net::SendFlags;
 use tokio::io::AsyncWrite;
 use tokio::net::{tcp, unix};
@@ -24,17 +24,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::socket::Socket;
 use crate::net::tls;
 use crate::stream::Stream;
+use weft_proto::write_buffer::WriteBuffer;
 
 /// The sending direction of a connection.
 pub(crate) struct Writer {
     pub(crate) half: WriteHalf,
-    /// What is gathered, and how much of it is gone.
-    pub(crate) out: Vec<u8>,
-    gone: usize,
-    /// A part of a body too large to be copied, to go out behind `out`.
-    large: Bytes,
-    /// When so much is gathered, it is sent before more is made.
-    full: usize,
+    pub(crate) buffer: WriteBuffer,
     /// A stream that is no plain socket may keep what it was given until it is flushed.
     buffered: bool,
 }
@@ -55,48 +50,35 @@ const LARGE_BYTES: usize = 16 << 10;
 const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
-    pub(crate) fn new(half: WriteHalf, full: usize) -> Writer {
-        // With nothing gathered there is never too much.
-        let full = full.max(1);
-        Writer { half, out: Vec::new(), gone: 0, large: Bytes::new(), full, buffered: false }
+    /// Creates a writer that has to be flushed when `full_bytes` are buffered.
+    pub(crate) fn new(half: WriteHalf, full_bytes: usize) -> Writer {
+        Writer { half, buffer: WriteBuffer::new(LARGE_BYTES, full_bytes), buffered: false }
     }
 
     /// Takes the socket away: this one has nothing to send to any more.
     pub(crate) fn take(&mut self) -> Writer {
-        let full = self.full;
-        std::mem::replace(self, Writer::new(WriteHalf::Closed, full))
+        let full_bytes = self.buffer.full_bytes();
+        std::mem::replace(self, Writer::new(WriteHalf::Closed, full_bytes))
+    }
+
+    /// The end of the buffered output, to append to.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        self.buffer.tail()
     }
 
     /// Whether nothing waits to be sent.
     pub(crate) fn is_empty(&self) -> bool {
-        self.out.len() == self.gone && self.large.is_empty() && !self.buffered
+        self.buffer.is_empty() && !self.buffered
     }
 
-    /// Whether what waits has to be sent before more is gathered.
+    /// Whether the buffered bytes have to be sent before more are appended.
     pub(crate) fn must_flush(&self) -> bool {
-        !self.large.is_empty() || self.waiting() >= self.full
+        self.buffer.is_full()
     }
 
-    /// How many of the gathered bytes are not sent.
+    /// The number of buffered bytes that are not sent.
     pub(crate) fn waiting(&self) -> usize {
-        self.out.len() - self.gone
-    }
-
-    /// Gathers bytes of a body. What is large must be flushed before anything follows.
-    pub(crate) fn push(&mut self, bytes: Bytes) {
-        if !self.copy(&bytes) {
-            self.large = bytes;
-        }
-    }
-
-    /// Gathers bytes of a body by copying them, unless they are too large for that.
-    pub(crate) fn copy(&mut self, bytes: &[u8]) -> bool {
-        debug_assert!(self.large.is_empty());
-        let is_small = bytes.len() < LARGE_BYTES;
-        if is_small {
-            self.out.extend_from_slice(bytes);
-        }
-        is_small
+        self.buffer.remaining()
     }
 
     async fn flush(&mut self, deadline: &Deadline, pace: &mut Pace) -> Result<()> {
@@ -118,7 +100,7 @@ impl Writer {
                 }
                 Poll::Ready(Err(error)) => error.into(),
                 Poll::Pending => {
-                    self.compact();
+                    self.buffer.compact();
                     ready!(pace.poll_expired(deadline, cx));
                     match self.write_ignoring_readiness() {
                         Some(sent) => {
@@ -132,51 +114,31 @@ impl Writer {
             self.abandon();
             return Poll::Ready(Err(error));
         }
-        self.out.clear();
-        self.gone = 0;
-        // An empty slice would keep the whole body that it was cut from.
-        self.large = Bytes::new();
         Poll::Ready(Ok(()))
     }
 
-    /// Lets go of what is sent, when that is much.
-    fn compact(&mut self) {
-        if self.gone >= self.full {
-            self.out.drain(..self.gone);
-            self.gone = 0;
-        }
-    }
-
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let rest = &self.out[self.gone..];
-        let is_gone = rest.is_empty() && self.large.is_empty();
-        let sent = if is_gone || (self.buffered && self.half.has_unsent_records()) {
+        let chunk = self.buffer.chunk();
+        let sent = if chunk.is_empty() || (self.buffered && self.half.has_unsent_records()) {
             let sent = ready!(self.half.poll_send(cx))?;
             self.buffered = sent > 0 && self.half.has_unsent_records();
             return Poll::Ready(Ok(sent));
-        } else if self.large.is_empty() {
-            ready!(self.half.poll_write(cx, rest))?
+        } else if chunk.len() == self.buffer.remaining() {
+            ready!(self.half.poll_write(cx, chunk))?
         } else {
-            let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
-            let both = if rest.is_empty() { &both[1..] } else { &both[..] };
-            ready!(self.half.poll_write_vectored(cx, both))?
+            let mut slices = [IoSlice::new(&[]); WriteBuffer::MAX_SLICES];
+            let count = self.buffer.chunks_vectored(&mut slices);
+            ready!(self.half.poll_write_vectored(cx, &slices[..count]))?
         };
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.forget(sent);
+        self.buffer.advance(sent);
         self.buffered = match self.half {
             WriteHalf::Other(_) => true,
             _ => self.half.has_unsent_records(),
         };
         Poll::Ready(Ok(sent))
-    }
-
-    /// So many bytes are gone.
-    fn forget(&mut self, sent: usize) {
-        let of_out = sent.min(self.out.len() - self.gone);
-        self.gone += of_out;
-        self.large.advance(sent - of_out);
     }
 
     /// Sends to a socket that does not seem to be ready; `None` if it takes nothing. The kernel
@@ -186,15 +148,15 @@ impl Writer {
         if let WriteHalf::Tls(half) = &mut self.half {
             return half.write_ignoring_readiness();
         }
-        let rest = &self.out[self.gone..];
-        let both = [IoSlice::new(rest), IoSlice::new(&self.large)];
+        let mut slices = [IoSlice::new(&[]); WriteBuffer::MAX_SLICES];
+        let count = self.buffer.chunks_vectored(&mut slices);
         let sent = self
             .half
             .socket()?
-            .write_slices_ignoring_readiness(&both)
+            .write_slices_ignoring_readiness(&slices[..count])
             .ok()
             .filter(|&sent| sent > 0)?;
-        self.forget(sent);
+        self.buffer.advance(sent);
         Some(sent)
     }
 
@@ -216,12 +178,12 @@ impl Writer {
         let Some(socket) = self.half.socket() else {
             return self.copy_file(open, file, deadline, pace).await;
         };
-        while self.gone < self.out.len() && file.length > 0 {
-            let rest = &self.out[self.gone..];
+        while !self.buffer.is_empty() && file.length > 0 {
+            let rest = self.buffer.chunk();
             let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
             let sent = progress(socket, deadline, pace, |fd| rustix::net::send(fd, rest, flags));
             let sent = sent.await?;
-            self.gone += sent;
+            self.buffer.advance(sent);
         }
         while file.length > 0 {
             let mut turn = disk::resident_len(file, &open, FILE_TURN_BYTES);
@@ -256,7 +218,7 @@ impl Writer {
         while file.length > 0 {
             let piece = disk::read(&open, file.start, file.length).await?;
             file.advance(piece.len())?;
-            self.push(piece);
+            self.buffer.push(piece);
             self.flush(deadline, pace).await?;
         }
         self.flush(deadline, pace).await

@@ -158,11 +158,11 @@ impl<'a, A: Application> Handshake<'a, A> {
     async fn send_https_hint(&mut self) {
         let mut pace = Pace::new(&self.worker.settings);
         let Connection { writer, deadline, .. } = &mut *self.conn;
-        writer.out.extend_from_slice(HTTPS_HINT);
+        writer.out().extend_from_slice(HTTPS_HINT);
         if poll_fn(|cx| writer.poll_flush(cx, deadline, &mut pace)).await.is_ok() {
             self.linger().await;
         }
-        self.conn.writer.out = Vec::new();
+        self.conn.writer.buffer.take_storage();
     }
 
     /// Shuts down the sending direction and continues to read for a while, so that the peer

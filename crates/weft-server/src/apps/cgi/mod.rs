@@ -3,27 +3,25 @@
 //! # Processing of a request
 //!
 //! 1. `script` resolves the path to a file and the rest of the path.
-//! 2. `places` limits the number of concurrent processes; further requests queue.
+//! 2. A `ConcurrencyLimit` bounds the number of concurrent processes; further requests queue.
 //! 3. `environment` sets the meta-variables. No part of the request becomes a command-line argument
 //!    (§4.4 makes that optional), and no shell is involved.
 //! 4. `process` starts the script in a process group of its own, `upload` writes the request body
-//!    to its standard input, and `complaints` copies its standard error to the log.
+//!    to its standard input, and `stderr` copies its standard error to the log.
 //! 5. `run` waits for the head of the response, which `head` parses. `output` streams the body.
-//!    If a step fails, the client gets an error page (`failure`).
-//! 6. When the client disconnects or a timeout (`clock`) expires, the process group is terminated.
+//!    If a step fails, the client gets an error page (`apps/gateway`).
+//! 6. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
 
-mod timer;
 mod stderr;
 mod environment;
-mod failure;
 mod head;
 mod output;
-mod semaphore;
 mod process;
 mod run;
 mod script;
 mod settings;
 mod task;
+mod timeout;
 mod upload;
 
 use std::ffi::OsString;
@@ -32,15 +30,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use weft::middleware::ConcurrencyLimit;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
-use self::failure::Failure;
 use self::output::Output;
 use self::run::Run;
 use self::script::{LookupError, Root, Script};
-use self::semaphore::ScriptSemaphore;
 pub(crate) use self::settings::{Settings, Variable};
 use self::upload::Input;
+use crate::apps::gateway::GatewayError;
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -56,7 +54,8 @@ struct Shared {
     path: OsString,
     /// Configured variables: set explicitly, or copied from the server's environment.
     environment: Vec<(String, OsString)>,
-    semaphore: ScriptSemaphore,
+    /// Limit on concurrent processes, shared by all workers.
+    limit: ConcurrencyLimit,
 }
 
 impl Cgi {
@@ -70,8 +69,10 @@ impl Cgi {
             value.map(|value| (name.clone(), value))
         };
         let environment = settings.environment.iter().filter_map(variable).collect();
-        let semaphore = ScriptSemaphore::new(&settings);
-        Ok(Cgi(Arc::new(Shared { settings, root, path, environment, semaphore })))
+        let limit = ConcurrencyLimit::new(settings.max_processes)
+            .max_queued(settings.max_queued)
+            .queue_timeout(settings.queue_timeout);
+        Ok(Cgi(Arc::new(Shared { settings, root, path, environment, limit })))
     }
 
     async fn respond(&self, mut request: Request) -> Response {
@@ -81,7 +82,9 @@ impl Cgi {
         }
         let script = match self.find(&request).await {
             Ok(script) => script,
-            Err(error) => return self.fail(None, Failure::Lookup(error)),
+            Err(LookupError::NotFound) => return StatusCode::NOT_FOUND.into(),
+            Err(LookupError::Forbidden) => return StatusCode::FORBIDDEN.into(),
+            Err(LookupError::Io(error)) => return self.fail(None, error.into()),
         };
         match self.run(&mut request, &script).await {
             Ok(response) => response,
@@ -95,19 +98,20 @@ impl Cgi {
         found.unwrap_or_else(|error| Err(LookupError::Io(io::Error::other(error))))
     }
 
-    /// Logs the failure, if it needs operator action, and returns the error response.
-    fn fail(&self, script: Option<&Script>, failure: Failure) -> Response {
-        if let Some(reason) = failure.reason() {
+    /// Logs the error, unless it is one of the client, and returns the error response.
+    fn fail(&self, script: Option<&Script>, error: GatewayError) -> Response {
+        if !matches!(error, GatewayError::Client(_)) {
             let file = script.map_or(&self.0.settings.root, |script| &script.file);
-            stderr::warn(&file.to_string_lossy(), reason);
+            stderr::warn(&file.to_string_lossy(), error.reason());
         }
-        failure.into_response()
+        error.into_response()
     }
 
     /// Starts a script and waits for the head of its response.
-    async fn run(&self, request: &mut Request, script: &Script) -> Result<Response, Failure> {
-        let Shared { settings, semaphore, .. } = &*self.0;
-        let permit = semaphore.acquire().await?;
+    async fn run(&self, request: &mut Request, script: &Script) -> Result<Response, GatewayError> {
+        let Shared { settings, limit, .. } = &*self.0;
+        let permit = limit.acquire().await;
+        let permit = permit.ok_or(GatewayError::Overloaded("too many scripts are running"))?;
         let (input, length) = Input::from_request(request, settings).await?;
         let command = self.command(request, script, length);
         let name = script.file.to_string_lossy().into();

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
 
-use super::failure::Failure;
 use super::run::Run;
+use crate::apps::gateway::GatewayError;
 
 /// Response body. Dropping it before its end terminates the script, because the rest of the output
 /// is not needed.
@@ -58,12 +58,12 @@ impl Output {
 
     /// Terminates the script. The returned error aborts the response, so that the client can detect
     /// the truncation.
-    fn fail(&mut self, failure: Failure) -> Error {
+    fn fail(&mut self, failure: GatewayError) -> Error {
         let run = self.run.take();
         match (failure, run) {
-            (Failure::Client(error), _) => error,
+            (GatewayError::Client(error), _) => error,
             (failure, run) => {
-                let reason = failure.reason().unwrap_or_default();
+                let reason = failure.reason();
                 if let Some(run) = run {
                     run.warn(&reason);
                 }
@@ -74,12 +74,12 @@ impl Output {
 }
 
 /// Polls for the next chunk; `None` at the end.
-fn poll_chunk(run: &mut Run, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Failure>> {
+fn poll_chunk(run: &mut Run, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, GatewayError>> {
     let chunk = ready!(run.poll_output(cx))?;
     if chunk.is_empty() {
         return run.poll_exit(cx).map_ok(|()| None);
     }
-    run.reset_timer();
+    run.restart_timeout();
     Poll::Ready(Ok(Some(chunk)))
 }
 
@@ -100,7 +100,9 @@ impl Body for Output {
                 self.limit_to_length(&mut chunk);
                 return Poll::Ready(Some(Ok(Frame::data(chunk))));
             }
-            Ok(None) if self.remaining.is_some() => Failure::BodyTooShort,
+            Ok(None) if self.remaining.is_some() => {
+                GatewayError::BadResponse("it wrote less than its Content-Length".to_owned())
+            }
             Ok(None) => {
                 if let Some(run) = self.run.take() {
                     run.detach();

@@ -13,8 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-
-use super::semaphore::ScriptPermit;
+use weft::middleware::ConcurrencyPermit;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
@@ -41,7 +40,7 @@ impl Process {
     /// kernel has loaded the file.
     pub(super) async fn start(
         mut command: Command,
-        permit: ScriptPermit,
+        permit: ConcurrencyPermit,
     ) -> io::Result<(Process, Pipes)> {
         let start = move || {
             let child = command.process_group(0).spawn()?;
@@ -99,7 +98,7 @@ impl RunningProcess {
 struct Group {
     child: Option<Child>,
     /// Held until the process has been reaped.
-    permit: Option<ScriptPermit>,
+    permit: Option<ConcurrencyPermit>,
 }
 
 impl Group {
@@ -150,18 +149,17 @@ impl Drop for Group {
 mod tests {
     use super::*;
     use std::future::poll_fn;
-    use std::sync::Arc;
     use std::time::Instant;
 
-    use tokio::sync::Semaphore;
+    use weft::middleware::ConcurrencyLimit;
 
     /// Time limit for events that must happen; generous, because the machine may be busy.
     const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn sleeper(semaphore: &Arc<Semaphore>) -> (Command, ScriptPermit) {
+    fn sleeper(limit: &ConcurrencyLimit) -> (Command, ConcurrencyPermit) {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        (command, semaphore.clone().try_acquire_owned().unwrap())
+        (command, limit.try_acquire().unwrap())
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -170,9 +168,9 @@ mod tests {
 
     /// Waits for the permit to be released, which happens when the process is reaped.
     #[track_caller]
-    fn wait_until_released(semaphore: &Semaphore) {
+    fn wait_until_released(limit: &ConcurrencyLimit) {
         let start = Instant::now();
-        while semaphore.available_permits() == 0 {
+        while limit.in_use() > 0 {
             assert!(start.elapsed() < TEST_TIMEOUT, "the process is never reaped");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -180,24 +178,24 @@ mod tests {
 
     #[test]
     fn reaps_process_when_its_start_is_canceled() {
-        let semaphore = Arc::new(Semaphore::new(1));
+        let limit = ConcurrencyLimit::new(1);
         let runtime = runtime();
-        let (command, permit) = sleeper(&semaphore);
+        let (command, permit) = sleeper(&limit);
         runtime.block_on(async {
             let mut start = Box::pin(Process::start(command, permit));
             // The start is pending on the blocking pool when the future is dropped.
             let is_pending = poll_fn(|cx| Poll::Ready(start.as_mut().poll(cx).is_pending())).await;
             assert!(is_pending, "a start cannot complete on the first poll");
         });
-        wait_until_released(&semaphore);
+        wait_until_released(&limit);
     }
 
     #[test]
     fn reaps_process_on_drop_inside_and_outside_a_runtime() {
         for is_dropped_inside in [true, false] {
-            let semaphore = Arc::new(Semaphore::new(1));
+            let limit = ConcurrencyLimit::new(1);
             let runtime = runtime();
-            let (command, permit) = sleeper(&semaphore);
+            let (command, permit) = sleeper(&limit);
             let (process, _) = runtime.block_on(Process::start(command, permit)).unwrap();
             match is_dropped_inside {
                 true => drop(runtime.spawn(async move {
@@ -207,7 +205,7 @@ mod tests {
                 false => drop(process),
             }
             drop(runtime);
-            wait_until_released(&semaphore);
+            wait_until_released(&limit);
         }
     }
 }

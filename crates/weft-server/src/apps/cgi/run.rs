@@ -15,16 +15,16 @@ use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use weft::middleware::ConcurrencyPermit;
 
-use super::failure::Failure;
 use super::head::{self, ScriptHead};
 use super::process::Process;
-use super::semaphore::ScriptPermit;
 use super::settings::Settings;
 use super::stderr;
 use super::task::AbortOnDrop;
-use super::timer::InactivityTimer;
+use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
+use crate::apps::gateway::GatewayError;
 
 /// Bytes per read: the capacity of a pipe.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -50,7 +50,7 @@ pub(super) struct Run {
     /// the script does not take the partial body for the complete one.
     _open_stdin: Option<pipe::Sender>,
     stderr: Option<AbortOnDrop>,
-    timer: InactivityTimer,
+    output_timeout: OutputTimeout,
     /// Name of the script in the log.
     script: Arc<str>,
     body_timeout: Duration,
@@ -65,10 +65,10 @@ impl Run {
     pub(super) async fn start(
         mut command: Command,
         input: Input,
-        permit: ScriptPermit,
+        permit: ConcurrencyPermit,
         script: Arc<str>,
         settings: &Settings,
-    ) -> Result<Run, Failure> {
+    ) -> Result<Run, GatewayError> {
         let (stdin, body) = match input {
             Input::Empty => (Stdio::null(), None),
             Input::Spooled(file) => (file.into(), None),
@@ -76,7 +76,7 @@ impl Run {
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Process::start(command, permit).await;
-        let (process, pipes) = started.map_err(Failure::Spawn)?;
+        let (process, pipes) = started.map_err(GatewayError::from_spawn_error)?;
         let progress = Arc::<Progress>::default();
         let mut upload = None;
         if let (Some(body), Some(stdin)) = (body, pipes.stdin) {
@@ -101,20 +101,20 @@ impl Run {
             upload,
             _open_stdin: None,
             stderr,
-            timer: InactivityTimer::new(settings.timeout, progress),
+            output_timeout: OutputTimeout::new(settings.timeout, progress),
             script,
             body_timeout: settings.body_timeout,
         })
     }
 
     /// Reads the head of the response, which may have up to `max_bytes` bytes.
-    pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, Failure> {
+    pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, GatewayError> {
         let mut output = Vec::new();
         loop {
-            let parsed = head::parse(&output, max_bytes).map_err(Failure::InvalidHead)?;
+            let parsed = head::parse(&output, max_bytes).map_err(GatewayError::BadResponse)?;
             if let Some((head, end)) = parsed {
                 self.buffered = output.split_off(end).into();
-                self.timer.set_timeout(self.body_timeout);
+                self.output_timeout.set(self.body_timeout);
                 return Ok(head);
             }
             match poll_fn(|cx| self.poll_output(cx)).await? {
@@ -125,16 +125,19 @@ impl Run {
     }
 
     /// Determines the reason that the output ended before the head was complete.
-    async fn incomplete_head(&mut self) -> Failure {
+    async fn incomplete_head(&mut self) -> GatewayError {
         match poll_fn(|cx| self.poll_exit(cx)).await {
             Err(failure) => failure,
-            Ok(()) => Failure::IncompleteHead,
+            Ok(()) => GatewayError::BadResponse("it ended without a head".to_owned()),
         }
     }
 
     /// Reads the next bytes of the output; empty at its end. Does not
-    /// [reset the timer](Run::reset_timer): the timeout applies to a head as a whole.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Failure>> {
+    /// [restart the timeout](Run::restart_timeout): the timeout applies to a head as a whole.
+    pub(super) fn poll_output(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, GatewayError>> {
         self.poll_request_body(cx)?;
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(std::mem::take(&mut self.buffered)));
@@ -147,27 +150,33 @@ impl Run {
                 if chunk.is_empty() {
                     self.stdout = None;
                     // Progress of the request body no longer extends the timeout.
-                    self.timer = InactivityTimer::new(EXIT_TIMEOUT, Arc::default());
+                    self.output_timeout = OutputTimeout::new(EXIT_TIMEOUT, Arc::default());
                 }
                 Poll::Ready(Ok(chunk))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => self.timer.poll_expired(cx).map(|()| Err(Failure::Timeout)),
+            Poll::Pending => {
+                let reason = "it took too long and was ended";
+                self.output_timeout.poll_elapsed(cx).map(|()| Err(GatewayError::Timeout(reason)))
+            }
         }
     }
 
     /// Waits up to `EXIT_TIMEOUT` for a script that has closed its output to exit.
-    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
         match self.process.poll_exit(cx) {
             Poll::Ready(status) => Poll::Ready(self.check_status(status?)),
-            Poll::Pending => self.timer.poll_expired(cx).map(Ok),
+            Poll::Pending => self.output_timeout.poll_elapsed(cx).map(Ok),
         }
     }
 
-    fn check_status(&self, status: ExitStatus) -> Result<(), Failure> {
+    fn check_status(&self, status: ExitStatus) -> Result<(), GatewayError> {
         match status.code() {
             // The output of a script that was terminated by a signal may be incomplete.
-            None => return Err(Failure::Killed(status)),
+            None => {
+                let reason = format!("it was ended by a signal ({status})");
+                return Err(GatewayError::BadResponse(reason));
+            }
             Some(0) => {}
             Some(code) => self.warn(format_args!("it ended with status {code}")),
         }
@@ -175,22 +184,22 @@ impl Run {
     }
 
     /// Fails if the client has not sent the complete request body.
-    fn poll_request_body(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+    fn poll_request_body(&mut self, cx: &mut Context<'_>) -> Result<(), GatewayError> {
         if let Some(upload) = &mut self.upload
             && let Poll::Ready(result) = Pin::new(&mut upload.incomplete).poll(cx)
         {
             self.upload = None;
             if let Ok(IncompleteBody { error, stdin }) = result {
                 self._open_stdin = Some(stdin);
-                return Err(Failure::Client(error));
+                return Err(GatewayError::Client(error));
             }
         }
         Ok(())
     }
 
     /// Restarts the timeout for the next output.
-    pub(super) fn reset_timer(&mut self) {
-        self.timer.reset();
+    pub(super) fn restart_timeout(&mut self) {
+        self.output_timeout.restart();
     }
 
     /// Logs a warning about the script.
@@ -212,10 +221,10 @@ impl Run {
                         break;
                     }
                 }
-                self.timer.set_timeout(Duration::MAX);
+                self.output_timeout.set(Duration::MAX);
                 let exited = poll_fn(|cx| self.poll_exit(cx)).await;
-                if let Some(reason) = exited.err().and_then(|failure| failure.reason()) {
-                    self.warn(reason);
+                if let Err(error) = exited {
+                    self.warn(error.reason());
                 }
             };
             if timeout(limit, exit).await.is_err() {

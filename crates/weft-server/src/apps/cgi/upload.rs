@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use weft::{Body, Error, ErrorKind, Request};
 
-use super::failure::Failure;
 use super::settings::Settings;
+use crate::apps::gateway::GatewayError;
 
 /// Source of a script's standard input.
 pub(super) enum Input {
@@ -52,7 +52,7 @@ impl Input {
     pub(super) async fn from_request(
         request: &mut Request,
         settings: &Settings,
-    ) -> Result<(Input, Option<u64>), Failure> {
+    ) -> Result<(Input, Option<u64>), GatewayError> {
         let mut body = std::mem::take(request.body());
         let Some(length) = body.length() else {
             body.set_limit(settings.max_spooled_bytes.min(settings.max_body_bytes));
@@ -61,7 +61,7 @@ impl Input {
         };
         if length > settings.max_body_bytes {
             let reason = "the body is larger than allowed";
-            return Err(Failure::Client(Error::new(ErrorKind::BodyTooLarge, reason)));
+            return Err(GatewayError::Client(Error::new(ErrorKind::BodyTooLarge, reason)));
         }
         body.set_limit(settings.max_body_bytes);
         let has_length_field = request.headers().get_bytes("content-length").is_some();
@@ -73,22 +73,16 @@ impl Input {
 }
 
 /// Writes a body of unknown length to a temporary file. Returns the file and its length.
-async fn spool(mut body: Body) -> Result<(File, u64), Failure> {
+async fn spool(mut body: Body) -> Result<(File, u64), GatewayError> {
     let mut file = spawn_blocking(tempfile::tempfile).await.map_err(io::Error::other)??;
     let mut length = 0;
-    while let Some(chunk) = body.chunk().await.map_err(Failure::Client)? {
+    while let Some(chunk) = body.chunk().await.map_err(GatewayError::Client)? {
         length += chunk.len() as u64;
         let write = move || file.write_all(&chunk).map(|()| file);
         file = spawn_blocking(write).await.map_err(io::Error::other)??;
     }
     file.rewind()?;
     Ok((file, length))
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Io(error)
-    }
 }
 
 /// Writes a body to a pipe. Reports an incomplete body on `incomplete`.

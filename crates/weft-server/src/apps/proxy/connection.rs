@@ -4,11 +4,12 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use weft::Stream;
+use weft_proto::write_buffer::WriteBuffer;
 
-use super::timer::InactivityTimer;
+use super::InactivityTimer;
 
 /// Buffer space for a read of a response head, in bytes. Many responses fit with their bodies.
 pub(super) const INPUT_BYTES: usize = 8 << 10;
@@ -25,12 +26,9 @@ pub(super) struct UpstreamConnection {
     stream: Box<dyn Stream>,
     /// Bytes received and not parsed yet.
     pub(super) input: BytesMut,
-    /// Buffered output, and the number of its bytes already written.
-    output: Vec<u8>,
-    written: usize,
-    /// A large part of a body, written after `output`, and the output that follows it.
-    large: Bytes,
-    after_large: Vec<u8>,
+    pub(super) output: WriteBuffer,
+    /// All written bytes have left the stream: TLS may hold bytes that it has accepted.
+    is_flushed: bool,
     /// Timeout for the upstream. Creating a timer costs more than polling an existing one, so each
     /// connection has its own.
     pub(super) timer: InactivityTimer,
@@ -41,10 +39,8 @@ impl UpstreamConnection {
         UpstreamConnection {
             stream,
             input: BytesMut::new(),
-            output: Vec::new(),
-            written: 0,
-            large: Bytes::new(),
-            after_large: Vec::new(),
+            output: WriteBuffer::new(LARGE_BYTES, MAX_BUFFERED_BYTES),
+            is_flushed: true,
             timer: InactivityTimer::default(),
         }
     }
@@ -62,61 +58,38 @@ impl UpstreamConnection {
     /// Returns true if neither unparsed input nor unsent output remains after a request and its
     /// response.
     pub(super) fn is_drained(&self) -> bool {
-        self.input.is_empty() && self.output.is_empty() && self.large.is_empty()
-    }
-
-    /// The buffer to append output to.
-    pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
-        if self.large.is_empty() { &mut self.output } else { &mut self.after_large }
-    }
-
-    /// Buffers a part of a body.
-    pub(super) fn push_body(&mut self, piece: Bytes) {
-        if piece.len() < LARGE_BYTES || !self.large.is_empty() {
-            self.output_mut().extend_from_slice(&piece);
-        } else {
-            self.large = piece;
-        }
-    }
-
-    /// Returns true if the buffered output should be sent before more is appended.
-    pub(super) fn is_full(&self) -> bool {
-        !self.large.is_empty() || self.output.len() >= MAX_BUFFERED_BYTES
+        self.input.is_empty() && self.output.is_empty() && self.is_flushed
     }
 
     /// Sends the buffered output.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.output.is_empty() || !self.large.is_empty() {
-            while self.written < self.output.len() || !self.large.is_empty() {
-                let count = ready!(self.poll_write_some(cx))?;
-                if count == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        while !self.output.is_empty() {
+            self.is_flushed = false;
+            match self.poll_write_some(cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => self.output.advance(count),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.output.compact();
+                    return Poll::Pending;
                 }
-                let from_output = count.min(self.output.len() - self.written);
-                self.written += from_output;
-                self.large.advance(count - from_output);
             }
-            // TLS may still hold bytes that it has accepted.
+        }
+        if !self.is_flushed {
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-            self.output.clear();
-            self.written = 0;
-            // An empty slice would keep the allocation of the whole body alive.
-            self.large = Bytes::new();
-            std::mem::swap(&mut self.output, &mut self.after_large);
+            self.is_flushed = true;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let (remaining, stream) = (&self.output[self.written..], Pin::new(&mut self.stream));
-        match (remaining.is_empty(), self.large.is_empty()) {
-            (_, true) => stream.poll_write(cx, remaining),
-            (true, _) => stream.poll_write(cx, &self.large),
-            _ => {
-                let both = [IoSlice::new(remaining), IoSlice::new(&self.large)];
-                stream.poll_write_vectored(cx, &both)
-            }
+        let (chunk, stream) = (self.output.chunk(), Pin::new(&mut self.stream));
+        if chunk.len() == self.output.remaining() {
+            return stream.poll_write(cx, chunk);
         }
+        let mut slices = [IoSlice::new(&[]); WriteBuffer::MAX_SLICES];
+        let count = self.output.chunks_vectored(&mut slices);
+        stream.poll_write_vectored(cx, &slices[..count])
     }
 
     /// Reads once, into at least `min_capacity` free bytes of `input`. Returns 0 at the end.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weft::{Method, Request, StatusCode};
 use weft_proto::http1::client::{HeadReader, ResponseHead};
 
+use super::GatewayError;
 use super::connection::UpstreamConnection;
-use super::failure::Failure;
 use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
@@ -43,7 +43,7 @@ pub(super) async fn run(
     lease: &mut Lease,
     outbound: &mut OutboundRequest,
     settings: &ProxySettings,
-) -> Result<ResponseHead, Failure> {
+) -> Result<ResponseHead, GatewayError> {
     let mut exchange = Exchange {
         head_reader: HeadReader::new(settings.max_response_head_bytes),
         response_timeout: settings.response_timeout,
@@ -64,17 +64,17 @@ struct Exchange<'a> {
     response_timeout: Duration,
     is_reused: bool,
     /// Reason why sending has failed. The response may have arrived nevertheless (RFC 9112 §9.5).
-    send_failure: Option<Failure>,
+    send_failure: Option<GatewayError>,
 }
 
 impl Exchange<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, GatewayError>> {
         loop {
             if self.send_failure.is_none()
                 && let Poll::Ready(Err(failure)) = self.poll_send(cx)
             {
                 match failure {
-                    Failure::Client(_) => return Poll::Ready(Err(failure)),
+                    GatewayError::Client(_) => return Poll::Ready(Err(failure)),
                     failure => self.send_failure = Some(failure),
                 }
             }
@@ -102,24 +102,24 @@ impl Exchange<'_> {
                 .connection
                 .timer
                 .poll_elapsed(self.response_timeout, cx)
-                .map(|()| Err(Failure::ResponseTimeout)),
+                .map(|()| Err(GatewayError::Timeout("timed out waiting for the response"))),
         }
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), GatewayError>> {
         match &mut self.outbound.upload {
             Some(upload) => upload.poll(cx, self.connection),
-            None => self.connection.poll_send(cx).map_err(Failure::ConnectionLost),
+            None => self.connection.poll_send(cx).map_err(GatewayError::ConnectionLost),
         }
     }
 
     /// Reads the next head, interim or final.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Failure>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, GatewayError>> {
         loop {
             if !self.connection.input.is_empty() {
                 let method: &Method = self.outbound.request.method();
                 let head = self.head_reader.read(&mut self.connection.input, method);
-                let head = head.map_err(|error| Failure::InvalidResponse(error.to_string()))?;
+                let head = head.map_err(GatewayError::invalid_response)?;
                 if let Some(head) = head {
                     return Poll::Ready(Ok(head));
                 }
@@ -134,14 +134,16 @@ impl Exchange<'_> {
     }
 
     /// Determines the failure if the connection closes before the response.
-    fn classify_close(&mut self, error: io::Error) -> Failure {
+    fn classify_close(&mut self, error: io::Error) -> GatewayError {
         if !self.connection.input.is_empty() {
-            return Failure::InvalidResponse(
-                "the connection closed in the middle of the response head".to_owned(),
+            return GatewayError::invalid_response(
+                "the connection closed in the middle of the response head",
             );
         }
-        match self.send_failure.take().unwrap_or(Failure::ConnectionLost(error)) {
-            Failure::ConnectionLost(error) if self.is_reused => Failure::StaleConnection(error),
+        match self.send_failure.take().unwrap_or(GatewayError::ConnectionLost(error)) {
+            GatewayError::ConnectionLost(error) if self.is_reused => {
+                GatewayError::StaleConnection(error)
+            }
             failure => failure,
         }
     }

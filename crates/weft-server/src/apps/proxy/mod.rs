@@ -4,23 +4,21 @@
 //!
 //! 1. `balance` chooses one of the available upstreams (`health`).
 //! 2. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
-//!    Connections belong to the worker; `wire` defines a connection.
+//!    Connections belong to the worker; `connection` defines one.
 //! 3. `request` composes a new head from the parsed request. The body is sent as it arrives from
 //!    the client (`upload`), and `exchange` waits for the head of the response, which the library's
 //!    `weft_proto::http1::client` parses. All of this runs in the task of the request: no other task stands
 //!    between the client and the upstream.
 //! 4. A failure before the first byte of the response may be retried. Otherwise the client gets an
-//!    error page (`failure`).
+//!    error page (`apps/gateway`).
 //! 5. `response` returns the head, `download` streams the body; at the end of the body the
 //!    connection returns to the pool. After a 101, `tunnel` copies between the two connections.
 
 mod addresses;
 mod balance;
 mod check;
-mod timer;
 mod download;
 mod exchange;
-mod failure;
 mod fields;
 mod forwarded;
 mod health;
@@ -50,7 +48,6 @@ use weft_proto::http1::client::ResponseHead;
 use self::balance::Candidate;
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
-use self::failure::Failure;
 use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::metrics::UpstreamMetrics;
@@ -62,6 +59,8 @@ use self::throttled_log::ThrottledWarning;
 use self::upload::Upload;
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
+use super::gateway::GatewayError;
+use super::timer::InactivityTimer;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
 /// clone per worker); the health of the upstreams is shared.
@@ -178,7 +177,7 @@ impl Proxy {
         loop {
             let Some(index) = self.choose_upstream(&tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
-                return Failure::NoneAvailable.into_response(None);
+                return GatewayError::NoneAvailable.into_reported_response(&"the upstreams");
             };
             let pool = &self.pools[index];
             let failure = match self.attempt(pool, &mut outbound, !tried.is_empty()).await {
@@ -186,8 +185,8 @@ impl Proxy {
                 Err(failure) => failure,
             };
             match &failure {
-                Failure::Overloaded => pool.upstream.warn_overloaded(),
-                Failure::ResourcesExhausted(error) => {
+                GatewayError::Overloaded(_) => pool.upstream.warn_overloaded(),
+                GatewayError::ResourcesExhausted(error) => {
                     self.shared
                         .no_upstream_warning
                         .warn(&format!("a request has no upstream: {error}"));
@@ -200,14 +199,17 @@ impl Proxy {
             tried.push(index);
             let may_retry = match failure {
                 // No byte of the request was sent.
-                Failure::Unreachable(_) => true,
-                Failure::ConnectionLost(_) | Failure::StaleConnection(_) => outbound.is_retryable(),
+                GatewayError::Unreachable(_) => true,
+                GatewayError::ConnectionLost(_) | GatewayError::StaleConnection(_) => {
+                    outbound.is_retryable()
+                }
                 // Overload is not retried: `balance::choose` has already preferred upstreams with
                 // free connections.
                 _ => false,
             };
             if !may_retry || tried.len() > settings.max_retries {
-                return failure.into_response(Some(&pool.upstream));
+                return failure
+                    .into_reported_response(&format_args!("the upstream {}", pool.upstream));
             }
         }
     }
@@ -241,16 +243,16 @@ impl Proxy {
         pool: &Arc<Pool>,
         outbound: &mut OutboundRequest,
         force_new: bool,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         let mut lease = pool.lease(force_new).await?;
         let OutboundRequest { request, options, body_length, .. } = &*outbound;
         let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
-        let (out, to) = (lease.connection.output_mut(), Destination { upstream, settings, via });
+        let (out, to) = (lease.connection.output.tail(), Destination { upstream, settings, via });
         if let Err(error) = request::compose(out, request, options, *body_length, &to) {
             out.clear();
             lease.return_to_pool();
-            return Err(Failure::Client(error));
+            return Err(GatewayError::Client(error));
         }
         let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(force_new));
         let head = exchange::run(&mut lease, outbound, settings).await?;
@@ -271,7 +273,7 @@ impl Proxy {
         lease: Lease,
         outbound: &mut OutboundRequest,
         head: &ResponseHead,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         let mut upload = outbound.upload.take();
         if let Some(upload) = &mut upload
@@ -300,7 +302,7 @@ impl Proxy {
         lease: Lease,
         outbound: &OutboundRequest,
         head: &ResponseHead,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         let is_requested = |protocol: &str| {
             let requested =
@@ -312,7 +314,7 @@ impl Proxy {
         let Some(protocol) = head.headers.get("upgrade").filter(|protocol| is_requested(protocol))
         else {
             let reason = "it switches to a protocol that the client did not request";
-            return Err(Failure::InvalidResponse(reason.to_owned()));
+            return Err(GatewayError::invalid_response(reason));
         };
         let idle_timeout = settings.tunnel_timeout;
         let response = Response::upgrade(protocol, async move |client| {

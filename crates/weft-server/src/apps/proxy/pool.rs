@@ -1,15 +1,13 @@
 //! Connections of one worker to one upstream: leased to requests, or idle.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use weft::middleware::{ConcurrencyLimit, ConcurrencyPermit};
 
+use super::GatewayError;
 use super::connection::{INPUT_BYTES, UpstreamConnection};
-use super::failure::Failure;
 use super::metrics::UpstreamMetrics;
 use super::settings::ProxySettings;
 use super::upstream::Upstream;
@@ -19,10 +17,9 @@ use super::upstream::Upstream;
 pub(super) struct Pool {
     pub(super) upstream: Arc<Upstream>,
     settings: Arc<ProxySettings>,
-    /// One permit for each connection that may be in use. A new connection is opened only if none
-    /// is idle, so this also limits the total.
-    permits: Semaphore,
-    queued: AtomicUsize,
+    /// Limit on the connections in use. A new connection is opened only if none is idle, so this
+    /// also limits the total.
+    limit: ConcurrencyLimit,
     idle: Mutex<Idle>,
     /// Metrics, if they are collected.
     pub(super) metrics: OnceLock<UpstreamMetrics>,
@@ -49,21 +46,19 @@ pub(super) struct Lease {
     pub(super) is_reused: bool,
 }
 
-/// The right to use one connection; returned to the pool on drop.
-struct PoolSlot(Arc<Pool>);
-
-impl Drop for PoolSlot {
-    fn drop(&mut self) {
-        self.0.permits.add_permits(1);
-    }
+/// The right to use one connection of a pool; ends on drop.
+struct PoolSlot {
+    pool: Arc<Pool>,
+    _permit: ConcurrencyPermit,
 }
 
 impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<ProxySettings>) -> Arc<Pool> {
-        let permits = Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS));
-        let (queued, idle) = (AtomicUsize::new(0), Mutex::default());
-        let metrics = OnceLock::new();
-        Arc::new(Pool { upstream, settings, permits, queued, idle, metrics })
+        let limit = ConcurrencyLimit::new(settings.max_connections)
+            .max_queued(settings.max_queued)
+            .queue_timeout(settings.queue_timeout);
+        let (idle, metrics) = (Mutex::default(), OnceLock::new());
+        Arc::new(Pool { upstream, settings, limit, idle, metrics })
     }
 
     /// Requests in progress or queued.
@@ -73,7 +68,7 @@ impl Pool {
 
     /// Connections in use or being opened.
     pub(super) fn in_use(&self) -> usize {
-        self.settings.max_connections.saturating_sub(self.permits.available_permits())
+        self.limit.in_use()
     }
 
     /// Idle connections.
@@ -83,22 +78,23 @@ impl Pool {
 
     /// Requests that wait for a connection.
     pub(super) fn queued(&self) -> usize {
-        self.queued.load(Relaxed)
+        self.limit.queued()
     }
 
     /// Returns true if a request would have to wait.
     pub(super) fn is_full(&self) -> bool {
-        self.permits.available_permits() == 0
+        self.limit.is_full()
     }
 
     /// Leases a connection: an idle one, unless `force_new` is set, or else a new one.
-    pub(super) async fn lease(self: &Arc<Pool>, force_new: bool) -> Result<Lease, Failure> {
-        match self.permits.try_acquire() {
-            Ok(permit) => permit.forget(),
+    pub(super) async fn lease(self: &Arc<Pool>, force_new: bool) -> Result<Lease, GatewayError> {
+        let permit = match self.limit.try_acquire() {
+            Some(permit) => Some(permit),
             // Boxed: the future is large and rarely needed.
-            Err(_) => Box::pin(self.wait_for_permit()).await?,
-        }
-        let slot = PoolSlot(self.clone());
+            None => Box::pin(self.limit.acquire()).await,
+        };
+        let permit = permit.ok_or(GatewayError::Overloaded("too many requests in progress"))?;
+        let slot = PoolSlot { pool: self.clone(), _permit: permit };
         if force_new {
             // Closes an idle connection to keep the total within the limit.
             drop(self.idle().connections.pop());
@@ -106,23 +102,8 @@ impl Pool {
             return Ok(Lease { connection, slot, is_reused: true });
         }
         let connection = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
-        let connection = Box::new(connection.map_err(Failure::from_connect_error)?);
+        let connection = Box::new(connection.map_err(GatewayError::from_connect_error)?);
         Ok(Lease { connection, slot, is_reused: false })
-    }
-
-    /// Waits for a permit and takes it.
-    async fn wait_for_permit(&self) -> Result<(), Failure> {
-        if self.queued.load(Relaxed) >= self.settings.max_queued {
-            return Err(Failure::Overloaded);
-        }
-        let _queued = QueuedRequest::enter(&self.queued);
-        match timeout(self.settings.queue_timeout, self.permits.acquire()).await {
-            Ok(Ok(permit)) => {
-                permit.forget();
-                Ok(())
-            }
-            Ok(Err(_)) | Err(_) => Err(Failure::Overloaded),
-        }
     }
 
     fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
@@ -187,25 +168,9 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
     }
 }
 
-/// A request in the queue; counted until dropped.
-struct QueuedRequest<'a>(&'a AtomicUsize);
-
-impl QueuedRequest<'_> {
-    fn enter(count: &AtomicUsize) -> QueuedRequest<'_> {
-        count.fetch_add(1, Relaxed);
-        QueuedRequest(count)
-    }
-}
-
-impl Drop for QueuedRequest<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 impl Lease {
     pub(super) fn upstream(&self) -> &Upstream {
-        &self.slot.0.upstream
+        &self.slot.pool.upstream
     }
 
     /// Returns the connection for the next request after request and response are complete. It is
@@ -214,7 +179,7 @@ impl Lease {
         let Lease { mut connection, slot, .. } = self;
         if connection.is_drained() {
             connection.timer.stop();
-            slot.0.put_idle(connection);
+            slot.pool.put_idle(connection);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The body of a request, streamed from the client to an upstream.
 
-use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,11 +8,12 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use tokio::time::{Sleep, sleep};
 use weft::Body;
-use weft::header::HeaderMap;
+use weft::header::{HeaderMap, HeaderName};
+use weft_proto::http1::chunk_encoder;
 
+use super::GatewayError;
 use super::connection::UpstreamConnection;
-use super::failure::Failure;
-use super::fields::{is_allowed_in_trailers, push_field};
+use super::fields::is_allowed_in_trailers;
 
 /// Longest wait for a 100 (Continue). Many upstreams ignore `Expect: 100-continue` and wait for the
 /// body (RFC 9110 §10.1.1).
@@ -88,15 +88,15 @@ impl Upload {
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut UpstreamConnection,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), GatewayError>> {
         loop {
             self.waiting_for = WaitingFor::Upstream;
             // Available data is sent together, the first of it with the head.
             let mut is_body_pending = false;
-            while !is_body_pending && !connection.is_full() {
+            while !is_body_pending && !connection.output.is_full() {
                 is_body_pending = self.poll_buffer_frame(cx, connection)?.is_pending();
             }
-            ready!(connection.poll_send(cx)).map_err(Failure::ConnectionLost)?;
+            ready!(connection.poll_send(cx)).map_err(GatewayError::ConnectionLost)?;
             match self.stage {
                 Stage::Done { .. } => return Poll::Ready(Ok(())),
                 Stage::AwaitingContinue(_) if is_body_pending => return Poll::Pending,
@@ -114,7 +114,7 @@ impl Upload {
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut UpstreamConnection,
-    ) -> Poll<Result<(), Failure>> {
+    ) -> Poll<Result<(), GatewayError>> {
         match &mut self.stage {
             Stage::Done { .. } => return Poll::Pending,
             Stage::AwaitingContinue(timer) => {
@@ -127,51 +127,25 @@ impl Upload {
         self.made_progress = true;
         let frame = frame.transpose().map_err(|error| {
             self.stop();
-            Failure::Client(error)
+            GatewayError::Client(error)
         })?;
         let is_last = |frame: &Frame<Bytes>| frame.is_trailers() || self.body.is_end_stream();
         if frame.as_ref().is_none_or(is_last) {
             self.stage = Stage::Done { is_complete: true };
         }
-        let trailers = match frame.map(Frame::into_data) {
-            Some(Ok(piece)) if self.is_chunked => {
-                push_chunk(connection, piece);
-                None
-            }
-            Some(Ok(piece)) => {
-                connection.push_body(piece);
-                None
-            }
-            Some(Err(frame)) => frame.into_trailers().ok(),
-            None => None,
-        };
+        let output = &mut connection.output;
+        let mut trailers = HeaderMap::new();
+        match frame.map(Frame::into_data) {
+            Some(Ok(piece)) if self.is_chunked => chunk_encoder::chunk(output, piece),
+            Some(Ok(piece)) => output.push(piece),
+            Some(Err(frame)) => trailers = frame.into_trailers().unwrap_or_default(),
+            None => {}
+        }
         if self.is_chunked && self.is_complete() {
-            push_last_chunk(connection, &trailers.unwrap_or_default());
+            let is_allowed = |name: &HeaderName| is_allowed_in_trailers(name.as_str().as_bytes());
+            let trailers = trailers.iter().filter(|(name, _)| is_allowed(name));
+            chunk_encoder::last_chunk(output, trailers);
         }
         Poll::Ready(Ok(()))
     }
-}
-
-/// Appends a chunk (RFC 9112 §7.1). An empty one would end the body.
-fn push_chunk(connection: &mut UpstreamConnection, piece: Bytes) {
-    if !piece.is_empty() {
-        // Writing to a vector cannot fail.
-        let _ = write!(connection.output_mut(), "{:x}\r\n", piece.len());
-        connection.push_body(piece);
-        connection.output_mut().extend_from_slice(b"\r\n");
-    }
-}
-
-/// Appends the last chunk and the trailer section (RFC 9112 §7.1.2), without fields that are not
-/// allowed in trailers.
-fn push_last_chunk(connection: &mut UpstreamConnection, trailers: &HeaderMap) {
-    let out = connection.output_mut();
-    out.extend_from_slice(b"0\r\n");
-    for (name, value) in trailers {
-        let name = name.as_str().as_bytes();
-        if is_allowed_in_trailers(name) {
-            push_field(out, name, value.as_bytes());
-        }
-    }
-    out.extend_from_slice(b"\r\n");
 }

@@ -36,6 +36,7 @@ use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
 use weft_proto::http1::chunked::BodyDecoder;
 use weft_proto::http1::framing::{self, Length, ResponseFraming};
+use weft_proto::write_buffer::Mark;
 
 /// The state of a connection after all received requests are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,10 +144,10 @@ enum CurrentRequest {
 #[derive(Clone, Copy)]
 enum ResponseProgress {
     NotStarted,
-    /// Starts at this position of the output buffer. Nothing was sent since, so the response can
+    /// Starts at this mark of the output. Nothing was sent since, so the response can
     /// still be replaced.
     Buffered {
-        start: usize,
+        start: Mark,
     },
     Started,
 }
@@ -366,7 +367,7 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     fn take_buffers(&mut self) {
         let buffers = &self.worker.buffers;
-        self.conn.writer.out = buffers.take_output();
+        self.conn.writer.buffer.set_storage(buffers.take_output());
         if self.reader().buffer.is_empty() {
             self.reader().buffer = buffers.take_input();
         }
@@ -374,9 +375,7 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     fn return_buffers(&mut self, next: NextState) {
         let buffers = &self.worker.buffers;
-        let mut out = std::mem::take(&mut self.conn.writer.out);
-        out.clear();
-        buffers.return_output(out);
+        buffers.return_output(self.conn.writer.buffer.take_storage());
         if let Some(reader) = &mut self.conn.reader
             && (reader.buffer.is_empty() || !matches!(next, NextState::HandOver | NextState::Http2))
         {

@@ -16,8 +16,8 @@ use crate::server::exchange::{Remaining, ResponseSink};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
 use crate::settings::Disconnect;
-use weft_proto::http1::compose;
 use weft_proto::http1::framing::{self, ResponseFraming};
+use weft_proto::http1::{chunk_encoder, compose};
 
 impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     fn head(&self) -> Option<&RequestHead> {
@@ -84,11 +84,11 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             && !response.wants_close()
             && !self.worker.is_draining();
         let writer = &mut self.conn.writer;
-        self.exchange.progress = ResponseProgress::Buffered { start: writer.out.len() };
+        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
         self.exchange.body_bytes = 0;
         self.exchange.framing = framing;
         compose::head(
-            &mut writer.out,
+            writer.out(),
             &compose::ResponseHead {
                 version,
                 status: response.status,
@@ -102,7 +102,9 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             return Ok(self.buffered());
         }
         let bytes = match response.payload {
-            Payload::File(file) if file.as_slice().is_some_and(|bytes| writer.copy(bytes)) => {
+            Payload::File(file)
+                if file.as_slice().is_some_and(|bytes| writer.buffer.push_copy(bytes)) =>
+            {
                 self.exchange.body_bytes = file.length;
                 return Ok(self.buffered());
             }
@@ -117,7 +119,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             other => return Ok(Remaining::Content(other, length)),
         };
         self.exchange.body_bytes = bytes.len() as u64;
-        writer.push(bytes);
+        writer.buffer.push(bytes);
         Ok(self.buffered())
     }
 
@@ -132,10 +134,10 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             fields.lines = b"connection: upgrade\r\n";
         }
-        let out = &mut self.conn.writer.out;
-        self.exchange.progress = ResponseProgress::Buffered { start: out.len() };
+        let writer = &mut self.conn.writer;
+        self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
         compose::head(
-            out,
+            writer.out(),
             &compose::ResponseHead {
                 version: Version::HTTP_11,
                 status: response.status,
@@ -159,20 +161,16 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         if data.is_empty() {
             return Ok(());
         }
-        let is_chunked = self.exchange.framing == ResponseFraming::Chunked;
         self.exchange.body_bytes += data.len() as u64;
-        let writer = &mut self.conn.writer;
-        if is_chunked {
-            compose::chunk_size(&mut writer.out, data.len());
+        let buffer = &mut self.conn.writer.buffer;
+        match self.exchange.framing {
+            ResponseFraming::Chunked => chunk_encoder::chunk(buffer, data),
+            _ => buffer.push(data),
         }
-        writer.push(data);
-        if writer.must_flush() {
-            self.flush_output().await?;
+        match self.conn.writer.must_flush() {
+            true => self.flush_output().await,
+            false => Ok(()),
         }
-        if is_chunked {
-            self.conn.writer.out.extend_from_slice(b"\r\n");
-        }
-        Ok(())
     }
 
     async fn send_file(&mut self, mut file: File, is_last: bool) -> Result<()> {
@@ -189,7 +187,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
 
     async fn finish(&mut self, trailers: HeaderMap) -> Result<()> {
         if self.exchange.framing == ResponseFraming::Chunked {
-            compose::last_chunk(&mut self.conn.writer.out, &trailers);
+            chunk_encoder::last_chunk(&mut self.conn.writer.buffer, &trailers);
         }
         Ok(())
     }
@@ -197,7 +195,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     fn roll_back(&mut self, _: &Error) -> bool {
         match self.exchange.progress {
             ResponseProgress::NotStarted => {}
-            ResponseProgress::Buffered { start } => self.conn.writer.out.truncate(start),
+            ResponseProgress::Buffered { start } => self.conn.writer.buffer.truncate(start),
             ResponseProgress::Started => return false,
         }
         self.exchange.keep_alive = false;
@@ -230,13 +228,10 @@ impl<A: Application> ActiveConnection<'_, A> {
     /// Inserts an interim response before the final response. Returns `false` if the final response
     /// has started.
     fn insert_interim(&mut self, bytes: &[u8]) -> bool {
-        let out = &mut self.conn.writer.out;
+        let buffer = &mut self.conn.writer.buffer;
         match &mut self.exchange.progress {
-            ResponseProgress::NotStarted => out.extend_from_slice(bytes),
-            ResponseProgress::Buffered { start } => {
-                out.splice(*start..*start, bytes.iter().copied());
-                *start += bytes.len();
-            }
+            ResponseProgress::NotStarted => buffer.tail().extend_from_slice(bytes),
+            ResponseProgress::Buffered { start } => buffer.insert(start, bytes),
             ResponseProgress::Started => return false,
         }
         true

@@ -438,8 +438,8 @@ where
         }
         let mut connection = self.connection.borrow_mut();
         let writer = connection.writer();
-        if writer.is_empty() && writer.out.capacity() > 0 {
-            self.worker.buffers.return_output(std::mem::take(&mut writer.out));
+        if writer.is_empty() && writer.out().capacity() > 0 {
+            self.worker.buffers.return_output(writer.buffer.take_storage());
         }
     }
 

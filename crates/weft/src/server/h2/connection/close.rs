@@ -90,7 +90,7 @@ impl Connection {
     }
 
     fn send_rst_stream(&mut self, id: u32, code: ErrorCode) {
-        frame::rst_stream(&mut self.writer.out, id, code);
+        frame::rst_stream(self.writer.out(), id, code);
         self.resets.record(id);
     }
 
@@ -161,7 +161,7 @@ impl Connection {
     pub(super) fn credit_connection(&mut self, bytes: usize) {
         self.recv.release(bytes);
         if let Some(increment) = self.recv.take_update() {
-            frame::window_update(&mut self.writer.out, 0, increment);
+            frame::window_update(self.writer.out(), 0, increment);
         }
     }
 
@@ -170,7 +170,7 @@ impl Connection {
             && stream.state().is_receiving()
             && let Some(increment) = stream.recv.take_update()
         {
-            frame::window_update(&mut self.writer.out, id, increment);
+            frame::window_update(self.writer.out(), id, increment);
         }
     }
 

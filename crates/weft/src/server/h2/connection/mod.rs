@@ -145,7 +145,7 @@ impl Connection {
             (setting::INITIAL_WINDOW_SIZE, self.initial_recv_window as u32),
             (setting::MAX_HEADER_LIST_SIZE, self.limits.head as u32),
         ];
-        frame::settings(&mut self.writer.out, &parameters);
+        frame::settings(self.writer.out(), &parameters);
         self.credit_connection((window - DEFAULT_INITIAL_WINDOW) as usize);
     }
 
@@ -244,7 +244,7 @@ impl Connection {
         if initial_window != self.initial_send_window {
             self.set_initial_send_window(initial_window)?;
         }
-        frame::write(&mut self.writer.out, kind::SETTINGS, flag::ACK, 0, &[]);
+        frame::write(self.writer.out(), kind::SETTINGS, flag::ACK, 0, &[]);
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl Connection {
             return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
         if !head.has(flag::ACK) {
-            frame::write(&mut self.writer.out, kind::PING, flag::ACK, 0, payload);
+            frame::write(self.writer.out(), kind::PING, flag::ACK, 0, payload);
         } else if payload == SHUTDOWN_PING && self.goaway == GoAway::Announced {
             self.send_goaway(ErrorCode::NO_ERROR);
         }
@@ -325,14 +325,14 @@ impl Connection {
     pub(super) fn announce_goaway(&mut self) {
         if self.goaway == GoAway::None {
             self.goaway = GoAway::Announced;
-            frame::goaway(&mut self.writer.out, u32::MAX >> 1, ErrorCode::NO_ERROR);
-            frame::write(&mut self.writer.out, kind::PING, 0, 0, &SHUTDOWN_PING);
+            frame::goaway(self.writer.out(), u32::MAX >> 1, ErrorCode::NO_ERROR);
+            frame::write(self.writer.out(), kind::PING, 0, 0, &SHUTDOWN_PING);
         }
     }
 
     pub(super) fn send_goaway(&mut self, code: ErrorCode) {
         self.goaway = GoAway::Sent;
-        frame::goaway(&mut self.writer.out, self.last_stream, code);
+        frame::goaway(self.writer.out(), self.last_stream, code);
     }
 
     /// Returns `true` if the end of the connection was announced.
@@ -411,7 +411,7 @@ mod tests {
             Connection::new(Writer::new(WriteHalf::Closed, 1 << 15), &settings, LIMITS);
         let head = FrameHeader { length: 0, kind: kind::SETTINGS, flags: 0, stream: 0 };
         assert!(connection.on_frame(head, &[]).is_ok());
-        connection.writer.out.clear();
+        connection.writer.out().clear();
         connection
     }
 
@@ -443,7 +443,7 @@ mod tests {
             connection.end_exchange(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
-            connection.writer.out.clear();
+            connection.writer.out().clear();
         }
         assert!(connection.progress.unsent_ends.is_empty() && connection.resets.is_empty());
     }
@@ -471,7 +471,7 @@ mod tests {
             recv(&mut connection, (kind::RST_STREAM, 0, id), &[0, 0, 0, 8]).unwrap();
             connection.end_exchange(id, shared());
         }
-        assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out.is_empty());
+        assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out().is_empty());
     }
 
     #[test]
@@ -489,7 +489,7 @@ mod tests {
             connection.end_exchange(id, shared());
             assert_eq!(connection.streams.len(), 0);
             connection.on_sent(connection.writer.waiting());
-            connection.writer.out.clear();
+            connection.writer.out().clear();
         }
     }
 
@@ -509,7 +509,7 @@ mod tests {
         let send_all = |connection: &mut Connection| {
             while connection.can_send() {
                 connection.on_sent(connection.writer.waiting());
-                connection.writer.out.clear();
+                connection.writer.out().clear();
                 connection.pump();
             }
         };
@@ -586,7 +586,7 @@ mod tests {
                 connection.pump();
                 if next(2) == 0 {
                     connection.on_sent(connection.writer.waiting());
-                    connection.writer.out.clear();
+                    connection.writer.out().clear();
                 }
                 assert!(connection.streams.len() <= 128);
                 assert!(connection.queue.len() <= 128 && connection.resets.len() <= 512);

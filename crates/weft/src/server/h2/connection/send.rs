@@ -26,7 +26,7 @@ impl Connection {
         if ends {
             stream.end_sent();
         }
-        let out = &mut self.writer.out;
+        let out = self.writer.out();
         let start = out.len();
         out.extend_from_slice(&[0; FRAME_HEADER_LEN]);
         self.encoder.begin(out);
@@ -45,7 +45,7 @@ impl Connection {
                 || bytes.len() <= stream.window().available().min(send.available()))
             && stream.outbox().is_empty();
         if fits && queue.is_empty() && !writer.must_flush() {
-            write_data(&mut writer.out, stream, &bytes, ends);
+            write_data(writer.out(), stream, &bytes, ends);
             send.consume(bytes.len());
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl Connection {
             let ends = is_last && stream.outbox().ends;
             if !piece.is_empty() || ends {
                 self.send.consume(piece.len());
-                write_data(&mut self.writer.out, stream, &piece, ends);
+                write_data(self.writer.out(), stream, &piece, ends);
             }
             if !is_last {
                 self.queue.push_ready(stream);
