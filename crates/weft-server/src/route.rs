@@ -90,21 +90,16 @@ impl Router {
             Some((route, bytes)) => route.enter(&mut request, bytes),
             None => Err(Response::not_found()),
         };
-        let (app, immediate) = match entered {
-            Ok(app) => (app, self.apps[app].1.try_answer_now(&request)),
-            Err(response) => (0, Some(response)),
-        };
         let measured = |response: Response| {
             if let Some(timer) = timer {
                 timer.answered(response.status());
             }
             response
         };
-        match immediate {
-            Some(response) => Either::Left(ready(measured(response))),
-            None => {
-                Either::Right(async move { measured(self.apps[app].1.wait_for(request).await) })
-            }
+        match entered {
+            // The router is part of the future, because the application's future borrows from it.
+            Ok(app) => Either::Left(async move { measured(self.apps[app].1.call(request).await) }),
+            Err(response) => Either::Right(ready(measured(response))),
         }
     }
 }
