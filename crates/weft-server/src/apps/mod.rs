@@ -5,7 +5,7 @@ pub(crate) mod proxy; // reverse proxy
 mod redirect; // redirects
 mod respond; // fixed text
 
-use futures_util::future::{Either, LocalBoxFuture, ready};
+use futures_util::future::{Either, FutureExt, ready};
 use weft::{Application, Directory, Request, Response};
 
 pub(crate) use cgi::Cgi;
@@ -29,14 +29,13 @@ impl App {
     /// once: those that wait are boxed, because each request would need as much memory as the
     /// largest of them.
     pub(crate) fn call(&self, request: Request) -> impl Future<Output = Response> {
-        let boxed = |future: LocalBoxFuture<'_, Response>| Either::Right(Either::Right(future));
-        let now = |response| Either::Right(Either::Left(ready(response)));
+        let now = |response| Either::Left(ready(response));
         match self {
             App::Files(directory) => Either::Left(directory.call(request)),
-            App::Redirect(redirect) => now(redirect.response(&request)),
-            App::Respond(respond) => now(respond.response()),
-            App::Cgi(cgi) => boxed(Box::pin(cgi.call(request))),
-            App::Proxy(proxy) => boxed(Box::pin(proxy.call(request))),
+            App::Redirect(redirect) => Either::Right(now(redirect.response(&request))),
+            App::Respond(respond) => Either::Right(now(respond.response())),
+            App::Cgi(cgi) => Either::Right(Either::Right(cgi.call(request).boxed_local())),
+            App::Proxy(proxy) => Either::Right(Either::Right(proxy.call(request).boxed_local())),
         }
     }
 }
