@@ -132,7 +132,7 @@ where
 /// assert!(!network.contains("11.1.2.3".parse().unwrap()));
 /// # Ok::<(), weft_proto::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
     bits: u8,

@@ -6,12 +6,13 @@ mod config; // text → Config
 mod plan; // Config → Plan
 mod print; // Plan → text
 mod open; // opens the directories and certificates of a plan
+mod active_plan; // the plan in effect, with everything that is open for it
 mod tls; // TlsPlan → Tls
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod run; // the life of the server process: start, signals, shutdown
-mod reload; // applies a new plan to the running server
+mod reload; // compares a new plan with the active one, and applies the difference
 mod sockets; // listening sockets: configured, inherited, changed at a reload
 mod handover; // passes the sockets to the next process at an upgrade
 mod systemd; // socket activation and sd_notify

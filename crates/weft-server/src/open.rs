@@ -2,81 +2,87 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
-use weft::tls::Tls;
 use weft::{Directory, DirectorySettings, HeaderRule, Symlinks};
 
 use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem};
 use crate::plan::{AppPlan, Plan};
-use crate::print;
 use crate::route::{Routing, RoutingBuilder};
-use crate::tls;
+use crate::tls::OpenedTls;
 
 /// The opened resources of a plan.
 pub(crate) struct Opened {
+    apps: HashMap<AppSource, Arc<App>>,
     pub(crate) routing: Routing,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<OpenedTls>,
+}
+
+/// Everything that an application is opened from. Applications of equal sources are
+/// interchangeable.
+#[derive(PartialEq, Eq, Hash)]
+struct AppSource {
+    plan: AppPlan,
+    /// Device and inode of the root directory, so that a replaced directory is opened again. An
+    /// example is a symbolic link with a new target.
+    root: Option<(u64, u64)>,
 }
 
 impl Plan {
-    /// Opens the resources of the plan. An application whose key is in `former` is taken from there
-    /// with its state, such as the health of upstreams. Routes with the same action share one
-    /// application.
-    pub(crate) fn open(&self, former: Option<&Routing>) -> Result<Opened, Vec<Problem>> {
+    /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
+    /// health of upstreams, if they are opened from the same source. Routes with the same action
+    /// share one application.
+    pub(crate) fn open(&self, former: Option<&Opened>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
-        let known = former.map(Routing::apps).unwrap_or_default();
-        let mut opened = HashMap::<String, App>::new();
+        let mut apps = HashMap::new();
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_files = |app: &&Located<AppPlan>| matches!(app.value, AppPlan::Files { .. });
         let directories = routes().map(|route| &route.app).filter(is_files).count();
         for host in &self.hosts {
-            let mut apps = Vec::new();
+            let mut routes = Vec::new();
             for route in &host.routes {
-                let key = app_key(&route.app.value);
-                let app = match opened.get(&key).or_else(|| known.get(&*key).copied()) {
-                    Some(app) => Ok(app.clone()),
-                    None => open_app(&route.app, directories),
+                let source = AppSource::new(&route.app.value);
+                let app = match apps.get(&source).or_else(|| former?.apps.get(&source)) {
+                    Some(app) => Ok(Arc::clone(app)),
+                    None => open_app(&route.app, directories).map(Arc::new),
                 };
                 match app {
                     Ok(app) => {
-                        opened.insert(key.clone(), app.clone());
-                        apps.push((&*route.prefix, (key.into(), app)));
+                        apps.insert(source, app.clone());
+                        routes.push((&*route.prefix, app));
                     }
                     Err(problem) => problems.push(problem),
                 }
             }
-            builder.add(&host.names, apps);
+            builder.add(&host.names, routes);
         }
+        let former_tls = former.and_then(|former| former.tls.as_ref());
         let tls = self.tls.as_ref().map(|plan| {
             let certificate = plan.certificates.first();
             let location =
                 certificate.map_or(ConfigLocation::Unknown, |first| first.location.clone());
-            tls::set_up(plan).map_err(|message| Problem { location, message })
+            OpenedTls::open(plan, former_tls).map_err(|message| Problem { location, message })
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => Ok(Opened { routing: builder.build(), tls }),
+            Ok(tls) if problems.is_empty() => Ok(Opened { apps, routing: builder.build(), tls }),
             _ => Err(problems),
         }
     }
 }
 
-/// Returns a key for everything that an application depends on. It includes the device and inode of
-/// the root directory, so that a replaced directory has a different key. An example is a symbolic
-/// link with a new target.
-fn app_key(plan: &AppPlan) -> String {
-    let key = print::app(plan);
-    let root = match plan {
-        AppPlan::Files { root, .. } => root,
-        AppPlan::Cgi(settings) => &settings.root,
-        AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => return key,
-    };
-    match std::fs::metadata(root) {
-        Ok(root) => format!("{key} {}:{}", root.dev(), root.ino()),
+impl AppSource {
+    fn new(plan: &AppPlan) -> AppSource {
+        let root = match plan {
+            AppPlan::Files { root, .. } => Some(root),
+            AppPlan::Cgi(settings) => Some(&settings.root),
+            AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => None,
+        };
         // Opening the directory reports the error.
-        Err(_) => key,
+        let metadata = root.and_then(|root| std::fs::metadata(root).ok());
+        AppSource { plan: plan.clone(), root: metadata.map(|root| (root.dev(), root.ino())) }
     }
 }
 

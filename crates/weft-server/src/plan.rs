@@ -12,7 +12,8 @@ use crate::config::{
     Problem, RouteConfig, TlsConfig, TopConfig,
 };
 
-/// The validated configuration from which the server is started.
+/// The validated configuration from which the server is started. A reload compares plans by value.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) listen: Addresses,
     /// `None`: one per CPU.
@@ -33,6 +34,7 @@ pub(crate) struct Plan {
 }
 
 /// Addresses to listen on.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) list: Vec<String>,
     /// The configuration has no addresses, and `list` has the default.
@@ -47,6 +49,7 @@ pub(crate) struct RunAs {
 }
 
 /// Validated `[tls]` section.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TlsPlan {
     pub(crate) listen: Addresses,
     /// Empty: a self-signed certificate is generated at startup.
@@ -57,12 +60,14 @@ pub(crate) struct TlsPlan {
 }
 
 /// Routes of one or more hosts.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
     /// In lower case. `*.example.org` matches all subdomains, `*` all other hosts.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
 }
 
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
     /// Without its trailing slash. Empty: all paths.
     pub(crate) prefix: String,
@@ -70,6 +75,7 @@ pub(crate) struct RoutePlan {
 }
 
 /// The application of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AppPlan {
     Cgi(Box<cgi::Settings>),
     Files { root: PathBuf, files: Box<FilesConfig> },

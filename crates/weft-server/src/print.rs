@@ -77,14 +77,14 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 }
 
 /// Formats the keys of `[log]`.
-pub(crate) fn log(config: &LogConfig) -> String {
+fn log(config: &LogConfig) -> String {
     let mut out = String::new();
     keys(&mut out, &LOG, config);
     out
 }
 
 /// Formats a route as a table.
-pub(crate) fn app(plan: &AppPlan) -> String {
+fn app(plan: &AppPlan) -> String {
     match plan {
         AppPlan::Cgi(settings) => {
             let root = quoted(&settings.root.to_string_lossy());

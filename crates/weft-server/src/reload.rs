@@ -1,18 +1,32 @@
-//! Applies a new plan to the running server.
+//! Compares a new plan with the active one, and applies the difference to the running server.
 //!
-//! Steps that can fail are done first. Then unchanged sockets, connections, WebSockets and
-//! unchanged applications continue without interruption.
+//! [`PlanChange::prepare`] does everything that can fail. Then unchanged sockets, connections,
+//! WebSockets and unchanged applications continue without interruption.
 
-use weft::ServerHandle;
+use std::sync::Arc;
+
 use weft::tls::Tls;
+use weft::{Listener, ServerHandle, Settings};
 
+use crate::active_plan::ActivePlan;
 use crate::args::Failure;
 use crate::config::Problem;
-use crate::open::Opened;
-use crate::plan::Plan;
+use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
-use crate::sockets::{ListenSpec, Protocol};
-use crate::{print, sockets, systemd};
+use crate::sockets::{self, Protocol, ServedSocket, SocketChanges};
+use crate::systemd;
+
+/// A new plan, with all that it needs opened, and its difference from the active plan.
+struct PlanChange {
+    next: ActivePlan,
+    opened: Vec<(Protocol, Listener)>,
+    closed: Vec<ServedSocket>,
+    /// Settings and certificates for the `Tls` that open sockets share.
+    tls: Option<Tls>,
+    limits: Option<Settings>,
+    /// Names of changed settings that a running process cannot apply.
+    restart_only: Vec<&'static str>,
+}
 
 impl ServerProcess<'_> {
     /// Reloads the configuration and logs the result. After an error the previous configuration
@@ -36,84 +50,116 @@ impl ServerProcess<'_> {
     }
 
     fn reload(&mut self) -> Result<(), Vec<Problem>> {
-        let problem = |error: weft::Error| vec![Problem::without_location(error.to_string())];
         let plan = self.args.config().map_err(Failure::into_problems).and_then(Plan::new)?;
-        let opened = self.routes.with(|former| plan.open(Some(former)))?;
-        // Metrics are set up when workers start, so that a reload cannot add the status endpoint.
-        let has_status = self.status.is_some();
-        let changes = sockets::changes(&plan, &self.served, &self.handle, has_status);
-        let changes = changes.map_err(problem)?;
-        let Opened { routing, tls } = opened;
-        let tls = self.updated_tls(tls, &plan);
-        let opened = changes.opened.into_iter().map(|open| open.with_tls(tls.as_ref()));
-        let opened: Vec<_> = opened
-            .collect::<Result<_, _>>()
-            .map_err(|message| vec![Problem::without_location(message)])?;
-        self.routes.replace(routing);
-        for (socket, listener) in opened {
-            // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
-            if let Err(error) = self.server_of(&socket.spec).listen(listener) {
-                log::error!("{error}");
-            }
-            self.served.push(socket);
-        }
-        for closed in changes.closed {
-            self.server_of(&closed.spec).stop_listening(&closed.local_address);
-            self.served.retain(|socket| *socket != closed);
-        }
-        if plan.limits != self.plan.limits {
-            self.handle.update_settings(plan.limits.clone());
-        }
-        self.warn_about_restart_only_changes(&plan);
-        // A TLS socket of the service manager stays open without `[tls]`, and needs the previous
-        // `Tls`.
-        (self.plan, self.tls) = (plan, tls.or_else(|| self.tls.take()));
+        let change = PlanChange::prepare(plan, &self.active(), self)?;
+        self.apply(change);
         Ok(())
     }
 
-    /// Returns the server that the socket belongs to: the main server or the status endpoint.
-    fn server_of(&mut self, spec: &ListenSpec) -> &mut ServerHandle {
-        match (&mut self.status, spec.protocol) {
+    fn apply(&mut self, change: PlanChange) {
+        let PlanChange { next, opened, closed, tls, limits, restart_only } = change;
+        if let (Some(shared), Some(newer)) = (&next.opened.tls, tls) {
+            shared.tls.renew(newer);
+        }
+        self.active.send_replace(Arc::new(next));
+        for (protocol, listener) in opened {
+            // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
+            if let Err(error) = self.server_of(protocol).listen(listener) {
+                log::error!("{error}");
+            }
+        }
+        for socket in closed {
+            self.server_of(socket.spec.protocol).stop_listening(&socket.local_address);
+        }
+        if let Some(limits) = limits {
+            self.handle.update_settings(limits);
+        }
+        if !restart_only.is_empty() {
+            let names: Vec<_> = restart_only.iter().map(|name| format!("`{name}`")).collect();
+            let names = names.join(", ");
+            log::warn!("what changed in {names} counts from the next start or upgrade");
+        }
+    }
+
+    /// Returns the server that sockets of a protocol belong to: the main server or the status
+    /// endpoint.
+    fn server_of(&mut self, protocol: Protocol) -> &mut ServerHandle {
+        match (&mut self.status, protocol) {
             (Some(status), Protocol::Status) => &mut status.handle,
             _ => &mut self.handle,
         }
     }
+}
 
-    /// Loads the new settings and certificates into the existing `Tls`, which open sockets share.
-    /// Returns the `Tls` for new sockets.
-    fn updated_tls(&self, newer: Option<Tls>, plan: &Plan) -> Option<Tls> {
-        let (Some(current), Some(newer)) = (&self.tls, newer.clone()) else { return newer };
-        let is_self_signed =
-            |plan: &Plan| plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
-        // A self-signed certificate is kept, because clients may have stored an exception for it.
-        if !(is_self_signed(plan) && is_self_signed(&self.plan)) {
-            current.renew(newer);
-        }
-        Some(current.clone())
+impl PlanChange {
+    /// Opens a plan and compares it with the active one.
+    fn prepare(
+        plan: Plan,
+        active: &ActivePlan,
+        process: &ServerProcess<'_>,
+    ) -> Result<PlanChange, Vec<Problem>> {
+        let problem = |message| vec![Problem::without_location(message)];
+        let mut resources = plan.open(Some(&active.opened))?;
+        // Metrics are set up when workers start, so that a reload cannot add the status endpoint.
+        let has_status = process.status.is_some();
+        let changes = sockets::changes(&plan, &active.sockets, &process.handle, has_status);
+        let SocketChanges { opened, closed } =
+            changes.map_err(|error| problem(error.to_string()))?;
+        let tls = match (&active.opened.tls, &mut resources.tls) {
+            (Some(current), Some(newer)) => {
+                Some(std::mem::replace(&mut newer.tls, current.tls.clone()))
+            }
+            // A TLS socket of the service manager stays open without `[tls]`.
+            (current, none @ None) => {
+                none.clone_from(current);
+                None
+            }
+            (None, Some(_)) => None,
+        };
+        let shared_tls = resources.tls.as_ref().map(|opened| &opened.tls);
+        let opened = opened.into_iter().map(|open| open.with_tls(shared_tls));
+        let opened = opened.collect::<Result<Vec<_>, _>>().map_err(problem)?;
+        let kept = active.sockets.iter().filter(|socket| !closed.contains(socket));
+        let added = opened.iter().map(|(socket, _)| socket);
+        let sockets = kept.chain(added).cloned().collect();
+        let opened =
+            opened.into_iter().map(|(socket, listener)| (socket.spec.protocol, listener)).collect();
+        let limits = (plan.limits != active.plan.limits).then(|| plan.limits.clone());
+        let restart_only = restart_only_changes(&active.plan, &plan, has_status);
+        let next = ActivePlan { plan, opened: resources, sockets };
+        Ok(PlanChange { next, opened, closed, tls, limits, restart_only })
     }
+}
 
-    /// Logs changed settings that a running process cannot apply.
-    fn warn_about_restart_only_changes(&self, plan: &Plan) {
-        let former = &self.plan;
-        let changed = [
-            ("workers", plan.workers != former.workers),
-            ("log", print::log(&plan.log) != print::log(&former.log)),
-            ("status", self.status.is_none() && plan.status.list != former.status.list),
-            ("user", plan.run_as.user != former.run_as.user),
-            ("group", plan.run_as.group != former.run_as.group),
-            ("umask", plan.umask != former.umask),
-            ("pid_file", plan.pid_file != former.pid_file),
-            ("backlog", plan.limits.backlog != former.limits.backlog),
-            ("reuse_port", plan.limits.reuse_port != former.limits.reuse_port),
-        ];
-        let changed: Vec<_> = changed
-            .iter()
-            .filter(|(_, is_changed)| *is_changed)
-            .map(|(name, _)| format!("`{name}`"))
-            .collect();
-        if !changed.is_empty() {
-            let names = changed.join(", ");
-            log::warn!("what changed in {names} counts from the next start or upgrade");
-        }
-    }
+/// Returns the names of changed settings that a running process cannot apply. The pattern has no
+/// `..`, so that each new setting must be assigned to one of its two halves.
+fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'static str> {
+    let Plan {
+        // These apply at once.
+        listen: _,
+        tls: _,
+        hosts: _,
+        drain_timeout: _,
+        retire_timeout: _,
+        // These do not, or not always.
+        workers,
+        run_as: RunAs { user, group },
+        umask,
+        pid_file,
+        log,
+        status,
+        limits,
+    } = plan;
+    let changed = [
+        ("workers", *workers != former.workers),
+        ("log", *log != former.log),
+        ("status", !has_status && status.list != former.status.list),
+        ("user", *user != former.run_as.user),
+        ("group", *group != former.run_as.group),
+        ("umask", *umask != former.umask),
+        ("pid_file", *pid_file != former.pid_file),
+        ("backlog", limits.backlog != former.limits.backlog),
+        ("reuse_port", limits.reuse_port != former.limits.reuse_port),
+    ];
+    changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
 }

@@ -16,7 +16,7 @@ use crate::status::{RouteCounts, RouteMetrics};
 /// The route table and the applications, from which the router of each worker is built.
 pub(crate) struct Routing {
     table: Arc<RouteTable>,
-    apps: Vec<(AppKey, App)>,
+    apps: Vec<Arc<App>>,
     /// Names of the routes, in the order of `apps`.
     names: Vec<RouteName>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Routing {
 /// Request paths must be normalized: without doubled slashes and without dot segments.
 pub(crate) struct Router {
     table: Arc<RouteTable>,
-    apps: Vec<(AppKey, Rc<App>)>,
+    apps: Vec<WorkerApp>,
     /// Metrics of each application, followed by those of requests without a route. `None` if
     /// metrics are disabled.
     counts: Option<Vec<Arc<RouteCounts>>>,
@@ -41,14 +41,18 @@ pub(crate) struct RouteName {
     pub(crate) prefix: String,
 }
 
-/// Key of an application: its complete configuration. Applications with equal keys are
-/// interchangeable.
-pub(crate) type AppKey = Arc<str>;
+/// The application of a route in one worker.
+#[derive(Clone)]
+struct WorkerApp {
+    /// The application of the route table, of which `own` is a clone.
+    origin: Arc<App>,
+    own: Rc<App>,
+}
 
 #[derive(Default)]
 pub(crate) struct RoutingBuilder {
     table: RouteTable,
-    apps: Vec<(AppKey, App)>,
+    apps: Vec<Arc<App>>,
     names: Vec<RouteName>,
 }
 
@@ -90,21 +94,18 @@ impl Router {
             Some((route, bytes)) => route.enter(&mut request, bytes),
             None => Err(Response::not_found()),
         };
-        let (app, immediate) = match entered {
-            Ok(app) => (app, self.apps[app].1.try_answer_now(&request)),
-            Err(response) => (0, Some(response)),
-        };
         let measured = |response: Response| {
             if let Some(timer) = timer {
                 timer.answered(response.status());
             }
             response
         };
-        match immediate {
-            Some(response) => Either::Left(ready(measured(response))),
-            None => {
-                Either::Right(async move { measured(self.apps[app].1.wait_for(request).await) })
+        match entered {
+            // The router is part of the future, because the application's future borrows from it.
+            Ok(app) => {
+                Either::Left(async move { measured(self.apps[app].own.call(request).await) })
             }
+            Err(response) => Either::Right(ready(measured(response))),
         }
     }
 }
@@ -136,36 +137,31 @@ fn redirect_to_directory(directory: &str, query: Option<&str>) -> Response {
 }
 
 impl Routing {
-    /// Returns all applications by their keys.
-    pub(crate) fn apps(&self) -> HashMap<&str, &App> {
-        self.apps.iter().map(|(key, app)| (&**key, app)).collect()
-    }
-
     /// Returns the names of the routes, each with its application.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
-        self.names.iter().zip(self.apps.iter().map(|(_, app)| app))
+        self.names.iter().zip(self.apps.iter().map(|app| &**app))
     }
 
-    /// Builds the router of a worker. Applications of the worker's `former` router with equal keys
-    /// are reused with their state, and metrics of routes with equal names continue.
-    pub(crate) fn router<'a>(
-        &'a self,
-        former: Option<&'a Router>,
+    /// Builds the router of a worker. Applications that the worker's `former` router has are kept
+    /// with their state, and metrics of routes with equal names continue.
+    pub(crate) fn router(
+        &self,
+        former: Option<&Router>,
         route_metrics: Option<&RouteMetrics>,
     ) -> Router {
         let former = former.iter().flat_map(|former| &former.apps);
-        let mut existing: HashMap<&str, Rc<App>> =
-            former.map(|(key, app)| (&**key, app.clone())).collect();
+        let mut existing: HashMap<*const App, WorkerApp> =
+            former.map(|app| (Arc::as_ptr(&app.origin), app.clone())).collect();
         let new = |app: &App| match (app.clone(), route_metrics) {
             (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.with_metrics()),
             (app, _) => app,
         };
-        // Routes with equal keys share one application.
-        let own = |(key, app): &'a (AppKey, App)| {
-            let own = existing.entry(key).or_insert_with(|| Rc::new(new(app)));
-            (key.clone(), own.clone())
+        // Routes with the same application share one clone of it.
+        let of_worker = |app: &Arc<App>| {
+            let new = || WorkerApp { origin: app.clone(), own: Rc::new(new(app)) };
+            existing.entry(Arc::as_ptr(app)).or_insert_with(new).clone()
         };
-        let apps = self.apps.iter().map(own).collect();
+        let apps = self.apps.iter().map(of_worker).collect();
         let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
         Router { table: self.table.clone(), apps, counts }
     }
@@ -173,15 +169,15 @@ impl Routing {
 
 impl RoutingBuilder {
     /// Adds a host section: its names, which must be new, and its applications by prefix.
-    pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, (AppKey, App))>) {
+    pub(crate) fn add(&mut self, names: &[String], apps: Vec<(&str, Arc<App>)>) {
         let first = self.apps.len();
         let (prefixes, apps): (Vec<&str>, Vec<_>) = apps.into_iter().unzip();
         let host = names.join(" ");
         let name = |prefix| RouteName { host: host.clone(), prefix: format!("{prefix}/") };
         self.names.extend(prefixes.iter().map(name));
         let mut list = Vec::new();
-        for (i, (prefix, (_, app))) in prefixes.iter().zip(&apps).enumerate() {
-            let directory = matches!(app, App::Files(_)).then(|| directory_reference(prefix));
+        for (i, (prefix, app)) in prefixes.iter().zip(&apps).enumerate() {
+            let directory = matches!(**app, App::Files(_)).then(|| directory_reference(prefix));
             list.push(Route { prefix: prefix.as_bytes().into(), app: first + i, directory });
         }
         list.sort_by(|a, b| a.prefix.cmp(&b.prefix));
@@ -301,7 +297,7 @@ mod tests {
             let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
             let app = |prefix: &&'static str| {
                 let text = format!("{} {prefix}", names[0]);
-                (*prefix, (text.clone().into(), App::Respond(Respond::new(&text, StatusCode::OK))))
+                (*prefix, Arc::new(App::Respond(Respond::new(&text, StatusCode::OK))))
             };
             let apps = prefixes.iter().map(app);
             builder.add(&names, apps.collect());

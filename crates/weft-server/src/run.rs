@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+use tokio::sync::watch;
 use weft::middleware::CleanPath;
-use weft::tls::Tls;
 use weft::{Application, LocalAddress, Server, ServerHandle, ShutdownHandle};
 
+use crate::active_plan::{ActivePlan, PlanSender};
 use crate::args::Args;
 use crate::config::Problem;
 use crate::handover::{Predecessor, Successor, UpgradeResult};
@@ -16,9 +17,9 @@ use crate::logs::Logs;
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
-use crate::reloadable_router::{ReloadableRouter, RouteSender};
+use crate::reloadable_router::ReloadableRouter;
 use crate::signals::{ControlEvent, Signals};
-use crate::sockets::{self, OpenSocket, Protocol, ServedSocket};
+use crate::sockets::{self, OpenSocket, Protocol};
 use crate::status::{Counted, MetricsRegistry, Status};
 use crate::systemd;
 
@@ -28,14 +29,11 @@ const LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time in which idle connections may send one more request after another process has taken over.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// The running server, with its command line, plan and resources.
+/// The running server, with its command line and its active plan.
 pub(crate) struct ServerProcess<'a> {
     pub(crate) args: &'a Args,
-    pub(crate) plan: Plan,
+    pub(crate) active: PlanSender,
     pub(crate) handle: ServerHandle,
-    pub(crate) served: Vec<ServedSocket>,
-    pub(crate) routes: RouteSender,
-    pub(crate) tls: Option<Tls>,
     pub(crate) status: Option<Status>,
     logs: Arc<Logs>,
     pid_file: Option<PidFile>,
@@ -107,10 +105,14 @@ impl<'a> ServerProcess<'a> {
         sockets: Vec<OpenSocket>,
         mut pid_file: Option<PidFile>,
     ) -> Result<ServerProcess<'a>, String> {
-        let Opened { routing, tls } = opened;
-        let (routes, rx) = RouteSender::new(routing);
-        let is_status = |open: &OpenSocket| open.spec.protocol == Protocol::Status;
-        let registry = sockets.iter().any(is_status).then(MetricsRegistry::new);
+        let tls = opened.tls.as_ref().map(|opened| &opened.tls);
+        let with_tls = sockets.into_iter().map(|open| open.with_tls(tls));
+        let (sockets, listeners): (Vec<_>, Vec<_>) =
+            with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let protocols: Vec<Protocol> = sockets.iter().map(|socket| socket.spec.protocol).collect();
+        let (active, rx) = watch::channel(Arc::new(ActivePlan { plan, opened, sockets }));
+        let plan = &active.borrow().clone().plan;
+        let registry = protocols.contains(&Protocol::Status).then(MetricsRegistry::new);
         // The router matches normalized paths only.
         let mut server = Server::per_worker({
             let (rx, registry) = (rx.clone(), registry.clone());
@@ -126,14 +128,12 @@ impl<'a> ServerProcess<'a> {
         if let Some(workers) = plan.workers {
             server = server.workers(workers);
         }
-        let (mut served, mut status_listeners) = (Vec::new(), Vec::new());
-        for open in sockets {
-            let (socket, listener) = open.with_tls(tls.as_ref())?;
-            match socket.spec.protocol {
+        let mut status_listeners = Vec::new();
+        for (protocol, listener) in protocols.into_iter().zip(listeners) {
+            match protocol {
                 Protocol::Http | Protocol::Https => server = server.listener(listener),
                 Protocol::Status => status_listeners.push(listener),
             }
-            served.push(socket);
         }
         let logs = Arc::new(Logs::open(&plan.log)?);
         let worker_logs = logs.clone();
@@ -147,7 +147,12 @@ impl<'a> ServerProcess<'a> {
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(ServerProcess { args, plan, handle, served, routes, tls, status, logs, pid_file })
+        Ok(ServerProcess { args, active, handle, status, logs, pid_file })
+    }
+
+    /// Returns the active plan.
+    pub(crate) fn active(&self) -> Arc<ActivePlan> {
+        self.active.borrow().clone()
     }
 
     /// Makes this process remove the files of inherited Unix sockets when it exits.
@@ -165,9 +170,9 @@ impl<'a> ServerProcess<'a> {
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
             addresses.join(" ")
         };
-        let workers = self.handle.worker_count();
+        let (workers, plan) = (self.handle.worker_count(), &self.active().plan);
         let plural = if workers == 1 { "" } else { "s" };
-        let is_self_signed = self.plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
+        let is_self_signed = plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
         let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
         let status = self.status.as_ref().map(|status| joined(&status.handle));
         let status =
@@ -175,7 +180,7 @@ impl<'a> ServerProcess<'a> {
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
         log::info!(
             "serving {} on {} with {workers} worker{plural}{note}{status}",
-            file.unwrap_or_else(|| served_content(&self.plan)),
+            file.unwrap_or_else(|| served_content(plan)),
             joined(&self.handle),
         );
     }
@@ -212,9 +217,9 @@ impl<'a> ServerProcess<'a> {
 
     /// Starts the successor process and sends it the sockets.
     fn upgrade(&self) -> Option<Successor> {
+        let served = &self.active().sockets;
         let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
-            let find =
-                |address: &_| self.served.iter().find(|served| served.local_address == *address);
+            let find = |address: &_| served.iter().find(|served| served.local_address == *address);
             let with_specs = all.into_iter().filter_map(|(address, socket)| {
                 find(&address).map(|served| (served.spec.clone(), socket))
             });
@@ -233,7 +238,8 @@ impl<'a> ServerProcess<'a> {
     }
 
     fn exit(self, mode: ExitMode, signals: Signals) {
-        let ServerProcess { plan, handle, status, logs, pid_file, .. } = self;
+        let plan = &self.active().plan;
+        let ServerProcess { handle, status, logs, pid_file, .. } = self;
         if matches!(mode, ExitMode::Stop) {
             // Only in this mode: the others may take long, and the log buffers must stay bounded.
             logs.release();

@@ -6,22 +6,41 @@ use weft::tls::{ClientAuth, Identity, Roots, Settings, Tls, Version};
 
 use crate::plan::TlsPlan;
 
-pub(crate) fn set_up(plan: &TlsPlan) -> Result<Tls, String> {
-    let pairs = plan.certificates.iter().map(|pair| &pair.value);
-    let mut identities: Vec<Identity> =
-        pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
-    if identities.is_empty() {
-        identities.push(self_signed(&plan.listen.list)?);
+/// The TLS configuration that the sockets share.
+#[derive(Clone)]
+pub(crate) struct OpenedTls {
+    pub(crate) tls: Tls,
+    /// The generated certificate, if none is configured.
+    self_signed: Option<Identity>,
+}
+
+impl OpenedTls {
+    /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
+    /// clients may have stored an exception for it.
+    pub(crate) fn open(plan: &TlsPlan, former: Option<&OpenedTls>) -> Result<OpenedTls, String> {
+        let TlsPlan { listen, certificates, tickets, client_ca, only_1_3 } = plan;
+        let pairs = certificates.iter().map(|pair| &pair.value);
+        let mut identities: Vec<Identity> =
+            pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
+        let self_signed = match identities.is_empty() {
+            true => {
+                let existing = former.and_then(|former| former.self_signed.clone());
+                Some(existing.map_or_else(|| self_signed(&listen.list), Ok)?)
+            }
+            false => None,
+        };
+        identities.extend(self_signed.clone());
+        let client_auth = match client_ca {
+            Some(path) => ClientAuth::Required(Roots::file(path)),
+            None => ClientAuth::None,
+        };
+        let ticket_keys = tickets.clone();
+        let min_version = if *only_1_3 { Version::Tls13 } else { Version::Tls12 };
+        let settings =
+            Settings { identities, client_auth, ticket_keys, min_version, ..Settings::default() };
+        let tls = Tls::new(settings).map_err(|error| error.to_string())?;
+        Ok(OpenedTls { tls, self_signed })
     }
-    let client_auth = match &plan.client_ca {
-        Some(path) => ClientAuth::Required(Roots::file(path)),
-        None => ClientAuth::None,
-    };
-    let ticket_keys = plan.tickets.clone();
-    let min_version = if plan.only_1_3 { Version::Tls13 } else { Version::Tls12 };
-    let settings =
-        Settings { identities, client_auth, ticket_keys, min_version, ..Settings::default() };
-    Tls::new(settings).map_err(|error| error.to_string())
 }
 
 /// Generates a self-signed certificate for `localhost`, the loopback addresses and the hosts of the

@@ -7,7 +7,7 @@ mod redirect; // redirects
 mod respond; // fixed text
 mod timer; // timer for inactivity of an upstream or script
 
-use futures_util::future::{LocalBoxFuture, ready};
+use futures_util::future::{Either, FutureExt, ready};
 use weft::{Application, Directory, Request, Response};
 
 pub(crate) use cgi::Cgi;
@@ -27,25 +27,17 @@ pub(crate) enum App {
 }
 
 impl App {
-    /// Returns the response if it is available without waiting and without a future.
-    pub(crate) fn try_answer_now(&self, request: &Request) -> Option<Response> {
+    /// Handles a request. The future is small and, except for scripts and upstreams, often ready at
+    /// once: those that wait are boxed, because each request would need as much memory as the
+    /// largest of them.
+    pub(crate) fn call(&self, request: Request) -> impl Future<Output = Response> {
+        let now = |response| Either::Left(ready(response));
         match self {
-            App::Files(directory) => directory.try_answer_now(request),
-            App::Redirect(redirect) => Some(redirect.response(request)),
-            App::Respond(respond) => Some(respond.response()),
-            App::Cgi(_) | App::Proxy(_) => None,
-        }
-    }
-
-    /// Computes the response asynchronously. The future is boxed because it is large: unboxed,
-    /// each request for a file would need as much memory.
-    pub(crate) fn wait_for<'a>(&'a self, request: Request) -> LocalBoxFuture<'a, Response> {
-        match self {
-            App::Files(directory) => Box::pin(directory.call(request)),
-            App::Cgi(cgi) => Box::pin(cgi.call(request)),
-            App::Proxy(proxy) => Box::pin(proxy.call(request)),
-            App::Redirect(redirect) => Box::pin(ready(redirect.response(&request))),
-            App::Respond(respond) => Box::pin(ready(respond.response())),
+            App::Files(directory) => Either::Left(directory.call(request)),
+            App::Redirect(redirect) => Either::Right(now(redirect.response(&request))),
+            App::Respond(respond) => Either::Right(now(respond.response())),
+            App::Cgi(cgi) => Either::Right(Either::Right(cgi.call(request).boxed_local())),
+            App::Proxy(proxy) => Either::Right(Either::Right(proxy.call(request).boxed_local())),
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) enum WordOrPath {
     Path(PathBuf),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificatePair {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,

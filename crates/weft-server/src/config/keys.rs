@@ -191,7 +191,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
 ];
 
 /// Values of `[files]` or of a route with `files`. `None`: not set.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FilesConfig {
     pub(crate) index: Option<Vec<String>>,
     pub(crate) list: Option<bool>,
@@ -204,7 +204,7 @@ pub(crate) struct FilesConfig {
 }
 
 /// A header rule, with its text in the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     pub(crate) text: String,
     pub(crate) rule: HeaderRule,

@@ -38,6 +38,15 @@ impl<T> Located<T> {
     }
 }
 
+/// Ignores the location: a value stays the same if its line moves.
+impl<T: PartialEq> PartialEq for Located<T> {
+    fn eq(&self, other: &Located<T>) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<T: Eq> Eq for Located<T> {}
+
 /// Omits the location, so that equal values from different sources have the same output.
 impl<T: fmt::Debug> fmt::Debug for Located<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use super::location::{ConfigLocation, ConfigResult, Located};
 use super::units::show_size;
 
 /// Values of `[log]`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LogConfig {
     pub(crate) access: Located<WordOrPath>,
     pub(crate) format: Format,
@@ -21,7 +21,7 @@ pub(crate) struct LogConfig {
 }
 
 /// A log format, with its text in the configuration.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     text: String,
     pub(crate) format: LogFormat,

@@ -24,7 +24,7 @@ pub(crate) use self::routes::{RouteCounts, RouteMetrics};
 pub(crate) use self::worker::Counted;
 
 use self::site::Site;
-use crate::reloadable_router::RouteReceiver;
+use crate::active_plan::PlanReceiver;
 
 /// Time limit for open requests when the endpoint stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -52,10 +52,10 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn start(
         registry: MetricsRegistry,
-        routes: RouteReceiver,
+        plans: PlanReceiver,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
-        let app = Site::new(registry.clone(), routes).with(site::security_headers());
+        let app = Site::new(registry.clone(), plans).with(site::security_headers());
         let server = Server::new(app).settings(limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
         Ok(Status { registry, handle: server.start()? })

@@ -1,7 +1,6 @@
 //! The application of the status endpoint: a page, its data as JSON and events, and Prometheus
 //! metrics.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
@@ -12,7 +11,7 @@ use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 use super::prometheus;
 use super::registry::MetricsRegistry;
 use super::snapshot::Snapshot;
-use crate::reloadable_router::RouteReceiver;
+use crate::active_plan::PlanReceiver;
 
 /// Interval between the events of an open page.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; scr
 #[derive(Clone)]
 pub(super) struct Site {
     registry: MetricsRegistry,
-    routes: RouteReceiver,
+    plans: PlanReceiver,
 }
 
 /// Returns the middleware that sets security headers on all responses of the endpoint.
@@ -40,18 +39,16 @@ pub(super) fn security_headers() -> SecurityHeaders {
 }
 
 impl Site {
-    /// Creates the application for the metrics in the registry and the current routes.
-    pub(super) fn new(registry: MetricsRegistry, routes: RouteReceiver) -> Site {
-        Site { registry, routes }
+    /// Creates the application for the metrics in the registry and the routes of the active plan.
+    pub(super) fn new(registry: MetricsRegistry, plans: PlanReceiver) -> Site {
+        Site { registry, plans }
     }
 
     /// Reads all metrics, on the blocking pool: reads of `/proc` take time.
     async fn snapshot(&self) -> Result<Snapshot, StatusCode> {
-        let (registry, routing) = (self.registry.clone(), self.routes.borrow().clone());
-        let read = tokio::task::spawn_blocking(move || {
-            let routing = routing.lock().unwrap_or_else(PoisonError::into_inner);
-            Snapshot::take(&registry, &routing)
-        });
+        let (registry, active) = (self.registry.clone(), self.plans.borrow().clone());
+        let take = move || Snapshot::take(&registry, &active.opened.routing);
+        let read = tokio::task::spawn_blocking(take);
         read.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }
 

@@ -56,6 +56,14 @@ struct Entry {
     last_used: Stopwatch,
 }
 
+/// A target from the cache.
+pub(super) struct CachedTarget {
+    pub(super) target: Target,
+    /// True if the target may be used without another lookup: it was validated a short time ago,
+    /// and its open files are unchanged.
+    pub(super) is_current: bool,
+}
+
 /// The longest key of an entry without a file: any client can request paths that do not exist.
 const MAX_EMPTY_KEY_BYTES: usize = 256;
 
@@ -83,14 +91,13 @@ impl CacheHandle {
         lock(&self.0)
     }
 
-    /// Returns a clone of the entry for `key`, and true if it is fresh: it may be used without
-    /// another lookup.
-    pub(super) fn get(&self, key: &[u8]) -> Option<(Target, bool)> {
-        self.with(key, |target, is_fresh| (target.clone(), is_fresh))
+    /// Returns the target for `key`.
+    pub(super) fn get(&self, key: &[u8]) -> Option<CachedTarget> {
+        self.with(key, |target, is_current| CachedTarget { target: target.clone(), is_current })
     }
 
-    /// Calls `inspect` with the entry for `key`, and true if it is fresh. As [`get`](Self::get),
-    /// without a clone.
+    /// Calls `inspect` with the target for `key`, and true if it is current. As
+    /// [`get`](Self::get), without a clone.
     pub(super) fn with<T>(
         &self,
         key: &[u8],
@@ -101,7 +108,7 @@ impl CacheHandle {
         let entry = cache.entries.get_mut(key)?;
         entry.last_used = Stopwatch::start();
         let is_fresh = entry.last_used.since(entry.validated) < revalidate_after;
-        Some(inspect(&entry.target, is_fresh))
+        Some(inspect(&entry.target, is_fresh && entry.target.is_current()))
     }
 
     /// Inserts the result of a lookup that was just made, if there is room.

@@ -21,7 +21,7 @@ use http::{Method, StatusCode};
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::cache::CacheHandle;
+use self::cache::{CacheHandle, CachedTarget};
 use self::listing::{Order, PAGE_CSP};
 use self::lookup::{LookupOptions, Site, Target, is_not_found};
 use self::path_in_root::PathInRoot;
@@ -53,6 +53,21 @@ struct ListingText {
 impl AsRef<[u8]> for ListingText {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
+    }
+}
+
+/// Result of the one cache lookup of a request.
+enum CacheLookup {
+    /// The response to the request. Most requests for a popular file are answered this way.
+    Response(Response),
+    /// The cached target of the request's path, if there is one. The response needs an access to
+    /// the file system or other waiting.
+    Target(Option<CachedTarget>),
+}
+
+impl CacheLookup {
+    fn target(target: &Target, is_current: bool) -> CacheLookup {
+        CacheLookup::Target(Some(CachedTarget { target: target.clone(), is_current }))
     }
 }
 
@@ -152,48 +167,33 @@ impl Directory {
         Directory { site: Arc::new(Site { root, settings, job_permits, listing_permits }), cache }
     }
 
-    /// Returns the response if it can be made without an access to the file system and without
-    /// waiting, and `None` if [`call`](Application::call) is required. Most requests for a
-    /// popular file are answered this way, without a future.
-    ///
-    /// ```
-    /// # fn main() -> std::io::Result<()> {
-    /// # let folder = tempfile::tempdir()?;
-    /// # std::fs::write(folder.path().join("a.txt"), "A\n")?;
-    /// use weft::Application;
-    ///
-    /// let files = weft::Directory::open(folder.path())?;
-    /// let request = weft::testing::request("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    /// assert!(files.try_answer_now(&request).is_none());
-    /// weft::testing::get(|request| files.call(request), "/a.txt").assert_text("A\n");
-    /// assert!(files.try_answer_now(&request).is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn try_answer_now(&self, head: &RequestHead) -> Option<Response> {
-        if !is_get_or_head(head) {
-            return None;
-        }
-        let path = PathInRoot::from_request(head.path(), self.site.settings.dot_files)?;
-        let respond = |target: &Target, is_fresh| match target {
-            Target::File(resource) if is_fresh => match resource.choose(head.headers()) {
-                Choice::Ready(it) if resource.is_current() => Some(it.to_response()),
-                _ => None,
-            },
-            _ => None,
+    /// Looks a request up in the cache.
+    fn lookup_cached(&self, head: &RequestHead) -> CacheLookup {
+        let path = match is_get_or_head(head) {
+            true => PathInRoot::from_request(head.path(), self.site.settings.dot_files),
+            false => None,
         };
-        self.cache.with(path.cache_key(), respond)?
+        let Some(path) = path else { return CacheLookup::Target(None) };
+        let respond = |target: &Target, is_current| match target {
+            Target::File(resource) if is_current => match resource.choose(head.headers()) {
+                Choice::Ready(it) => CacheLookup::Response(it.to_response()),
+                Choice::NeedsCompression(_) => CacheLookup::target(target, is_current),
+            },
+            _ => CacheLookup::target(target, is_current),
+        };
+        self.cache.with(path.cache_key(), respond).unwrap_or(CacheLookup::Target(None))
     }
 
     /// Responds to a request that needs an access to the file system or other waiting.
-    async fn respond(&self, request: Request) -> Response {
+    async fn respond(&self, request: Request, cached: Option<CachedTarget>) -> Response {
         let head = request.head();
         if !is_get_or_head(head) {
             let response = self.error_response(StatusCode::METHOD_NOT_ALLOWED).await;
             return response.with_header(ALLOW, "GET, HEAD");
         }
+        // The path borrows from the request. Decoding it again is cheaper than a copy.
         let result = match PathInRoot::from_request(head.path(), self.site.settings.dot_files) {
-            Some(path) => self.respond_at(head, path).await,
+            Some(path) => self.respond_at(head, path, cached).await,
             None => Err(StatusCode::NOT_FOUND),
         };
         match result {
@@ -207,8 +207,9 @@ impl Directory {
         &self,
         head: &RequestHead,
         path: PathInRoot<'_>,
+        cached: Option<CachedTarget>,
     ) -> Result<Response, StatusCode> {
-        match self.lookup(&path).await? {
+        match self.revalidate(&path, cached).await? {
             Target::File(resource) => Ok(self.serve_file(head, &path, &resource).await),
             Target::FolderWithoutSlash => {
                 let mut location = head.mount().to_owned();
@@ -224,12 +225,20 @@ impl Directory {
         }
     }
 
-    /// Returns the target of a path from the cache or the file system.
+    /// Returns the target of a path of the settings from the cache or the file system.
     async fn lookup(&self, path: &PathInRoot<'_>) -> Result<Target, StatusCode> {
-        let cached = match self.cache.get(path.cache_key()) {
-            Some((target, true)) if target.is_current() => return Ok(target),
-            Some((target, _)) => Some(target),
-            None => None,
+        self.revalidate(path, self.cache.get(path.cache_key())).await
+    }
+
+    /// Returns the cached target of a path if it is current, and otherwise that in the file system.
+    async fn revalidate(
+        &self,
+        path: &PathInRoot<'_>,
+        cached: Option<CachedTarget>,
+    ) -> Result<Target, StatusCode> {
+        let cached = match cached {
+            Some(CachedTarget { target, is_current: true }) => return Ok(target),
+            cached => cached.map(|cached| cached.target),
         };
         let mut target = self.lookup_uncached(path, cached.clone()).await;
         if let Err(Errno::MFILE | Errno::NFILE) = target.as_ref().map_err(errno) {
@@ -362,10 +371,10 @@ impl Directory {
 
 impl Application for Directory {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        // Boxed because the future of the slow path is large and rarely needed.
-        match self.try_answer_now(&request) {
-            Some(response) => Either::Left(ready(response)),
-            None => Either::Right(Box::pin(self.respond(request))),
+        match self.lookup_cached(request.head()) {
+            CacheLookup::Response(response) => Either::Left(ready(response)),
+            // Boxed because the future is large and rarely needed.
+            CacheLookup::Target(cached) => Either::Right(Box::pin(self.respond(request, cached))),
         }
     }
 }

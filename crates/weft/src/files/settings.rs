@@ -171,7 +171,7 @@ impl Default for DirectorySettings {
 }
 
 /// The policy for symbolic links.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Symlinks {
     /// Symbolic links are not followed.
     Never,
@@ -183,7 +183,7 @@ pub enum Symlinks {
 }
 
 /// A header field for the files that a pattern matches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderRule {
     pattern: String,
     pub(super) name: HeaderName,

@@ -36,16 +36,16 @@ use crate::middleware::log_line::{self, LogEntry, Outcome};
 /// ```
 ///
 /// [`Hooks`]: crate::Hooks
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat(Format);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
     Pattern(Vec<FormatItem>),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormatItem {
     Literal(Box<str>),
     Peer,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Location, environment and limits of CGI scripts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Settings {
     /// Directory of the scripts, or one script that handles all paths.
     pub(crate) root: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Settings {
 }
 
 /// Environment variable of a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variable {
     pub(crate) name: String,
     /// `None` to copy the variable from the server's environment, if it is set there.

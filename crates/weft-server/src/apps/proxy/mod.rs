@@ -36,9 +36,8 @@ mod upstream;
 mod url;
 mod connection;
 
-use std::cell::Cell;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
@@ -67,8 +66,9 @@ use super::timer::InactivityTimer;
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     pools: Vec<Arc<Pool>>,
-    /// Index at which the next search for an upstream starts.
-    next_index: Cell<usize>,
+    /// Index at which the next search for an upstream starts. Atomic only so that the proxy is
+    /// `Sync`: one worker uses it.
+    next_index: AtomicUsize,
 }
 
 struct Shared {
@@ -121,7 +121,7 @@ impl Proxy {
     fn with_own_pools(shared: Arc<Shared>) -> Proxy {
         let pool = |upstream: &Arc<Upstream>| Pool::new(upstream.clone(), shared.settings.clone());
         let pools = shared.upstreams.iter().map(pool).collect();
-        Proxy { shared, pools, next_index: Cell::new(0) }
+        Proxy { shared, pools, next_index: AtomicUsize::new(0) }
     }
 
     /// Collects metrics of the requests of this clone.
@@ -231,9 +231,9 @@ impl Proxy {
                 load: pool.load(),
             }
         };
-        let chosen =
-            balance::choose(self.shared.settings.balance, count, self.next_index.get(), candidate)?;
-        self.next_index.set((chosen + 1) % count);
+        let next = self.next_index.load(Relaxed);
+        let chosen = balance::choose(self.shared.settings.balance, count, next, candidate)?;
+        self.next_index.store((chosen + 1) % count, Relaxed);
         Some(chosen)
     }
 

@@ -9,7 +9,7 @@ use weft::Network;
 use super::url::UpstreamUrl;
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProxySettings {
     /// Upstreams that requests are forwarded to. At least one.
     pub(crate) upstreams: Vec<UpstreamUrl>,
@@ -98,7 +98,7 @@ pub(crate) struct ProxySettings {
 }
 
 /// Selection of one of several upstreams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Balance {
     /// Each upstream in turn.
     #[default]
@@ -108,7 +108,7 @@ pub(crate) enum Balance {
 }
 
 /// Value of `Host` in forwarded requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Host {
     /// The value sent by the client.
     #[default]
@@ -118,7 +118,7 @@ pub(crate) enum Host {
 }
 
 /// A health check: a request that is sent to an upstream periodically.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Check {
     /// Request target, appended to the path of the upstream's URL.
     pub(crate) path: String,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use http::Uri;
 
 /// `http://host:port/path/`, `https://…`, `unix:/socket` or `unix:/socket:/path/`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UpstreamUrl {
     text: String,
     pub(super) address: UpstreamAddress,
@@ -18,7 +18,7 @@ pub(crate) struct UpstreamUrl {
 }
 
 /// The address of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum UpstreamAddress {
     Tcp {
         /// Name or IP address, without brackets.

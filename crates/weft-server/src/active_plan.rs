@@ -1,0 +1,23 @@
+//! The plan in effect, with everything that is open for it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::open::Opened;
+use crate::plan::Plan;
+use crate::sockets::ServedSocket;
+
+/// The plan in effect, with everything that is open for it. The process, its workers and the status
+/// endpoint share this value, and a reload replaces it as a whole.
+pub(crate) struct ActivePlan {
+    pub(crate) plan: Plan,
+    pub(crate) opened: Opened,
+    pub(crate) sockets: Vec<ServedSocket>,
+}
+
+/// Sends the active plan to the workers and to the status endpoint.
+pub(crate) type PlanSender = watch::Sender<Arc<ActivePlan>>;
+
+/// Receives the active plan.
+pub(crate) type PlanReceiver = watch::Receiver<Arc<ActivePlan>>;
