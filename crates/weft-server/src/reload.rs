@@ -29,7 +29,10 @@ impl ServerProcess<'_> {
                 for problem in problems {
                     log::error!("{problem}");
                 }
-                log::error!("the configuration was not reloaded; the one before counts");
+                log::error!(
+                    "the configuration was not reloaded; the previous configuration stays \
+                     in effect"
+                );
             }
         }
         systemd::ready();
@@ -113,7 +116,7 @@ impl ServerProcess<'_> {
             .collect();
         if !changed.is_empty() {
             let names = changed.join(", ");
-            log::warn!("what changed in {names} counts from the next start or upgrade");
+            log::warn!("changes to {names} take effect at the next start or upgrade");
         }
     }
 }

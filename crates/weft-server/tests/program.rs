@@ -48,8 +48,8 @@ fn has_ipv6() -> bool {
 fn prints_help_and_version_to_stdout() {
     let version = format!("weft {}\n", env!("CARGO_PKG_VERSION"));
     for (argument, begin) in [
-        ("--help", "Serves the files of a folder over HTTP.\n\nUsage: weft [DIR] "),
-        ("-h", "Serves the files of a folder over HTTP.\n"),
+        ("--help", "Serves the files of a directory over HTTP.\n\nUsage: weft [DIR] "),
+        ("-h", "Serves the files of a directory over HTTP.\n"),
         ("--version", &version),
         ("-V", &version),
     ] {
