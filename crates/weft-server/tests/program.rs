@@ -1,4 +1,4 @@
-//! The features of the program that the README documents.
+//! The features of the program that docs/server.md documents.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The TLS options of the program, as documented in the README.
+//! The TLS options of the program, as documented in the configuration reference.
 
 mod common;
 
