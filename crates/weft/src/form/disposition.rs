@@ -130,7 +130,8 @@ pub(super) fn sanitize_file_name(path: &str) -> Option<String> {
     let clean: String = base.chars().filter(|&c| !is_forbidden(c)).collect();
     let is_edge = |c: char| c == '.' || c.is_whitespace();
     let clean = clean.trim_matches(is_edge);
-    let clean = &clean[..clean.floor_char_boundary(MAX_NAME_BYTES)];
+    let end = (0..=MAX_NAME_BYTES).rev().find(|&end| clean.is_char_boundary(end))?;
+    let clean = &clean[..end];
     Some(clean.trim_end_matches(is_edge).to_owned()).filter(|name| !name.is_empty())
 }
 

@@ -107,6 +107,12 @@ pub(super) enum Outcome {
     Lost,
 }
 
+/// A response whose head is buffered, or the error that prevented it.
+struct Begun {
+    status: StatusCode,
+    remaining: Result<Remaining>,
+}
+
 /// Answers `request` by calling the application.
 pub(super) async fn answer<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
@@ -118,8 +124,14 @@ pub(super) async fn answer<A: Application, S: ResponseSink>(
         Ok(response) => attend(sink, pin!(response)).await,
         Err(panicked) => Err(panicked),
     };
-    let Some(response) = checked(worker, sink, called) else { return Outcome::Lost };
-    respond(worker, sink, response, watch).await
+    match begin_called(worker, sink, called) {
+        // Most responses are buffered completely, and nobody wants a record: no future for these.
+        Some(Begun { remaining: Ok(Remaining::Nothing), .. }) if watch.is_none() => {
+            Outcome::Answered
+        }
+        Some(begun) => finish(worker, sink, begun, watch).await,
+        None => Outcome::Lost,
+    }
 }
 
 /// Answers input that is no valid request.
@@ -134,7 +146,8 @@ pub(super) async fn refuse<A: Application, S: ResponseSink>(
         return Outcome::Lost;
     }
     sink.close_after_response();
-    respond(worker, sink, error.into(), watch).await
+    let begun = begin(sink, error.into());
+    finish(worker, sink, begun, watch).await
 }
 
 /// Polls the application's future and, while it is pending, the connection.
@@ -157,17 +170,19 @@ fn poll_attend<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Erro
 
 /// Sends the interim responses that the application has queued.
 fn send_interim<S: ResponseSink>(sink: &mut S) {
-    for Interim { status, fields } in sink.shared().take_interim().into_iter().flatten() {
-        sink.send_interim(status, &fields);
+    if let Some(queued) = sink.shared().take_interim() {
+        for Interim { status, fields } in queued {
+            sink.send_interim(status, &fields);
+        }
     }
 }
 
-/// The response to be sent for the result of a call; `None` if no client is left to get it.
-fn checked<A: Application, S: ResponseSink>(
+/// Begins the response for the result of a call; `None` if no client is left to get one.
+fn begin_called<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
     called: Result<Response>,
-) -> Option<Response> {
+) -> Option<Begun> {
     match called {
         // The client of a detached call may have left meanwhile.
         Ok(_) if sink.is_closed() => None,
@@ -176,9 +191,10 @@ fn checked<A: Application, S: ResponseSink>(
             if let Some(error) = response.error() {
                 worker.report(&sink.shared().peer, error);
             }
-            let Some(head) = sink.head() else { return Some(response) };
-            let moment = ResponseContext { now: worker.date.now(), boundary: random_boundary };
-            Some(representation::complete_file_response(head, response, &moment))
+            let Some(head) = sink.head() else { return Some(begin(sink, response)) };
+            let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
+            let response = representation::complete_file_response(head, response, &context);
+            Some(begin(sink, response))
         }
         Err(error) => {
             worker.report(&sink.shared().peer, &error);
@@ -186,20 +202,41 @@ fn checked<A: Application, S: ResponseSink>(
                 return None;
             }
             sink.close_after_response();
-            Some(error.into())
+            Some(begin(sink, error.into()))
         }
     }
 }
 
-/// Sends a response, or an error response in its permit, and records it.
-async fn respond<A: Application, S: ResponseSink>(
+/// Begins to send a response.
+fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Begun {
+    Begun { status: response.status, remaining: try_begin(sink, response) }
+}
+
+/// Checks a response against its request and begins to send it.
+fn try_begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining> {
+    let method = sink.head().map_or(&Method::GET, RequestHead::method);
+    if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
+        upgrade::check(head, &response)?;
+        return sink.begin_upgrade(response);
+    }
+    if (*method == Method::CONNECT || sink.is_tunnel()) && response.status.is_success() {
+        let reason = "the response to CONNECT is no tunnel";
+        return Err(Error::new(ErrorKind::NotImplemented, reason));
+    }
+    let head_only = *method == Method::HEAD;
+    let length = catch_panic_sync(|| response.sound_length(head_only))??;
+    sink.begin(response, length)
+}
+
+/// Sends the rest of a response, or an error response in its place, and records it.
+async fn finish<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
-    response: Response,
+    begun: Begun,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    let mut status = response.status;
-    let mut sent = match begin(sink, response) {
+    let Begun { mut status, remaining } = begun;
+    let mut sent = match remaining {
         Ok(Remaining::Nothing) => Ok(()),
         // Boxed: the state of a response that is not done at once is large, and rare.
         Ok(remaining) => Box::pin(send_remaining(sink, remaining)).await,
@@ -209,10 +246,9 @@ async fn respond<A: Application, S: ResponseSink>(
         && sink.roll_back(error)
     {
         worker.report(&sink.shared().peer, error);
-        let replacement = Response::from(error);
+        let replacement = begin(sink, error.into());
         status = replacement.status;
-        sent = match begin(sink, replacement) {
-            Ok(Remaining::Nothing) => Ok(()),
+        sent = match replacement.remaining {
             Ok(remaining) => Box::pin(send_remaining(sink, remaining)).await,
             Err(error) => Err(error),
         };
@@ -235,22 +271,6 @@ async fn respond<A: Application, S: ResponseSink>(
             Outcome::Lost
         }
     }
-}
-
-/// Checks a response against its request and begins to send it.
-fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining> {
-    let method = sink.head().map_or(&Method::GET, RequestHead::method);
-    if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
-        upgrade::check(head, &response)?;
-        return sink.begin_upgrade(response);
-    }
-    if (*method == Method::CONNECT || sink.is_tunnel()) && response.status.is_success() {
-        let reason = "the response to CONNECT is no tunnel";
-        return Err(Error::new(ErrorKind::NotImplemented, reason));
-    }
-    let head_only = *method == Method::HEAD;
-    let length = catch_panic_sync(|| response.sound_length(head_only))??;
-    sink.begin(response, length)
 }
 
 /// Sends the part of a response that [`begin`] has left.
