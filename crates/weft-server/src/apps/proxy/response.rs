@@ -31,7 +31,7 @@ pub(super) fn is_event_stream(head: &ResponseHead) -> bool {
 
 fn forwarded_fields(head: &ResponseHead) -> Headers {
     let hop_by_hop = HopByHopFields::new(&head.headers);
-    // RFC 9110 §8.6: a 204 must not have Content-BodyLength.
+    // RFC 9110 §8.6: a 204 must not have Content-Length.
     let has_no_length = head.status == StatusCode::NO_CONTENT;
     head.headers.filter(|name, _| {
         let is_dropped = has_no_length && name.eq_ignore_ascii_case(b"content-length");
@@ -75,7 +75,7 @@ mod tests {
                  Keep-Alive: timeout=5\r\nProxy-Authenticate: x\r\nUpgrade: h2c\r\nVia: 1.0 up\r\n",
                 "via: 1.0 up, via: 1.1 w",
             ),
-            (204, "Content-BodyLength: 0\r\n", "via: 1.1 w"),
+            (204, "Content-Length: 0\r\n", "via: 1.1 w"),
             (
                 304,
                 "content-length: 5\r\netag: \"e\"\r\n",
