@@ -60,7 +60,9 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Short('h') | Long("help") => return Ok(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
             Long("config") if args.file.is_none() => args.file = Some(parser.value()?.into()),
-            Long("config") => return Err("--config is given twice; there is one file".into()),
+            Long("config") => {
+                return Err("--config is given twice; only one file is permitted".into());
+            }
             Long("route") => args.routes.push(parser.value()?.string()?),
             Long("print") => print = true,
             Long("tls-key") => tls_keys.push(parser.value()?),

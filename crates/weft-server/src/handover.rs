@@ -114,7 +114,7 @@ fn hand_over(
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
             "it did not serve within 60 seconds".to_owned()
         }
-        Ok(_) | Err(_) => "it ended before it served".to_owned(),
+        Ok(_) | Err(_) => "it exited before it served".to_owned(),
     };
     // Fails if the process has exited already.
     let _ = child.kill();

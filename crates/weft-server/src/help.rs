@@ -3,13 +3,13 @@
 use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, STATUS, TLS, TOP};
 
 const BEGIN: &str = "\
-Serves the files of a folder over HTTP.
+Serves the files of a directory over HTTP.
 
 Usage: weft [DIR] [OPTION]...
        weft --config FILE [OPTION]...
        weft check FILE [--print]
 
-  DIR              the folder to serve [default: ., if there is no --config and
+  DIR              directory to serve [default: ., if there is no --config and
                    no --route]
   --config FILE    read the configuration from a file; options override it
   --route ROUTE    add a route for a host and a prefix: 'HOST/PREFIX -> FOLDER'

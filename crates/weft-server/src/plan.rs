@@ -100,8 +100,8 @@ impl Plan {
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
         if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
-            let message = "there is nothing to serve; a section such as [hosts.\"*\"] with \
-                           \"/\" = \"-> /srv/www\" says what";
+            let message = "there is nothing to serve; add a section such as [hosts.\"*\"] with \
+                           \"/\" = \"-> /srv/www\"";
             problems
                 .push(Problem { location: ConfigLocation::Unknown, message: message.to_owned() });
         }
@@ -150,8 +150,8 @@ fn plan_tls(tls: TlsConfig) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, only_1_3 } = tls;
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
-            true => first.problem("`self_signed` is for who has no `certificates`"),
-            false => first.problem("--tls-self-signed is for who has no --tls-cert"),
+            true => first.problem("`self_signed` cannot be combined with `certificates`"),
+            false => first.problem("--tls-self-signed cannot be combined with --tls-cert"),
         });
     }
     if certificates.is_empty() && !self_signed {
@@ -284,7 +284,7 @@ fn normalize_prefix(prefix: &str) -> Result<&str, String> {
                 return invalid("is percent-encoded; write it as it reads, such as /buenos días/");
             }
             _ if segment.contains(['?', '#', '\\']) => {
-                return invalid("has one of the signs ? # \\");
+                return invalid("has one of the characters ? # \\");
             }
             _ if segment.contains(char::is_control) => return invalid("has a control character"),
             _ => {}

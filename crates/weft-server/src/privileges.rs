@@ -46,7 +46,7 @@ fn look_up_user(run_as: &RunAs) -> Result<Option<User>, String> {
     let Some(name) = &run_as.user else {
         return match &run_as.group {
             None => Ok(None),
-            Some(_) => Err("`group` needs `user`, too".to_owned()),
+            Some(_) => Err("`group` requires `user`".to_owned()),
         };
     };
     let found = match name.parse() {

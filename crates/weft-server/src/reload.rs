@@ -43,7 +43,10 @@ impl ServerProcess<'_> {
                 for problem in problems {
                     log::error!("{problem}");
                 }
-                log::error!("the configuration was not reloaded; the one before counts");
+                log::error!(
+                    "the configuration was not reloaded; the previous configuration stays \
+                     in effect"
+                );
             }
         }
         systemd::ready();
@@ -77,7 +80,7 @@ impl ServerProcess<'_> {
         if !restart_only.is_empty() {
             let names: Vec<_> = restart_only.iter().map(|name| format!("`{name}`")).collect();
             let names = names.join(", ");
-            log::warn!("what changed in {names} counts from the next start or upgrade");
+            log::warn!("changes to {names} take effect at the next start or upgrade");
         }
     }
 

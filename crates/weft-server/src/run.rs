@@ -173,7 +173,7 @@ impl<'a> ServerProcess<'a> {
         let (workers, plan) = (self.handle.worker_count(), &self.active().plan);
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed = plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
-        let note = if is_self_signed { "; no client trusts its certificate" } else { "" };
+        let note = if is_self_signed { "; its certificate is self-signed" } else { "" };
         let status = self.status.as_ref().map(|status| joined(&status.handle));
         let status =
             status.map_or_else(String::new, |addresses| format!("; status at {addresses}"));

@@ -145,7 +145,7 @@ fn invalid_configuration_is_logged_and_not_applied() {
         ),
     ] {
         let log = site.reload(&config);
-        let last = "weft: the configuration was not reloaded; the one before counts\n";
+        let last = "weft: the configuration was not reloaded; the previous configuration stays in effect\n";
         assert_eq!(log, format!("{expected}{last}"), "{config}");
         assert_eq!(get_text(&mut client, "/"), "one");
         assert_eq!(site.get("/"), "one");
@@ -200,7 +200,7 @@ fn reloaded_limits_apply_to_new_connections() {
 fn reload_logs_settings_that_need_a_restart() {
     let site = Site::start(&text_config("one"));
     let log = site.reload(&format!("workers = 1\n{}", text_config("two")));
-    let not_applied = "weft: what changed in `workers` counts from the next start or upgrade\n";
+    let not_applied = "weft: changes to `workers` take effect at the next start or upgrade\n";
     assert_eq!(log, format!("{not_applied}weft: the configuration was reloaded\n"));
     until("the other settings apply", || site.get("/") == "two");
 }
@@ -314,7 +314,7 @@ fn failed_upgrade_keeps_the_process_serving() {
     site.write_config("listen = 1\n");
     let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
     assert!(log.starts_with("weft: weft.toml:1:10: expected a list of texts"), "{log}");
-    assert!(log.ends_with(": it ended before it served\n"), "{log}");
+    assert!(log.ends_with(": it exited before it served\n"), "{log}");
     assert_eq!((site.pid(), &*site.get("/")), (first, "one"));
     site.write_config(&text_config("two"));
     site.upgrade();
@@ -329,7 +329,7 @@ fn failed_upgrade_keeps_unix_socket_files() {
     // The successor opens directories after it has received the sockets.
     site.write_config(&format!("{config}\"/none/\" = \"-> none\"\n"));
     let log = site.log_after_signal(Signal::USR2, "the upgrade failed");
-    assert!(log.ends_with(": it ended before it served\n"), "{log}");
+    assert!(log.ends_with(": it exited before it served\n"), "{log}");
     assert_eq!(get_text(&mut Client::unix(&socket), "/"), "one");
     site.write_config(&config);
     site.upgrade();

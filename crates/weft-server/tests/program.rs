@@ -1,4 +1,4 @@
-//! The features of the program that the README documents.
+//! The features of the program that docs/server.md documents.
 
 mod common;
 
@@ -48,8 +48,8 @@ fn has_ipv6() -> bool {
 fn prints_help_and_version_to_stdout() {
     let version = format!("weft {}\n", env!("CARGO_PKG_VERSION"));
     for (argument, begin) in [
-        ("--help", "Serves the files of a folder over HTTP.\n\nUsage: weft [DIR] "),
-        ("-h", "Serves the files of a folder over HTTP.\n"),
+        ("--help", "Serves the files of a directory over HTTP.\n\nUsage: weft [DIR] "),
+        ("-h", "Serves the files of a directory over HTTP.\n"),
         ("--version", &version),
         ("-V", &version),
     ] {
@@ -266,11 +266,11 @@ fn reports_invalid_options_and_addresses_in_one_line() {
         (words(&["--workers", "1.5"]), 2, "\"1.5\""),
         (words(&["--workers", "99999999999999999999"]), 2, "99999999999999999999"),
         (words(&["--workers="]), 2, "\"\""),
-        (vec!["--listen".into(), OsStr::from_bytes(b"\xff:80").into()], 2, "unicode"),
+        (vec!["--listen".into(), OsStr::from_bytes(b"\xff:80").into()], 2, "is not valid UTF-8"),
         (words(&["--index"]), 2, "'--index'"),
         (words(&["--spa"]), 2, "'--spa'"),
         (words(&["--language"]), 2, "'--language'"),
-        (vec!["--index".into(), OsStr::from_bytes(b"\xff").into()], 2, "unicode"),
+        (vec!["--index".into(), OsStr::from_bytes(b"\xff").into()], 2, "is not valid UTF-8"),
         (words(&["--compress=1"]), 2, "'--compress'"),
         (words(&["--no-compress=1"]), 2, "'--no-compress'"),
         (words(&["--follow-links=1"]), 2, "'--follow-links'"),

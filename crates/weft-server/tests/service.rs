@@ -95,7 +95,7 @@ fn rejects_unknown_users_and_groups() {
     for (arguments, expected) in [
         (&["--user", "nobody-here"][..], "weft: there is no user `nobody-here`\n"),
         (&["--user", "nobody", "--group", "none-here"], "weft: there is no group `none-here`\n"),
-        (&["--group", "nogroup"], "weft: `group` needs `user`, too\n"),
+        (&["--group", "nogroup"], "weft: `group` requires `user`\n"),
     ] {
         let folder = site.path().to_str().unwrap();
         let output = run([&[folder, "--listen", "127.0.0.1:0"], arguments].concat());

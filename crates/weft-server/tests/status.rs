@@ -616,7 +616,7 @@ fn enabling_the_endpoint_requires_a_restart() {
         without.replace("[hosts.\"*\"]", "[status]\nlisten = \"unix:status\"\n[hosts.\"*\"]");
     fs::write(&path, with).unwrap();
     server.signal(Signal::HUP);
-    let expected = "weft: what changed in `status` counts from the next start or upgrade\n\
+    let expected = "weft: changes to `status` take effect at the next start or upgrade\n\
                     weft: the configuration was reloaded\n";
     until("the reload is logged", || server.stderr().ends_with(expected));
     assert_eq!(server.client().get("/").status, 200);

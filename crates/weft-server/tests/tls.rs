@@ -1,4 +1,4 @@
-//! The TLS options of the program, as documented in the README.
+//! The TLS options of the program, as documented in the configuration reference.
 
 mod common;
 
@@ -101,7 +101,7 @@ fn serves_with_a_generated_self_signed_certificate() {
     let site = Site::new();
     let arguments = ["--tls-self-signed", "--tls-listen", "127.0.0.1:0"];
     let server = Weft::start(&mut site.command(&arguments));
-    assert!(server.announcement.ends_with("with 1 worker; no client trusts its certificate\n"));
+    assert!(server.announcement.ends_with("with 1 worker; its certificate is self-signed\n"));
     assert_eq!(curl(&server, &["-k"]), Ok("A\n".to_owned()));
     assert_eq!(curl(&server, &[]), Err(60));
     server.stop();
@@ -154,7 +154,7 @@ fn rejects_invalid_tls_options() {
         (
             &["--tls-self-signed", "--tls-cert", &crt, "--tls-key", &key],
             2,
-            "--tls-self-signed is for",
+            "--tls-self-signed cannot be combined",
         ),
         (&["--tls-self-signed", "--tls-listen", "x"], 2, "`x` is no address to listen on"),
         (&["--tls-cert", &crt, "--tls-key", &other], 1, "does not belong to the certificate in"),

@@ -18,7 +18,7 @@ pub(crate) static CGI: [Key<Settings>; 10] = [
         name: "index",
         flag: "",
         argument: "",
-        help: "the script that stands for its folder",
+        help: "index script of a directory",
         kind: ValueKind::Text(set_index),
         show: |settings| settings.index.as_deref().map_or(String::new(), quoted),
     },
@@ -26,8 +26,8 @@ pub(crate) static CGI: [Key<Settings>; 10] = [
         name: "environment",
         flag: "",
         argument: "",
-        help: "variables for scripts, before those of the request: `NAME=VALUE`, or `NAME` for one \
-               of the server's own; of these scripts see only `PATH` otherwise",
+        help: "environment variables, which override those of the request: `NAME=VALUE`, or `NAME` \
+               to pass on a variable of the server; by default only `PATH` is passed on",
         kind: ValueKind::Texts(set_environment),
         show: |settings| quoted_list(settings.environment.iter().map(ToString::to_string)),
     },
@@ -35,24 +35,25 @@ pub(crate) static CGI: [Key<Settings>; 10] = [
         timeout,
         "",
         time,
-        "how long a script may take for the head of its response; then it is ended, and 504"
+        "timeout for the response head of a script; then the script is terminated, and 504"
     ),
     limit!(
         body_timeout,
         "",
         time,
-        "how long it may be silent in the middle of its output, or go on behind it; then it is \
-         ended, and the response cut"
+        "timeout for a script without output within the body, or still running after it; then the \
+         script is terminated, and the response aborted"
     ),
     limit!(max_processes, "", count 1..=MAX_COUNT,
-        "the most scripts of this route that run at a time, in all workers together"),
-    limit!(max_queued, "", count 0..=MAX_COUNT, "the most requests that wait for their turn; more: 503"),
-    limit!(queue_timeout, "", time, "how long they wait; then 503"),
-    limit!(max_body_bytes, "", size 0..=u64::MAX, "the largest body of a request; larger: 413"),
+        "maximum number of concurrent scripts of this route, over all workers"),
+    limit!(max_queued, "", count 0..=MAX_COUNT, "maximum number of queued requests; more: 503"),
+    limit!(queue_timeout, "", time, "timeout in the queue; then 503"),
+    limit!(max_body_bytes, "", size 0..=u64::MAX, "maximum size of a request body; larger: 413"),
     limit!(max_spooled_bytes, "", size 0..=u64::MAX,
-        "the same for a body of unknown length, which is kept in a temporary file first"),
+        "maximum size of a request body of unknown length, which is first stored in a temporary \
+         file"),
     limit!(max_head_bytes, "", size 1_024..=1 << 20,
-        "the largest head of a response; larger: 502"),
+        "maximum size of a response head; larger: 502"),
 ];
 
 fn set_index(settings: &mut Settings, name: Located<String>) -> ConfigResult {

@@ -44,8 +44,8 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "listen",
         flag: "listen",
         argument: "ADDR",
-        help: "where to listen: host:port, :port, [v6]:port or unix:PATH \
-               (127.0.0.1:8080, or none with TLS)",
+        help: "address to listen on: host:port, :port, [v6]:port or unix:PATH (127.0.0.1:8080, or \
+               none with TLS)",
         kind: ValueKind::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
         show: |top| quoted_addresses(&top.listen),
     },
@@ -53,7 +53,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "workers",
         flag: "workers",
         argument: "N",
-        help: "event loops, each a thread (one per CPU)",
+        help: "number of worker threads, each with an event loop (one per CPU)",
         kind: ValueKind::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
         show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
     },
@@ -61,7 +61,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "drain_timeout",
         flag: "drain-timeout",
         argument: "TIME",
-        help: "how long a stop (SIGTERM, SIGINT) waits for what is under way",
+        help: "maximum time for requests in flight to complete at a stop (SIGTERM, SIGINT)",
         kind: ValueKind::Time(|top, time| top.drain_timeout = time),
         show: |top| quoted_time(top.drain_timeout),
     },
@@ -69,7 +69,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "retire_timeout",
         flag: "retire-timeout",
         argument: "TIME",
-        help: "the same where another process has taken over (SIGUSR2)",
+        help: "maximum time for requests in flight to complete after an upgrade (SIGUSR2)",
         kind: ValueKind::Time(|top, time| top.retire_timeout = time),
         show: |top| quoted_time(top.retire_timeout),
     },
@@ -77,7 +77,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "user",
         flag: "user",
         argument: "NAME",
-        help: "the user to become once the sockets are there, with that one's groups",
+        help: "user to run as after the sockets are bound, with the groups of that user",
         kind: ValueKind::Text(|top, name| {
             top.user = Some(name.value);
             Ok(())
@@ -88,7 +88,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "group",
         flag: "group",
         argument: "NAME",
-        help: "its group (that of the user)",
+        help: "group to run as (the primary group of the user)",
         kind: ValueKind::Text(|top, name| {
             top.group = Some(name.value);
             Ok(())
@@ -99,7 +99,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "umask",
         flag: "umask",
         argument: "MASK",
-        help: "which permissions the files that are made do not get, in octal, such as 027",
+        help: "umask for files that the server creates, in octal, such as 027",
         kind: ValueKind::Text(|top, mask| {
             top.umask = Some(mask);
             Ok(())
@@ -110,7 +110,7 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         name: "pid_file",
         flag: "pid-file",
         argument: "FILE",
-        help: "where the number of the process is written",
+        help: "file for the PID of the process",
         kind: ValueKind::Path(|top, path| top.pid_file = Some(path)),
         show: |top| quoted_path(top.pid_file.as_ref()),
     },
@@ -133,7 +133,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "listen",
         flag: "tls-listen",
         argument: "ADDR",
-        help: "where to speak TLS (127.0.0.1:8443, if there is a certificate)",
+        help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate)",
         kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
         show: |tls| quoted_addresses(&tls.listen),
     },
@@ -141,9 +141,8 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "certificates",
         flag: "tls-cert",
         argument: "FILE",
-        help: "the certificate and those up to its root, in PEM, with --tls-key FILE, its private \
-               key, in the same order: clients get the certificate for the name that they ask \
-               for, or the first",
+        help: "certificate chain in PEM, with its private key in --tls-key FILE, in the same \
+               order; selected by the server name that the client sends (SNI), otherwise the first",
         kind: ValueKind::CertificatePairs(|tls, pairs| tls.certificates = pairs),
         show: |tls| {
             let pair = |Located { value: CertificatePair { certificate, key }, .. }: &Located<
@@ -160,7 +159,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "self_signed",
         flag: "tls-self-signed",
         argument: "",
-        help: "make a certificate for this machine, which no client trusts",
+        help: "generate a self-signed certificate for this machine, which clients do not trust",
         kind: ValueKind::Bool(|tls, switch| tls.self_signed = switch),
         show: |tls| tls.self_signed.to_string(),
     },
@@ -168,7 +167,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "tickets",
         flag: "tls-tickets",
         argument: "FILE",
-        help: "keys of session tickets, 48 bytes each: the first encrypts, all decrypt",
+        help: "keys for session tickets, 48 bytes each: the first encrypts, all decrypt",
         kind: ValueKind::Path(|tls, path| tls.tickets = Some(path)),
         show: |tls| quoted_path(tls.tickets.as_ref()),
     },
@@ -176,7 +175,8 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "client_ca",
         flag: "tls-client-ca",
         argument: "FILE",
-        help: "clients must have a certificate that one of these has signed",
+        help: "CA certificates in PEM: clients must present a certificate that one of them has \
+               signed",
         kind: ValueKind::Path(|tls, path| tls.client_ca = Some(path)),
         show: |tls| quoted_path(tls.client_ca.as_ref()),
     },
@@ -184,7 +184,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
         name: "min_version",
         flag: "tls-min-version",
         argument: "VERSION",
-        help: "the oldest version that is spoken: 1.2 or 1.3",
+        help: "minimum TLS version: 1.2 or 1.3",
         kind: ValueKind::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
         show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
     },
@@ -215,7 +215,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "index",
         flag: "index",
         argument: "NAME",
-        help: "the file that stands for its folder; of several the first that is there",
+        help: "index file of a directory; of several the first that exists",
         kind: ValueKind::Texts(|files, names| {
             files.index = Some(values(names));
             Ok(())
@@ -228,7 +228,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "list",
         flag: "list",
         argument: "",
-        help: "list folders that have no such file",
+        help: "list directories without an index file",
         kind: ValueKind::Bool(|files, switch| files.list = Some(switch)),
         show: |files| files.list.map_or_else(String::new, |list| list.to_string()),
     },
@@ -236,8 +236,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "fallback",
         flag: "spa",
         argument: "FILE",
-        help: "serve this file of the folder for what is not found: the page of an application \
-               that routes in the browser",
+        help: "file to serve for paths that do not exist, for single-page applications",
         kind: ValueKind::Text(|files, path| {
             files.fallback = Some(path.value);
             Ok(())
@@ -248,9 +247,9 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "cache",
         flag: "cache",
         argument: "RULE",
-        help: "what Cache-Control says: a time (90s, 5m, 1h, 7d), immutable, no-cache or any other \
-               value; for some files: '*.css=1h', '/assets/**=immutable'; of several the last that \
-               fits counts",
+        help: "value of Cache-Control: a time (90s, 5m, 1h, 7d), immutable, no-cache or any other \
+               value; for some files: '*.css=1h', '/assets/**=immutable'; the last rule that \
+               matches applies",
         kind: ValueKind::Rules(|files, texts| {
             files.cache = Some(rules(texts, |text| {
                 HeaderRule::cache(text).map_err(|error| error.reason().to_owned())
@@ -263,7 +262,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "languages",
         flag: "language",
         argument: "TAG",
-        help: "pages in this language are in files such as about.html.TAG",
+        help: "language of files with a name such as about.html.TAG",
         kind: ValueKind::Texts(|files, tags| {
             files.languages = Some(values(tags));
             Ok(())
@@ -276,8 +275,8 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "compress",
         flag: "compress",
         argument: "",
-        help: "compress texts for clients that accept it; without it, compressed files beside them \
-               (.br .zst .gz) still serve",
+        help: "compress text files for clients that accept it; precompressed files (.br .zst .gz) \
+               are served in either case",
         kind: ValueKind::Bool(|files, switch| files.compress = Some(switch)),
         show: |files| files.compress.map_or_else(String::new, |compress| compress.to_string()),
     },
@@ -285,8 +284,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "links",
         flag: "links",
         argument: "WHERE",
-        help: "which symbolic links are followed: those that stay inside the folder, those that \
-               lead anywhere, or never any",
+        help: "symbolic links to follow: those to targets inside the directory, anywhere, or never",
         kind: ValueKind::Choice(&["inside", "anywhere", "never"], |files, choice| {
             files.links = Some(match choice {
                 "anywhere" => Symlinks::Anywhere,
@@ -305,7 +303,7 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         name: "headers",
         flag: "header",
         argument: "FIELD",
-        help: "a field of the responses: 'NAME: VALUE'; for some files: '*.html=NAME: VALUE'",
+        help: "response header field: 'NAME: VALUE'; for some files: '*.html=NAME: VALUE'",
         kind: ValueKind::Fields(|files, texts| {
             files.headers = Some(rules(texts, field)?);
             Ok(())

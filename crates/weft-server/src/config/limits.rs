@@ -63,67 +63,73 @@ const MAX_COUNT: u64 = u32::MAX as u64;
 
 pub(crate) static LIMITS: [Key<Settings>; 23] = [
     limit!(max_request_line_bytes, "max-request-line-bytes", size 1..=MAX_HEAD,
-        "the longest request line; longer: 414"),
+        "maximum length of the request line; longer: 414"),
     limit!(max_head_bytes, "max-head-bytes", size 1..=MAX_HEAD,
-        "the largest head, request line and fields; larger: 431"),
+        "maximum size of a request head, including the request line; larger: 431"),
     limit!(max_fields, "max-fields", count 1..=10_000,
-        "the most fields in a head or behind a body; more: 431"),
+        "maximum number of header or trailer fields; more: 431"),
     limit!(max_trailer_bytes, "max-trailer-bytes", size 1..=MAX_HEAD,
-        "the most that may follow a chunked body as fields; more: 400"),
+        "maximum size of the trailer section of a chunked body; larger: 400"),
     limit!(max_body_bytes, "max-body-bytes", size 0..=u64::MAX,
-        "the largest request body; larger: 413"),
+        "maximum size of a request body; larger: 413"),
     limit!(max_drain_bytes, "max-drain-bytes", size 0..=u64::MAX,
-        "how much of a body that nobody reads is thrown away so that the connection can go on"),
+        "maximum size of an unread request body that is discarded to keep the connection open"),
     limit!(max_requests, "max-requests", count 0..=u64::MAX,
-        "how many requests a connection may bring; 0: any number"),
-    limit!(max_write_buffer_bytes, "max-gathered-bytes", size 1..=MAX_COUNT,
-        "how much of a connection's responses is gathered before it is sent"),
+        "maximum number of requests per connection; 0: unlimited"),
+    limit!(max_write_buffer_bytes, "max-write-buffer-bytes", size 1..=MAX_COUNT,
+        "maximum size of buffered response data per connection before it is sent"),
     limit!(max_connections, "max-connections", count 1..=MAX_COUNT,
-        "the most connections at a time; further ones wait"),
+        "maximum number of connections; further ones wait"),
     limit!(max_connections_per_peer, "max-connections-per-peer", count 1..=MAX_COUNT,
-        "the most connections at a time from one address, or /64 of IPv6; further ones: 503"),
+        "maximum number of connections per client address, or /64 of IPv6; further ones: 503"),
     limit!(backlog, "backlog", count 1..=65_535,
-        "how many connections the kernel may queue"),
+        "maximum length of the kernel's accept queue"),
     limit!(
         reuse_port,
         "reuse-port",
         switch,
-        "each worker listens on a socket of its own, and the kernel deals connections out"
+        "each worker listens on its own socket (SO_REUSEPORT), and the kernel distributes \
+         connections"
     ),
-    limit!(head_timeout, "head-timeout", time, "how long a head may take; then 408"),
+    limit!(head_timeout, "head-timeout", time, "timeout for receiving a request head; then 408"),
     limit!(
         idle_timeout,
         "idle-timeout",
         time,
-        "how long a connection may rest between two requests"
+        "timeout of an idle connection between two requests"
     ),
     limit!(min_bytes_per_second, "min-bytes-per-second", count 0..=MAX_COUNT,
-        "the slowest that a body may come in or a response be taken"),
-    limit!(stall_timeout, "stall-timeout", time, "how long a body or a response may stand still"),
+        "minimum rate at which a request body is received or a response is sent"),
+    limit!(
+        stall_timeout,
+        "stall-timeout",
+        time,
+        "timeout for a request body or a response without progress"
+    ),
     limit!(
         linger_timeout,
         "linger-timeout",
         time,
-        "how long a connection that is closed on our side goes on reading"
+        "time for which a connection is still read after its sending side is closed"
     ),
     Key {
         name: "proxies",
         flag: "proxies",
         argument: "NETWORK",
-        help: "the proxies in front that say who the client is, by the PROXY protocol",
+        help: "trusted proxies that send the client address with the PROXY protocol",
         kind: ValueKind::Texts(set_proxies),
         show: |settings| quoted_list(settings.proxies.iter().map(ToString::to_string)),
     },
-    limit!(http2, "http2", switch, "speak HTTP/2 with clients that do"),
+    limit!(http2, "http2", switch, "enable HTTP/2"),
     limit!(max_concurrent_streams, "max-concurrent-streams", count 1..=MAX_COUNT,
-        "the most requests at a time on one connection of HTTP/2"),
+        "maximum number of concurrent streams per HTTP/2 connection"),
     limit!(body_window_bytes, "body-window-bytes", size 65_535..=0x7fff_ffff,
-        "how much of request bodies may be under way on one connection of HTTP/2"),
+        "flow-control window for request bodies per HTTP/2 connection"),
     Key {
         name: "disconnect",
         flag: "disconnect",
         argument: "WHAT",
-        help: "what becomes of the work for a client that goes away: cancel or detach",
+        help: "handling of requests after the client disconnects: cancel or detach",
         kind: ValueKind::Choice(&["cancel", "detach"], |settings, choice| {
             settings.disconnect =
                 if choice == "detach" { Disconnect::Detach } else { Disconnect::Cancel };
@@ -137,7 +143,7 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
         name: "server_name",
         flag: "server-name",
         argument: "TEXT",
-        help: "what the field `Server` says; empty: no such field",
+        help: "value of the field `Server`; empty: no field",
         kind: ValueKind::Text(set_server_name),
         show: |settings| quoted(&settings.server_name),
     },

@@ -47,7 +47,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "access",
         flag: "log",
         argument: "WHERE",
-        help: "where the access log goes: stdout, stderr, none or a file",
+        help: "destination of the access log: stdout, stderr, none or a file",
         kind: ValueKind::WordOrPath(&["stdout", "stderr", "none"], |log, destination| {
             log.access = destination
         }),
@@ -57,7 +57,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "format",
         flag: "log-format",
         argument: "FORMAT",
-        help: "what its lines look like: combined, json or a pattern such as '%h %t \"%r\" %s %B'",
+        help: "format of the access log: combined, json or a pattern such as '%h %t \"%r\" %s %B'",
         kind: ValueKind::Text(|log, text| {
             log.format = format(text)?;
             Ok(())
@@ -68,7 +68,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "error",
         flag: "error-log",
         argument: "WHERE",
-        help: "where errors and notices go: stderr or a file",
+        help: "destination of the error log: stderr or a file",
         kind: ValueKind::WordOrPath(&["stderr"], |log, destination| log.error = destination),
         show: |log| quoted_destination(&log.error),
     },
@@ -76,8 +76,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "level",
         flag: "log-level",
         argument: "LEVEL",
-        help: "how much of them is told: error, warn, info or debug, which tells of clients' \
-               faults too",
+        help: "level of the error log: error, warn, info or debug; debug includes client errors",
         kind: ValueKind::Choice(&["error", "warn", "info", "debug"], |log, level| {
             log.level = level.parse().expect("the choices are log levels");
         }),
@@ -87,8 +86,8 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "max_bytes",
         flag: "log-max-bytes",
         argument: "SIZE",
-        help: "a log file of this size becomes FILE.1, that one FILE.2 and so on, and a new one \
-               is begun; 0: never",
+        help: "maximum size of a log file before it is rotated to FILE.1, FILE.1 to FILE.2 and so \
+               on; 0: never",
         kind: ValueKind::Size(0..=u64::MAX, |log, bytes| log.max_bytes = bytes),
         show: |log| quoted(&show_size(log.max_bytes)),
     },
@@ -96,7 +95,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "max_files",
         flag: "log-max-files",
         argument: "N",
-        help: "how many such files are kept beside it",
+        help: "number of rotated log files to keep",
         kind: ValueKind::Count(1..=1_000, |log, count| log.max_files = count as u32),
         show: |log| log.max_files.to_string(),
     },
@@ -123,8 +122,8 @@ fn format(text: Located<String>) -> ConfigResult<Format> {
         }
     };
     if format.needs_response() {
-        let message = "%L and %{name}o are not known here; %{X-Request-Id}i is what a proxy in \
-                       front has sent";
+        let message = "%L and %{name}o are not supported in `format`; %{X-Request-Id}i is the \
+                       value sent by a proxy";
         return Err(text.problem(message));
     }
     Ok(Format { text: text.value, format })

@@ -184,7 +184,7 @@ fn unknown_top_key(name: &Name) -> Problem {
     ];
     match sections.into_iter().find_map(in_section) {
         Some(section) => {
-            name.problem(format!("unknown key `{}`; it belongs into [{section}]", name.value))
+            name.problem(format!("unknown key `{}`; it belongs in [{section}]", name.value))
         }
         None => route::unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
     }

@@ -18,7 +18,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "balance",
         flag: "",
         argument: "",
-        help: "which of several gets a request: round-robin or least-connections",
+        help: "load balancing between upstreams: round-robin or least-connections",
         kind: ValueKind::Choice(&["round-robin", "least-connections"], |settings, choice| {
             settings.balance = match choice {
                 "round-robin" => Balance::RoundRobin,
@@ -34,7 +34,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "host",
         flag: "",
         argument: "",
-        help: "what upstreams see in `Host`: that of the client or of the upstream",
+        help: "`Host` in upstream requests: that of the client or of the upstream",
         kind: ValueKind::Choice(&["client", "upstream"], |settings, choice| {
             settings.host = if choice == "client" { Host::Client } else { Host::Upstream };
         }),
@@ -47,8 +47,8 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "trusted",
         flag: "",
         argument: "",
-        help: "the proxies in front whose `Forwarded` and `X-Forwarded-*` are believed and added \
-               to; of all others they are replaced",
+        help: "trusted proxies: their `Forwarded` and `X-Forwarded-*` fields are extended; those \
+               of other clients are replaced",
         kind: ValueKind::Texts(set_trusted),
         show: |settings| quoted_list(settings.trusted.iter().map(ToString::to_string)),
     },
@@ -56,7 +56,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "via",
         flag: "",
         argument: "",
-        help: "our name in `Via`; empty: no such field",
+        help: "name in `Via`; empty: no field",
         kind: ValueKind::Text(set_via),
         show: |settings| quoted(&settings.via),
     },
@@ -64,49 +64,43 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         connect_timeout,
         "",
         time,
-        "how long a new connection may take, TLS and the look-up of its name included; then 504"
+        "timeout for connecting, including name resolution and TLS; then 504"
     ),
-    limit!(
-        response_timeout,
-        "",
-        time,
-        "how long an upstream may take for the head of its response; then 504"
-    ),
+    limit!(response_timeout, "", time, "timeout for the response head of an upstream; then 504"),
     limit!(
         body_timeout,
         "",
         time,
-        "how long an upstream may be silent in the middle of a response; then it is cut"
+        "idle timeout within a response body; then the response is aborted"
     ),
     limit!(
         tunnel_timeout,
         "",
         time,
-        "how long a WebSocket or another tunnel may be silent both ways, and a stream of events"
+        "idle timeout of a WebSocket or another tunnel, and of an event stream"
     ),
     limit!(max_connections, "", count 1..=MAX_COUNT,
-        "the most connections of one worker to one upstream"),
+        "maximum number of connections per worker and upstream"),
     limit!(max_queued, "", count 0..=MAX_COUNT,
-        "the most requests of one worker that wait for one of them; more: 503"),
-    limit!(queue_timeout, "", time, "how long they wait; then 503"),
+        "maximum number of requests per worker that wait for a connection; more: 503"),
+    limit!(queue_timeout, "", time, "timeout in the queue; then 503"),
     limit!(max_idle_connections, "", count 0..=MAX_COUNT,
-        "the most connections that one worker keeps to one upstream while they are not used"),
-    limit!(keep_alive_timeout, "", time, "how long they are kept"),
-    limit!(max_body_bytes, "", size 0..=u64::MAX, "the largest body of a request; larger: 413"),
+        "maximum number of idle connections per worker and upstream"),
+    limit!(keep_alive_timeout, "", time, "maximum time for which an idle connection is kept"),
+    limit!(max_body_bytes, "", size 0..=u64::MAX, "maximum size of a request body; larger: 413"),
     limit!(max_response_head_bytes, "", size 8_192..=65_535,
-        "the largest head of a response, with interim ones before it; larger: 502"),
+        "maximum size of a response head, including interim responses; larger: 502"),
     limit!(max_retries, "", count 0..=10,
-        "how often a request is tried once more, if that is safe"),
+        "maximum number of retries of a request, if a retry is safe"),
     limit!(max_failures, "", count 1..=1_000,
-        "after so many failures one of several upstreams is left alone for a while"),
-    limit!(failure_window, "", time, "how long a failure is remembered"),
-    limit!(down_time, "", time, "how long an upstream is left alone"),
+        "number of failures after which one of several upstreams gets no requests for `down_time`"),
+    limit!(failure_window, "", time, "time for which a failure is counted"),
+    limit!(down_time, "", time, "time for which an upstream gets no requests after `max_failures`"),
     Key {
         name: "check",
         flag: "",
         argument: "",
-        help: "a path that upstreams are asked for from time to time: without a success they get \
-               no requests",
+        help: "path of health checks: an upstream gets requests only after a successful check",
         kind: ValueKind::Text(|settings, path| {
             check(settings).path = path.value;
             Ok(())
@@ -117,7 +111,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "check_interval",
         flag: "",
         argument: "",
-        help: "how long from one such request to the next",
+        help: "interval between health checks",
         kind: ValueKind::Time(|settings, time: Duration| check(settings).interval = time),
         show: |settings| show_check(settings, |check| quoted(&show_time(check.interval))),
     },
@@ -125,7 +119,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "check_timeout",
         flag: "",
         argument: "",
-        help: "how long it may take",
+        help: "timeout of a health check",
         kind: ValueKind::Time(|settings, time: Duration| check(settings).timeout = time),
         show: |settings| show_check(settings, |check| quoted(&show_time(check.timeout))),
     },
@@ -133,7 +127,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "ca",
         flag: "",
         argument: "",
-        help: "the authorities, in PEM, whose certificates are believed, in place of the system's",
+        help: "trusted CA certificates in PEM, in place of those of the system",
         kind: ValueKind::Path(|settings, path| settings.ca = Some(path.value)),
         show: |settings| {
             let path = settings.ca.as_ref();

@@ -15,7 +15,7 @@ pub(crate) static STATUS: [Key<StatusConfig>; 1] = [Key {
     name: "listen",
     flag: "status-listen",
     argument: "ADDR",
-    help: "where to say how the server is: a page, and numbers for Prometheus",
+    help: "address of the status endpoint: a page, and metrics for Prometheus",
     kind: ValueKind::Texts(|status, given| addresses(given).map(|listen| status.listen = listen)),
     show: |status| quoted_addresses(&status.listen),
 }];

@@ -268,14 +268,14 @@ mod tests {
             // Upgrades are forwarded, except to another version of HTTP.
             (
                 "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n\
-                 HTTP2-ProxySettings: x\r\n\r\n",
+                 HTTP2-Settings: x\r\n\r\n",
                 Some(0),
                 "GET /\nhost: h\nhttp2-settings: x\nupgrade: websocket\nconnection: upgrade\n\
                  via: 1.1 weft",
             ),
             (
-                "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-ProxySettings\r\n\
-                 Upgrade: h2c\r\nHTTP2-ProxySettings: x\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+                 Upgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
                 Some(0),
                 "GET /\nhost: h\nvia: 1.1 weft",
             ),
