@@ -19,7 +19,12 @@ mod status;
 mod tls;
 mod tools;
 
-// Modules of the program that the tests of the proxy include with it, see `proxy`.
+// The program has no library target. These modules of it are included, so that the tests of the
+// proxy can use settings for which the program has no option.
+#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
+#[path = "../../src/apps/proxy/mod.rs"]
+mod proxy_app;
+// Imported by `proxy_app`.
 #[path = "../../src/counter.rs"]
 mod counter;
 #[path = "../../src/exhaustion.rs"]

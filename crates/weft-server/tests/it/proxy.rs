@@ -1,11 +1,5 @@
 //! The reverse proxy, with real and misbehaving clients and upstreams.
 
-// The program has no library target. The module is included to use settings without an option; the
-// modules of the program that it imports are in `main.rs`.
-#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
-#[path = "../../src/apps/proxy/mod.rs"]
-mod proxy;
-
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +13,7 @@ use crate::common::{
     Client, PATIENCE, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until,
     unused_address, weft,
 };
-use proxy::{Balance, Check, Host, Proxy, ProxySettings};
+use crate::proxy_app::{Balance, Check, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
 use weft::{Body, LocalAddress, Request, Response, StatusCode, header};

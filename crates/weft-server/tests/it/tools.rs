@@ -7,6 +7,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use crate::common::external::{
     browse, chromium, console_lines, curl, first_heading, pattern, run_successfully,
@@ -16,9 +17,15 @@ use crate::common::{Client, Program, Signal, Weft, has_tool, repository, until};
 
 // -- the examples
 
-/// Builds an example of the library with the profile of this test, and returns its path.
-#[track_caller]
+/// Returns the path of an example of the library, built with the profile of this test.
 fn example(name: &str) -> PathBuf {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(build_examples);
+    FOLDER.join(name)
+}
+
+/// Builds the examples and returns their directory. With `--workspace` the features of their
+/// dependencies are those of `cargo test --workspace`, which has built them.
+fn build_examples() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_weft")).parent().expect("a parent directory");
     let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile") {
         "debug" => "dev",
@@ -26,10 +33,10 @@ fn example(name: &str) -> PathBuf {
     };
     let target = folder.parent().expect("the target directory");
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "weft-http", "--example", name, "--profile", profile]);
+    build.args(["build", "--quiet", "--workspace", "--examples", "--profile", profile]);
     build.arg("--target-dir").arg(target).current_dir(repository("."));
     run_successfully(&mut build);
-    folder.join("examples").join(name)
+    folder.join("examples")
 }
 
 /// Starts a server that takes its address as an argument and does not print it.

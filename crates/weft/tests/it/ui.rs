@@ -44,7 +44,10 @@ fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package=weft-http", "--lib", "--message-format=json"])
+        // The features of the dependencies are those of `cargo test --workspace`, so that nothing is
+        // built again: an example selects the features of the dev-dependencies.
+        .args(["build", "--quiet", "--workspace", "--lib", "--example=hello"])
+        .arg("--message-format=json")
         .args(["--profile", profile, "--target-dir"])
         // target/debug/deps/it-…
         .arg(test.ancestors().nth(3).unwrap())
