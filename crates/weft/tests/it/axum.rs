@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::common::{self, Client, stop, until};
+use crate::common::{self, Client, boxed_server, stop, until};
 use axum::body::Body;
 use axum::extract::{
     ConnectInfo, DefaultBodyLimit, MatchedPath, OriginalUri, Path, Query, Request, State,
@@ -26,14 +26,14 @@ use http_body_util::{BodyExt, StreamBody};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use weft::tower::Connection;
-use weft::{Application, Server, ServerHandle, Settings, tower};
+use weft::{Application, ServerHandle, Settings, tower};
 
 fn start(router: Router) -> ServerHandle {
     start_with(Settings::default(), tower::app(router))
 }
 
 fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> ServerHandle {
-    let server = Server::new(app).settings(settings).workers(1);
+    let server = boxed_server(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 

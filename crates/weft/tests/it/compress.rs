@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::common::{self, Client, address, stop, until};
+use crate::common::{self, Client, address, boxed_server, stop, until};
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
 }
 
 fn start_with<A: Application + Clone + Send + 'static>(compress: Compress, app: A) -> ServerHandle {
-    let server = Server::new(app.with(compress)).workers(1);
+    let server = boxed_server(app.with(compress)).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 

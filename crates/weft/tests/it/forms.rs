@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io};
 
-use crate::common::{Client, stop, until};
+use crate::common::{Client, boxed_server, stop, until};
 use weft::form;
-use weft::{Application, Error, ErrorKind, Request, Response, Server, ServerHandle, Settings};
+use weft::{Application, Error, ErrorKind, Request, Response, ServerHandle, Settings};
 
 fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
     let settings = Settings { max_body_bytes: 1 << 30, ..Settings::default() };
-    let server = Server::new(app).settings(settings).workers(1);
+    let server = boxed_server(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 

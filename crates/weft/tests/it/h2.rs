@@ -9,13 +9,15 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::common::frames::*;
-use crate::common::{Client, SHORT_TIMEOUT, TEST_TIMEOUT, short_timeouts, stop, until};
+use crate::common::{
+    Client, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, short_timeouts, stop, until,
+};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, File, Hooks, Method, Peer, Record, Request,
-    Response, Server, ServerHandle, Settings, StatusCode, Upgraded, header,
+    Response, ServerHandle, Settings, StatusCode, Upgraded, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
@@ -32,7 +34,7 @@ where
 {
     let events = EventLog::default();
     let hooks = events.clone();
-    let server = Server::new(app).settings(settings).workers(1).hooks(move || hooks.clone());
+    let server = boxed_server(app).settings(settings).workers(1).hooks(move || hooks.clone());
     (server.listen("127.0.0.1:0").unwrap().start().unwrap(), events)
 }
 
@@ -1384,7 +1386,7 @@ fn final_response_is_not_truncated_when_the_connection_closes() {
     const LENGTH: usize = 20_000;
     let settings =
         Settings { stall_timeout: 60 * SHORT_TIMEOUT, max_requests: 1, ..short_timeouts() };
-    let server = Server::new(async |_: Request| Response::body(vec![b'x'; LENGTH]));
+    let server = boxed_server(async |_: Request| Response::body(vec![b'x'; LENGTH]));
     let server = server.settings(settings);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

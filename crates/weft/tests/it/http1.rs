@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Client, SHORT_TIMEOUT, short_timeouts, stop, until};
+use crate::common::{self, Client, SHORT_TIMEOUT, boxed_server, short_timeouts, stop, until};
 use bytes::Bytes;
 use weft::{
     Application, Body, Disconnect, Error, ErrorKind, Fault, Hooks, Method, Peer, Record, Request,
@@ -20,7 +20,7 @@ fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
 }
 
 fn start_with<A: Application + Clone + Send + 'static>(settings: Settings, app: A) -> ServerHandle {
-    let server = Server::new(app).settings(settings).workers(1);
+    let server = boxed_server(app).settings(settings).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -542,7 +542,7 @@ impl Hooks for EventLog {
 #[test]
 fn panic_closes_one_connection_and_is_reported() {
     let events = EventLog::default();
-    let server = Server::new(async |request: Request| match request.path() {
+    let server = boxed_server(async |request: Request| match request.path() {
         "/panic" => panic!("on purpose"),
         "/late" => Response::body(Body::stream(Chunks(|_: &mut Context<'_>| panic!("on purpose")))),
         _ => Response::text("ok"),
@@ -968,7 +968,7 @@ fn workers_listen_on_their_own_sockets_with_reuse_port() {
 
 #[test]
 fn connections_are_distributed_evenly_among_workers() {
-    let server = Server::new(async |_: Request| {
+    let server = boxed_server(async |_: Request| {
         Response::text(std::thread::current().name().unwrap_or("?").to_owned())
     });
     let server = server.workers(3).listen("127.0.0.1:0").unwrap().start().unwrap();

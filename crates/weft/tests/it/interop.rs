@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::common::{has_tool, stop};
+use crate::common::{boxed_server, has_tool, stop};
 use http::{StatusCode, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::tls::{Identity, Settings as TlsSettings, Tls};
@@ -47,7 +47,7 @@ fn passes_h2spec() {
         return;
     }
     let (sender, statuses) = channel();
-    let server = Server::new(reader).workers(1);
+    let server = boxed_server(reader).workers(1);
     let server = server.hooks(move || Statuses(Mutex::new(sender.clone())));
     let server = server.listen("127.0.0.1:0").unwrap().listen_tls("127.0.0.1:0", &tls()).unwrap();
     let server = server.start().unwrap();

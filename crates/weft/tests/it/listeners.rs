@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use crate::common::{Client, address, until};
+use crate::common::{Client, address, boxed_server, until};
 use weft::{ErrorKind, Listener, LocalAddress, Request, Response, Server, ServerHandle, Settings};
 
 const GRACE: Duration = Duration::from_secs(30);
@@ -16,7 +16,7 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A server that responds with its name.
 fn named(name: &'static str, settings: Settings) -> Server<impl weft::Application + 'static> {
-    Server::new(async move |_: Request| Response::text(name)).settings(settings).workers(2)
+    boxed_server(async move |_: Request| Response::text(name)).settings(settings).workers(2)
 }
 
 fn local(settings: &Settings) -> Listener {
@@ -154,7 +154,7 @@ fn shutdown_waits_for_connections_with_earlier_limits() {
         }
         Response::text("a")
     };
-    let running = Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
+    let running = boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut slow = Client::connect(&running);
     slow.get("/slow");
     barrier.wait();
@@ -185,7 +185,7 @@ fn distributes_inherited_sockets_to_the_workers() {
     let app = async |_: Request| {
         Response::text(std::thread::current().name().unwrap_or_default().to_owned())
     };
-    let mut server = Server::new(app).settings(settings).workers(2);
+    let mut server = boxed_server(app).settings(settings).workers(2);
     for (_, socket) in former.sockets().unwrap() {
         server = server.listener(Listener::inherited(socket).unwrap());
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::common::{self, Client, stop, until};
+use crate::common::{self, Client, boxed_server, stop, until};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use weft::middleware::{
@@ -16,7 +16,7 @@ use weft::middleware::{
 };
 use weft::{
     Application, Body, Error, ErrorKind, File, Hooks, Method, Next, Peer, Request, Response,
-    Server, ServerHandle, header,
+    ServerHandle, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
@@ -24,7 +24,7 @@ fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
 }
 
 fn start_workers<A: Application + Clone + Send + 'static>(workers: usize, app: A) -> ServerHandle {
-    let server = Server::new(app).workers(workers);
+    let server = boxed_server(app).workers(workers);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -480,7 +480,7 @@ fn caught_panic_is_reported_and_logged_and_keeps_the_connection() {
     let page = |_: &weft::RequestHead, error: &Error| Response::from(error);
     let app = bodies.with(lines.log()).with(CatchPanic::new().page(page));
     let hooks = errors.clone();
-    let server = Server::new(app).workers(1).hooks(move || hooks.clone());
+    let server = boxed_server(app).workers(1).hooks(move || hooks.clone());
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let mut client = Client::connect(&server);
     client.get("/panic");

@@ -5,19 +5,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::common::{self, Client, stop};
+use crate::common::{self, Client, boxed_server, stop};
 use futures_core::Stream;
 use weft::middleware::{
     Canonical, CleanPath, Compress, Cors, ETag, HeadAsGet, Health, MethodOverride, Mount,
     ResponseHeaders, Rewrite, SecurityHeaders, StripPrefix, VirtualHosts,
 };
 use weft::{
-    Application, Body, File, Method, Next, Request, Response, Server, ServerHandle, StatusCode,
-    header,
+    Application, Body, File, Method, Next, Request, Response, ServerHandle, StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
-    Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
+    boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
 fn ask(client: &mut Client, line: &str, fields: &str) -> common::Response {

@@ -1,7 +1,8 @@
 //! Round-trip properties: a composed request or response parses to the same parts.
 
+use crate::common::boxed_server;
 use proptest::prelude::*;
-use weft::{Response, Server, StatusCode, testing};
+use weft::{Response, StatusCode, testing};
 
 fn token() -> impl Strategy<Value = String> {
     "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}"
@@ -97,7 +98,7 @@ fn serialize(response: Response) -> Vec<u8> {
                 .unwrap();
             client.read_to_end(&mut received).await.unwrap();
         };
-        let engine = Server::new(app);
+        let engine = boxed_server(app);
         tokio::join!(engine.serve_connection(server), exchange).0.unwrap();
         received
     })

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Client, stop, until};
+use crate::common::{self, Client, boxed_server, stop, until};
 use weft::middleware::Compress;
 use weft::sse::{self, Event, Sender};
-use weft::{Application, Request, Response, Server, ServerHandle};
+use weft::{Application, Request, Response, ServerHandle};
 
 fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
-    Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
+    boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
 /// Event senders of the responses so far.

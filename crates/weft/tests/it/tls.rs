@@ -10,7 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, has_tool, stop, until};
+use crate::common::{
+    Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, has_tool, stop, until,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -24,7 +26,7 @@ use weft::middleware::Canonical;
 use weft::tls::{ClientAuth, Identity, Roots, Settings as TlsSettings, Tls, Version};
 use weft::{
     Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
-    Server, ServerHandle, Settings, Upgraded,
+    ServerHandle, Settings, Upgraded,
 };
 
 // -- certificate authority and certificates
@@ -102,7 +104,7 @@ type Errors = Receiver<(ErrorKind, String)>;
 
 fn serve_with(tls: &Tls, settings: Settings) -> (ServerHandle, Errors) {
     let (sender, errors) = channel();
-    let server = Server::new(app).settings(settings).workers(1);
+    let server = boxed_server(app).settings(settings).workers(1);
     let server = server.hooks(move || ErrorHooks(Mutex::new(sender.clone())));
     (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), errors)
 }
@@ -917,7 +919,7 @@ fn canonical_https_redirects_only_plain_connections() {
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
     let app = (async |_: Request| Response::text("ok")).with(Canonical::new().https());
-    let server = Server::new(app).workers(1).listen_tls("127.0.0.1:0", &tls).unwrap();
+    let server = boxed_server(app).workers(1).listen_tls("127.0.0.1:0", &tls).unwrap();
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     let [secure, plain] = server.addresses() else { panic!("two addresses") };
     assert_eq!((secure.is_secure(), plain.is_secure()), (true, false));
@@ -997,7 +999,7 @@ fn serves_tls_over_unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
-    let server = Server::new(app).workers(1);
+    let server = boxed_server(app).workers(1);
     let server = server.listen_tls(format!("unix:{}", path.display()), &tls).unwrap();
     let server = server.start().unwrap();
     assert_eq!(server.addresses()[0].to_string(), format!("https+unix:{}", path.display()));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::{self, Client, stop, until};
+use crate::common::{self, Client, boxed_server, stop, until};
 use axum::Router;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
@@ -30,11 +30,11 @@ use tower_http::timeout::{RequestBodyTimeoutLayer, ResponseBodyTimeoutLayer, Tim
 use tower_http::trace::TraceLayer;
 use weft::{
     Application, Body, Error, ErrorKind, File, HeaderValue, Hooks, Method, Next, Peer, Request,
-    Response, Server, ServerHandle, StatusCode, header,
+    Response, ServerHandle, StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
-    let server = Server::new(app).workers(1);
+    let server = boxed_server(app).workers(1);
     server.listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
@@ -119,7 +119,7 @@ fn service_errors_are_500_and_reported_to_the_hooks() {
     });
     let errors = ErrorRecorder::default();
     let hooks = errors.clone();
-    let server = Server::new(weft::tower::app(service)).workers(1).hooks(move || hooks.clone());
+    let server = boxed_server(weft::tower::app(service)).workers(1).hooks(move || hooks.clone());
     let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
     for (path, status, kind) in
         [("/", 500, ErrorKind::ServiceFailed), ("/own", 413, ErrorKind::BodyTooLarge)]

@@ -15,7 +15,7 @@ use crate::common::clients::{
     on_every_transport, wait_until,
 };
 use crate::common::tree::{Tree, pattern};
-use crate::common::{SHORT_TIMEOUT, TEST_TIMEOUT, short_timeouts};
+use crate::common::{SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, short_timeouts};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body::Frame;
@@ -25,8 +25,8 @@ use weft::middleware::{CatchPanic, Compress, Log, RateLimit, Timeout};
 use weft::sse::{self, Event};
 use weft::{
     Application, Body, Directory, DirectorySettings, Disconnect, Error, ErrorKind, File,
-    HeaderName, HeaderValue, Hooks, Method, Peer, Record, Request, Response, Server, Settings,
-    StatusCode, header,
+    HeaderName, HeaderValue, Hooks, Method, Peer, Record, Request, Response, Settings, StatusCode,
+    header,
 };
 
 // -- building blocks of applications
@@ -158,7 +158,7 @@ where
 {
     let events = EventLog::default();
     let hooks = events.clone();
-    let server = Server::new(app).settings(settings).workers(1).hooks(move || hooks.clone());
+    let server = boxed_server(app).settings(settings).workers(1).hooks(move || hooks.clone());
     (transport.start(server), events)
 }
 
@@ -2342,7 +2342,7 @@ fn hooks_without_records_receive_none() {
         let (_sender, app) = scripted_body_app();
         let events = EventLog::default();
         let hooks = events.clone();
-        let server = Server::new(app).workers(1).hooks(move || NoRecords(hooks.clone()));
+        let server = boxed_server(app).workers(1).hooks(move || NoRecords(hooks.clone()));
         let server = transport.start(server);
         assert_eq!(server.client().await.get("/panic").await.status, 500);
         assert_eq!(server.client().await.get("/bytes?x").await.status, 500);
@@ -2451,7 +2451,7 @@ fn hooks_can_reject_a_connection() {
         }
     }
     on_every_transport(async |transport| {
-        let server = transport.start(Server::new(echo).workers(1).hooks(|| RejectAll));
+        let server = transport.start(boxed_server(echo).workers(1).hooks(|| RejectAll));
         if let Ok(mut client) = Client::try_connect(transport, server.address).await {
             let try_collect = client.send(ClientRequest::get("/")).await.try_collect().await;
             assert_eq!(try_collect.expect_err("the connection is rejected").status, None);

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Client, stop, until};
+use crate::common::{Client, boxed_server, stop, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::{
-    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, Server, ServerHandle,
-    Upgraded,
+    Application, Error, ErrorKind, Hooks, Method, Peer, Request, Response, ServerHandle, Upgraded,
 };
 
 /// Echoes its input in upper case, until a full stop.
@@ -50,7 +49,7 @@ impl Hooks for Errors {
 fn start<A: Application + Clone + Send + 'static>(app: A) -> (ServerHandle, Errors) {
     let errors = Errors::default();
     let hooks = errors.clone();
-    let server = Server::new(app).workers(1).hooks(move || hooks.clone());
+    let server = boxed_server(app).workers(1).hooks(move || hooks.clone());
     (server.listen("127.0.0.1:0").unwrap().start().unwrap(), errors)
 }
 
@@ -199,7 +198,7 @@ fn upgrades_over_any_stream() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let (mut client, stream) = tokio::io::duplex(100);
-        let server = Server::new(app);
+        let server = boxed_server(app);
         let exchange = async move {
             client.write_all((request("GET", "/shout", SHOUT) + "ab.").as_bytes()).await.unwrap();
             let mut received = String::new();

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, SHORT_TIMEOUT, stop, until};
+use crate::common::{Client, SHORT_TIMEOUT, boxed_server, stop, until};
 use http::{HeaderMap, Version};
 use weft::websocket::{self, Message, WebSocket};
-use weft::{Application, Body, ErrorKind, Method, Request, Response, Server, ServerHandle};
+use weft::{Application, Body, ErrorKind, Method, Request, Response, ServerHandle};
 
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
@@ -70,7 +70,7 @@ fn start(settings: websocket::Settings) -> (ServerHandle, Results) {
 }
 
 fn serve(app: impl Application + Clone + Send + 'static) -> ServerHandle {
-    Server::new(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
+    boxed_server(app).workers(1).listen("127.0.0.1:0").unwrap().start().unwrap()
 }
 
 async fn echo(socket: &mut WebSocket) -> weft::Result<()> {

@@ -34,7 +34,7 @@ use tokio_rustls::TlsConnector;
 use weft::tls::{self, Identity, Tls};
 use weft::{Application, Server, ServerHandle, Settings};
 
-use crate::common::TEST_TIMEOUT;
+use crate::common::{TEST_TIMEOUT, boxed_server};
 
 // -- transports
 
@@ -160,14 +160,14 @@ pub struct TransportServer {
 impl Transport {
     /// Serves an application with one worker.
     pub fn serve<A: Application + Clone + Send + 'static>(self, app: A) -> TransportServer {
-        self.start(Server::new(app).workers(1))
+        self.start(boxed_server(app).workers(1))
     }
 
     pub fn serve_with<A>(self, settings: Settings, app: A) -> TransportServer
     where
         A: Application + Clone + Send + 'static,
     {
-        self.start(Server::new(app).settings(settings).workers(1))
+        self.start(boxed_server(app).settings(settings).workers(1))
     }
 
     /// Binds a loopback address for this transport and starts the server.

@@ -10,7 +10,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use weft::{LocalAddress, ServerHandle, Settings};
+use weft::{Application, BoxApplication, LocalAddress, Server, ServerHandle, Settings};
+
+/// Creates a server for an application. The application is boxed, because the compiler translates
+/// the whole server again for each type of application, which would take most of the time of a
+/// build.
+pub fn boxed_server(app: impl Application + Clone + Send + 'static) -> Server<BoxApplication> {
+    Server::new(BoxApplication::new(app))
+}
 
 /// The address of the server's first socket.
 pub fn address(server: &ServerHandle) -> SocketAddr {
