@@ -11,8 +11,8 @@ use http_body::Frame;
 use tokio::sync::Notify;
 use weft::middleware::{Coding, Compress};
 use weft::{
-    Application, Body, Error, ErrorKind, File, HeaderValue, Request, Response, Server,
-    ServerHandle, StatusCode, header,
+    Application, Body, Error, ErrorKind, File, HeaderValue, Request, Response, ServerHandle,
+    StatusCode, header,
 };
 
 fn start<A: Application + Clone + Send + 'static>(app: A) -> ServerHandle {
