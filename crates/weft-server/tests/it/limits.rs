@@ -1,0 +1,344 @@
+//! The program at its limits: file descriptors, memory, disk access and slow clients.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Client, Weft, repository, until, weft};
+use rustix::fs::Advice;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Raises the limit on open files of the test and its child processes to the hard limit, and
+/// returns it.
+fn raise_descriptor_limit() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("the soft limit can be raised to the hard limit");
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Returns the CPU time used by a process, in ticks of 10 ms.
+fn cpu_ticks(id: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("the process runs");
+    // The name, in parentheses, may contain spaces; the times are fields 14 and 15 (proc(5)).
+    let (_, rest) = stat.rsplit_once(") ").expect("a name");
+    let times = rest.split(' ').skip(11).take(2);
+    times.map(|time| time.parse::<u64>().expect("a number")).sum()
+}
+
+/// Returns the anonymous memory of a process, in bytes.
+fn anonymous_bytes(id: u32) -> u64 {
+    let text =
+        std::fs::read_to_string(format!("/proc/{id}/smaps_rollup")).expect("the process runs");
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).expect("a line");
+    let kilobytes = line.split_whitespace().nth(1).expect("a number");
+    kilobytes.parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn descriptor_exhaustion_keeps_connections_and_does_not_spin() {
+    let server = serve_with_descriptor_limit(40, &repository("site"));
+
+    let mut served = vec![server.client(), server.client()];
+    for client in &mut served {
+        assert_eq!(client.get("/").status, 200);
+    }
+    // More connections than descriptors; the kernel completes their handshakes.
+    let mut waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    // A file needs a descriptor as well: open connections get a 503.
+    assert_eq!(served[0].get("/weave.svg").status, 503);
+    let (before, start) = (cpu_ticks(server.id()), Instant::now());
+    std::thread::sleep(Duration::from_millis(500));
+    let used = Duration::from_millis((cpu_ticks(server.id()) - before) * 10);
+    assert!(used * 4 < start.elapsed(), "busy loop: {used:?} of {:?}", start.elapsed());
+
+    // Closed connections free descriptors, and the waiting clients are served.
+    drop(served);
+    let last = waiting.split_off(50);
+    drop(waiting);
+    for mut client in last {
+        assert_eq!(client.get("/").status, 200);
+    }
+    server.stop();
+}
+
+#[test]
+fn descriptor_exhaustion_is_no_upstream_failure() {
+    let upstreams = [(); 2].map(|()| Weft::serve(&repository("site"), &["--no-log"]));
+    let urls = upstreams.each_ref().map(|upstream| upstream.url("/")).join(" ");
+    let server = start_with_descriptor_limit(40, weft(["--route", &format!("/ >> {urls}")]));
+    let mut served = server.client();
+    assert_eq!(served.get("/weave.svg").status, 200);
+    // The upstream connection stays idle in the pool; other clients wait for a descriptor.
+    let mut other = server.client();
+    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    // The second upstream in round-robin order has no connection yet.
+    let statuses = [(); 12].map(|()| other.get("/weave.svg").status);
+    assert!(statuses.contains(&503), "{statuses:?}");
+    assert!(statuses.contains(&200), "{statuses:?}");
+    drop(waiting);
+    until("descriptors are free again", || open_descriptors(server.id()) < 30);
+    assert_eq!([(); 6].map(|()| other.get("/weave.svg").status), [200; 6]);
+    let stderr = server.stop().stderr;
+    assert!(stderr.contains("a request has no upstream: Too many open files"), "{stderr}");
+    assert!(!stderr.contains("weft: the upstream"), "{stderr}");
+}
+
+/// Starts the program with one worker and a limit on file descriptors.
+fn serve_with_descriptor_limit(limit: usize, folder: &Path) -> Weft {
+    start_with_descriptor_limit(limit, weft([folder]))
+}
+
+fn start_with_descriptor_limit(limit: usize, mut program: Command) -> Weft {
+    program.args(["--listen", "127.0.0.1:0", "--no-log", "--workers", "1"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);
+    Weft::start(limited.arg(program.get_program()).args(program.get_args()))
+}
+
+fn open_descriptors(id: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{id}/fd")).expect("the process runs").count()
+}
+
+/// Returns a text that compresses well, but takes noticeable CPU time to compress.
+fn text(length: usize) -> String {
+    let words = (0_u32..).flat_map(|n| format!("{} words, ", n.wrapping_mul(n)).into_bytes());
+    String::from_utf8(words.take(length).collect()).expect("words")
+}
+
+#[test]
+fn descriptor_exhaustion_keeps_serving_cached_files() {
+    let site = tempfile::tempdir().unwrap();
+    let large = vec![b'x'; 200_000];
+    std::fs::write(site.path().join("large.bin"), &large).unwrap();
+    std::fs::write(site.path().join("small.txt"), "small").unwrap();
+    std::fs::write(site.path().join("other.txt"), "other").unwrap();
+    let written = Instant::now();
+    // Files modified within the last two seconds are not cached.
+    until("the files can be cached", || written.elapsed() > Duration::from_secs(4));
+    let server = serve_with_descriptor_limit(40, site.path());
+    let mut client = server.client();
+    let assert_cached_files = |client: &mut Client| {
+        let (small, large_one) = (client.get("/small.txt"), client.get("/large.bin"));
+        assert_eq!((small.status, &small.body[..]), (200, &b"small"[..]));
+        assert_eq!((large_one.status, large_one.body == large), (200, true));
+        // The absence of a file is cached as well.
+        assert_eq!(client.get("/nothing").status, 404);
+    };
+    assert_cached_files(&mut client);
+    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    // Longer than the interval between revalidations, for which no descriptor is free.
+    let start = Instant::now();
+    until("cached entries are stale", || {
+        assert_cached_files(&mut client);
+        start.elapsed() > Duration::from_secs(4)
+    });
+    assert!(open_descriptors(server.id()) >= 40, "descriptors were free");
+    // A request for another file may close cached descriptors; contents in memory stay.
+    let other = client.get("/other.txt").status;
+    assert!([200, 503].contains(&other), "{other}");
+    assert_eq!(client.get("/small.txt").status, 200);
+    drop(waiting);
+    until("descriptors are free again", || {
+        [client.get("/other.txt").status, client.get("/large.bin").status] == [200, 200]
+    });
+    server.stop();
+}
+
+#[test]
+fn caches_compressed_files() {
+    let site = tempfile::tempdir().unwrap();
+    std::fs::write(site.path().join("a.txt"), text(1 << 20)).unwrap();
+    let written = Instant::now();
+    // The compressed form of a recently modified file is not cached for long.
+    until("the file can be cached", || written.elapsed() > Duration::from_secs(4));
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let mut client = server.client();
+    let mut fetch = || {
+        let before = cpu_ticks(server.id());
+        client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.header("content-encoding"), Some("br"));
+        (response.body, cpu_ticks(server.id()) - before)
+    };
+    let (first, cost) = fetch();
+    assert!(cost > 0, "the first compression took no measurable CPU time");
+    let mut costs = 0;
+    for _ in 0..100 {
+        let (body, cost) = fetch();
+        assert!(body == first);
+        costs += cost;
+    }
+    assert!(costs < 10 * cost, "the first request took {cost} ticks, a hundred more {costs}");
+    server.stop();
+}
+
+/// Returns the names of the threads of a process that currently wait for disk I/O (state D).
+fn threads_waiting_for_disk(id: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("the process runs");
+    let stats =
+        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let parts = stats.filter_map(|stat| {
+        let (before, after) = stat.rsplit_once(") ")?;
+        let (_, name) = before.split_once('(')?;
+        after.starts_with('D').then(|| name.to_owned())
+    });
+    parts.collect()
+}
+
+#[test]
+fn descriptor_table_is_allocated_before_threads_start() {
+    const DESCRIPTORS: usize = 2_000;
+    let server = serve_with_descriptor_limit(DESCRIPTORS, &repository("site"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("a size");
+    assert!(size.trim().parse::<usize>().unwrap() >= DESCRIPTORS, "{size}");
+    server.stop();
+}
+
+#[test]
+fn event_loop_does_not_block_on_disk() {
+    const FILES: usize = 400;
+    const BYTES: usize = 120_000;
+    // Minimum number of samples with a waiting thread for a meaningful result.
+    const MIN_SAMPLES: usize = 20;
+    let site = tempfile::tempdir().unwrap();
+    for at in 0..FILES {
+        let path = site.path().join(format!("{at}.bin"));
+        std::fs::write(&path, vec![b'x'; BYTES]).unwrap();
+        let file = File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let mut waiting = Vec::new();
+    std::thread::scope(|scope| {
+        let requests = scope.spawn(|| {
+            let mut client = server.client();
+            for at in 0..FILES {
+                let response = client.get(&format!("/{at}.bin"));
+                assert_eq!((response.status, response.body.len()), (200, BYTES), "{at}");
+            }
+        });
+        while !requests.is_finished() {
+            waiting.extend(threads_waiting_for_disk(server.id()));
+        }
+    });
+    server.stop();
+    let event_loop = waiting.iter().filter(|name| *name == "weft-0").count();
+    eprintln!(
+        "{} samples of threads waiting for the disk, of the event loop: {event_loop}",
+        waiting.len()
+    );
+    if waiting.len() < MIN_SAMPLES {
+        return common::report_skipped("too few disk waits on this file system");
+    }
+    assert!(event_loop < waiting.len() / 2, "{event_loop} of {}", waiting.len());
+}
+
+#[test]
+fn disconnected_clients_do_not_raise_compression_concurrency() {
+    const CLIENTS: usize = 50;
+    let site = tempfile::tempdir().unwrap();
+    for at in 0..CLIENTS {
+        std::fs::write(site.path().join(format!("{at}.txt")), text(4 << 20)).unwrap();
+    }
+    std::fs::write(site.path().join("plain.txt"), "plain").unwrap();
+    let server = Weft::serve(site.path(), &["--no-log", "--workers", "1"]);
+    let threads =
+        || std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the process runs");
+    let mut client = server.client();
+    let before = threads().count();
+    // Look up all files first, so that later lookups need no pool threads.
+    for at in 0..CLIENTS {
+        client.send(format!("HEAD /{at}.txt HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
+    }
+    let used = cpu_ticks(server.id());
+    for at in 0..CLIENTS {
+        let mut disconnecting = TcpStream::connect(server.address()).unwrap();
+        let request = format!("GET /{at}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+        disconnecting.write_all(request.as_bytes()).unwrap();
+        drop(disconnecting);
+        // The server reads the request before the next one is sent.
+        assert_eq!(client.get("/plain.txt").status, 200);
+        assert_eq!(client.get("/plain.txt").status, 200);
+    }
+    let more = threads().count() - before;
+    assert!(more <= 8, "{more} additional threads");
+    until("compression uses CPU time", || cpu_ticks(server.id()) > used + 20);
+    server.stop();
+}
+
+/// Connects from the loopback address `127.0.0.last`, so that connections count as from several
+/// peers.
+fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
+    // Child processes of concurrent tests must not inherit the socket.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+        .expect("a socket");
+    let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+    rustix::net::bind(&socket, &from).expect("a loopback address");
+    rustix::net::connect(&socket, &to).expect("a connection");
+    TcpStream::from(socket)
+}
+
+#[test]
+fn memory_of_15_000_idle_connections_is_within_the_documented_limit() {
+    const CONNECTIONS: usize = 15_000;
+    const MAX_BYTES_EACH: u64 = 1_500;
+    assert!(
+        raise_descriptor_limit() > CONNECTIONS as u64 + 100,
+        "the limit on open files is too low"
+    );
+    let server = Weft::serve(&repository("site"), &["--no-log", "--workers", "1"]);
+    let request = |client: &mut Client| assert_eq!(client.get("/style.css").status, 200);
+    request(&mut server.client());
+
+    let before = anonymous_bytes(server.id());
+    let mut idle = Vec::with_capacity(CONNECTIONS);
+    for number in 0..CONNECTIONS {
+        let mut client =
+            Client::from_stream(connect_from(1 + (number % 5) as u8, server.address()));
+        request(&mut client);
+        idle.push(client);
+    }
+    let each = (anonymous_bytes(server.id()) - before) / CONNECTIONS as u64;
+    eprintln!("{each} bytes for each idle connection");
+    assert!(each <= MAX_BYTES_EACH, "{each} bytes for each idle connection");
+    // The connections still work, and new ones are accepted.
+    for client in idle.iter_mut().step_by(1_000) {
+        request(client);
+    }
+    request(&mut server.client());
+    server.stop();
+}
+
+#[test]
+fn slow_attackers_do_not_block_other_clients() {
+    if !common::has_tool("slowhttptest") {
+        return;
+    }
+    raise_descriptor_limit();
+    let server = Weft::serve(&repository("site"), &["--no-log", "--workers", "1"]);
+    for (name, attack) in [("slow head", "-H"), ("slow body", "-B"), ("slow read", "-X")] {
+        let mut attacker = Command::new("slowhttptest");
+        attacker.args([attack, "-c", "1000", "-r", "1000", "-i", "1", "-l", "4", "-x", "24"]);
+        attacker.args(["-p", "3", "-t", "GET", "-u", &server.url("/")]);
+        let mut attacker = common::Program::start(&mut attacker);
+        let mut served = 0;
+        while attacker.is_running() {
+            assert_eq!(server.client().get("/style.css").status, 200, "{name}");
+            served += 1;
+        }
+        assert!(served > 100, "{name}: only {served} were served");
+    }
+    server.stop();
+}

@@ -1,0 +1,167 @@
+//! The TLS options of the program, as documented in the configuration reference.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::{Client, Signal, Weft, has_tool, run, until, weft};
+use rcgen::{CertificateParams, CertifiedKey, DnType, KeyPair, generate_simple_self_signed};
+use tempfile::TempDir;
+
+/// A directory to serve, and a certificate in its parent directory.
+struct Site(TempDir);
+
+impl Site {
+    fn new() -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("site")).unwrap();
+        fs::write(folder.path().join("site/a.txt"), "A\n").unwrap();
+        let site = Site(folder);
+        site.write_certificate("first");
+        site
+    }
+
+    /// Writes a new self-signed certificate and its key.
+    fn write_certificate(&self, name: &str) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        // The key first: a load between the two writes fails, because key and certificate do not
+        // match.
+        fs::write(self.path("key"), key.serialize_pem()).unwrap();
+        fs::write(self.path("crt"), certificate.pem()).unwrap();
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, options: &[&str]) -> Command {
+        let mut command = weft([self.path("site")]);
+        command.args(["--no-log", "--workers", "1"]).args(options);
+        command
+    }
+
+    fn serve(&self, options: &[&str]) -> Weft {
+        let (crt, key) = (self.path("crt"), self.path("key"));
+        let tls = ["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"];
+        Weft::start(self.command(options).args(tls))
+    }
+}
+
+/// Fetches a file with curl and returns its contents; `Err` is the exit status of curl.
+fn curl(server: &Weft, options: &[&str]) -> Result<String, i32> {
+    let addresses = server.addresses();
+    let tls = addresses.iter().find_map(|address| address.strip_prefix("https://127.0.0.1:"));
+    let url = format!("https://localhost:{}/a.txt", tls.expect("an address with TLS"));
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--http1.1", "--max-time", "30", "--ipv4", &url]).args(options);
+    let output = command.output().expect("curl runs");
+    match output.status.code() {
+        Some(0) => Ok(String::from_utf8(output.stdout).expect("UTF-8")),
+        code => Err(code.expect("curl is not killed by a signal")),
+    }
+}
+
+#[test]
+fn sighup_reloads_the_certificate() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    assert_eq!(server.addresses().len(), 1, "no plaintext listener: {}", server.announcement);
+    let trusted = site.path("trusted");
+    fs::copy(site.path("crt"), &trusted).unwrap();
+    let with_ca = ["--cacert", &trusted];
+    assert_eq!(curl(&server, &with_ca), Ok("A\n".to_owned()));
+    assert_eq!(curl(&server, &[]), Err(60), "not trusted by default");
+
+    // An invalid certificate file is reported, and the old certificate stays in use.
+    fs::write(site.path("crt"), "x").unwrap();
+    server.signal(Signal::HUP);
+    until("the error is logged", || server.stderr().contains("crt holds no certificate"));
+    assert_eq!(curl(&server, &with_ca), Ok("A\n".to_owned()));
+
+    site.write_certificate("second");
+    server.signal(Signal::HUP);
+    let new = site.path("crt");
+    until("the new certificate is used", || curl(&server, &["--cacert", &new]).is_ok());
+    assert_eq!(curl(&server, &with_ca), Err(60), "the old certificate is not used");
+    server.stop();
+}
+
+#[test]
+fn serves_with_a_generated_self_signed_certificate() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let arguments = ["--tls-self-signed", "--tls-listen", "127.0.0.1:0"];
+    let server = Weft::start(&mut site.command(&arguments));
+    assert!(server.announcement.ends_with("with 1 worker; its certificate is self-signed\n"));
+    assert_eq!(curl(&server, &["-k"]), Ok("A\n".to_owned()));
+    assert_eq!(curl(&server, &[]), Err(60));
+    server.stop();
+}
+
+#[test]
+fn serves_plaintext_and_tls_listeners() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&["--listen", "127.0.0.1:0"]);
+    assert_eq!(server.addresses().len(), 2);
+    assert_eq!(curl(&server, &["-k"]), Ok("A\n".to_owned()));
+    assert_eq!(Client::tcp(server.address()).get("/a.txt").status, 200);
+    server.stop();
+}
+
+#[test]
+fn requires_client_certificates_and_accepts_ticket_keys() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+    let [client, ca, tickets] = ["client", "ca", "tickets"].map(|name| site.path(name));
+    fs::write(&client, cert.pem() + &signing_key.serialize_pem()).unwrap();
+    fs::write(&ca, cert.pem()).unwrap();
+    fs::write(&tickets, [7; 48]).unwrap();
+    let server = site.serve(&["--tls-client-ca", &ca, "--tls-tickets", &tickets]);
+    assert_eq!(curl(&server, &["-k", "--cert", &client]), Ok("A\n".to_owned()));
+    assert!(curl(&server, &["-k"]).is_err());
+    server.stop();
+}
+
+#[test]
+fn rejects_invalid_tls_options() {
+    let site = Site::new();
+    let path = |name: &str| site.path(name);
+    let (crt, key) = (path("crt"), path("key"));
+    fs::write(path("other"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let (other, missing) = (path("other"), path("missing"));
+    for (arguments, status, expected) in [
+        (&["--tls-cert", &*crt][..], 2, "each --tls-cert has its --tls-key; there are 1 and 0"),
+        (&["--tls-key", &key], 2, "there are 0 and 1"),
+        (&["--tls-listen", ":1"], 2, "--tls-listen needs --tls-cert or --tls-self-signed"),
+        (&["--tls-tickets", "x"], 2, "--tls-tickets needs --tls-cert"),
+        (&["--tls-client-ca", "x"], 2, "--tls-client-ca needs --tls-cert"),
+        (
+            &["--tls-self-signed", "--tls-cert", &crt, "--tls-key", &key],
+            2,
+            "--tls-self-signed cannot be combined",
+        ),
+        (&["--tls-self-signed", "--tls-listen", "x"], 2, "`x` is no address to listen on"),
+        (&["--tls-cert", &crt, "--tls-key", &other], 1, "does not belong to the certificate in"),
+        (&["--tls-cert", &crt, "--tls-key", &missing], 1, "cannot read"),
+        (&["--tls-self-signed", "--tls-tickets", &crt], 1, "keys of session tickets have 48 each"),
+    ] {
+        let output = run(arguments.iter().copied().chain([&*path("site")]));
+        assert_eq!(output.status, Ok(status), "{arguments:?}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    }
+}

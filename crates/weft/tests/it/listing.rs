@@ -1,0 +1,154 @@
+//! Directory listings, tested over real sockets. Unit tests cover their content.
+
+use crate::common::tree::{SECRET, Tree, ask, assert_statuses, send_request_with_fields};
+use crate::common::{self, Client, stop};
+use serde_json::Value;
+use weft::{DirectorySettings, Symlinks};
+
+fn listing() -> DirectorySettings {
+    DirectorySettings { listing: true, ..DirectorySettings::default() }
+}
+
+/// The names in a JSON listing, directories with a trailing slash.
+fn names(response: &common::Response) -> Vec<String> {
+    let list: Value = serde_json::from_str(response.text()).expect("JSON");
+    let name = |entry: &Value| {
+        let slash = if entry["type"] == "folder" { "/" } else { "" };
+        format!("{}{slash}", entry["name"].as_str().expect("a name"))
+    };
+    list["entries"].as_array().expect("entries").iter().map(name).collect()
+}
+
+const JSON: &str = "Accept: application/json";
+
+#[test]
+fn lists_directories_without_an_index_if_enabled() {
+    let tree =
+        Tree::with_files(&[("a.txt", "a"), ("with/index.html", "index"), ("deep/er/b.txt", "b")]);
+    let server = tree.serve();
+    assert_statuses(&server, &[("/", 404), ("/with/", 200), ("/deep/", 404)]);
+    stop(server);
+
+    let server = tree.serve_with(listing());
+    let mut client = Client::connect(&server);
+    for (target, fields, expected) in [
+        ("/", JSON, "deep/ with/ a.txt"),
+        ("/?sort=name&order=desc", JSON, "with/ deep/ a.txt"),
+        ("/deep/", JSON, "er/"),
+        ("/deep/er/?x", JSON, "b.txt"),
+    ] {
+        let response = send_request_with_fields(&mut client, "GET", target, fields);
+        assert_eq!(response.status, 200, "{target}");
+        assert_eq!(names(&response).join(" "), expected, "{target}");
+        assert_eq!(response.header("content-type"), Some("application/json"));
+        assert_eq!(response.header("vary"), Some("accept"));
+    }
+    let page = ask(&mut client, "GET", "/");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(page.header("vary"), Some("accept"));
+    assert!(page.header("content-security-policy").is_some_and(|it| it.contains("'none'")));
+    for link in ["href=\"./a.txt\"", "href=\"./deep/\"", "href=\"./with/\""] {
+        assert!(page.text().contains(link), "{link}: {}", page.text());
+    }
+    let head = ask(&mut client, "HEAD", "/");
+    assert_eq!(head.header("content-length"), page.header("content-length"));
+    assert_eq!(ask(&mut client, "GET", "/with/").text(), "index");
+    assert_eq!(ask(&mut client, "GET", "/deep").header("location"), Some("/deep/"));
+    assert_eq!(ask(&mut client, "GET", "/none/").status, 404);
+    stop(server);
+}
+
+#[test]
+fn lists_only_entries_that_can_be_requested() {
+    let tree = Tree::with_files(&[("a b&<c>.txt", "a"), (".hidden", "h"), (".well-known/x", "x")]);
+    tree.create_fifo("pipe");
+    tree.link("inside", "a b&<c>.txt");
+    tree.link("outside", "../secret.txt");
+    tree.write(b"\xff.txt", "no UTF-8");
+    for (settings, expected) in [
+        (listing(), "a b&<c>.txt inside \u{fffd}.txt"),
+        (DirectorySettings { symlinks: Symlinks::Never, ..listing() }, "a b&<c>.txt \u{fffd}.txt"),
+        (
+            DirectorySettings { symlinks: Symlinks::Anywhere, ..listing() },
+            "a b&<c>.txt inside outside \u{fffd}.txt",
+        ),
+        (
+            DirectorySettings { dot_files: true, ..listing() },
+            ".well-known/ .hidden a b&<c>.txt inside \u{fffd}.txt",
+        ),
+    ] {
+        let may_leave = settings.symlinks == Symlinks::Anywhere;
+        let server = tree.serve_with(settings);
+        let mut client = Client::connect(&server);
+        let response = send_request_with_fields(&mut client, "GET", "/", JSON);
+        assert_eq!(names(&response).join(" "), expected);
+        // Each `href` leads to the entry.
+        let list: Value = serde_json::from_str(response.text()).unwrap();
+        for entry in list["entries"].as_array().unwrap() {
+            let href = entry["href"].as_str().unwrap().strip_prefix('.').unwrap();
+            let found = send_request_with_fields(&mut client, "GET", href, JSON);
+            assert_eq!(found.status, 200, "{href}");
+            assert!(may_leave || !found.text().contains(SECRET));
+        }
+        stop(server);
+    }
+}
+
+#[test]
+fn removed_directories_are_not_found() {
+    let tree = Tree::with_files(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
+    let server = tree.serve_with(listing());
+    let mut client = Client::connect(&server);
+    for folder in ["gone", "file"] {
+        let target = format!("/{folder}/");
+        assert_eq!(
+            send_request_with_fields(&mut client, "GET", &target, JSON).status,
+            200,
+            "{folder}"
+        );
+        std::fs::remove_dir_all(tree.path(folder)).unwrap();
+        if folder == "file" {
+            tree.write(folder, "a file");
+        }
+        assert_eq!(
+            send_request_with_fields(&mut client, "GET", &target, JSON).status,
+            404,
+            "{folder}"
+        );
+    }
+    stop(server);
+}
+
+#[test]
+fn lists_at_most_max_listed_entries() {
+    let tree = Tree::new();
+    (0..10_000).for_each(|at| tree.write(format!("{at}.txt"), ""));
+    for (max_listed_entries, count) in [(20_000, 10_000), (100, 100)] {
+        let server = tree.serve_with(DirectorySettings { max_listed_entries, ..listing() });
+        let mut client = Client::connect(&server);
+        let response = send_request_with_fields(&mut client, "GET", "/", JSON);
+        let names = names(&response);
+        assert_eq!(names.len(), count);
+        let list: Value = serde_json::from_str(response.text()).unwrap();
+        assert_eq!(list["truncated"], count == 100);
+        if count == 10_000 {
+            // Numbers in names are sorted by value, not by digit.
+            assert_eq!((&*names[2], &*names[9_999]), ("2.txt", "9999.txt"));
+        }
+        assert_eq!(ask(&mut client, "GET", "/").text().matches("<time ").count(), count);
+        stop(server);
+    }
+}
+
+#[test]
+fn lists_embedded_directories() {
+    let files = [("a.txt", &b"a"[..]), ("b/c.txt", b"c"), ("b/d/e.txt", b"e")];
+    let app = weft::Directory::embedded(files, listing());
+    let server = common::tree::serve(app);
+    let mut client = Client::connect(&server);
+    for (target, expected) in [("/", "b/ a.txt"), ("/b/", "d/ c.txt"), ("/b/d/", "e.txt")] {
+        let response = send_request_with_fields(&mut client, "GET", target, JSON);
+        assert_eq!(names(&response).join(" "), expected, "{target}");
+    }
+    stop(server);
+}

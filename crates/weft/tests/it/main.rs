@@ -1,0 +1,37 @@
+//! Integration tests of the library. They are one binary, because linking one binary takes much
+//! less time than linking one for each file. To run the tests of one module:
+//! `cargo test -p weft-http --test it wire::`.
+//!
+//! All tests share a process. A test that measures the memory of the process belongs to
+//! `tests/memory`.
+
+mod common;
+
+mod axum;
+mod compress;
+mod directory;
+mod file_cache;
+#[cfg(feature = "form")]
+mod forms;
+mod h2;
+mod http1;
+#[cfg(all(feature = "tls", feature = "websocket"))]
+mod interop;
+mod layers;
+mod listeners;
+mod listing;
+mod middleware_limits;
+mod middleware_routes;
+mod properties;
+mod site;
+mod sse;
+#[cfg(feature = "tls")]
+mod tls;
+mod tower;
+#[cfg(feature = "tls")]
+mod transports;
+mod ui;
+mod upgrade;
+#[cfg(feature = "websocket")]
+mod websocket;
+mod wire;

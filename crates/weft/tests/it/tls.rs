@@ -1,0 +1,1059 @@
+//! TLS over real sockets: negotiation, client authentication, session resumption, reloading,
+//! records, and the end of connections.
+
+use std::fs;
+use std::io::{ErrorKind as IoKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, has_tool, stop, until,
+};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::middleware::Canonical;
+use weft::tls::{ClientAuth, Identity, Roots, Settings as TlsSettings, Tls, Version};
+use weft::{
+    Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
+    ServerHandle, Settings, Upgraded,
+};
+
+// -- certificate authority and certificates
+
+/// A certificate authority for tests.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone)]
+struct Signed {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn sign(&self, names: &[&str]) -> Signed {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        let name = |name: &&str| SanType::DnsName((*name).try_into().unwrap());
+        params.subject_alt_names = names.iter().map(name).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Signed { certificate, key: key.serialize_pem() }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        roots
+    }
+}
+
+impl Signed {
+    fn identity(&self) -> Identity {
+        Identity::pem(self.certificate.as_str(), self.key.as_str())
+    }
+
+    fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()
+    }
+
+    fn write(&self, folder: &Path) {
+        fs::write(folder.join("key"), &self.key).unwrap();
+        fs::write(folder.join("crt"), &self.certificate).unwrap();
+    }
+}
+
+fn in_folder(folder: &TempDir) -> Identity {
+    Identity::files(folder.path().join("crt"), folder.path().join("key"))
+}
+
+// -- servers
+
+/// Hooks that send errors to the test.
+struct ErrorHooks(Mutex<Sender<(ErrorKind, String)>>);
+
+impl Hooks for ErrorHooks {
+    fn on_error(&self, _: &Peer, error: &Error) {
+        let _ = self.0.lock().unwrap().send((error.kind(), error.to_string()));
+    }
+}
+
+type Errors = Receiver<(ErrorKind, String)>;
+
+fn serve_with(tls: &Tls, settings: Settings) -> (ServerHandle, Errors) {
+    let (sender, errors) = channel();
+    let server = boxed_server(app).settings(settings).workers(1);
+    let server = server.hooks(move || ErrorHooks(Mutex::new(sender.clone())));
+    (server.listen_tls("127.0.0.1:0", tls).unwrap().start().unwrap(), errors)
+}
+
+fn serve(settings: TlsSettings) -> (ServerHandle, Errors) {
+    serve_with(&Tls::new(settings).unwrap(), Settings::default())
+}
+
+fn with_identity(identity: Identity) -> TlsSettings {
+    TlsSettings { identities: vec![identity], ..TlsSettings::default() }
+}
+
+/// The application of all tests: describes the TLS session, receives and sends bodies.
+async fn app(mut request: Request) -> weft::Result<Response> {
+    let session = request.peer().tls().expect("all connections use TLS");
+    let description = format!(
+        "{} {} {} {} {}",
+        session.version(),
+        session.cipher_suite(),
+        session.server_name().unwrap_or("-"),
+        session.peer_certificates().len(),
+        request.scheme(),
+    );
+    Ok(match (request.method(), request.path()) {
+        (&Method::POST, "/count") => {
+            let mut count = 0;
+            loop {
+                match request.body().chunk().await {
+                    Ok(Some(chunk)) => count += chunk.len(),
+                    Ok(None) => break Response::text(count.to_string()),
+                    Err(error) => break Response::from(&error).with_error(error),
+                }
+            }
+        }
+        (&Method::POST, _) => Response::body(request.into_body()),
+        (_, "/file") => Response::file(File::open(
+            fs::File::open(FILE.get().expect("set by the test")).unwrap(),
+        )?),
+        (_, "/shout") => Response::upgrade("shout", async |mut connection: Upgraded| {
+            let mut byte = [0];
+            while let Ok(1) = connection.read(&mut byte).await {
+                connection.write_all(&byte.map(|b| b.to_ascii_uppercase())).await.unwrap();
+                connection.flush().await.unwrap();
+            }
+            AsyncWriteExt::shutdown(&mut connection).await.unwrap();
+        }),
+        (_, "/cut") => {
+            let parts = [Ok(vec![b'x'; 200_000]), Err(std::io::Error::other("on purpose"))];
+            Response::body(Body::stream(futures_util::stream::iter(parts)))
+        }
+        (_, path) => match path[1..].parse() {
+            Ok(length) => Response::body(Body::from(vec![b'x'; length])),
+            Err(_) => Response::text(description),
+        },
+    })
+}
+
+static FILE: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
+
+// -- clients
+
+fn client_config(authority: &Authority) -> ClientConfig {
+    client_config_with(authority, aws_lc_rs::default_provider(), &[&TLS13, &TLS12], None)
+}
+
+fn client_config_with(
+    authority: &Authority,
+    provider: CryptoProvider,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    identity: Option<&Signed>,
+) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_protocol_versions(versions).unwrap();
+    let builder = builder.with_root_certificates(authority.roots());
+    match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![identity.der()], key).unwrap()
+        }
+    }
+}
+
+/// A TLS client that stores the received records, to measure their lengths.
+struct Client {
+    tls: ClientConnection,
+    socket: TcpStream,
+    wire: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Client {
+    fn connect(
+        server: &ServerHandle,
+        config: &ClientConfig,
+        name: &str,
+    ) -> std::io::Result<Client> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let tls = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+        let socket = connect(server);
+        let mut client = Client { tls, socket, wire: Vec::new(), received: Vec::new() };
+        while client.tls.is_handshaking() {
+            client.flush()?;
+            if client.tls.is_handshaking() {
+                client.receive()?;
+            }
+        }
+        client.flush()?;
+        Ok(client)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Receives once; `false` at the end.
+    fn receive(&mut self) -> std::io::Result<bool> {
+        let mut buffer = [0; 4096];
+        let length = self.socket.read(&mut buffer)?;
+        self.wire.extend_from_slice(&buffer[..length]);
+        let mut bytes = &buffer[..length];
+        loop {
+            self.tls.read_tls(&mut bytes)?;
+            let processed = self.tls.process_new_packets();
+            // Sends the alert if processing failed.
+            self.flush()?;
+            processed.map_err(|error| std::io::Error::new(IoKind::InvalidData, error))?;
+            let mut reader = self.tls.reader();
+            let mut plain = vec![0; 64 << 10];
+            match reader.read(&mut plain) {
+                Ok(n) => self.received.extend_from_slice(&plain[..n]),
+                Err(error) if error.kind() == IoKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if bytes.is_empty() {
+                return Ok(length > 0);
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        for piece in bytes.chunks(16 << 10) {
+            self.tls.writer().write_all(piece).unwrap();
+            self.flush().unwrap();
+        }
+    }
+
+    fn get(&mut self, path: &str) -> Seen {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        self.response().expect("a response")
+    }
+
+    fn response(&mut self) -> std::io::Result<Seen> {
+        loop {
+            let parsed = Seen::parse(&self.received, false);
+            if let Some(response) = parsed.filter(|r| {
+                r.header("content-length").is_some() || r.header("transfer-encoding").is_some()
+            }) {
+                self.received.drain(..response.length);
+                return Ok(response);
+            }
+            if !self.receive()? {
+                return Err(IoKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Returns and clears the lengths of the application data records received since the last call.
+    fn records(&mut self) -> Vec<usize> {
+        let wire = std::mem::take(&mut self.wire);
+        let (mut rest, mut lengths) = (&wire[..], Vec::new());
+        while let [23, _, _, a, b, ..] = *rest {
+            let length = usize::from(u16::from_be_bytes([a, b]));
+            lengths.push(length);
+            rest = rest.get(5 + length..).unwrap_or_default();
+        }
+        lengths
+    }
+}
+
+fn connect(server: &ServerHandle) -> TcpStream {
+    let address = server.addresses()[0].address().expect("a TCP address");
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
+    socket
+}
+
+/// Reads a socket to the end of the stream or a reset.
+fn read_to_end(mut socket: &TcpStream) -> Vec<u8> {
+    let mut received = Vec::new();
+    match socket.read_to_end(&mut received) {
+        Ok(_) => {}
+        Err(error) if error.kind() == IoKind::ConnectionReset => {}
+        Err(error) => panic!("{error}"),
+    }
+    received
+}
+
+// -- negotiation
+
+#[test]
+fn negotiates_versions_and_cipher_suites() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let (both, _) = serve(with_identity(identity.clone()));
+    let newest = TlsSettings { min_version: Version::Tls13, ..with_identity(identity) };
+    let (newest, _) = serve(newest);
+    for suite in aws_lc_rs::ALL_CIPHER_SUITES {
+        let name = suite.suite().as_str().unwrap().replace("TLS13_", "TLS_");
+        let is_13 = suite.tls13().is_some();
+        let provider =
+            CryptoProvider { cipher_suites: vec![*suite], ..aws_lc_rs::default_provider() };
+        let version = if is_13 { &TLS13 } else { &TLS12 };
+        let config = client_config_with(&authority, provider, &[version], None);
+        // The certificate has an ECDSA key.
+        let is_supported = !name.contains("_RSA_");
+        for (server, expected) in [(&both, is_supported), (&newest, is_13)] {
+            let connected = Client::connect(server, &config, "a.test");
+            assert_eq!(connected.is_ok(), expected, "{name}");
+            if let Ok(mut client) = connected {
+                let version = if is_13 { "TLSv1.3" } else { "TLSv1.2" };
+                let seen = format!("{version} {name} a.test 0 https");
+                assert_eq!(client.get("/").text(), seen);
+            }
+        }
+    }
+    stop(both);
+    stop(newest);
+}
+
+fn openssl(arguments: &[&str]) -> (bool, String) {
+    let mut command = std::process::Command::new("openssl");
+    let output = command.args(arguments).stdin(std::process::Stdio::null()).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn accepts_only_these_of_all_openssl_cipher_suites() {
+    if !has_tool("openssl") {
+        return;
+    }
+    let authority = Authority::new("root");
+    let folder = tempfile::tempdir().unwrap();
+    let [key, crt] = ["rsa.key", "rsa.crt"].map(|name| folder.path().join(name));
+    let (succeeded, _) = openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=a.test",
+        "-days",
+        "2",
+        "-addext",
+        "subjectAltName=DNS:a.test",
+        "-keyout",
+        key.to_str().unwrap(),
+        "-out",
+        crt.to_str().unwrap(),
+    ]);
+    assert!(succeeded);
+    let identities = vec![authority.sign(&["a.test"]).identity(), Identity::files(crt, key)];
+    let (server, _) = serve(TlsSettings { identities, ..TlsSettings::default() });
+    let address = server.addresses()[0].address().unwrap().to_string();
+    let (_, list) = openssl(&["ciphers", "-s", "-v", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"]);
+    let old = list.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    });
+    let old: Vec<_> = old.filter(|(_, version)| version != "TLSv1.3").collect();
+    assert!(old.len() > 50, "{list}");
+    // In parallel, because each attempt is a process.
+    let accepted: Vec<String> = std::thread::scope(|scope| {
+        let parts = old.chunks(old.len().div_ceil(4));
+        let tasks = parts.map(|part| {
+            let address = &address;
+            scope.spawn(move || {
+                let accepts = |name: &&String| {
+                    let suite = format!("{name}:@SECLEVEL=0");
+                    openssl(&[
+                        "s_client",
+                        "-connect",
+                        address,
+                        "-servername",
+                        "a.test",
+                        "-max_protocol",
+                        "TLSv1.2",
+                        "-cipher",
+                        &suite,
+                    ])
+                    .0
+                };
+                part.iter().map(|(name, _)| name).filter(accepts).cloned().collect::<Vec<_>>()
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        tasks.into_iter().flat_map(|task| task.join().unwrap()).collect()
+    });
+    let mut accepted = accepted;
+    accepted.sort();
+    assert_eq!(
+        accepted,
+        [
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            "ECDHE-RSA-AES128-GCM-SHA256",
+            "ECDHE-RSA-AES256-GCM-SHA384",
+            "ECDHE-RSA-CHACHA20-POLY1305",
+        ]
+    );
+    for (option, is_accepted) in
+        [("-tls1", false), ("-tls1_1", false), ("-tls1_2", true), ("-tls1_3", true)]
+    {
+        let (connected, _) =
+            openssl(&["s_client", "-connect", &address, option, "-cipher", "ALL:@SECLEVEL=0"]);
+        assert_eq!(connected, is_accepted, "{option}");
+    }
+    stop(server);
+}
+
+#[test]
+fn selects_certificate_by_server_name() {
+    let authority = Authority::new("root");
+    let [first, second, third] = [&["a.test"][..], &["b2.test", "*.b.test"], &["x.b.test"]]
+        .map(|names| authority.sign(names));
+    let identities = [&first, &second, &third].map(Signed::identity).to_vec();
+    let (server, _) = serve(TlsSettings { identities, ..TlsSettings::default() });
+    for (name, expected) in [
+        ("a.test", Some(&first)),
+        ("A.Test", Some(&first)),
+        ("b2.test", Some(&second)),
+        ("y.b.test", Some(&second)),
+        ("x.b.test", Some(&third)),
+        // The first certificate is sent, and the client rejects it.
+        ("z.y.b.test", None),
+        ("b.test", None),
+        ("c.test", None),
+        ("127.0.0.1", None),
+    ] {
+        let client = Client::connect(&server, &client_config(&authority), name);
+        match (client, expected) {
+            (Ok(client), Some(expected)) => {
+                let received = &client.tls.peer_certificates().unwrap()[0];
+                assert_eq!(*received, expected.der(), "{name}");
+            }
+            (Err(error), None) => {
+                assert!(error.to_string().contains("not valid for name"), "{error}")
+            }
+            (client, _) => panic!("{name}: {:?}", client.map(|_| ())),
+        }
+    }
+    stop(server);
+}
+
+#[test]
+fn client_authentication_modes() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let server_identity = ours.sign(&["a.test"]).identity();
+    let (trusted, untrusted) = (ours.sign(&["client"]), theirs.sign(&["client"]));
+    let roots = || Roots::pem(ours.pem.as_str());
+    for (auth, without, with_trusted, with_untrusted) in [
+        (ClientAuth::None, Some("0"), Some("0"), Some("0")),
+        (ClientAuth::Optional(roots()), Some("0"), Some("1"), None),
+        (ClientAuth::Required(roots()), None, Some("1"), None),
+    ] {
+        let case = format!("{auth:?}");
+        let settings = TlsSettings { client_auth: auth, ..with_identity(server_identity.clone()) };
+        let (server, errors) = serve(settings);
+        for version in [&TLS12, &TLS13] {
+            for (identity, expected) in [
+                (None, without),
+                (Some(&trusted), with_trusted),
+                (Some(&untrusted), with_untrusted),
+            ] {
+                let provider = aws_lc_rs::default_provider();
+                let config = client_config_with(&ours, provider, &[version], identity);
+                // In TLS 1.3 the client receives the alert only after its handshake is complete.
+                let seen = Client::connect(&server, &config, "a.test").and_then(|mut client| {
+                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    client.response()
+                });
+                let seen = seen.ok().map(|seen| seen.text().split(' ').nth(3).unwrap().to_owned());
+                assert_eq!(seen.as_deref(), expected, "{case} {version:?}");
+                if expected.is_none() {
+                    let (kind, _) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+                    assert_eq!((kind, kind.fault()), (ErrorKind::TlsFailed, Fault::Peer));
+                }
+            }
+        }
+        stop(server);
+    }
+}
+
+// -- session resumption
+
+#[test]
+fn resumes_sessions_with_the_same_ticket_keys_and_client_auth() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let folder = tempfile::tempdir().unwrap();
+    let [keys, rotated, others] =
+        ["keys", "rotated", "others"].map(|name| folder.path().join(name));
+    fs::write(&keys, [1; 48]).unwrap();
+    fs::write(&rotated, [[2; 48], [1; 48]].concat()).unwrap();
+    fs::write(&others, [3; 48]).unwrap();
+    let settings = |keys: Option<&Path>, client_auth| TlsSettings {
+        ticket_keys: keys.map(Path::to_owned),
+        client_auth,
+        ..with_identity(identity.clone())
+    };
+    let optional = || ClientAuth::Optional(Roots::pem(authority.pem.as_str()));
+    let (first, _) = serve(settings(Some(&keys), ClientAuth::None));
+    for (case, second, resumed) in [
+        ("the same keys", settings(Some(&keys), ClientAuth::None), true),
+        ("a newer key first", settings(Some(&rotated), ClientAuth::None), true),
+        ("other keys", settings(Some(&others), ClientAuth::None), false),
+        ("random keys", settings(None, ClientAuth::None), false),
+        ("another client_auth", settings(Some(&keys), optional()), false),
+    ] {
+        let (second, _) = serve(second);
+        for version in [&TLS12, &TLS13] {
+            let provider = aws_lc_rs::default_provider();
+            let mut config = client_config_with(&authority, provider, &[version], None);
+            config.resumption = Resumption::in_memory_sessions(8);
+            for (server, expected) in [(&first, false), (&first, true), (&second, resumed)] {
+                let mut client = Client::connect(server, &config, "a.test").unwrap();
+                assert_eq!(client.get("/").status, 200);
+                let kind = client.tls.handshake_kind().unwrap();
+                assert_eq!(kind == HandshakeKind::Resumed, expected, "{case}, {version:?}");
+            }
+        }
+        stop(second);
+    }
+    stop(first);
+}
+
+// -- reloading
+
+#[test]
+fn reloads_changed_files() {
+    let authority = Authority::new("root");
+    let [first, second, third] = [1, 2, 3].map(|_| authority.sign(&["a.test"]));
+    let folder = tempfile::tempdir().unwrap();
+    first.write(folder.path());
+    let tls = Tls::new(TlsSettings {
+        check_files_every: Duration::from_millis(10),
+        ..with_identity(in_folder(&folder))
+    });
+    let tls = tls.unwrap();
+    let (server, errors) = serve_with(&tls, Settings::default());
+    let config = client_config(&authority);
+    let served_certificate = || {
+        let client = Client::connect(&server, &config, "a.test").unwrap();
+        client.tls.peer_certificates().unwrap()[0].clone().into_owned()
+    };
+    assert_eq!(served_certificate(), first.der());
+    let mut old = Client::connect(&server, &config, "a.test").unwrap();
+
+    // The certificate is replaced first and its key later: the mismatch is reported once, and the
+    // old identity stays in use.
+    fs::write(folder.path().join("crt"), &second.certificate).unwrap();
+    let (kind, reason) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(kind, ErrorKind::InvalidSetting);
+    assert!(reason.contains("does not belong to the certificate in"), "{reason}");
+    assert_eq!(served_certificate(), first.der());
+    assert!(tls.reload().is_err());
+    fs::write(folder.path().join("key"), &second.key).unwrap();
+    until("the new certificate is served", || served_certificate() == second.der());
+    assert_eq!(old.get("/").status, 200, "open connections are not affected");
+
+    // By symbolic links into another directory, as tools do that replace both files atomically.
+    let swapped = folder.path().join("swapped");
+    fs::create_dir(&swapped).unwrap();
+    third.write(&swapped);
+    for name in ["key", "crt"] {
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(swapped.join(name), &link).unwrap();
+        fs::rename(link, folder.path().join(name)).unwrap();
+    }
+    until("the third certificate is served", || served_certificate() == third.der());
+    stop(server);
+}
+
+#[test]
+fn errors_name_the_unusable_file() {
+    let authority = Authority::new("root");
+    let [one, other] = [1, 2].map(|_| authority.sign(&["a.test"]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("crt"), &one.certificate).unwrap();
+    fs::write(path("key"), &one.key).unwrap();
+    fs::write(path("other"), &other.key).unwrap();
+    fs::write(path("empty"), "").unwrap();
+    fs::write(
+        path("encrypted"),
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    )
+    .unwrap();
+    fs::write(path("cut"), &one.key[..80]).unwrap();
+    fs::write(path("47"), [0; 47]).unwrap();
+    let files = |crt: &str, key: &str| with_identity(Identity::files(path(crt), path(key)));
+    let roots = ClientAuth::Required(Roots::file(path("empty")));
+    for (settings, expected) in [
+        (TlsSettings::default(), "needs a certificate"),
+        (files("crt", "key"), ""),
+        (files("crt", "other"), "the key in ?/other does not belong to the certificate in ?/crt"),
+        (files("missing", "key"), "cannot read ?/missing"),
+        (files("crt", "missing"), "cannot read ?/missing"),
+        (files("empty", "key"), "?/empty holds no certificate"),
+        (files("key", "key"), "?/key holds no certificate"),
+        (files("crt", "crt"), "?/crt holds no private key"),
+        (files("crt", "cut"), "?/cut is not sound PEM"),
+        (files("crt", "encrypted"), "the key in ?/encrypted is encrypted"),
+        (
+            TlsSettings { ticket_keys: Some(path("47")), ..files("crt", "key") },
+            "?/47 has 47 bytes, and keys of session tickets have 48 each",
+        ),
+        (TlsSettings { client_auth: roots, ..files("crt", "key") }, "?/empty holds no certificate"),
+    ] {
+        let expected = expected.replace('?', folder.path().to_str().unwrap());
+        let error = Tls::new(settings).err().map(|error| (error.kind(), error.to_string()));
+        match error {
+            None => assert_eq!(expected, ""),
+            Some((kind, reason)) => {
+                assert_eq!(kind, ErrorKind::InvalidSetting);
+                assert!(
+                    !expected.is_empty() && reason.contains(&expected),
+                    "{reason}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
+// -- misbehaving clients
+
+#[test]
+fn input_that_is_not_tls_gets_400_or_an_alert() {
+    let authority = Authority::new("root");
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for (sent, expected, reason) in [
+        (
+            &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            "without TLS",
+        ),
+        (b"PRI * HTTP/2.0\r\n\r\n", b"HTTP/1.1 400 ", "without TLS"),
+        // Alert, fatal, decode_error (RFC 8446 §6.2), or unexpected_message.
+        (b"\x00garbage garbage garbage", b"\x15\x03", "handshake failed"),
+        (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", b"\x15\x03", "handshake failed"),
+        (b"\x17\x03\x03\x00\x05hello", b"\x15\x03", "handshake failed"),
+        // An incomplete ClientHello.
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"", "closed"),
+    ] {
+        let mut socket = connect(&server);
+        socket.write_all(sent).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let received = read_to_end(&socket);
+        assert!(
+            received.starts_with(expected),
+            "{}: {}",
+            sent.escape_ascii(),
+            received.escape_ascii()
+        );
+        assert_eq!(received.is_empty(), expected.is_empty(), "{}", sent.escape_ascii());
+        let (kind, message) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+        assert_eq!(kind.fault(), Fault::Peer);
+        assert!(message.contains(reason), "{}: {message}", sent.escape_ascii());
+        if expected.starts_with(b"HTTP") {
+            assert!(Seen::parse(&received, false).unwrap().text().contains("https://"));
+        }
+    }
+    // A connection without any input is not reported as an error.
+    drop(connect(&server));
+    Client::connect(&server, &client_config(&authority), "a.test").unwrap().get("/");
+    assert!(errors.try_recv().is_err());
+    stop(server);
+}
+
+#[test]
+fn negotiates_alpn_and_rejects_unknown_protocols() {
+    let authority = Authority::new("root");
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for (offered, chosen) in [
+        (&["http/1.1"][..], Ok(Some("http/1.1"))),
+        (&["x", "http/1.1"], Ok(Some("http/1.1"))),
+        (&["http/1.0", "http/1.1"], Ok(Some("http/1.1"))),
+        // Sent by `curl --http1.0`.
+        (&["http/1.0"], Ok(Some("http/1.0"))),
+        (&[], Ok(None)),
+        (&["x"], Err("NoApplicationProtocol")),
+        // Last, because a client that negotiates HTTP/2 and sends no preface is reported, too.
+        (&["http/1.1", "h2"], Ok(Some("h2"))),
+    ] {
+        let mut config = client_config(&authority);
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        match (Client::connect(&server, &config, "a.test"), chosen) {
+            (Ok(client), Ok(chosen)) => {
+                assert_eq!(client.tls.alpn_protocol(), chosen.map(str::as_bytes));
+            }
+            (Err(error), Err(alert)) => {
+                assert!(error.to_string().contains(alert), "{error}");
+                assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::TlsFailed);
+            }
+            (client, _) => panic!("{offered:?}: {:?}", client.map(|_| ())),
+        }
+    }
+    stop(server);
+    let http1 = Settings { http2: false, ..Settings::default() };
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let (server, _) = serve_with(&tls, http1);
+    let mut config = client_config(&authority);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let client = Client::connect(&server, &config, "a.test").unwrap();
+    assert_eq!(client.tls.alpn_protocol(), Some(&b"http/1.1"[..]));
+    stop(server);
+}
+
+#[test]
+fn slow_reading_client_receives_the_full_response() {
+    const LENGTH: usize = 16 << 20;
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let stall_timeout = 2 * SHORT_TIMEOUT;
+    let (server, _) = serve_with(&tls, Settings { stall_timeout, ..Settings::default() });
+    let config = client_config(&authority);
+    // Far above the minimum rate, but the kernel does not report the socket as writable for longer
+    // than the stall timeout. The attempt is repeated if the machine delayed the client.
+    until("the full response is received", || {
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("GET /{LENGTH} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+        while begin.elapsed() < 4 * stall_timeout {
+            std::thread::sleep(Duration::from_millis(20));
+            if !client.receive().unwrap_or(false) {
+                break;
+            }
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        while client.receive().unwrap_or(false) {}
+        let is_complete = client.received.len() > LENGTH;
+        assert!(
+            is_complete || longest > SHORT_TIMEOUT,
+            "closed after {} bytes",
+            client.received.len()
+        );
+        is_complete
+    });
+    stop(server);
+}
+
+#[test]
+fn trickling_handshake_times_out() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let tls = Tls::new(with_identity(identity)).unwrap();
+    let settings = Settings { head_timeout: SHORT_TIMEOUT, ..Settings::default() };
+    let (server, errors) = serve_with(&tls, settings);
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut hello = Vec::new();
+    let config = Arc::new(client_config(&authority));
+    ClientConnection::new(config, name).unwrap().write_tls(&mut hello).unwrap();
+    let socket = connect(&server);
+    socket.set_nodelay(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = hello[..hello.len() - 1].iter();
+    let mut is_closed = false;
+    until("the server closes the connection", || {
+        if let Some(&byte) = bytes.next() {
+            is_closed |= (&socket).write(&[byte]).is_err();
+        }
+        let mut buffer = [0; 64];
+        match (&socket).read(&mut buffer) {
+            Ok(0) => is_closed = true,
+            Ok(_) => panic!("received unexpected bytes"),
+            Err(error) => is_closed |= error.kind() != IoKind::WouldBlock,
+        }
+        is_closed
+    });
+    assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::TooSlow);
+    stop(server);
+}
+
+#[test]
+fn truncated_request_body_fails_with_body_incomplete() {
+    let authority = Authority::new("root");
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config(&authority);
+    for (sends_close_notify, framing) in [
+        (false, "Content-Length: 100000"),
+        (true, "Content-Length: 100000"),
+        (false, "Transfer-Encoding: chunked"),
+        (true, "Transfer-Encoding: chunked"),
+    ] {
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("POST /count HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        client.send("5\r\nhello\r\n");
+        if sends_close_notify {
+            client.tls.send_close_notify();
+            client.flush().unwrap();
+        }
+        client.socket.shutdown(Shutdown::Write).unwrap();
+        let (kind, _) = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+        assert_eq!(kind, ErrorKind::BodyIncomplete, "{framing}, {sends_close_notify}");
+        // Closing before the response would be another error.
+        while let Ok(true) = client.receive() {}
+    }
+    // Between requests a missing close_notify is not an error.
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    client.get("/");
+    drop(client);
+    let mut last = Client::connect(&server, &config, "a.test").unwrap();
+    last.get("/");
+    assert!(errors.try_recv().is_err());
+    stop(server);
+}
+
+// -- data and records
+
+#[test]
+fn transfers_bodies_in_both_directions() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let body: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
+    for version in [&TLS12, &TLS13] {
+        let config =
+            client_config_with(&authority, aws_lc_rs::default_provider(), &[version], None);
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!(
+            "POST /count HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ));
+        client.send(&body);
+        assert_eq!(client.response().unwrap().text(), body.len().to_string());
+        // Less than the socket buffers hold, because this client sends everything before it reads.
+        for length in [1, 1_300, 1_301, 16_384, 100_000] {
+            client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
+            client.send(&body[..length]);
+            assert!(client.response().unwrap().body == body[..length], "{length}");
+        }
+        assert_eq!(client.get("/5000000").body.len(), 5_000_000);
+    }
+    stop(server);
+}
+
+#[test]
+fn serves_files_and_ranges() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.bin");
+    let contents: Vec<u8> = (0..3 << 20).map(|n: u32| (n / 3 % 251) as u8).collect();
+    fs::write(&path, &contents).unwrap();
+    FILE.set(path).unwrap();
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    assert!(client.get("/file").body == contents);
+    for (range, expected) in [
+        ("bytes=0-0", &contents[..1]),
+        ("bytes=100000-299999", &contents[100_000..300_000]),
+        ("bytes=-70000", &contents[contents.len() - 70_000..]),
+    ] {
+        client.send(format!("GET /file HTTP/1.1\r\nHost: a\r\nRange: {range}\r\n\r\n"));
+        let response = client.response().unwrap();
+        assert_eq!(response.status, 206);
+        assert!(response.body == expected, "{range}");
+    }
+    stop(server);
+}
+
+#[test]
+fn records_are_small_at_first_and_large_later() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config_with(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    client.get("/");
+    client.wire.clear();
+    client.get("/1000000");
+    let records = client.records();
+    // TLS 1.3 adds 17 bytes to a record: the content type and a tag of 16 bytes.
+    let (small, large) = records.split_at(records.iter().position(|n| *n > 1_317).unwrap());
+    let small: usize = small.iter().map(|length| length - 17).sum();
+    assert!((60_000..=65_536 + 1_300).contains(&small), "{records:?}");
+    assert!(large.iter().filter(|length| **length == 16_384 + 17).count() > 50, "{records:?}");
+    stop(server);
+}
+
+#[test]
+fn updates_traffic_keys_on_client_request() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config_with(&authority, aws_lc_rs::default_provider(), &[&TLS13], None);
+    let mut client = Client::connect(&server, &config, "a.test").unwrap();
+    for _ in 0..5 {
+        assert_eq!(client.get("/").status, 200);
+        client.tls.refresh_traffic_keys().unwrap();
+        assert_eq!(client.get("/100000").body.len(), 100_000);
+    }
+    stop(server);
+}
+
+#[test]
+fn canonical_https_redirects_only_plain_connections() {
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let app = (async |_: Request| Response::text("ok")).with(Canonical::new().https());
+    let server = boxed_server(app).workers(1).listen_tls("127.0.0.1:0", &tls).unwrap();
+    let server = server.listen("127.0.0.1:0").unwrap().start().unwrap();
+    let [secure, plain] = server.addresses() else { panic!("two addresses") };
+    assert_eq!((secure.is_secure(), plain.is_secure()), (true, false));
+    assert!(secure.to_string().starts_with("https://127.0.0.1:"), "{secure}");
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    assert_eq!(client.get("/").status, 200);
+    let mut socket = TcpStream::connect(plain.address().unwrap()).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(Seen::parse(&read_to_end(&socket), false).unwrap().status, 308);
+    stop(server);
+}
+
+#[test]
+fn sends_close_notify_before_closing() {
+    let authority = Authority::new("root");
+    let settings = Settings { idle_timeout: Duration::from_millis(50), ..Settings::default() };
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let (server, _) = serve_with(&tls, settings);
+    for request in [
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ] {
+        let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+        client.send(request);
+        assert_eq!(client.response().unwrap().status, 200);
+        // Returns an error if there is no close_notify.
+        while client.receive().unwrap() {}
+        assert_eq!(client.tls.reader().read(&mut [0]).unwrap(), 0, "{request}");
+    }
+    stop(server);
+}
+
+#[test]
+fn truncated_response_ends_without_close_notify() {
+    let authority = Authority::new("root");
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    for version in ["1.0", "1.1"] {
+        let config = client_config(&authority);
+        let mut client = Client::connect(&server, &config, "a.test").unwrap();
+        client.send(format!("GET /cut HTTP/{version}\r\nHost: a\r\n\r\n"));
+        let end = loop {
+            match client.receive() {
+                Ok(true) => {}
+                end => break end,
+            }
+        };
+        assert!(end.is_err(), "an HTTP/1.0 client would accept the body as complete");
+        assert_eq!(errors.recv_timeout(TEST_TIMEOUT).unwrap().0, ErrorKind::BodyFailed);
+    }
+    stop(server);
+}
+
+#[test]
+fn upgraded_connections_are_decrypted() {
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let mut client = Client::connect(&server, &client_config(&authority), "a.test").unwrap();
+    let upgrade = "Connection: upgrade\r\nUpgrade: shout";
+    // The first bytes are sent together with the request.
+    client.send(format!("GET /shout HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n\r\nhel"));
+    client.send("lo");
+    client.tls.send_close_notify();
+    client.flush().unwrap();
+    while client.receive().unwrap() {}
+    let received = String::from_utf8(client.received).unwrap();
+    assert!(
+        received.starts_with("HTTP/1.1 101 ") && received.ends_with("\r\n\r\nHELLO"),
+        "{received}"
+    );
+    stop(server);
+}
+
+#[test]
+fn serves_tls_over_unix_sockets() {
+    let authority = Authority::new("root");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let server = boxed_server(app).workers(1);
+    let server = server.listen_tls(format!("unix:{}", path.display()), &tls).unwrap();
+    let server = server.start().unwrap();
+    assert_eq!(server.addresses()[0].to_string(), format!("https+unix:{}", path.display()));
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
+    let mut socket = UnixStream::connect(&path).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+    stream.write_all(b"GET /200000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert_eq!(Seen::parse(&received, false).unwrap().body.len(), 200_000);
+    stop(server);
+}
+
+#[test]
+fn reads_proxy_header_before_the_handshake() {
+    let authority = Authority::new("root");
+    let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    let (server, _) = serve_with(&tls, Settings { proxies, ..Settings::default() });
+    let name = ServerName::try_from("a.test").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
+    let mut socket = connect(&server);
+    // In one packet with the ClientHello.
+    let mut first = b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n".to_vec();
+    tls.write_tls(&mut first).unwrap();
+    socket.write_all(&first).unwrap();
+    let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(Seen::parse(&received, false).unwrap().text().ends_with("https"));
+    stop(server);
+}
+
+#[test]
+fn handshakes_do_not_block_established_connections() {
+    const CLIENTS: usize = 64;
+    let authority = Authority::new("root");
+    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let config = client_config(&authority);
+    let mut established = Client::connect(&server, &config, "a.test").unwrap();
+    std::thread::scope(|scope| {
+        let connecting: Vec<_> = (0..CLIENTS)
+            .map(|_| scope.spawn(|| Client::connect(&server, &config, "a.test").unwrap().get("/")))
+            .collect();
+        for _ in 0..100 {
+            assert_eq!(established.get("/").status, 200);
+        }
+        for client in connecting {
+            assert_eq!(client.join().unwrap().status, 200);
+        }
+    });
+    assert!(errors.try_recv().is_err());
+    stop(server);
+}
