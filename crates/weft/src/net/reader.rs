@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::net::buffers::{Buffers, INPUT_BYTES};
+use crate::net::secure::SecureRead;
 use crate::net::socket::Socket;
-use crate::net::tls;
 use crate::net::writer::WriteHalf;
 use crate::stream::Stream;
 
@@ -60,7 +60,7 @@ pub(crate) enum ReadHalf {
     Unix(unix::OwnedReadHalf),
     Other(tokio::io::ReadHalf<Box<dyn Stream>>),
     /// One of the others, behind TLS.
-    Tls(Box<tls::ReadHalf>),
+    Secure(Box<dyn SecureRead>),
     /// On its way from one form to another.
     Nothing,
 }
@@ -137,7 +137,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
-            ReadHalf::Tls(half) => half.poll_readable(cx),
+            ReadHalf::Secure(half) => half.poll_readable(cx),
             ReadHalf::Other(_) | ReadHalf::Nothing => Poll::Ready(Ok(())),
         }
     }
@@ -151,7 +151,7 @@ impl ReadHalf {
             ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
             ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, room),
             ReadHalf::Other(half) => Pin::new(half).poll_read(cx, room),
-            ReadHalf::Tls(half) => half.poll_read(cx, room),
+            ReadHalf::Secure(half) => half.poll_read(cx, room),
             ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -166,7 +166,7 @@ impl ReadHalf {
             ReadHalf::Tcp(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Unix(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
-            ReadHalf::Tls(half) => half.poll_fill(cx, buffer),
+            ReadHalf::Secure(half) => half.poll_fill(cx, buffer),
             ReadHalf::Nothing => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -176,7 +176,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             ReadHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
-            ReadHalf::Other(_) | ReadHalf::Tls(_) | ReadHalf::Nothing => None,
+            ReadHalf::Other(_) | ReadHalf::Secure(_) | ReadHalf::Nothing => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::message::request::Shared;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{Reader, Transport};
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::net::writer::Writer;
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     /// How many requests it brought.
     pub(crate) requests: u64,
     /// By which it is to be secured, before anything else.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<dyn SecureAcceptor>>,
     /// Whether the client speaks HTTP/2 here.
     pub(crate) http2: bool,
     /// Who gets it when the last response is out, if that is somebody.

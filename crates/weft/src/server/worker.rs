@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{self, Either};
 use http::HeaderValue;
 use tokio::sync::{Notify, mpsc};
 
@@ -21,7 +22,7 @@ use crate::message::request::{Drain, Shared, Stop};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::reader::Transport;
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::connection::Connection;
@@ -62,7 +63,7 @@ pub(crate) enum WorkerCommand {
     /// Serve further connections within these limits.
     Renew(Box<Settings>),
     /// Look after the files of certificates.
-    Watch(Tls),
+    Watch(Arc<dyn SecureAcceptor>),
 }
 
 /// If nobody says how.
@@ -147,11 +148,16 @@ impl<A: Application> Worker<A> {
                 worker.drain.set(Some(drain));
                 worker.deadlines.wake_all();
             }
-            tokio::select! {
-                // What is still open after that goes with the runtime.
-                _ = tokio::time::timeout(left, &mut all_closed) => return,
-                // Somebody is in a hurry.
-                Ok(()) = stop.changed() => {}
+            let ended = tokio::time::timeout(left, &mut all_closed);
+            let shortened = async {
+                // An error means that the sender was dropped: the deadline stays.
+                if stop.changed().await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            if let Either::Left(_) = future::select(pin!(ended), pin!(shortened)).await {
+                // The runtime drops the connections that are still open.
+                return;
             }
         }
     }
@@ -203,7 +209,7 @@ impl<A: Application> Worker<A> {
             return self.report(&conn.shared.peer, &error);
         }
         if let Some(tls) = conn.tls.take()
-            && !Box::pin(tls_handshake::handshake(&tls, conn, self)).await
+            && !Box::pin(tls_handshake::handshake(&*tls, conn, self)).await
         {
             return;
         }
@@ -276,12 +282,12 @@ impl<A: Application> Worker<A> {
     }
 
     /// Loads certificates anew whenever their files change, in a task of its own.
-    fn reload_on_change(self: Rc<Self>, tls: Tls)
+    fn reload_on_change(self: Rc<Self>, tls: Arc<dyn SecureAcceptor>)
     where
         A: 'static,
     {
         tokio::task::spawn_local(async move {
-            tls.reload_on_change(|error| self.report(&Peer::default(), error)).await;
+            tls.reload_on_change(&|error| self.report(&Peer::default(), error)).await;
         });
     }
 
