@@ -14,7 +14,7 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use crate::clock::wall::is_older_than;
+use crate::clock::age::is_older_than;
 use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::{File, FileVersion, Source};

@@ -1,5 +1,8 @@
 //! A body: nothing, bytes, or a stream that is pulled.
 
+#[cfg(feature = "tower")]
+mod into_file;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -114,14 +117,6 @@ impl Body {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
-            _ => Err(self),
-        }
-    }
-
-    /// The file, or what is left of it, if it is one.
-    pub(crate) fn into_file(self) -> Result<File, Body> {
-        match self.0 {
-            Kind::File(reader) => reader.into_file().map_err(|reader| Body(Kind::File(reader))),
             _ => Err(self),
         }
     }

@@ -1,5 +1,8 @@
 //! A request as an application sees it.
 
+#[cfg(feature = "tower")]
+mod parts;
+
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -197,26 +200,6 @@ impl Request {
     pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<Shared>) -> Request {
         let connection = Connection { shared, peer: None };
         Request { head, body, connection, extensions: Extensions::new() }
-    }
-
-    /// A request of parts that were another's. Without a connection there is nobody at its other
-    /// end, and no server that may stop.
-    pub(crate) fn assemble(
-        (head, body): (RequestHead, Body),
-        connection: Option<Connection>,
-        extensions: Extensions,
-    ) -> Request {
-        let nobody = || {
-            let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
-            Connection { shared, peer: None }
-        };
-        Request { head, body, connection: connection.unwrap_or_else(nobody), extensions }
-    }
-
-    /// Everything that there is of a request, to be given another form.
-    pub(crate) fn dissolve(self) -> (RequestHead, Body, Connection, Extensions) {
-        let Request { head, body, connection, extensions } = self;
-        (head, body, connection, extensions)
     }
 
     /// The head, which can be cloned and kept when the request is handed on.
@@ -477,12 +460,6 @@ impl RequestHead {
         self.text(self.0.target)
     }
 
-    /// The same as a part of the head's bytes.
-    pub(crate) fn shared_target(&self) -> Bytes {
-        let text = self.0.headers.text();
-        text.slice_ref(self.0.target.of(text))
-    }
-
     /// The path as it was sent, not decoded. `*` for the asterisk form, empty for
     /// the authority form; an empty path means `/` otherwise (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
@@ -538,11 +515,6 @@ impl RequestHead {
     /// as it was sent: empty, or `/prefix`. Symlinks to paths of the application begin with it.
     pub fn mount(&self) -> &str {
         &self.whole()[..self.0.mount]
-    }
-
-    /// Path and query as middleware has set them, if it has.
-    pub(crate) fn rewritten(&self) -> Option<&str> {
-        (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.local())
     }
 
     /// Path and query.

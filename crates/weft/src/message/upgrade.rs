@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Method, StatusCode, Version};
@@ -48,21 +48,6 @@ pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
     };
     let reason = "the client has not asked for this protocol or tunnel";
     asked_for.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
-}
-
-/// The way of an [`Upgrade`] through the extensions of an [`http::Response`], which want to
-/// be cloned: whoever comes first takes it out.
-#[derive(Clone, Debug)]
-pub(crate) struct Carried(Arc<Mutex<Option<Upgrade>>>);
-
-impl Carried {
-    pub(crate) fn new(upgrade: Upgrade) -> Carried {
-        Carried(Arc::new(Mutex::new(Some(upgrade))))
-    }
-
-    pub(crate) fn take(&self) -> Option<Upgrade> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 impl fmt::Debug for Upgrade {
