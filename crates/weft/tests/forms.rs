@@ -1,5 +1,6 @@
 //! Forms and uploads, tested over real sockets.
 #![cfg(feature = "form")]
+#![cfg(feature = "form")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! HTTP/2 interoperability with external programs: h2spec and Chromium. A test is skipped if its
 //! program is not installed; see `has_tool`.
 #![cfg(all(feature = "tls", feature = "websocket"))]
+#![cfg(all(feature = "tls", feature = "websocket"))]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Directory listings, tested over real sockets. Unit tests cover their content.
+#![cfg(feature = "files")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! TLS over real sockets: negotiation, client authentication, session resumption, reloading,
 //! records, and the end of connections.
 #![cfg(feature = "tls")]
+#![cfg(feature = "tls")]
 
 mod common;
 

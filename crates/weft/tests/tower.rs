@@ -1,4 +1,5 @@
 //! tower services as applications, tower layers as middleware, and applications as services.
+#![cfg(all(feature = "gzip", feature = "tower"))]
 
 mod common;
 

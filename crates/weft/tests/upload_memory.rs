@@ -1,5 +1,6 @@
 //! Memory use of a large upload, in a separate test binary so that other tests are not included in
 //! the measurement.
+#![cfg(feature = "tower")]
 
 mod common;
 

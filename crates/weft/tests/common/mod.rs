@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod frames;
+#[cfg(feature = "files")]
 pub mod tree;
 
 use std::io::{ErrorKind, Read, Write};
