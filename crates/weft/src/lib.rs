@@ -11,9 +11,30 @@
 //! An [`Application`] is a function from [`Request`] to [`Response`]. A [`Server`] runs it on
 //! one event loop per core, within the limits of its [`Settings`]. ARCHITECTURE.md in the
 //! repository has the map.
+//!
+//! # Features
+//! All are enabled by default, except `secret-cookies`. With `default-features = false` the engine
+//! remains: the server for HTTP/1 and HTTP/2 and the middleware, in 24 crates.
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `brotli`, `gzip`, `zstd` | the content coding, for `middleware::Compress` and `Directory` |
+//! | `cookie` | `cookie`: request cookies and `Set-Cookie` |
+//! | `files` | `Directory`: an application that serves files |
+//! | `form` | `form`: forms, uploads and queries |
+//! | `secret-cookies` | signed and encrypted cookie jars |
+//! | `sse` | `sse`: server-sent events |
+//! | `tls` | `tls`, `Server::listen_tls` |
+//! | `tower` | `tower`: tower services, axum routers, tower layers |
+//! | `websocket` | `websocket`: WebSockets |
 
 // The foundation: no knowledge of HTTP messages.
 mod clock; // deadlines and dates
+#[cfg(any(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]
+#[cfg_attr(
+    not(all(feature = "files", feature = "gzip")),
+    allow(dead_code, reason = "files and middleware use different parts")
+)]
 mod compression; // content codings: brotli, zstd, gzip
 mod disk; // open files, read without blocking the event loop
 mod error; // Error { kind }, and the party at fault
@@ -35,12 +56,15 @@ mod server; // Server, workers, HTTP/1 and HTTP/2 connections
 // Applications and middleware.
 #[cfg(feature = "cookie")]
 pub mod cookie; // request cookies and Set-Cookie
+#[cfg(feature = "files")]
 mod files; // Directory: an application that serves files
 #[cfg(feature = "form")]
 pub mod form; // forms, uploads and queries
 pub mod middleware; // one file per middleware
+#[cfg(feature = "sse")]
 pub mod sse; // server-sent events
 pub mod testing; // calls an application without a socket
+#[cfg(feature = "tower")]
 pub mod tower; // tower services, axum routers, tower layers
 #[cfg(feature = "websocket")]
 pub mod websocket; // WebSockets
@@ -50,6 +74,7 @@ pub use app::{
 };
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
+#[cfg(feature = "files")]
 pub use files::{Directory, DirectorySettings, HeaderRule, Symlinks};
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};

@@ -22,11 +22,12 @@
 //! axum handlers use [`Settings::accept_http`]. Message compression (RFC 7692) is not available,
 //! because tungstenite does not support it.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, io};
 
+use futures_util::future::{self, Either};
 use futures_util::{SinkExt, StreamExt};
 use http::header::{
     ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -301,12 +302,18 @@ impl WebSocket {
     pub async fn receive(&mut self) -> Result<Option<Message>> {
         loop {
             let idle_timeout = self.settings.ping_after.saturating_sub(self.idle_since.elapsed());
-            let next = tokio::select! {
-                next = timeout(idle_timeout, self.stream.next()) => next,
-                () = self.shutdown.requested() => {
-                    self.close(1001, "the server stops").await?;
-                    return Ok(None);
-                }
+            let next = match future::select(
+                pin!(self.shutdown.requested()),
+                pin!(timeout(idle_timeout, self.stream.next())),
+            )
+            .await
+            {
+                Either::Left(_) => None,
+                Either::Right((next, _)) => Some(next),
+            };
+            let Some(next) = next else {
+                self.close(1001, "the server stops").await?;
+                return Ok(None);
             };
             match next {
                 // A part of a message resets the idle period too.

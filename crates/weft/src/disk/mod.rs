@@ -4,6 +4,9 @@
 //! thread of the runtime's blocking pool waits for the disk, while the event loop serves other
 //! connections.
 
+#[cfg(any(test, feature = "files"))]
+mod exact;
+#[cfg_attr(not(feature = "files"), allow(dead_code, reason = "the file cache uses the rest"))]
 mod file;
 
 use std::fs;
@@ -19,8 +22,12 @@ use http_body::{Frame, SizeHint};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+#[cfg(any(test, feature = "files"))]
+pub(crate) use self::exact::read_exact_nowait;
 pub use self::file::File;
-pub(crate) use self::file::{FileVersion, Source};
+#[cfg(feature = "files")]
+pub(crate) use self::file::FileVersion;
+pub(crate) use self::file::Source;
 use crate::error::{Error, Result};
 
 /// Maximum size of one read from a file.
@@ -48,24 +55,6 @@ pub(crate) fn read_nowait(
             Err(error) => Err(error.into()),
         };
     }
-}
-
-/// Reads a range if all of it is in the page cache.
-pub(crate) fn read_exact_nowait(
-    file: &fs::File,
-    at: u64,
-    length: usize,
-) -> io::Result<Option<Bytes>> {
-    let mut bytes = vec![0; length];
-    let mut filled = 0;
-    while filled < length {
-        match read_nowait(file, &mut bytes[filled..], at + filled as u64)? {
-            Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Some(read) => filled += read,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(bytes.into()))
 }
 
 /// Returns the number of bytes at the start of a file, at most `max`, that seem to be in the page
@@ -156,20 +145,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// A file as a body. It is read on demand, in pieces of 64 KiB.
 pub(crate) struct FileBody {
-    file: File,
-    reading: Option<Reading>,
+    pub(crate) file: File,
+    pub(crate) reading: Option<Reading>,
 }
 
-type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
+pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
 impl FileBody {
     pub(crate) fn new(file: File) -> FileBody {
         FileBody { file, reading: None }
-    }
-
-    /// Returns the unread rest of the file, unless a read is in progress.
-    pub(crate) fn into_file(self: Box<Self>) -> Result<File, Box<Self>> {
-        if self.reading.is_none() { Ok(self.file) } else { Err(self) }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

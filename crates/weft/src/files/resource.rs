@@ -14,7 +14,7 @@ use http::header::{
 };
 use http::{HeaderValue, StatusCode};
 
-use crate::clock::wall::is_older_than;
+use crate::clock::age::is_older_than;
 use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::{File, FileVersion, Source};
@@ -145,7 +145,10 @@ impl Resource {
             return Choice::Ready(&variant.identity);
         }
         let mut offered = Coding::ALL.to_vec();
-        offered.retain(|coding| may_compress || variant.precompressed(*coding).is_some());
+        offered.retain(|&coding| {
+            may_compress && compression::is_available(coding)
+                || variant.precompressed(coding).is_some()
+        });
         let Some(coding) = accept::coding(headers, &offered) else {
             return Choice::Ready(&variant.identity);
         };
@@ -280,6 +283,7 @@ impl Variant {
         let (settings, content_type) = (&site.settings, site.media_type(path));
         let sizes = settings.min_compressed_bytes..=settings.max_compressed_bytes;
         let is_compressible = settings.compress
+            && Coding::ALL.into_iter().any(compression::is_available)
             && compression::is_compressible(content_type.as_bytes())
             && sizes.contains(&files.original.file.length);
         let has_codings = is_compressible || !files.precompressed.is_empty();

@@ -1,5 +1,8 @@
 //! Message bodies: empty, bytes, or a stream that is read on demand.
 
+#[cfg(feature = "tower")]
+mod into_file;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -113,14 +116,6 @@ impl Body {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Bytes(bytes) => Ok(bytes),
-            _ => Err(self),
-        }
-    }
-
-    /// Returns the file, or its unread rest. Returns any other body unchanged.
-    pub(crate) fn into_file(self) -> Result<File, Body> {
-        match self.0 {
-            Kind::File(reader) => reader.into_file().map_err(|reader| Body(Kind::File(reader))),
             _ => Err(self),
         }
     }

@@ -1,7 +1,9 @@
 //! Requests and responses in the form that applications use, independent of the HTTP version.
 
 pub(crate) mod body;
+#[cfg_attr(not(feature = "files"), allow(dead_code, reason = "cached files use the rest"))]
 pub(crate) mod fields;
+#[cfg(feature = "tower")]
 pub(crate) mod payload;
 pub(crate) mod representation;
 pub(crate) mod request;

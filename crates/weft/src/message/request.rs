@@ -1,5 +1,8 @@
 //! Requests, in the form that applications use.
 
+#[cfg(feature = "tower")]
+mod parts;
+
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -197,26 +200,6 @@ impl Request {
     pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<Shared>) -> Request {
         let connection = Connection { shared, peer: None };
         Request { head, body, connection, extensions: Extensions::new() }
-    }
-
-    /// Creates a request from the components of another one. Without a connection, its peer has no
-    /// address, and it is never notified of a shutdown.
-    pub(crate) fn from_components(
-        (head, body): (RequestHead, Body),
-        connection: Option<Connection>,
-        extensions: Extensions,
-    ) -> Request {
-        let unconnected = || {
-            let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
-            Connection { shared, peer: None }
-        };
-        Request { head, body, connection: connection.unwrap_or_else(unconnected), extensions }
-    }
-
-    /// Splits a request into all of its components, for conversion into another type.
-    pub(crate) fn into_components(self) -> (RequestHead, Body, Connection, Extensions) {
-        let Request { head, body, connection, extensions } = self;
-        (head, body, connection, extensions)
     }
 
     /// The head. It can be cloned and kept after the request is passed on.
@@ -479,12 +462,6 @@ impl RequestHead {
         self.text(self.0.target)
     }
 
-    /// The request target as a slice of the head's bytes.
-    pub(crate) fn shared_target(&self) -> Bytes {
-        let text = self.0.headers.text();
-        text.slice_ref(self.0.target.of(text))
-    }
-
     /// The path, percent-encoded as received. `*` for the asterisk form, empty for the authority
     /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
@@ -539,11 +516,6 @@ impl RequestHead {
     /// as received: empty, or `/prefix`. Links to paths of the application start with it.
     pub fn mount(&self) -> &str {
         &self.mounted()[..self.0.mount]
-    }
-
-    /// Path and query, if middleware has changed them.
-    pub(crate) fn rewritten(&self) -> Option<&str> {
-        (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.path_and_query())
     }
 
     /// Path and query.

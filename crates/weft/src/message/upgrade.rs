@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Method, StatusCode, Version};
@@ -48,21 +48,6 @@ pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
     };
     let reason = "the client has not requested this protocol or tunnel";
     is_requested.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidResponse, reason))
-}
-
-/// An [`Upgrade`] in the extensions of an [`http::Response`]. Extensions must implement `Clone`, so
-/// the upgrade is shared by all clones, and the first call of `take` gets it.
-#[derive(Clone, Debug)]
-pub(crate) struct UpgradeExtension(Arc<Mutex<Option<Upgrade>>>);
-
-impl UpgradeExtension {
-    pub(crate) fn new(upgrade: Upgrade) -> UpgradeExtension {
-        UpgradeExtension(Arc::new(Mutex::new(Some(upgrade))))
-    }
-
-    pub(crate) fn take(&self) -> Option<Upgrade> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 impl fmt::Debug for Upgrade {

@@ -51,7 +51,9 @@ mod method_override; // `X-HTTP-Method-Override`
 mod head; // HEAD requests handled as GET
 
 // Changes to the response.
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 mod compress; // content coding of responses
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 mod encoded; // body compressed while it is polled
 mod etag; // entity-tags and 304 responses
 mod cors; // cross-origin resource sharing
@@ -65,12 +67,14 @@ use http::header::RETRY_AFTER;
 
 use crate::message::response::Response;
 
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use crate::compression::Coding;
 pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
 pub use body_limit::BodyLimit;
 pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
 pub use clean_path::{CleanPath, TrailingSlash};
+#[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use compress::Compress;
 pub use concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 pub use cors::Cors;

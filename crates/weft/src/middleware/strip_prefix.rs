@@ -51,7 +51,6 @@ impl Middleware for StripPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::{Directory, DirectorySettings};
     use crate::testing::get;
 
     #[test]
@@ -72,8 +71,11 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "files")]
     #[test]
     fn directory_redirects_include_the_prefix() {
+        use crate::files::{Directory, DirectorySettings};
+
         let files = [("folder/index.html", &b"x"[..])];
         let app = Directory::embedded(files, DirectorySettings::default());
         let reply = get(app.with(StripPrefix::new("/docs")), "/docs/folder?q");

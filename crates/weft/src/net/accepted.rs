@@ -1,8 +1,10 @@
 //! An accepted connection before it is registered with the event loop of its worker.
 
+use std::sync::Arc;
+
 use crate::net::listen::ConnectionPermit;
 use crate::net::reader::Transport;
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 
 /// A connection accepted for a worker.
@@ -10,7 +12,7 @@ pub(crate) struct Accepted {
     pub(crate) socket: AcceptedSocket,
     pub(crate) peer: Peer,
     pub(crate) permit: ConnectionPermit,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<dyn SecureAcceptor>>,
 }
 
 /// A socket that is not registered with an event loop yet.

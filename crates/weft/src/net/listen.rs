@@ -10,11 +10,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::{self, Either};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -22,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::accepted::{Accepted, AcceptedSocket};
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 use crate::settings::Settings;
 use weft_proto::proxy_protocol::Network;
@@ -121,7 +123,7 @@ pub struct Listener {
     socket: Arc<OwnedFd>,
     bound: LocalAddress,
     /// TLS configuration of its connections, if they use TLS.
-    tls: Option<Tls>,
+    tls: Option<Arc<dyn SecureAcceptor>>,
     file: Option<Arc<SocketFile>>,
 }
 
@@ -256,12 +258,12 @@ impl Listener {
     }
 
     /// Returns the same listener with this TLS configuration, or without TLS.
-    pub(crate) fn with_optional_tls(self, tls: Option<Tls>) -> Listener {
+    pub(crate) fn with_optional_tls(self, tls: Option<Arc<dyn SecureAcceptor>>) -> Listener {
         let bound = if tls.is_some() { self.bound.with_tls() } else { self.bound };
         Listener { bound, tls, ..self }
     }
 
-    pub(crate) fn tls(&self) -> Option<&Tls> {
+    pub(crate) fn tls(&self) -> Option<&Arc<dyn SecureAcceptor>> {
         self.tls.as_ref()
     }
 
@@ -281,7 +283,7 @@ impl Listener {
     /// Binds another `SO_REUSEPORT` socket to an address.
     pub(crate) fn bind_another(
         bound: &LocalAddress,
-        tls: Option<Tls>,
+        tls: Option<Arc<dyn SecureAcceptor>>,
         settings: &Settings,
     ) -> Result<Listener> {
         let address = bound.address().expect("only TCP addresses can be shared");
@@ -392,15 +394,16 @@ pub(crate) async fn accept(
     #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
     let socket = AsyncFd::with_interest(socket, Interest::READABLE)
         .expect("an event loop accepts a listening socket");
-    let mut stopped = std::pin::pin!(stopped);
+    let mut stopped = pin!(stopped);
     loop {
         let next = async {
             limiter.wait_for_capacity().await;
             socket.async_io(Interest::READABLE, |socket| accept_one(socket, &bound)).await
         };
-        let accepted = tokio::select! {
-            accepted = next => accepted,
-            () = &mut stopped => break,
+        // Polled first, so that a constant stream of connections does not delay it.
+        let accepted = match future::select(stopped.as_mut(), pin!(next)).await {
+            Either::Left(_) => break,
+            Either::Right((accepted, _)) => accepted,
         };
         match accepted {
             Ok(accepted) => admit(&limiter, accepted, &tls, &mut deliver),
@@ -444,7 +447,7 @@ fn accept_one(socket: &impl AsFd, bound: &LocalAddress) -> io::Result<(AcceptedS
 fn admit(
     limiter: &Arc<ConnectionLimiter>,
     (socket, peer): (AcceptedSocket, Peer),
-    tls: &Option<Tls>,
+    tls: &Option<Arc<dyn SecureAcceptor>>,
     deliver: &mut impl FnMut(Accepted),
 ) {
     match limiter.try_acquire(peer.address().map(|address| address.ip())) {

@@ -2,12 +2,10 @@
 
 pub(crate) mod accepted;
 pub(crate) mod buffers;
-pub(crate) mod reader;
 pub(crate) mod listen;
+pub(crate) mod reader;
+pub(crate) mod secure;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "tls/disabled.rs"]
-pub(crate) mod tls;
 pub(crate) mod writer;

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::net::buffers::{Buffers, INPUT_BYTES};
+use crate::net::secure::SecureRead;
 use crate::net::socket::Socket;
-use crate::net::tls;
 use crate::net::writer::WriteHalf;
 use crate::stream::Stream;
 
@@ -60,7 +60,7 @@ pub(crate) enum ReadHalf {
     Unix(unix::OwnedReadHalf),
     Other(tokio::io::ReadHalf<Box<dyn Stream>>),
     /// Any of the other variants, with TLS.
-    Tls(Box<tls::ReadHalf>),
+    Secure(Box<dyn SecureRead>),
     /// Placeholder while the variant is replaced.
     Detached,
 }
@@ -139,7 +139,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
-            ReadHalf::Tls(half) => half.poll_readable(cx),
+            ReadHalf::Secure(half) => half.poll_readable(cx),
             ReadHalf::Other(_) | ReadHalf::Detached => Poll::Ready(Ok(())),
         }
     }
@@ -153,7 +153,7 @@ impl ReadHalf {
             ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, buf),
             ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, buf),
             ReadHalf::Other(half) => Pin::new(half).poll_read(cx, buf),
-            ReadHalf::Tls(half) => half.poll_read(cx, buf),
+            ReadHalf::Secure(half) => half.poll_read(cx, buf),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -168,7 +168,7 @@ impl ReadHalf {
             ReadHalf::Tcp(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Unix(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
-            ReadHalf::Tls(half) => half.poll_fill(cx, buffer),
+            ReadHalf::Secure(half) => half.poll_fill(cx, buffer),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -178,7 +178,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             ReadHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
-            ReadHalf::Other(_) | ReadHalf::Tls(_) | ReadHalf::Detached => None,
+            ReadHalf::Other(_) | ReadHalf::Secure(_) | ReadHalf::Detached => None,
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::clock::deadline::{Deadline, Pace};
 use crate::disk;
 use crate::disk::{File, Source};
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::secure::SecureWrite;
 use crate::net::socket::Socket;
-use crate::net::tls;
 use crate::stream::Stream;
 use weft_proto::write_buffer::WriteBuffer;
 
@@ -39,7 +39,7 @@ pub(crate) enum WriteHalf {
     Unix(unix::OwnedWriteHalf),
     Other(tokio::io::WriteHalf<Box<dyn Stream>>),
     /// One of the others, behind TLS.
-    Tls(Box<tls::WriteHalf>),
+    Secure(Box<dyn SecureWrite>),
     Closed,
 }
 
@@ -145,7 +145,7 @@ impl Writer {
     /// calls a socket writable again when a large part of its buffer is empty, and a slow peer may
     /// have taken less than that in all the time that it had.
     fn write_ignoring_readiness(&mut self) -> Option<usize> {
-        if let WriteHalf::Tls(half) = &mut self.half {
+        if let WriteHalf::Secure(half) = &mut self.half {
             return half.write_ignoring_readiness();
         }
         let mut slices = [IoSlice::new(&[]); WriteBuffer::MAX_SLICES];
@@ -260,7 +260,7 @@ impl Writer {
     /// Tells the peer, as far as that can be done without a wait, that the connection ends
     /// here and was not cut. On a plain socket its end says so itself.
     pub(crate) fn send_close_notify(&mut self) {
-        if let WriteHalf::Tls(half) = &mut self.half {
+        if let WriteHalf::Secure(half) = &mut self.half {
             half.send_close_notify();
         }
     }
@@ -295,7 +295,7 @@ impl WriteHalf {
         match std::mem::replace(self, WriteHalf::Closed) {
             WriteHalf::Tcp(half) => half.forget(),
             WriteHalf::Unix(half) => half.forget(),
-            WriteHalf::Tls(half) => half.into_plain().close(),
+            WriteHalf::Secure(half) => half.into_plain().close(),
             WriteHalf::Other(_) | WriteHalf::Closed => {}
         }
     }
@@ -303,34 +303,34 @@ impl WriteHalf {
     /// The same, or what is below TLS.
     fn plain(&self) -> &WriteHalf {
         match self {
-            WriteHalf::Tls(half) => half.plain(),
+            WriteHalf::Secure(half) => half.plain(),
             half => half,
         }
     }
 
     /// Whether bytes that were taken wait to be sent, and nothing more is taken before.
     fn has_unsent_records(&self) -> bool {
-        matches!(self, WriteHalf::Tls(half) if half.has_unsent_records())
+        matches!(self, WriteHalf::Secure(half) if half.has_unsent_records())
     }
 
     /// Sends of what was taken; 0 when nothing of it is left.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tls(half) => half.poll_send(cx),
+            WriteHalf::Secure(half) => half.poll_send(cx),
             half => half.poll_flush(cx).map_ok(|()| 0),
         }
     }
 
     /// Whether several slices are sent as one.
     pub(crate) fn takes_slices(&self) -> bool {
-        matches!(self, WriteHalf::Tls(_)) || self.socket().is_some()
+        matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()
     }
 
     pub(crate) fn socket(&self) -> Option<Socket<'_>> {
         match self {
             WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
             WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
-            WriteHalf::Other(_) | WriteHalf::Tls(_) | WriteHalf::Closed => None,
+            WriteHalf::Other(_) | WriteHalf::Secure(_) | WriteHalf::Closed => None,
         }
     }
 
@@ -343,7 +343,7 @@ impl WriteHalf {
             WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send(cx, bytes),
             WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send(cx, bytes),
             WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
-            WriteHalf::Tls(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
+            WriteHalf::Secure(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -351,7 +351,7 @@ impl WriteHalf {
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             WriteHalf::Other(half) => Pin::new(half).poll_flush(cx),
-            WriteHalf::Tls(half) => half.poll_flush(cx),
+            WriteHalf::Secure(half) => half.poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -364,7 +364,7 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send_slices(cx, slices),
             WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send_slices(cx, slices),
-            WriteHalf::Tls(half) => half.poll_write_vectored(cx, slices),
+            WriteHalf::Secure(half) => half.poll_write_vectored(cx, slices),
             WriteHalf::Other(_) | WriteHalf::Closed => {
                 self.poll_write(cx, slices.first().map_or(&[], |slice| slice))
             }
@@ -376,7 +376,7 @@ impl WriteHalf {
             WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Tls(half) => half.poll_shutdown(cx),
+            WriteHalf::Secure(half) => half.poll_shutdown(cx),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }

@@ -4,10 +4,14 @@
 //! Either one acceptor on its own thread serves all workers, or each worker runs an acceptor in its
 //! event loop. Sockets can be added and closed while the acceptors run.
 
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
+use futures_util::future;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
@@ -15,7 +19,7 @@ use crate::error::Result;
 use crate::message::request::ShutdownSignal;
 use crate::net::accepted::Accepted;
 use crate::net::listen::{self, ConnectionLimiter, Listener, LocalAddress, SocketFile};
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
 
@@ -38,7 +42,7 @@ struct ListenerEntry {
     socket: Weak<OwnedFd>,
     is_shareable: bool,
     file: Option<Arc<SocketFile>>,
-    tls: Option<Tls>,
+    tls: Option<Arc<dyn SecureAcceptor>>,
     close: oneshot::Sender<()>,
 }
 
@@ -149,10 +153,11 @@ impl Acceptors {
 
     /// Makes the first worker reload the certificates of a listener when their files change.
     fn watch_certificates(&self, listener: &Listener) {
-        let has = |entry: &ListenerEntry, tls: &Tls| {
-            entry.tls.as_ref().is_some_and(|watched| watched.ptr_eq(tls))
+        let has = |entry: &ListenerEntry, tls: &Arc<dyn SecureAcceptor>| {
+            entry.tls.as_ref().is_some_and(|watched| Arc::ptr_eq(watched, tls))
         };
-        let is_new = |tls: &&Tls| !self.listeners.iter().any(|entry| has(entry, tls));
+        let is_new =
+            |tls: &&Arc<dyn SecureAcceptor>| !self.listeners.iter().any(|entry| has(entry, tls));
         if let Some(command) =
             listener.tls().filter(is_new).cloned().map(WorkerCommand::WatchCertificates)
         {
@@ -223,12 +228,18 @@ impl Acceptor {
     /// Accepts from all sockets that it receives, each in its own task, until the server stops.
     pub(crate) async fn run(mut self) {
         let mut accepting = JoinSet::new();
-        loop {
-            tokio::select! {
-                Some(added) = self.new_listeners.recv() => self.accept_from(added, &mut accepting),
-                Some(_) = accepting.join_next() => {}
-                () = wait_for_shutdown(self.shutdown.clone()) => break,
+        let mut shutdown = pin!(wait_for_shutdown(self.shutdown.clone()));
+        while let Some(added) = poll_fn(|cx| {
+            // Finished tasks are removed.
+            while let Poll::Ready(Some(_)) = accepting.poll_join_next(cx) {}
+            match shutdown.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => self.poll_added(cx).map(Some),
             }
+        })
+        .await
+        {
+            self.accept_from(added, &mut accepting);
         }
         // Sockets received just before the shutdown may have connections, too.
         while let Ok(added) = self.new_listeners.try_recv() {
@@ -238,14 +249,19 @@ impl Acceptor {
         while accepting.join_next().await.is_some() {}
     }
 
+    /// Receives the next socket. Once no more can be added, it stays pending.
+    fn poll_added(&mut self, cx: &mut Context<'_>) -> Poll<AddListener> {
+        match self.new_listeners.poll_recv(cx) {
+            Poll::Ready(Some(added)) => Poll::Ready(added),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
     fn accept_from(&self, added: AddListener, accepting: &mut JoinSet<()>) {
         let AddListener { listener, workers, closed } = added;
         let shutdown = wait_for_shutdown(self.shutdown.clone());
         let stopped = async {
-            tokio::select! {
-                () = shutdown => {}
-                Ok(()) = closed => {}
-            }
+            future::select(pin!(shutdown), pin!(wait_for_close(closed))).await;
         };
         let limiter = self.limiter.clone();
         let deliver = move |accepted| deliver(accepted, &workers);
@@ -261,6 +277,14 @@ fn deliver(mut accepted: Accepted, workers: &[WorkerHandle]) {
     if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
         accepted.permit.count_for_worker(&worker.load);
         worker.send(WorkerCommand::Serve(accepted));
+    }
+}
+
+/// Waits until a listener is closed.
+async fn wait_for_close(closed: oneshot::Receiver<()>) {
+    // An error means that the sender was dropped: it can only close with the server.
+    if closed.await.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -12,7 +12,7 @@ use crate::message::request::Shared;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{Reader, Transport};
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::net::writer::Writer;
 use crate::server::upgraded::RawConnection;
 use crate::settings::Settings;
@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     /// Number of requests received.
     pub(crate) requests: u64,
     /// TLS configuration, until the handshake.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<dyn SecureAcceptor>>,
     /// Set if HTTP/2 was negotiated by ALPN.
     pub(crate) http2: bool,
     /// Handler that takes over the connection after the response, if any.

@@ -9,10 +9,8 @@ mod h2;
 mod head_buffers;
 mod inbound;
 mod linger;
-#[cfg(not(feature = "tls"))]
-#[path = "tls_disabled.rs"]
-mod tls_handshake;
 #[cfg(feature = "tls")]
+mod tls;
 mod tls_handshake;
 mod upgraded;
 pub(crate) mod worker;
@@ -34,7 +32,7 @@ use crate::hooks::Hooks;
 use crate::message::request::{Drain, ShutdownSignal};
 use crate::net::listen::{Address, Listener, LocalAddress};
 use crate::net::reader::Transport;
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::peer::Peer;
 use crate::server::acceptors::{Acceptor, Acceptors, WorkerHandle, worker_channel};
 use crate::server::worker::{Worker, WorkerCommand};
@@ -160,7 +158,11 @@ impl<A: Application + 'static> Server<A> {
     }
 
     /// Adds a listener for an address, with or without TLS.
-    pub(crate) fn listen_with(mut self, address: &str, tls: Option<Tls>) -> Result<Server<A>> {
+    pub(crate) fn listen_with(
+        mut self,
+        address: &str,
+        tls: Option<Arc<dyn SecureAcceptor>>,
+    ) -> Result<Server<A>> {
         let address: Address = address.parse()?;
         let listeners = Listener::bind(&address, &self.settings)?.into_iter();
         self.listeners.extend(listeners.map(|listener| listener.with_optional_tls(tls.clone())));
@@ -479,22 +481,5 @@ fn spawn<T>(
         Ok(Ok(())) => Ok(thread),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(Error::new(ErrorKind::Panicked, "a worker panicked while it started")),
-    }
-}
-
-#[cfg(feature = "tls")]
-impl<A: Application + 'static> Server<A> {
-    /// Adds a listener for TLS connections. The address has the same forms as in
-    /// [`listen`](Server::listen).
-    ///
-    /// A running server reloads certificates when their files change. If that fails,
-    /// [`Hooks::on_error`](crate::Hooks::on_error) is called, and the previous certificates stay in
-    /// use.
-    ///
-    /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if the address is invalid or cannot be bound; the message
-    /// gives the reason.
-    pub fn listen_tls(self, address: impl ToString, tls: &Tls) -> Result<Server<A>> {
-        self.listen_with(&address.to_string(), Some(tls.clone()))
     }
 }

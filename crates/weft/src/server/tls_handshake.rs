@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::{ProtocolVersion, ServerConnection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::Application;
@@ -12,7 +11,7 @@ use crate::clock::deadline::Pace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{ReadHalf, Reader};
-use crate::net::tls::{Tls, poll_send, process_records, session, split};
+use crate::net::secure::{SecureAcceptor, SecureHandshake};
 use crate::net::writer::WriteHalf;
 use crate::server::connection::Connection;
 use crate::server::linger;
@@ -34,15 +33,15 @@ impl Default for HandshakeSemaphore {
 /// Negotiates TLS; from then on the connection carries plaintext on our side. `false` if the
 /// handshake failed. The deadline for the first head applies.
 pub(super) async fn handshake<A: Application>(
-    tls: &Tls,
+    tls: &dyn SecureAcceptor,
     conn: &mut Connection,
     worker: &Worker<A>,
 ) -> bool {
-    let outcome = match ServerConnection::new(tls.config(worker.settings.http2)) {
+    let outcome = match tls.start_handshake(worker.settings.http2) {
         Ok(tls) => {
             Handshake { tls, conn, worker, has_input: false, is_draining: false }.run().await
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(error),
     };
     outcome.unwrap_or_else(|error| {
         worker.report(&conn.shared.peer, &error);
@@ -51,7 +50,7 @@ pub(super) async fn handshake<A: Application>(
 }
 
 struct Handshake<'a, A> {
-    tls: ServerConnection,
+    tls: Box<dyn SecureHandshake>,
     conn: &'a mut Connection,
     worker: &'a Worker<A>,
     /// `true` once the client has sent anything.
@@ -73,13 +72,13 @@ impl<'a, A: Application> Handshake<'a, A> {
             }
             self.has_input = true;
             let stepped = self.step().await?;
-            if self.must_flush() || stepped.is_err() {
+            if self.tls.must_flush() || stepped.is_err() {
                 self.flush().await?;
             }
             if let Err(error) = stepped {
                 // The alert is sent; a reset must not discard it.
                 self.linger().await;
-                return Err(failed(error));
+                return Err(error);
             }
         }
         self.finish();
@@ -103,14 +102,14 @@ impl<'a, A: Application> Handshake<'a, A> {
     }
 
     /// Acquires the worker's handshake semaphore and processes the received records.
-    async fn step(&mut self) -> Result<Result<(), rustls::Error>> {
+    async fn step(&mut self) -> Result<Result<()>> {
         let _permit = self.acquire_permit().await?;
         let ciphertext = &mut self.conn.reader.as_mut().expect(HAS_READER).buffer;
         let mut result = Ok(());
         while result.is_ok() && !ciphertext.is_empty() && self.tls.is_handshaking() {
-            result = process_records(&mut self.tls, ciphertext).map(|_| ());
+            result = self.tls.process(ciphertext);
         }
-        if self.must_flush() {
+        if self.tls.must_flush() {
             // The client can compute its part while other connections take their steps.
             poll_fn(|cx| Poll::Ready(self.poll_flush(cx).is_ready())).await;
         }
@@ -129,12 +128,6 @@ impl<'a, A: Application> Handshake<'a, A> {
         .await
     }
 
-    /// Returns `true` if the client waits for the pending records. Records that TLS 1.3 sends after
-    /// the handshake, session tickets, can be sent with the first response.
-    fn must_flush(&self) -> bool {
-        self.tls.is_handshaking() || self.tls.protocol_version() != Some(ProtocolVersion::TLSv1_3)
-    }
-
     async fn flush(&mut self) -> Result<()> {
         poll_fn(|cx| match self.poll_flush(cx) {
             Poll::Ready(sent) => Poll::Ready(sent.map_err(Error::from)),
@@ -145,7 +138,7 @@ impl<'a, A: Application> Handshake<'a, A> {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let half = &mut self.conn.writer.half;
-        while ready!(poll_send(&mut self.tls, half, cx))? > 0 {}
+        while ready!(self.tls.poll_send(half, cx))? > 0 {}
         half.poll_flush(cx)
     }
 
@@ -179,13 +172,13 @@ impl<'a, A: Application> Handshake<'a, A> {
     /// Wraps the connection's transport in the negotiated TLS session.
     fn finish(self) {
         let Handshake { tls, conn, .. } = self;
-        let session = session(&tls);
+        let session = tls.session();
         let reader = conn.reader.as_mut().expect(HAS_READER);
         let read = std::mem::replace(&mut reader.half, ReadHalf::Detached);
         let write = std::mem::replace(&mut conn.writer.half, WriteHalf::Closed);
-        let (read, write) = split(tls, std::mem::take(&mut reader.buffer), read, write);
-        reader.half = ReadHalf::Tls(Box::new(read));
-        conn.writer.half = WriteHalf::Tls(Box::new(write));
+        let (read, write) = tls.split(std::mem::take(&mut reader.buffer), read, write);
+        reader.half = ReadHalf::Secure(read);
+        conn.writer.half = WriteHalf::Secure(write);
         conn.http2 = session.alpn() == Some("h2");
         conn.shared = conn.shared.with_tls(session);
     }
@@ -200,10 +193,6 @@ const HAS_READER: &str = "no body has borrowed the reader yet";
 const HTTPS_HINT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     content-length: 36\r\nconnection: close\r\n\r\n\
     This port speaks TLS: use https://.\n";
-
-fn failed(error: rustls::Error) -> Error {
-    Error::new(ErrorKind::TlsFailed, "the TLS handshake failed").with_source(error)
-}
 
 fn timed_out() -> Error {
     Error::new(ErrorKind::TooSlow, "the TLS handshake timed out")

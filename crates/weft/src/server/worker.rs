@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{self, Either};
 use http::HeaderValue;
 use tokio::sync::{Notify, mpsc};
 
@@ -21,7 +22,7 @@ use crate::message::request::{Drain, Shared, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::reader::Transport;
-use crate::net::tls::Tls;
+use crate::net::secure::SecureAcceptor;
 use crate::panic::catch_panic;
 use crate::peer::Peer;
 use crate::server::connection::Connection;
@@ -63,7 +64,7 @@ pub(crate) enum WorkerCommand {
     /// Sets the limits and timeouts of new connections.
     UpdateSettings(Box<Settings>),
     /// Reloads certificates when their files change.
-    WatchCertificates(Tls),
+    WatchCertificates(Arc<dyn SecureAcceptor>),
 }
 
 /// Used if all senders were dropped without a shutdown request.
@@ -148,11 +149,16 @@ impl<A: Application> Worker<A> {
                 worker.drain.set(Some(drain));
                 worker.deadlines.wake_all();
             }
-            tokio::select! {
-                // Connections that are still open are dropped with the runtime.
-                _ = tokio::time::timeout(remaining, &mut all_closed) => return,
-                // The grace period was shortened.
-                Ok(()) = shutdown.changed() => {}
+            let ended = tokio::time::timeout(remaining, &mut all_closed);
+            let shortened = async {
+                // An error means that the sender was dropped: the deadline stays.
+                if shutdown.changed().await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            if let Either::Left(_) = future::select(pin!(ended), pin!(shortened)).await {
+                // The runtime drops the connections that are still open.
+                return;
             }
         }
     }
@@ -204,7 +210,7 @@ impl<A: Application> Worker<A> {
             return self.report(&conn.shared.peer, &error);
         }
         if let Some(tls) = conn.tls.take()
-            && !Box::pin(tls_handshake::handshake(&tls, conn, self)).await
+            && !Box::pin(tls_handshake::handshake(&*tls, conn, self)).await
         {
             return;
         }
@@ -278,12 +284,12 @@ impl<A: Application> Worker<A> {
     }
 
     /// Reloads certificates when their files change, in a separate task.
-    fn reload_on_change(self: Rc<Self>, tls: Tls)
+    fn reload_on_change(self: Rc<Self>, tls: Arc<dyn SecureAcceptor>)
     where
         A: 'static,
     {
         tokio::task::spawn_local(async move {
-            tls.reload_on_change(|error| self.report(&Peer::default(), error)).await;
+            tls.reload_on_change(&|error| self.report(&Peer::default(), error)).await;
         });
     }
 

@@ -19,9 +19,9 @@ use crate::message::payload;
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
-use crate::message::upgrade::UpgradeExtension;
 use crate::random::random_boundary;
 use crate::tower::maps::HeaderMapCache;
+use crate::tower::upgrade_extension::UpgradeExtension;
 use crate::tower::{BoxError, head};
 use weft_proto::http1::framing;
 

@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod upgrade_extension;
 mod convert; // requests and responses, to and from the types of `http`
 mod head; // request heads, from the types of `http`
 mod maps; // a cache of header maps

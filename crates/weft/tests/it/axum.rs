@@ -1,4 +1,5 @@
 //! An axum router on Weft, tested over real sockets.
+#![cfg(all(feature = "gzip", feature = "tower"))]
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -1,4 +1,5 @@
 //! The `Compress` middleware, tested over real sockets.
+#![cfg(all(feature = "brotli", feature = "gzip", feature = "zstd"))]
 
 use std::io::{Read, Write};
 use std::pin::Pin;

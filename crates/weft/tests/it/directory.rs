@@ -1,4 +1,5 @@
 //! `Directory`, the application that serves files, tested over real sockets.
+#![cfg(all(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,6 @@
 //! The file cache of a directory: revalidation, limits and eviction; and files that are not in the
 //! kernel's page cache.
+#![cfg(all(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, IoSliceMut, Read, Write};

@@ -1,4 +1,5 @@
 //! Forms and uploads, tested over real sockets.
+#![cfg(feature = "form")]
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! HTTP/2 interoperability with external programs: h2spec and Chromium. A test is skipped if its
 //! program is not installed; see `has_tool`.
+#![cfg(all(feature = "tls", feature = "websocket"))]
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;

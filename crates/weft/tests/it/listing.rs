@@ -1,4 +1,5 @@
 //! Directory listings, tested over real sockets. Unit tests cover their content.
+#![cfg(feature = "files")]
 
 use crate::common::tree::{SECRET, Tree, ask, assert_statuses, send_request_with_fields};
 use crate::common::{self, Client, stop};

@@ -1,4 +1,5 @@
 //! Middleware that depends on framing, time or client disconnects, tested over real sockets.
+#![cfg(feature = "gzip")]
 
 use std::future::pending;
 use std::io::Write;

@@ -1,4 +1,5 @@
 //! Middleware that changes requests and responses and depends on framing, tested over real sockets.
+#![cfg(feature = "gzip")]
 
 use std::io::Write;
 use std::pin::Pin;

@@ -1,5 +1,6 @@
 //! Settings of `Directory`: variants, header fields, pages and symbolic links, tested over real
 //! sockets.
+#![cfg(all(feature = "brotli", feature = "files", feature = "gzip", feature = "zstd"))]
 
 use std::collections::BTreeSet;
 use std::fs;

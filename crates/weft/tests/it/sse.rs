@@ -1,4 +1,5 @@
 //! Server-sent events, tested over real sockets.
+#![cfg(all(feature = "brotli", feature = "gzip", feature = "sse", feature = "zstd"))]
 
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,5 +1,6 @@
 //! TLS over real sockets: negotiation, client authentication, session resumption, reloading,
 //! records, and the end of connections.
+#![cfg(feature = "tls")]
 
 use std::fs;
 use std::io::{ErrorKind as IoKind, Read, Write};

@@ -1,4 +1,5 @@
 //! tower services as applications, tower layers as middleware, and applications as services.
+#![cfg(all(feature = "gzip", feature = "tower"))]
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn, ready};

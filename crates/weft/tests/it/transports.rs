@@ -1,5 +1,14 @@
 //! Behavior that is the same over every transport: HTTP/1 and HTTP/2, with and without TLS. Each
 //! case runs over all of them.
+#![cfg(all(
+    feature = "brotli",
+    feature = "files",
+    feature = "gzip",
+    feature = "sse",
+    feature = "tls",
+    feature = "tower",
+    feature = "zstd"
+))]
 
 use std::fs;
 use std::future::pending;

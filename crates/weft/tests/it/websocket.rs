@@ -1,5 +1,6 @@
 //! WebSockets, tested frame by frame over real sockets. Clients use a masking key of zeros, so that
 //! payloads stay readable.
+#![cfg(all(feature = "tower", feature = "websocket"))]
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
 //! Memory use of a large upload to an axum handler.
+#![cfg(feature = "tower")]
 
 use crate::PeakMemory;
 use crate::common::{Client, stop};

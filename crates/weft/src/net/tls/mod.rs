@@ -21,6 +21,7 @@
 mod client_auth;
 mod config;
 mod files;
+mod handshake;
 mod identity;
 mod records;
 mod resolver;
@@ -30,22 +31,20 @@ mod tickets;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::{ServerConfig, ServerConnection};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::listen::Listener;
+use crate::net::secure::{SecureAcceptor, SecureHandshake};
 
 pub use client_auth::{ClientAuth, Roots};
-pub use identity::Identity;
-pub(crate) use session::session;
-
 use config::Configs;
 use files::FileVersions;
-
-pub(crate) use stream::{ReadHalf, WriteHalf, poll_send, process_records, split};
+pub use identity::Identity;
 
 /// TLS settings of a server. All fields except [`identities`](Settings::identities) have a default.
 #[derive(Clone, Debug)]
@@ -143,8 +142,8 @@ impl Tls {
     /// Replaces settings and certificates by those of `newer`, for new connections.
     pub fn renew(&self, newer: Tls) {
         let loaded = newer.0.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let source = newer.source().clone();
-        *self.source() = source;
+        let source = newer.0.source().clone();
+        *self.0.source() = source;
         self.set(loaded);
     }
 
@@ -163,7 +162,7 @@ impl Tls {
     }
 
     fn reload_if(&self, is_due: impl Fn(&FileVersions, &FileVersions) -> bool) -> Result<()> {
-        let ConfigSource { settings, files } = &mut *self.source();
+        let ConfigSource { settings, files } = &mut *self.0.source();
         let now = FileVersions::read(settings);
         if !is_due(files, &now) {
             return Ok(());
@@ -179,16 +178,15 @@ impl Tls {
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
     }
 
-    fn source(&self) -> MutexGuard<'_, ConfigSource> {
-        self.0.source.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the configuration as a listener stores it.
+    pub(crate) fn acceptor(&self) -> Arc<dyn SecureAcceptor> {
+        self.0.clone()
     }
 
-    /// Reloads the files whenever they change, as long as another clone exists.
-    pub(crate) async fn reload_on_change(self, report: impl Fn(&Error)) {
-        let weak = Arc::downgrade(&self.0);
-        drop(self);
+    /// Reloads the files whenever they change, as long as a clone exists.
+    async fn reload_on_change(weak: Weak<Inner>, report: &dyn Fn(&Error)) {
         while let Some(inner) = weak.upgrade() {
-            let interval = Tls(inner).source().settings.check_files_every;
+            let interval = inner.source().settings.check_files_every;
             tokio::time::sleep(interval.max(MIN_CHECK_INTERVAL)).await;
             let Some(tls) = weak.upgrade().map(Tls) else { return };
             match tokio::task::spawn_blocking(move || tls.reload_changed()).await {
@@ -201,16 +199,33 @@ impl Tls {
             }
         }
     }
+}
 
-    /// Returns `true` if both are clones of the same configuration.
-    pub(crate) fn ptr_eq(&self, other: &Tls) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+impl Inner {
+    /// Configuration of the next connection.
+    fn config(&self, http2: bool) -> Arc<ServerConfig> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        if http2 { current.http2.clone() } else { current.http1.clone() }
     }
 
-    /// Configuration of the next connection.
-    pub(crate) fn config(&self, http2: bool) -> Arc<ServerConfig> {
-        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
-        if http2 { current.http2.clone() } else { current.http1.clone() }
+    fn source(&self) -> MutexGuard<'_, ConfigSource> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SecureAcceptor for Inner {
+    fn start_handshake(&self, http2: bool) -> Result<Box<dyn SecureHandshake>> {
+        match ServerConnection::new(self.config(http2)) {
+            Ok(connection) => Ok(Box::new(connection)),
+            Err(error) => Err(handshake::failed(error)),
+        }
+    }
+
+    fn reload_on_change<'a>(
+        self: Arc<Self>,
+        report: &'a dyn Fn(&Error),
+    ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        Box::pin(Tls::reload_on_change(Arc::downgrade(&self), report))
     }
 }
 
@@ -219,6 +234,12 @@ const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tls").field(&self.source().settings).finish()
     }
 }
@@ -226,7 +247,7 @@ impl fmt::Debug for Tls {
 impl Listener {
     /// Returns the same listener with TLS.
     pub fn with_tls(self, tls: &Tls) -> Listener {
-        self.with_optional_tls(Some(tls.clone()))
+        self.with_optional_tls(Some(tls.acceptor()))
     }
 }
 

@@ -6,7 +6,7 @@ use rustls::{ProtocolVersion, ServerConnection};
 use crate::peer::TlsSession;
 
 /// The session that `connection` has negotiated.
-pub(crate) fn session(connection: &ServerConnection) -> TlsSession {
+pub(super) fn session(connection: &ServerConnection) -> TlsSession {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
         _ => "TLSv1.2",

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use tokio::io::ReadBuf;
 
 use crate::clock::deadline::Stopwatch;
+use crate::net::secure::{SecureRead, SecureWrite};
 use crate::net::socket::Socket;
 use crate::net::tls::records::RecordSizes;
 use crate::net::{reader, writer};
@@ -58,7 +59,7 @@ const BATCH_BYTES: usize = 68 << 10;
 
 /// Splits a connection after its handshake. `ciphertext` holds the bytes received after the
 /// handshake.
-pub(crate) fn split(
+pub(super) fn split(
     mut connection: ServerConnection,
     ciphertext: BytesMut,
     read: reader::ReadHalf,
@@ -76,25 +77,19 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl ReadHalf {
-    /// Ready when plaintext is available or the input has ended. No buffer is held during the wait.
-    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl SecureRead for ReadHalf {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).poll_plaintext(&mut self.half, RECEIVE_BYTES, cx)
     }
 
-    pub(crate) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut state = lock(&self.state);
         ready!(state.poll_plaintext(&mut self.half, room.remaining(), cx))?;
         state.take(room.remaining(), |plaintext| room.put_slice(plaintext));
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the spare capacity of a buffer. 0 is the end of the input.
-    pub(crate) fn poll_fill(
+    fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
@@ -201,7 +196,7 @@ impl State {
 }
 
 /// Passes received bytes to rustls, which decrypts the complete records.
-pub(crate) fn process_records(
+pub(super) fn process_records(
     connection: &mut ServerConnection,
     ciphertext: &mut BytesMut,
 ) -> Result<rustls::IoState, rustls::Error> {
@@ -216,10 +211,8 @@ fn aborted(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, error)
 }
 
-impl WriteHalf {
-    /// Encrypts plaintext, and sends its records as far as the socket accepts them. No more
-    /// plaintext is accepted before all of them are sent.
-    pub(crate) fn poll_write_vectored(
+impl SecureWrite for WriteHalf {
+    fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
@@ -234,50 +227,43 @@ impl WriteHalf {
         Poll::Ready(Ok(accepted))
     }
 
-    /// Returns `true` if records of accepted plaintext are not sent yet.
-    pub(crate) fn has_unsent_records(&self) -> bool {
+    fn has_unsent_records(&self) -> bool {
         lock(&self.state).has_unsent_records()
     }
 
-    /// Sends pending records; 0 when there are none.
-    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         lock(&self.state).poll_send(&mut self.half, cx)
     }
 
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while ready!(self.poll_send(cx))? > 0 {}
         self.half.poll_flush(cx)
     }
 
-    /// Sends pending records to a socket that is not reported as writable; `None` if it accepts
-    /// nothing.
-    pub(crate) fn write_ignoring_readiness(&mut self) -> Option<usize> {
+    fn write_ignoring_readiness(&mut self) -> Option<usize> {
         let mut state = lock(&self.state);
         let sent = state.connection.write_tls(&mut WriterIgnoringReadiness(self.half.socket()?));
         state.unsent &= state.connection.wants_write();
         sent.ok().filter(|&sent| sent > 0)
     }
 
-    /// Sends close_notify, then shuts down the sending direction of the transport.
-    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.state).connection.send_close_notify();
         ready!(self.poll_flush(cx))?;
         self.half.poll_shutdown(cx)
     }
 
-    /// Sends close_notify, if the socket accepts it at once.
-    pub(crate) fn send_close_notify(&mut self) {
+    fn send_close_notify(&mut self) {
         let mut state = lock(&self.state);
         state.connection.send_close_notify();
         state.try_send_protocol_records(self.half.socket());
     }
 
-    /// Returns the underlying half.
-    pub(crate) fn plain(&self) -> &writer::WriteHalf {
+    fn plain(&self) -> &writer::WriteHalf {
         &self.half
     }
 
-    pub(crate) fn into_plain(self) -> writer::WriteHalf {
+    fn into_plain(self: Box<Self>) -> writer::WriteHalf {
         self.half
     }
 }
@@ -333,7 +319,7 @@ fn sub_slices<'a>(
 }
 
 /// Sends pending records; 0 when there are none.
-pub(crate) fn poll_send(
+pub(super) fn poll_send(
     connection: &mut ServerConnection,
     half: &mut writer::WriteHalf,
     cx: &mut Context<'_>,

@@ -4,6 +4,7 @@
 #[cfg(feature = "tls")]
 pub mod clients;
 pub mod frames;
+#[cfg(feature = "files")]
 pub mod tree;
 
 use std::io::{ErrorKind, Read, Write};

@@ -17,16 +17,62 @@
 //! | zstd 10 | 20.2, 10.6 | 50–90 | 25 MiB |
 //! | gzip 9 | 23.6, 13.9 | 35–40 | 403 KiB |
 
+#[cfg(feature = "brotli")]
+mod brotli;
+#[cfg(feature = "gzip")]
+mod gzip;
+#[cfg(feature = "zstd")]
+mod zstd;
+
 use std::io::{self, Write};
 
-use brotli::CompressorWriter;
-use brotli::enc::BrotliEncoderParams;
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use zstd::zstd_safe::CParameter;
 
 pub use weft_proto::semantics::coding::Coding;
+
+/// The codings of this build.
+const CODECS: &[Codec] = &[
+    #[cfg(feature = "brotli")]
+    brotli::CODEC,
+    #[cfg(feature = "gzip")]
+    gzip::CODEC,
+    #[cfg(feature = "zstd")]
+    zstd::CODEC,
+];
+
+/// Implementation of a coding.
+struct Codec {
+    coding: Coding,
+    /// Compresses a whole file.
+    compress: fn(&[u8]) -> io::Result<Vec<u8>>,
+    /// Creates the encoder of a stream, which allocates its memory now or with the first bytes.
+    encoder: fn() -> io::Result<Box<dyn StreamEncoder>>,
+    /// Number of input bytes after which a stream is flushed.
+    max_unflushed_bytes: usize,
+}
+
+/// Encoder that stores its output until it is taken.
+trait StreamEncoder: Write + Send {
+    fn output(&mut self) -> &mut Vec<u8>;
+
+    /// Ends the stream and returns the rest of the output.
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>>;
+}
+
+/// Returns the implementation of a coding, if its feature is enabled.
+fn codec(coding: Coding) -> Option<&'static Codec> {
+    CODECS.iter().find(|codec| codec.coding == coding)
+}
+
+/// The same, as an error.
+fn require(coding: Coding) -> io::Result<&'static Codec> {
+    codec(coding).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Returns true if the feature of a coding is enabled.
+pub(crate) fn is_available(coding: Coding) -> bool {
+    codec(coding).is_some()
+}
 
 /// Returns true for media types that compress well. Already compressed types, such as most images,
 /// and unknown types are not compressible.
@@ -70,76 +116,34 @@ const COMPRESSIBLE: &[&[u8]] = &[
     b"image/x-ms-bmp",
 ];
 
-/// Compresses a whole file. The result is cached, so this may take time: up to 0.1 s per MiB. The
-/// window of zstd is within the 8 MiB limit of RFC 9659.
+/// Compresses a whole file. The result is cached, so this may take time: up to 0.1 s per MiB.
 ///
 /// # Errors
-/// If no memory is available.
+/// If no memory is available, or the coding is not.
 pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
-    match coding {
-        Coding::Brotli => {
-            let params =
-                BrotliEncoderParams { quality: 8, size_hint: bytes.len(), ..Default::default() };
-            let mut writer =
-                CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER_BYTES, &params);
-            writer.write_all(bytes)?;
-            Ok(writer.into_inner())
-        }
-        Coding::Zstd => zstd::bulk::compress(bytes, 10),
-        Coding::Gzip => {
-            let mut writer = GzEncoder::new(Vec::new(), Compression::best());
-            writer.write_all(bytes)?;
-            writer.finish()
-        }
-    }
+    (require(coding)?.compress)(bytes)
 }
 
 /// Compresses a stream, in bounded memory and with little CPU time.
 pub(crate) struct Encoder {
-    writer: Writer,
+    stream: Box<dyn StreamEncoder>,
     /// Number of input bytes since the last flush.
     unflushed: usize,
+    max_unflushed: usize,
 }
-
-enum Writer {
-    Brotli(Box<CompressorWriter<Vec<u8>>>),
-    Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
-    Gzip(GzEncoder<Vec<u8>>),
-}
-
-/// Size of the buffer between the brotli encoder and its output.
-const BROTLI_BUFFER_BYTES: usize = 4 << 10;
-
-/// Number of input bytes after which the brotli encoder is flushed. Without flushes it buffers
-/// several MiB, and its memory doubles; the flushes change the size by less than one per cent.
-const BROTLI_FLUSH_BYTES: usize = 64 << 10;
 
 impl Encoder {
     /// Creates an encoder, which allocates its memory now or with the first bytes.
     pub(crate) fn new(coding: Coding) -> io::Result<Encoder> {
-        let writer = match coding {
-            Coding::Brotli => {
-                let params = BrotliEncoderParams { quality: 4, lgwin: 18, ..Default::default() };
-                let writer =
-                    CompressorWriter::with_params(Vec::new(), BROTLI_BUFFER_BYTES, &params);
-                Writer::Brotli(Box::new(writer))
-            }
-            Coding::Zstd => {
-                let mut writer = zstd::stream::write::Encoder::new(Vec::new(), 3)?;
-                writer.set_parameter(CParameter::WindowLog(16))?;
-                writer.set_parameter(CParameter::HashLog(15))?;
-                writer.set_parameter(CParameter::ChainLog(14))?;
-                Writer::Zstd(writer)
-            }
-            Coding::Gzip => Writer::Gzip(GzEncoder::new(Vec::new(), Compression::new(5))),
-        };
-        Ok(Encoder { writer, unflushed: 0 })
+        let codec = require(coding)?;
+        let max_unflushed = codec.max_unflushed_bytes;
+        Ok(Encoder { stream: (codec.encoder)()?, unflushed: 0, max_unflushed })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.unflushed += bytes.len();
-        self.writer().write_all(bytes)?;
-        if matches!(self.writer, Writer::Brotli(_)) && self.unflushed >= BROTLI_FLUSH_BYTES {
+        self.stream.write_all(bytes)?;
+        if self.unflushed >= self.max_unflushed {
             self.flush()?;
         }
         Ok(())
@@ -149,17 +153,13 @@ impl Encoder {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.unflushed) {
             0 => Ok(()),
-            _ => self.writer().flush(),
+            _ => self.stream.flush(),
         }
     }
 
     /// Compressed output that was not taken yet.
     pub(crate) fn output(&mut self) -> &mut Vec<u8> {
-        match &mut self.writer {
-            Writer::Brotli(writer) => writer.get_mut(),
-            Writer::Zstd(writer) => writer.get_mut(),
-            Writer::Gzip(writer) => writer.get_mut(),
-        }
+        self.stream.output()
     }
 
     /// Takes the compressed output.
@@ -169,24 +169,11 @@ impl Encoder {
 
     /// Ends the stream and returns the rest of the output.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
-        let out = match self.writer {
-            Writer::Brotli(writer) => writer.into_inner(),
-            Writer::Zstd(writer) => writer.finish()?,
-            Writer::Gzip(writer) => writer.finish()?,
-        };
-        Ok(out.into())
-    }
-
-    fn writer(&mut self) -> &mut dyn Write {
-        match &mut self.writer {
-            Writer::Brotli(writer) => writer,
-            Writer::Zstd(writer) => writer,
-            Writer::Gzip(writer) => writer,
-        }
+        Ok(self.stream.finish()?.into())
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "brotli", feature = "gzip", feature = "zstd"))]
 mod tests {
     use super::*;
     use std::io::Read;
@@ -196,8 +183,8 @@ mod tests {
         let mut out = Vec::new();
         // Each decoder fails at the end of an incomplete input, after it has returned the rest.
         let _ = match coding {
-            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
-            Coding::Zstd => zstd::Decoder::new(bytes).unwrap().read_to_end(&mut out),
+            Coding::Brotli => ::brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
+            Coding::Zstd => ::zstd::Decoder::new(bytes).unwrap().read_to_end(&mut out),
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out),
         };
         out
@@ -207,8 +194,8 @@ mod tests {
     fn decode(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match coding {
-            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out)?,
-            Coding::Zstd => zstd::Decoder::new(bytes)?.read_to_end(&mut out)?,
+            Coding::Brotli => ::brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out)?,
+            Coding::Zstd => ::zstd::Decoder::new(bytes)?.read_to_end(&mut out)?,
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out)?,
         };
         Ok(out)

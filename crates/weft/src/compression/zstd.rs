@@ -1,0 +1,34 @@
+//! Zstandard (RFC 8878).
+
+use std::io;
+
+use zstd::stream::write::Encoder;
+use zstd::zstd_safe::CParameter;
+
+use super::{Codec, Coding, StreamEncoder};
+
+pub(super) const CODEC: Codec =
+    Codec { coding: Coding::Zstd, compress, encoder, max_unflushed_bytes: usize::MAX };
+
+/// The window of this level is within the 8 MiB limit of RFC 9659.
+fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    zstd::bulk::compress(bytes, 10)
+}
+
+fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
+    let mut encoder = Encoder::new(Vec::new(), 3)?;
+    encoder.set_parameter(CParameter::WindowLog(16))?;
+    encoder.set_parameter(CParameter::HashLog(15))?;
+    encoder.set_parameter(CParameter::ChainLog(14))?;
+    Ok(Box::new(encoder))
+}
+
+impl StreamEncoder for Encoder<'static, Vec<u8>> {
+    fn output(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Vec<u8>> {
+        (*self).finish()
+    }
+}
