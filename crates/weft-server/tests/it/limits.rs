@@ -5,9 +5,10 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Client, Weft, repository, until, weft};
+use crate::common::{self, Client, MANY_DESCRIPTORS, Weft, repository, until, weft};
 use rustix::fs::Advice;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -292,6 +293,7 @@ fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
 
 #[test]
 fn memory_of_15_000_idle_connections_is_within_the_documented_limit() {
+    let _exclusive = MANY_DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     const CONNECTIONS: usize = 15_000;
     const MAX_BYTES_EACH: u64 = 1_500;
     assert!(
@@ -326,6 +328,7 @@ fn slow_attackers_do_not_block_other_clients() {
     if !common::has_tool("slowhttptest") {
         return;
     }
+    let _exclusive = MANY_DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     raise_descriptor_limit();
     let server = Weft::serve(&repository("site"), &["--no-log", "--workers", "1"]);
     for (name, attack) in [("slow head", "-H"), ("slow body", "-B"), ("slow read", "-X")] {

@@ -7,13 +7,13 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError};
 
 use crate::common::external::{
     browse, chromium, console_lines, curl, first_heading, pattern, run_successfully,
     with_max_descriptors,
 };
-use crate::common::{Client, Program, Signal, Weft, has_tool, repository, until};
+use crate::common::{Client, MANY_DESCRIPTORS, Program, Signal, Weft, has_tool, repository, until};
 
 // -- the examples
 
@@ -113,6 +113,7 @@ fn h2load_100_000_requests_on_1_000_connections() {
     if !has_tool("h2load") {
         return;
     }
+    let _exclusive = MANY_DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = with_max_descriptors(env!("CARGO_BIN_EXE_weft"));
     command.arg(repository("site")).args(["--listen", "127.0.0.1:0"]);
     let server = Weft::start(&mut command);

@@ -40,6 +40,10 @@ pub fn until(description: &str, mut condition: impl FnMut() -> bool) {
 /// starts a child process that must not inherit them.
 pub static INHERITABLE_DESCRIPTORS: Mutex<()> = Mutex::new(());
 
+/// Held by tests that open at least 1,000 connections, so that they do not run at the same time: one
+/// of them opens 15,000, and a process may have 20,000 descriptors on some machines.
+pub static MANY_DESCRIPTORS: Mutex<()> = Mutex::new(());
+
 /// Returns the path of a directory or file of the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
