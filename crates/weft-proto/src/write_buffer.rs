@@ -61,26 +61,22 @@ impl WriteBuffer {
 
     /// Appends a piece. It is kept by reference if it is large and no other such piece is buffered,
     /// which makes the buffer [full](WriteBuffer::is_full); otherwise it is copied.
+    #[inline]
     pub fn push(&mut self, piece: Bytes) {
-        if self.keeps(piece.len()) {
+        if !self.push_copy(&piece) {
             (self.large, self.large_at) = (piece, self.copied.len());
-        } else {
-            self.copied.extend_from_slice(&piece);
         }
     }
 
     /// Appends a copy of a small piece. Returns false, and appends nothing, if `push` would keep
     /// the piece by reference.
+    #[inline]
     pub fn push_copy(&mut self, piece: &[u8]) -> bool {
-        let is_copied = !self.keeps(piece.len());
+        let is_copied = piece.len() < self.large_bytes || !self.large.is_empty();
         if is_copied {
             self.copied.extend_from_slice(piece);
         }
         is_copied
-    }
-
-    fn keeps(&self, length: usize) -> bool {
-        length >= self.large_bytes && self.large.is_empty()
     }
 
     /// Returns true if nothing is left to be written.
@@ -134,12 +130,14 @@ impl WriteBuffer {
     }
 
     /// Sets the storage of an empty buffer, for instance to an allocation from a pool.
+    #[inline]
     pub fn set_storage(&mut self, storage: Vec<u8>) {
         debug_assert!(self.is_empty() && storage.is_empty());
         self.copied = storage;
     }
 
     /// Discards the output and returns the storage, which is empty.
+    #[inline]
     pub fn take_storage(&mut self) -> Vec<u8> {
         if !self.large.is_empty() {
             self.large = Bytes::new();
