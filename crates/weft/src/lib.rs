@@ -50,7 +50,7 @@ pub mod bench_api; // pure parts, for benchmarks and fuzz targets
 pub use app::{Application, BoxApplication, Innermost, InsertMiddleware, Middleware, Next, With};
 pub use disk::File;
 pub use error::{Error, ErrorKind, Fault, Result};
-pub use files::{Directory, DirectorySettings, HeaderRule, Symlinks};
+pub use files::{Directory, DirectoryFuture, DirectorySettings, HeaderRule, Symlinks};
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::body::Body;
