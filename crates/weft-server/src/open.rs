@@ -98,7 +98,8 @@ fn open_app(plan: &Located<AppPlan>, directories: usize) -> Result<App, Problem>
             })?)
         }
         AppPlan::Proxy(settings) => {
-            App::Proxy(Proxy::new((**settings).clone()).map_err(|invalid| plan.problem(invalid))?)
+            let proxy = Proxy::new((**settings).clone());
+            App::Proxy(Arc::new(proxy.map_err(|invalid| plan.problem(invalid))?))
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
         AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),
@@ -132,3 +133,72 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
 const MIN_KEPT_BYTES: usize = 1 << 20;
 const MIN_KEPT_ENTRIES: usize = 256;
 const MIN_KEPT_DESCRIPTORS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::apps::proxy::{Check, ProxySettings};
+    use crate::config::{Config, ConfigText};
+    use crate::print::print;
+
+    fn plan(routes: &str) -> Plan {
+        let text = ConfigText::new("f", format!("[hosts.\"*\"]\n{routes}"));
+        Plan::new(Config::parse(&text, Path::new("")).unwrap()).unwrap()
+    }
+
+    /// Returns the plan of a proxy, after `change` was made to its settings.
+    fn proxy_plan(change: fn(&mut ProxySettings)) -> Plan {
+        let mut plan = plan("\"/\" = { proxy = \"http://127.0.0.1:9/\", check = \"/up\" }\n");
+        let AppPlan::Proxy(settings) = &mut plan.hosts[0].routes[0].app.value else {
+            panic!("the route has another application");
+        };
+        settings.ca = Some(OsStr::from_bytes(b"\xfe").into());
+        change(settings);
+        plan
+    }
+
+    fn app(opened: &Opened, number: usize) -> &App {
+        opened.routing.routes().nth(number).expect("a route").1
+    }
+
+    #[test]
+    fn difference_that_is_not_printed_opens_another_application() {
+        fn check(settings: &mut ProxySettings) -> &mut Check {
+            settings.check.as_mut().expect("a check")
+        }
+        let former = proxy_plan(|_| {});
+        let opened = former.open(None).unwrap();
+        let changes: [fn(&mut ProxySettings); 4] = [
+            |settings| settings.ca = Some(OsStr::from_bytes(b"\xff").into()),
+            |settings| check(settings).status = Some(200),
+            |settings| check(settings).fall += 1,
+            |settings| check(settings).rise += 1,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let changed = proxy_plan(change);
+            assert_eq!(print(&changed), print(&former), "{number}");
+            assert_ne!(changed, former, "{number}");
+            let reopened = changed.open(Some(&opened)).unwrap();
+            assert!(!std::ptr::eq(app(&reopened, 0), app(&opened, 0)), "{number}");
+        }
+        let equal = proxy_plan(|_| {});
+        assert_eq!(equal, former);
+        let reopened = equal.open(Some(&opened)).unwrap();
+        assert!(std::ptr::eq(app(&reopened, 0), app(&opened, 0)));
+    }
+
+    #[test]
+    fn equal_actions_share_an_application_that_a_reload_keeps() {
+        let route = "= { respond = \"a\" }\n";
+        let opened = plan(&format!("\"/a\" {route}\"/b\" {route}")).open(None).unwrap();
+        assert!(std::ptr::eq(app(&opened, 0), app(&opened, 1)));
+        let moved = plan(&format!("\"/c\" = {{ respond = \"c\" }}\n# moved\n\n\"/d\" {route}"));
+        let reopened = moved.open(Some(&opened)).unwrap();
+        assert!(!std::ptr::eq(app(&reopened, 0), app(&opened, 0)));
+        assert!(std::ptr::eq(app(&reopened, 1), app(&opened, 0)));
+    }
+}

@@ -11,23 +11,22 @@ use crate::route::Router;
 use crate::status::RouteMetrics;
 
 /// The application of a worker: its current router.
-pub(crate) struct ReloadableRouter(Rc<RefCell<Rc<Router>>>);
+pub(crate) struct ReloadableRouter(Rc<RefCell<Router>>);
 
 impl ReloadableRouter {
     /// Builds the router of a worker, and spawns a local task that replaces it after each reload.
-    /// Must be called on the worker's event loop. Requests are counted in `route_metrics`, if there is one.
+    /// Must be called on the worker's event loop. Requests are counted in `route_metrics`, if there
+    /// is one.
     pub(crate) fn new(
         mut plans: PlanReceiver,
         route_metrics: Option<Arc<RouteMetrics>>,
     ) -> ReloadableRouter {
-        let current =
-            Rc::new(RefCell::new(Rc::new(router(&mut plans, None, route_metrics.as_deref()))));
+        let current = Rc::new(RefCell::new(router(&mut plans, None, route_metrics.as_deref())));
         let shared = current.clone();
         tokio::task::spawn_local(async move {
             while plans.changed().await.is_ok() {
-                let former = shared.borrow().clone();
-                let newer = router(&mut plans, Some(&former), route_metrics.as_deref());
-                *shared.borrow_mut() = Rc::new(newer);
+                let newer = router(&mut plans, Some(&shared.borrow()), route_metrics.as_deref());
+                shared.replace(newer);
             }
         });
         ReloadableRouter(current)
@@ -45,8 +44,7 @@ fn router(
 
 impl Application for ReloadableRouter {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
-        // A request in progress keeps the router with which it began.
-        let router = self.0.borrow().clone();
-        router.handle(request)
+        // A request in progress keeps the application with which it began.
+        self.0.borrow().handle(request)
     }
 }

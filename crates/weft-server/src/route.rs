@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use futures_util::future::{Either, ready};
+use futures_util::future::{Either, FutureExt, ready};
 use serde::Serialize;
 use weft::path::decode;
 use weft::{Method, Request, Response, StatusCode};
@@ -44,7 +44,7 @@ pub(crate) struct RouteName {
 /// The application of a route in one worker.
 #[derive(Clone)]
 struct WorkerApp {
-    /// The application of the route table, of which `own` is a clone.
+    /// The application of the route table, from which `own` is created.
     origin: Arc<App>,
     own: Rc<App>,
 }
@@ -84,9 +84,8 @@ struct Route {
 }
 
 impl Router {
-    /// Handles a request with the application of its route. Holds the router until the response
-    /// head is available.
-    pub(crate) fn handle(self: Rc<Router>, mut request: Request) -> impl Future<Output = Response> {
+    /// Handles a request with the application of its route.
+    pub(crate) fn handle(&self, mut request: Request) -> impl Future<Output = Response> + use<> {
         let found = self.table.find(|| request.host(), request.path());
         let index = found.map_or(self.apps.len(), |(route, _)| route.app);
         let timer = self.counts.as_ref().map(|counts| counts[index].begin());
@@ -101,10 +100,7 @@ impl Router {
             response
         };
         match entered {
-            // The router is part of the future, because the application's future borrows from it.
-            Ok(app) => {
-                Either::Left(async move { measured(self.apps[app].own.call(request).await) })
-            }
+            Ok(app) => Either::Left(self.apps[app].own.call(request).map(measured)),
             Err(response) => Either::Right(ready(measured(response))),
         }
     }
@@ -152,13 +148,10 @@ impl Routing {
         let former = former.iter().flat_map(|former| &former.apps);
         let mut existing: HashMap<*const App, WorkerApp> =
             former.map(|app| (Arc::as_ptr(&app.origin), app.clone())).collect();
-        let new = |app: &App| match (app.clone(), route_metrics) {
-            (App::Proxy(proxy), Some(_)) => App::Proxy(proxy.with_metrics()),
-            (app, _) => app,
-        };
-        // Routes with the same application share one clone of it.
+        // Routes with the same application share it in the worker, too.
         let of_worker = |app: &Arc<App>| {
-            let new = || WorkerApp { origin: app.clone(), own: Rc::new(new(app)) };
+            let own = || Rc::new(app.for_worker(route_metrics.is_some()));
+            let new = || WorkerApp { origin: app.clone(), own: own() };
             existing.entry(Arc::as_ptr(app)).or_insert_with(new).clone()
         };
         let apps = self.apps.iter().map(of_worker).collect();
@@ -291,7 +284,7 @@ mod tests {
     use crate::apps::Respond;
     use weft::testing;
 
-    fn router(hosts: &[(&str, &[&'static str])]) -> Rc<Router> {
+    fn router(hosts: &[(&str, &[&'static str])]) -> Router {
         let mut builder = RoutingBuilder::default();
         for (names, prefixes) in hosts {
             let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
@@ -302,12 +295,11 @@ mod tests {
             let apps = prefixes.iter().map(app);
             builder.add(&names, apps.collect());
         }
-        Rc::new(builder.build().router(None, None))
+        builder.build().router(None, None)
     }
 
-    fn response_text(router: &Rc<Router>, head: &str) -> String {
-        let router = router.clone();
-        let app = async move |request: Request| router.clone().handle(request).await;
+    fn response_text(router: &Router, head: &str) -> String {
+        let app = async |request: Request| router.handle(request).await;
         let response = testing::call(app, testing::request(format!("{head}\r\n\r\n")));
         String::from_utf8(response.body.to_vec()).unwrap()
     }

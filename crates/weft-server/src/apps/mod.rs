@@ -7,6 +7,8 @@ mod redirect; // redirects
 mod respond; // fixed text
 mod timer; // timer for inactivity of an upstream or script
 
+use std::sync::Arc;
+
 use futures_util::future::{Either, FutureExt, ready};
 use weft::{Application, Directory, Request, Response};
 
@@ -17,27 +19,47 @@ pub(crate) use respond::Respond;
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
 /// mount.
-#[derive(Clone)]
 pub(crate) enum App {
     Cgi(Cgi),
     Files(Directory),
-    Proxy(Proxy),
+    Proxy(Arc<Proxy>),
     Redirect(Redirect),
     Respond(Respond),
 }
 
 impl App {
-    /// Handles a request. The future is small and, except for scripts and upstreams, often ready at
-    /// once: those that wait are boxed, because each request would need as much memory as the
-    /// largest of them.
-    pub(crate) fn call(&self, request: Request) -> impl Future<Output = Response> {
-        let now = |response| Either::Left(ready(response));
+    /// Creates the application of one worker, with caches and connections of its own.
+    pub(crate) fn for_worker(&self, has_metrics: bool) -> App {
         match self {
-            App::Files(directory) => Either::Left(directory.call(request)),
-            App::Redirect(redirect) => Either::Right(now(redirect.response(&request))),
-            App::Respond(respond) => Either::Right(now(respond.response())),
-            App::Cgi(cgi) => Either::Right(Either::Right(cgi.call(request).boxed_local())),
-            App::Proxy(proxy) => Either::Right(Either::Right(proxy.call(request).boxed_local())),
+            App::Cgi(cgi) => App::Cgi(cgi.clone()),
+            App::Files(directory) => App::Files(directory.clone()),
+            App::Proxy(proxy) => {
+                let own = Proxy::clone(proxy);
+                App::Proxy(Arc::new(if has_metrics { own.with_metrics() } else { own }))
+            }
+            App::Redirect(redirect) => App::Redirect(redirect.clone()),
+            App::Respond(respond) => App::Respond(respond.clone()),
         }
+    }
+
+    /// Handles a request. The future is ready at once if the response needs no waiting. Futures
+    /// that wait are boxed, because each request would need as much memory as the largest of them.
+    /// They borrow nothing, so that a reload may replace the router meanwhile.
+    pub(crate) fn call(&self, request: Request) -> impl Future<Output = Response> + use<> {
+        let now = |response| Either::Left(ready(response));
+        let later = match self {
+            App::Files(directory) => return Either::Left(directory.call(request)),
+            App::Redirect(redirect) => return Either::Right(now(redirect.response(&request))),
+            App::Respond(respond) => return Either::Right(now(respond.response())),
+            App::Cgi(cgi) => {
+                let cgi = cgi.clone();
+                async move { cgi.call(request).await }.boxed_local()
+            }
+            App::Proxy(proxy) => {
+                let proxy = proxy.clone();
+                async move { proxy.call(request).await }.boxed_local()
+            }
+        };
+        Either::Right(Either::Right(later))
     }
 }

@@ -87,6 +87,11 @@ impl CacheHandle {
         })))
     }
 
+    /// Returns another handle of the same cache, for a request of the same worker.
+    pub(super) fn share(&self) -> CacheHandle {
+        CacheHandle(self.0.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, FileCache> {
         lock(&self.0)
     }

@@ -10,10 +10,12 @@ mod cache; // the file cache of a worker
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::{Either, ready};
+use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -370,12 +372,35 @@ impl Directory {
 }
 
 impl Application for Directory {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
-        match self.lookup_cached(request.head()) {
+    // The type of the future is part of the interface, because it borrows nothing.
+    #[allow(refining_impl_trait_reachable)]
+    fn call(&self, request: Request) -> DirectoryFuture {
+        DirectoryFuture(match self.lookup_cached(request.head()) {
             CacheLookup::Response(response) => Either::Left(ready(response)),
-            // Boxed because the future is large and rarely needed.
-            CacheLookup::Target(cached) => Either::Right(Box::pin(self.respond(request, cached))),
-        }
+            CacheLookup::Target(cached) => {
+                let directory = Directory { site: self.site.clone(), cache: self.cache.share() };
+                let respond = async move { directory.respond(request, cached).await };
+                Either::Right(Box::pin(respond))
+            }
+        })
+    }
+}
+
+/// The response of a [`Directory`] to one request: ready at once if it is made from the cache.
+/// Otherwise the future is boxed, because it is large. It does not borrow from the directory.
+pub struct DirectoryFuture(Either<Ready<Response>, BoxFuture<'static, Response>>);
+
+impl Future for DirectoryFuture {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl std::fmt::Debug for DirectoryFuture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DirectoryFuture")
     }
 }
 

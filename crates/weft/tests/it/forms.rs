@@ -165,7 +165,10 @@ fn rejects_invalid_and_oversized_parts_and_keeps_the_connection() {
             "413 Payload Too Large: the head of a part is larger than 100 bytes",
         ),
         (vec![part("filename=f", "")], "400 Bad Request: a part of the form has no name"),
-        (vec![field("a", "").replace("form-data", "x")], "400 Bad Request: the part of a form is"),
+        (
+            vec![field("a", "").replace("form-data", "x")],
+            "400 Bad Request: the Content-Disposition of a part is not form-data",
+        ),
         (vec!["--x\r\n\r\n\r\n".into()], "400 Bad Request: a part has no Content-Disposition"),
         (vec!["--x y\r\n".into()], "400 Bad Request: something follows a boundary"),
         (vec!["--x\r\n\0: a\r\n".into()], "400 Bad Request: "),

@@ -616,7 +616,7 @@ fn errors_name_the_unusable_file() {
     let files = |crt: &str, key: &str| with_identity(Identity::files(path(crt), path(key)));
     let roots = ClientAuth::Required(Roots::file(path("empty")));
     for (settings, expected) in [
-        (TlsSettings::default(), "needs a certificate"),
+        (TlsSettings::default(), "TLS requires a certificate"),
         (files("crt", "key"), ""),
         (files("crt", "other"), "the key in ?/other does not belong to the certificate in ?/crt"),
         (files("missing", "key"), "cannot read ?/missing"),
