@@ -145,11 +145,11 @@ fn compose(times: usize) {
                 list: &[],
                 lines: b"content-type: text/plain; charset=utf-8\r\n",
             },
-            framing: ResponseFraming::Sized(black_box(14)),
+            framing: ResponseFraming::Sized(14),
             keep_alive: true,
             head_prefix: &HEAD_PREFIX,
         };
-        compose::head(&mut out, &head);
+        compose::head(&mut out, black_box(&head));
         black_box(&out);
     }
 }
