@@ -26,7 +26,7 @@
 //! | `sse` | `sse`: server-sent events |
 //! | `tls` | `tls`, `Server::listen_tls` |
 //! | `tower` | `tower`: tower services, axum routers, tower layers |
-//! | `websocket` | `websocket`: WebSockets |
+//! | `websocket` | `websocket`: WebSockets (`accept_http` also needs `tower`) |
 
 // The foundation: no knowledge of HTTP messages.
 mod clock; // deadlines and dates

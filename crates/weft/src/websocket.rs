@@ -22,6 +22,9 @@
 //! axum handlers use [`Settings::accept_http`]. Message compression (RFC 7692) is not available,
 //! because tungstenite does not support it.
 
+#[cfg(feature = "tower")]
+mod accept_http;
+
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -41,7 +44,6 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::body::Body;
 use crate::message::request::{RequestHead, Shutdown};
 use crate::message::response::Response;
 use crate::message::upgrade::Upgraded;
@@ -132,24 +134,6 @@ impl Settings {
             fields: &fields,
         };
         self.respond(&opening, handler)
-    }
-
-    /// Like [`accept`](Settings::accept), for frameworks with the request and response types of the
-    /// crate `http`, served through `weft::tower::app`.
-    pub fn accept_http<F: Future<Output = ()> + 'static>(
-        self,
-        method: &Method,
-        version: Version,
-        headers: &http::HeaderMap,
-        handler: impl FnOnce(WebSocket) -> F + Send + 'static,
-    ) -> http::Response<Body> {
-        let fields = |name: &str| {
-            let values = headers.get_all(name).iter().map(|value| value.as_bytes());
-            values.collect::<Vec<_>>().join(&b","[..])
-        };
-        let authority = headers.get("host").and_then(|host| host.to_str().ok());
-        let opening = OpeningHandshake { method, version, authority, fields: &fields };
-        self.respond(&opening, handler).into()
     }
 
     fn respond<F: Future<Output = ()> + 'static>(

@@ -1,0 +1,26 @@
+//! Handshakes of frameworks with the types of the crate `http`.
+
+use http::{Method, Version};
+
+use crate::message::body::Body;
+use crate::websocket::{OpeningHandshake, Settings, WebSocket};
+
+impl Settings {
+    /// Like [`accept`](Settings::accept), for frameworks with the request and response types of the
+    /// crate `http`, served through `weft::tower::app`.
+    pub fn accept_http<F: Future<Output = ()> + 'static>(
+        self,
+        method: &Method,
+        version: Version,
+        headers: &http::HeaderMap,
+        handler: impl FnOnce(WebSocket) -> F + Send + 'static,
+    ) -> http::Response<Body> {
+        let fields = |name: &str| {
+            let values = headers.get_all(name).iter().map(|value| value.as_bytes());
+            values.collect::<Vec<_>>().join(&b","[..])
+        };
+        let authority = headers.get("host").and_then(|host| host.to_str().ok());
+        let opening = OpeningHandshake { method, version, authority, fields: &fields };
+        self.respond(&opening, handler).into()
+    }
+}
