@@ -1,9 +1,8 @@
-//! Bytes → socket. Only this file writes.
+//! The sending half of a connection. No other file writes to a client's socket.
 //!
-//! What is to be sent is gathered first: the answers to all requests that one read
-//! brought in, a head together with the first bytes of its body. Then it goes out in
-//! one system call. A file goes from the page cache to the socket (`sendfile(2)`), its
-//! head held back by `MSG_MORE` so that both share a packet.
+//! Output is buffered first: the responses to all requests of one read, or a head with the first
+//! bytes of its content. One system call then sends it. A file goes from the page cache to the
+//! socket (`sendfile(2)`); `MSG_MORE` holds its head back, so that both share a packet.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -30,7 +29,7 @@ use weft_proto::write_buffer::WriteBuffer;
 pub(crate) struct Writer {
     pub(crate) half: WriteHalf,
     pub(crate) buffer: WriteBuffer,
-    /// A stream that is no plain socket may keep what it was given until it is flushed.
+    /// Set while a stream that is not a plain socket may hold bytes that are not flushed.
     buffered: bool,
 }
 
@@ -38,15 +37,15 @@ pub(crate) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
     Other(tokio::io::WriteHalf<Box<dyn Stream>>),
-    /// One of the others, behind TLS.
+    /// Any of the other variants, with TLS.
     Secure(Box<dyn SecureWrite>),
     Closed,
 }
 
-/// From this size on, bytes are sent from where they are and not copied first.
+/// Minimum size of a piece that is sent by reference instead of being copied.
 const LARGE_BYTES: usize = 16 << 10;
 
-/// How much of a file is sent before others get their turn.
+/// Number of bytes of a file that are sent before other tasks get their turn.
 const FILE_TURN_BYTES: u64 = 2 << 20;
 
 impl Writer {
@@ -55,7 +54,7 @@ impl Writer {
         Writer { half, buffer: WriteBuffer::new(LARGE_BYTES, full_bytes), buffered: false }
     }
 
-    /// Takes the socket away: this one has nothing to send to any more.
+    /// Takes the socket and the buffer out, and leaves a closed writer.
     pub(crate) fn take(&mut self) -> Writer {
         let full_bytes = self.buffer.full_bytes();
         std::mem::replace(self, Writer::new(WriteHalf::Closed, full_bytes))
@@ -66,12 +65,12 @@ impl Writer {
         self.buffer.tail()
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns `true` if everything was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty() && !self.buffered
     }
 
-    /// Whether the buffered bytes have to be sent before more are appended.
+    /// Returns `true` if the buffered bytes have to be sent before more are appended.
     pub(crate) fn must_flush(&self) -> bool {
         self.buffer.is_full()
     }
@@ -85,7 +84,7 @@ impl Writer {
         poll_fn(|cx| self.poll_flush(cx, deadline, pace)).await
     }
 
-    /// Sends what is gathered. After an error nothing can be sent any more.
+    /// Sends the buffered bytes. After an error, nothing can be sent any more.
     pub(crate) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,9 +140,9 @@ impl Writer {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends to a socket that does not seem to be ready; `None` if it takes nothing. The kernel
-    /// calls a socket writable again when a large part of its buffer is empty, and a slow peer may
-    /// have taken less than that in all the time that it had.
+    /// Sends without waiting for readiness; `None` if the socket accepts nothing. The kernel reports
+    /// a socket as writable only when a large part of its send buffer is free, and a slow peer may
+    /// have received less than that.
     fn write_ignoring_readiness(&mut self) -> Option<usize> {
         if let WriteHalf::Secure(half) = &mut self.half {
             return half.write_ignoring_readiness();
@@ -160,8 +159,8 @@ impl Writer {
         Some(sent)
     }
 
-    /// Sends what is gathered and, in the same packet as far as it goes, a file; what is
-    /// gone is taken off it.
+    /// Sends the buffered bytes and a file, in the same packet as far as possible. `file` is left
+    /// with the range that was not sent.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the file has become shorter.
@@ -188,7 +187,7 @@ impl Writer {
         while file.length > 0 {
             let mut turn = disk::resident_len(file, &open, FILE_TURN_BYTES);
             if turn == 0 {
-                // At the end of the file, to ask for a byte finds that out.
+                // At the end of the file, a request for one byte reports it.
                 turn = disk::fetch(open.clone(), file.start, file.length).await?.max(1);
             }
             while turn > 0 {
@@ -207,7 +206,7 @@ impl Writer {
         self.flush(deadline, pace).await
     }
 
-    /// The same for a transport that the kernel cannot send files to.
+    /// Sends a file over a transport without `sendfile(2)`.
     async fn copy_file(
         &mut self,
         open: Arc<std::fs::File>,
@@ -224,41 +223,41 @@ impl Writer {
         self.flush(deadline, pace).await
     }
 
-    /// Gives a connection up whose response cannot be completed. It is reset: where only
-    /// the end of the connection ends a response, a cut one must not look whole.
+    /// Resets a connection whose response cannot be completed: if only the end of the connection
+    /// ends the response, an incomplete one must not look complete.
     pub(crate) fn abandon(&mut self) {
         match self.half.plain() {
-            // It sends the reset at once, though a body may still hold the socket. If that
-            // is gone already, nobody is deceived.
+            // Sends the reset at once, although a body may still hold the socket. It fails only if
+            // the connection is closed already.
             WriteHalf::Tcp(half) => drop(rustix::net::connect_unspec(half.as_ref())),
             _ => self.cut(),
         }
         self.half.close();
     }
 
-    /// Ends both directions, where letting go does not: a body still has the reader.
+    /// Shuts both directions down, for a socket that stays open because a body has the reader.
     pub(crate) fn cut(&mut self) {
         let fd = match self.half.plain() {
             WriteHalf::Tcp(half) => half.as_ref().as_fd(),
             WriteHalf::Unix(half) => half.as_ref().as_fd(),
             _ => return,
         };
-        // The peer may have done so already.
+        // It fails if the peer has closed the connection already.
         let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
     }
 
-    /// Whether nothing can be sent any more.
+    /// Returns `true` if nothing can be sent any more.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.half, WriteHalf::Closed)
     }
 
-    /// Tells the peer that nothing more comes.
+    /// Shuts the sending direction down.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_shutdown(cx)
     }
 
-    /// Tells the peer, as far as that can be done without a wait, that the connection ends
-    /// here and was not cut. On a plain socket its end says so itself.
+    /// Sends a close_notify alert if that is possible without waiting, so that the peer can tell the
+    /// end of the connection from truncation. A plain socket needs none.
     pub(crate) fn send_close_notify(&mut self) {
         if let WriteHalf::Secure(half) = &mut self.half {
             half.send_close_notify();
@@ -270,7 +269,7 @@ fn too_slow() -> Error {
     Error::new(ErrorKind::TooSlow, "the peer took the response too slowly")
 }
 
-/// Makes one system call that sends, as soon as the socket takes something.
+/// Makes one sending system call as soon as the socket is writable.
 async fn progress(
     socket: Socket<'_>,
     deadline: &Deadline,
@@ -278,7 +277,7 @@ async fn progress(
     mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
 ) -> Result<usize> {
     poll_fn(|cx| match socket.poll_call(cx, &mut call) {
-        // It may have taken something since, as in `Writer::write_ignoring_readiness`.
+        // It may accept bytes all the same, as in `Writer::write_ignoring_readiness`.
         Poll::Pending => pace
             .poll_expired(deadline, cx)
             .map(|()| socket.write_ignoring_readiness(&mut call).map_err(|_| too_slow())),
@@ -289,8 +288,8 @@ async fn progress(
 }
 
 impl WriteHalf {
-    /// Lets go of the socket. tokio's halves would shut it down; closing it does that
-    /// too, in one system call less.
+    /// Closes the socket. tokio's halves would shut it down first; closing alone has the same effect
+    /// and saves a system call.
     fn close(&mut self) {
         match std::mem::replace(self, WriteHalf::Closed) {
             WriteHalf::Tcp(half) => half.forget(),
@@ -300,7 +299,7 @@ impl WriteHalf {
         }
     }
 
-    /// The same, or what is below TLS.
+    /// Returns the half below TLS, or `self` without TLS.
     fn plain(&self) -> &WriteHalf {
         match self {
             WriteHalf::Secure(half) => half.plain(),
@@ -308,12 +307,12 @@ impl WriteHalf {
         }
     }
 
-    /// Whether bytes that were taken wait to be sent, and nothing more is taken before.
+    /// Returns `true` while accepted bytes are unsent; until they are sent, no more are accepted.
     fn has_unsent_records(&self) -> bool {
         matches!(self, WriteHalf::Secure(half) if half.has_unsent_records())
     }
 
-    /// Sends of what was taken; 0 when nothing of it is left.
+    /// Sends accepted bytes; 0 when none are left.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match self {
             WriteHalf::Secure(half) => half.poll_send(cx),
@@ -321,7 +320,7 @@ impl WriteHalf {
         }
     }
 
-    /// Whether several slices are sent as one.
+    /// Returns `true` if several slices are sent by one write.
     pub(crate) fn takes_slices(&self) -> bool {
         matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()
     }

@@ -6,14 +6,16 @@ use crate::net::tls::Tls;
 use crate::server::Server;
 
 impl<A: Application + 'static> Server<A> {
-    /// Listens on another address, of the same forms as in [`listen`](Server::listen), for
-    /// connections that speak TLS.
+    /// Adds a listener for TLS connections. The address has the same forms as in
+    /// [`listen`](Server::listen).
     ///
-    /// While the server runs it loads certificates anew when their files change. If that
-    /// fails, [`Hooks::on_error`](crate::Hooks::on_error) is told, and the old ones serve on.
+    /// A running server reloads certificates when their files change. If that fails,
+    /// [`Hooks::on_error`](crate::Hooks::on_error) is called, and the previous certificates stay in
+    /// use.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if that cannot be done; the message says why.
+    /// [`Listen`](crate::ErrorKind::Listen) if the address is invalid or cannot be bound; the
+    /// message gives the reason.
     pub fn listen_tls(self, address: impl ToString, tls: &Tls) -> Result<Server<A>> {
         self.listen_with(&address.to_string(), Some(tls.acceptor()))
     }

@@ -15,7 +15,7 @@ use crate::net::tls::identity::{DataSource, certificates, read};
 use crate::net::tls::invalid;
 
 /// Authentication of clients by certificate. Applications read the certificate with
-/// [`Session::peer_certificates`](super::Session::peer_certificates).
+/// [`TlsSession::peer_certificates`](crate::TlsSession::peer_certificates).
 #[derive(Clone, Debug, Default)]
 pub enum ClientAuth {
     /// No certificate is requested.
