@@ -26,11 +26,11 @@ const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// Number of bucket bounds. `BOUNDS.len()` in its place causes a cycle in optimized builds.
+/// Number of bucket bounds. `BUCKET_BOUNDS.len()` in its place causes a cycle in optimized builds.
 const BOUND_COUNT: usize = 16;
 
 /// Inclusive upper bounds of the histogram buckets. One more bucket counts everything above.
-pub(crate) const BOUNDS: [Duration; BOUND_COUNT] = [
+pub(crate) const BUCKET_BOUNDS: [Duration; BOUND_COUNT] = [
     micros(100),
     micros(250),
     micros(500),
@@ -58,21 +58,21 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn observe(&self, duration: Duration) {
-        self.buckets[BOUNDS.partition_point(|bound| *bound < duration)].add(1);
+        self.buckets[BUCKET_BOUNDS.partition_point(|bound| *bound < duration)].add(1);
         self.nanos.add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
     }
 }
 
 /// Sum of one or more histograms, read at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Durations {
+pub(crate) struct HistogramTotals {
     pub(crate) count: u64,
     pub(crate) sum_seconds: f64,
     /// Count of each bucket on its own (not cumulative).
     pub(crate) buckets: [u64; BOUND_COUNT + 1],
 }
 
-impl Durations {
+impl HistogramTotals {
     pub(crate) fn add(&mut self, histogram: &Histogram) {
         self.sum_seconds += Duration::from_nanos(histogram.nanos.get()).as_secs_f64();
         for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
@@ -93,13 +93,13 @@ mod tests {
         let nano = Duration::from_nanos(1);
         for (duration, bucket) in [
             (Duration::ZERO, 0),
-            (BOUNDS[0], 0),
-            (BOUNDS[0] + nano, 1),
-            (BOUNDS[15], 15),
-            (BOUNDS[15] + nano, 16),
+            (BUCKET_BOUNDS[0], 0),
+            (BUCKET_BOUNDS[0] + nano, 1),
+            (BUCKET_BOUNDS[15], 15),
+            (BUCKET_BOUNDS[15] + nano, 16),
             (Duration::MAX, 16),
         ] {
-            let (histogram, mut durations) = (Histogram::default(), Durations::default());
+            let (histogram, mut durations) = (Histogram::default(), HistogramTotals::default());
             histogram.observe(duration);
             durations.add(&histogram);
             assert_eq!(durations.buckets.iter().position(|count| *count > 0), Some(bucket));
@@ -113,7 +113,7 @@ mod tests {
         one.observe(Duration::from_millis(1));
         one.observe(Duration::from_millis(500));
         other.observe(Duration::from_millis(1));
-        let mut durations = Durations::default();
+        let mut durations = HistogramTotals::default();
         durations.add(&one);
         durations.add(&other);
         assert_eq!((durations.count, durations.buckets[3], durations.buckets[11]), (3, 2, 1));

@@ -77,7 +77,7 @@ pub(crate) struct RoutePlan {
 /// The application of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AppPlan {
-    Cgi(Box<cgi::Settings>),
+    Cgi(Box<cgi::CgiSettings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
     Proxy(Box<proxy::ProxySettings>),
     Redirect { to: String, status: StatusCode },

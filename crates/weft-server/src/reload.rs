@@ -35,7 +35,7 @@ impl ServerProcess<'_> {
         systemd::reloading();
         let result = self.reload();
         if let Some(status) = &self.status {
-            status.registry.reloaded(result.is_ok());
+            status.registry.record_reload(result.is_ok());
         }
         match result {
             Ok(()) => log::info!("the configuration was reloaded"),

@@ -95,7 +95,7 @@ impl Router {
         };
         let measured = |response: Response| {
             if let Some(timer) = timer {
-                timer.answered(response.status());
+                timer.finish(response.status());
             }
             response
         };

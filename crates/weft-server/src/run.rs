@@ -20,7 +20,7 @@ use crate::privileges::{self, PidFile};
 use crate::reloadable_router::ReloadableRouter;
 use crate::signals::{ControlEvent, Signals};
 use crate::sockets::{self, OpenSocket, Protocol};
-use crate::status::{Counted, MetricsRegistry, Status};
+use crate::status::{MetricsHooks, MetricsRegistry, Status};
 use crate::systemd;
 
 /// Maximum time to wait at exit for a log output that accepts no data.
@@ -139,7 +139,9 @@ impl<'a> ServerProcess<'a> {
         let worker_logs = logs.clone();
         let server = match registry.clone() {
             None => server.hooks(move || worker_logs.worker()),
-            Some(registry) => server.hooks(move || Counted::new(worker_logs.worker(), &registry)),
+            Some(registry) => {
+                server.hooks(move || MetricsHooks::new(worker_logs.worker(), &registry))
+            }
         };
         let handle = server.start().map_err(|error| error.to_string())?;
         let status = registry.map(|registry| Status::start(registry, rx, status_listeners));

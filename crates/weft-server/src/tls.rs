@@ -2,7 +2,7 @@
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
-use weft::tls::{ClientAuth, Identity, Roots, Settings, Tls, Version};
+use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
 use crate::plan::TlsPlan;
 
@@ -36,8 +36,13 @@ impl OpenedTls {
         };
         let ticket_keys = tickets.clone();
         let min_version = if *only_1_3 { Version::Tls13 } else { Version::Tls12 };
-        let settings =
-            Settings { identities, client_auth, ticket_keys, min_version, ..Settings::default() };
+        let settings = TlsSettings {
+            identities,
+            client_auth,
+            ticket_keys,
+            min_version,
+            ..TlsSettings::default()
+        };
         let tls = Tls::new(settings).map_err(|error| error.to_string())?;
         Ok(OpenedTls { tls, self_signed })
     }

@@ -27,7 +27,7 @@ async fn routes(request: Request) -> weft::Result<Response> {
 /// Reports the parts of the form. The files are deleted after their checksums are computed.
 async fn upload(request: Request) -> weft::Result<Response> {
     let gibibyte = 1 << 30;
-    let settings = form::Settings {
+    let settings = form::FormSettings {
         max_bytes: Some(gibibyte),
         max_file_bytes: gibibyte,
         ..Default::default()

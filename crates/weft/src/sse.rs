@@ -124,7 +124,7 @@ impl std::fmt::Display for Event {
 
 /// Settings of event streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SseSettings {
     /// Time without an event after which a comment is sent, so that intermediaries do not close
     /// the connection as idle, and a vanished client is detected. [`Duration::MAX`] disables
     /// this.
@@ -138,25 +138,25 @@ pub struct Settings {
     pub capacity: usize,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { keep_alive: Duration::from_secs(15), capacity: 16 }
+impl Default for SseSettings {
+    fn default() -> SseSettings {
+        SseSettings { keep_alive: Duration::from_secs(15), capacity: 16 }
     }
 }
 
-/// Creates a response with the events of a stream, with the default [`Settings`]; see
-/// [`Settings::stream`].
+/// Creates a response with the events of a stream, with the default [`SseSettings`]; see
+/// [`SseSettings::stream`].
 pub fn stream<S>(request: &Request, events: S) -> Response
 where
     S: Stream<Item = Event> + Send + 'static,
 {
-    Settings::default().stream(request, events)
+    SseSettings::default().stream(request, events)
 }
 
-/// Creates a channel and a response with its events, with the default [`Settings`]; see
-/// [`Settings::channel`].
+/// Creates a channel and a response with its events, with the default [`SseSettings`]; see
+/// [`SseSettings::channel`].
 pub fn channel(request: &Request) -> (Sender, Response) {
-    Settings::default().channel(request)
+    SseSettings::default().channel(request)
 }
 
 /// The ID of the last event that the client received, from `Last-Event-ID`, which clients send
@@ -165,7 +165,7 @@ pub fn last_event_id(request: &RequestHead) -> Option<&str> {
     request.headers().get("last-event-id")
 }
 
-impl Settings {
+impl SseSettings {
     /// Creates a response with the events of a stream. The stream is polled for the next event
     /// when the previous ones have been sent, and dropped when the client disconnects.
     ///
@@ -203,7 +203,7 @@ const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering
 pub struct Sender(mpsc::Sender<Event>);
 
 impl Sender {
-    /// Sends an event; waits while [`Settings::capacity`] events are queued for the client.
+    /// Sends an event; waits while [`SseSettings::capacity`] events are queued for the client.
     ///
     /// # Errors
     /// [`Disconnected`](crate::ErrorKind::Disconnected) if the response has ended: the client has

@@ -19,7 +19,7 @@
 //! # assert_eq!(weft::testing::get(echo, "/").status, 426);
 //! ```
 //!
-//! axum handlers use [`Settings::accept_http`]. Message compression (RFC 7692) is not available,
+//! axum handlers use [`WebSocketSettings::accept_http`]. Message compression (RFC 7692) is not available,
 //! because tungstenite does not support it.
 
 #[cfg(feature = "tower")]
@@ -55,7 +55,7 @@ pub use tokio_tungstenite::tungstenite::Message;
 
 /// Settings of WebSockets.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct WebSocketSettings {
     /// Origins of the pages that may connect. Browsers let any page connect to any server, with
     /// the visitor's cookies.
     ///
@@ -96,9 +96,9 @@ pub enum Origins {
     Any,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for WebSocketSettings {
+    fn default() -> WebSocketSettings {
+        WebSocketSettings {
             origins: Origins::Same,
             protocols: Vec::new(),
             max_message_bytes: 1 << 20,
@@ -108,16 +108,16 @@ impl Default for Settings {
     }
 }
 
-/// Accepts a WebSocket with the default [`Settings`], or rejects a request that is not a valid
-/// handshake; see [`Settings::accept`].
+/// Accepts a WebSocket with the default [`WebSocketSettings`], or rejects a request that is not a valid
+/// handshake; see [`WebSocketSettings::accept`].
 pub fn accept<F: Future<Output = ()> + 'static>(
     request: &RequestHead,
     handler: impl FnOnce(WebSocket) -> F + Send + 'static,
 ) -> Response {
-    Settings::default().accept(request, handler)
+    WebSocketSettings::default().accept(request, handler)
 }
 
-impl Settings {
+impl WebSocketSettings {
     /// Completes the opening handshake (RFC 6455 §4.2) and passes the WebSocket to `handler`.
     /// Requests that are not a valid handshake get 426 or 400, pages of other origins 403.
     pub fn accept<F: Future<Output = ()> + 'static>(
@@ -237,7 +237,7 @@ impl OpeningHandshake<'_> {
 /// be used in a `select!` together with sources of messages to send.
 pub struct WebSocket {
     stream: WebSocketStream<CountingStream>,
-    settings: Settings,
+    settings: WebSocketSettings,
     protocol: Option<String>,
     shutdown: Shutdown,
     /// Start of the idle period: the last received data, or the Ping sent since.
@@ -253,7 +253,11 @@ pub struct WebSocket {
 const BUFFER_BYTES: usize = 4 << 10;
 
 impl WebSocket {
-    async fn new(connection: Upgraded, protocol: Option<String>, settings: Settings) -> WebSocket {
+    async fn new(
+        connection: Upgraded,
+        protocol: Option<String>,
+        settings: WebSocketSettings,
+    ) -> WebSocket {
         let config = WebSocketConfig::default()
             .max_message_size(Some(settings.max_message_bytes))
             .max_frame_size(Some(settings.max_message_bytes))
@@ -330,7 +334,7 @@ impl WebSocket {
     /// Sends a message, and waits until it is written to the connection.
     ///
     /// # Errors
-    /// [`TooSlow`](ErrorKind::TooSlow) if that exceeds [`Settings::send_timeout`],
+    /// [`TooSlow`](ErrorKind::TooSlow) if that exceeds [`WebSocketSettings::send_timeout`],
     /// [`Disconnected`](ErrorKind::Disconnected) if the client has disconnected.
     pub async fn send(&mut self, message: impl Into<Message>) -> Result<()> {
         match timeout(self.settings.send_timeout, self.stream.send(message.into())).await {
@@ -453,7 +457,11 @@ mod tests {
     const OPENING: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-    fn send(settings: &Settings, line: &str, fields: &str) -> crate::testing::TestResponse {
+    fn send(
+        settings: &WebSocketSettings,
+        line: &str,
+        fields: &str,
+    ) -> crate::testing::TestResponse {
         let request = request(format!("{line}\r\nHost: example.org\r\n{fields}\r\n"));
         let response = settings.clone().accept(&request, async |_| {});
         let response = std::sync::Mutex::new(Some(response));
@@ -463,7 +471,7 @@ mod tests {
     /// The example of RFC 6455 §1.3.
     #[test]
     fn accepts_a_valid_handshake() {
-        let reply = send(&Settings::default(), "GET / HTTP/1.1", OPENING);
+        let reply = send(&WebSocketSettings::default(), "GET / HTTP/1.1", OPENING);
         assert_eq!(reply.status, 101);
         assert_eq!(reply.header("upgrade"), Some("websocket"));
         assert_eq!(reply.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
@@ -484,7 +492,7 @@ mod tests {
             ("GET / HTTP/1.1", without("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 400),
             ("GET / HTTP/1.1", OPENING.replace("dGhlI", ""), 400),
         ] {
-            let reply = send(&Settings::default(), line, &fields);
+            let reply = send(&WebSocketSettings::default(), line, &fields);
             assert_eq!(reply.status, status, "{line} {fields}");
             assert_eq!(reply.header("upgrade"), Some("websocket"), "{fields}");
         }
@@ -505,7 +513,8 @@ mod tests {
             (&list, "http://other.example", 403),
             (&Origins::Any, "null", 101),
         ] {
-            let settings = Settings { origins: origins.clone(), ..Settings::default() };
+            let settings =
+                WebSocketSettings { origins: origins.clone(), ..WebSocketSettings::default() };
             let fields = format!("{OPENING}Origin: {origin}\r\n");
             assert_eq!(send(&settings, "GET / HTTP/1.1", &fields).status, status, "{origin}");
         }
@@ -514,7 +523,7 @@ mod tests {
     #[test]
     fn selects_a_subprotocol() {
         let protocols = vec!["b".to_owned(), "a".to_owned()];
-        let settings = Settings { protocols, ..Settings::default() };
+        let settings = WebSocketSettings { protocols, ..WebSocketSettings::default() };
         for (offered, selected) in [("a, b", Some("b")), ("c, a", Some("a")), ("c", None)] {
             let fields = format!("{OPENING}Sec-WebSocket-Protocol: {offered}\r\n");
             let reply = send(&settings, "GET / HTTP/1.1", &fields);

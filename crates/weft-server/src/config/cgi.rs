@@ -7,13 +7,13 @@ use super::keys::{quoted, quoted_list};
 use super::limits::limit;
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
-use crate::apps::cgi::{Settings, Variable};
+use crate::apps::cgi::{CgiSettings, Variable};
 
 const MAX_COUNT: u64 = 65_535;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static CGI: [Key<Settings>; 10] = [
+pub(crate) static CGI: [Key<CgiSettings>; 10] = [
     Key {
         name: "index",
         flag: "",
@@ -56,7 +56,7 @@ pub(crate) static CGI: [Key<Settings>; 10] = [
         "maximum size of a response head; larger: 502"),
 ];
 
-fn set_index(settings: &mut Settings, name: Located<String>) -> ConfigResult {
+fn set_index(settings: &mut CgiSettings, name: Located<String>) -> ConfigResult {
     if name.value.is_empty() || name.value.starts_with('.') || name.value.contains(['/', '\0']) {
         return Err(name.problem(format!("expected the name of a script, found {:?}", name.value)));
     }
@@ -64,7 +64,7 @@ fn set_index(settings: &mut Settings, name: Located<String>) -> ConfigResult {
     Ok(())
 }
 
-fn set_environment(settings: &mut Settings, variables: Vec<Located<String>>) -> ConfigResult {
+fn set_environment(settings: &mut CgiSettings, variables: Vec<Located<String>>) -> ConfigResult {
     let parse = |text: Located<String>| {
         Variable::parse(&text.value).map_err(|invalid| text.problem(invalid))
     };

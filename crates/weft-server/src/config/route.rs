@@ -20,7 +20,7 @@ pub(crate) struct RouteConfig {
 
 #[derive(Debug)]
 pub(crate) enum Action {
-    Cgi(Box<cgi::Settings>),
+    Cgi(Box<cgi::CgiSettings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
     Proxy(Box<proxy::ProxySettings>),
     Redirect { to: String, status: u16 },
@@ -50,7 +50,7 @@ pub(crate) fn parse_action(text: &str, base: &Path) -> Result<Action, String> {
         }
         ("=>", folder) => {
             let root = base.join(folder);
-            Ok(Action::Cgi(Box::new(cgi::Settings { root, ..Default::default() })))
+            Ok(Action::Cgi(Box::new(cgi::CgiSettings { root, ..Default::default() })))
         }
         ("->", folder) => Ok(Action::Files { root: base.join(folder), files: Box::default() }),
         (_, url) => Ok(Action::Redirect { to: url.to_owned(), status: MOVED_PERMANENTLY }),
@@ -135,7 +135,7 @@ fn read_table(
             })
         }
         "cgi" => {
-            let mut settings = cgi::Settings::default();
+            let mut settings = cgi::CgiSettings::default();
             read_other_keys(&CGI, &mut settings, others, problems);
             target.path().map(|path| {
                 settings.root = path.value;

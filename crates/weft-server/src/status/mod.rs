@@ -21,7 +21,7 @@ use weft::{Application, Listener, Server, ServerHandle, Settings};
 
 pub(crate) use self::registry::MetricsRegistry;
 pub(crate) use self::routes::{RouteCounts, RouteMetrics};
-pub(crate) use self::worker::Counted;
+pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
 use crate::active_plan::PlanReceiver;

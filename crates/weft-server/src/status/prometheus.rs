@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use super::snapshot::{Route, Snapshot, Upstream, Worker};
 use crate::apps::proxy::State;
-use crate::counter::{BOUNDS, Durations};
+use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -208,8 +208,8 @@ impl Page {
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    fn histogram(&mut self, name: &str, labels: Labels<'_>, durations: &Durations) {
-        let bounds = BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string());
+    fn histogram(&mut self, name: &str, labels: Labels<'_>, durations: &HistogramTotals) {
+        let bounds = BUCKET_BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string());
         let bounds = bounds.chain(["+Inf".to_owned()]);
         let mut count = 0;
         for (bound, in_bucket) in bounds.zip(durations.buckets) {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative() {
-        let (histogram, mut durations) = (Histogram::default(), Durations::default());
+        let (histogram, mut durations) = (Histogram::default(), HistogramTotals::default());
         for millis in [1, 1, 2_000, 20_000] {
             histogram.observe(Duration::from_millis(millis));
         }

@@ -60,7 +60,7 @@ impl MetricsRegistry {
     }
 
     /// Records the outcome of a reload.
-    pub(crate) fn reloaded(&self, is_success: bool) {
+    pub(crate) fn record_reload(&self, is_success: bool) {
         let mut lifecycle = lock(&self.0.lifecycle);
         lifecycle.has_last_reload_failed = !is_success;
         match is_success {

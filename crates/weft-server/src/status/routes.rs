@@ -38,7 +38,7 @@ pub(crate) struct RequestTimer {
 
 impl RequestTimer {
     /// Ends the measurement with the status of the response.
-    pub(crate) fn answered(mut self, status: StatusCode) {
+    pub(crate) fn finish(mut self, status: StatusCode) {
         self.status = Some(status);
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     fn counts_request_without_response() {
         let counts = Arc::new(RouteCounts::default());
         drop(counts.begin());
-        counts.begin().answered(StatusCode::OK);
+        counts.begin().finish(StatusCode::OK);
         let mut sums = ByClass::new();
         counts.outcomes.add_to(&mut sums);
         assert_eq!((sums["none"], sums["2xx"], counts.begun.get()), (1, 1, 2));
@@ -146,7 +146,7 @@ mod tests {
         let name = |prefix: &str| RouteName { host: "*".into(), prefix: prefix.into() };
         let metrics = RouteMetrics::default();
         let before = metrics.for_routes(&[name("/a/"), name("/b/")]);
-        before.iter().for_each(|counts| counts.begin().answered(StatusCode::OK));
+        before.iter().for_each(|counts| counts.begin().finish(StatusCode::OK));
         let after = metrics.for_routes(&[name("/c/"), name("/b/")]);
         let begun: Vec<u64> = after.iter().map(|counts| counts.begun.get()).collect();
         assert_eq!(begun, [0, 1, 1]);

@@ -72,7 +72,7 @@ impl Site {
     /// Sends the metrics periodically, until the client disconnects or the server shuts down.
     fn events(&self, request: &Request) -> Response {
         // A slow client gets fewer events, but never outdated ones.
-        let settings = sse::Settings { capacity: 1, ..sse::Settings::default() };
+        let settings = sse::SseSettings { capacity: 1, ..sse::SseSettings::default() };
         let (events, response) = settings.channel(request);
         let site = self.clone();
         tokio::task::spawn_local(async move {

@@ -12,7 +12,7 @@ use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 use crate::apps::App;
 use crate::apps::proxy::UpstreamReport;
-use crate::counter::{BOUNDS, Durations};
+use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::route::{RouteName, Routing};
 
 /// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
@@ -63,7 +63,7 @@ pub(super) struct Route {
     pub(super) name: RouteName,
     pub(super) requests: ByClass,
     pub(super) in_flight: u64,
-    pub(super) durations: Durations,
+    pub(super) durations: HistogramTotals,
 }
 
 /// An upstream, labeled with its (first) route.
@@ -97,7 +97,7 @@ impl Snapshot {
                 failed_reloads,
                 has_last_reload_failed,
             },
-            bucket_bounds: BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
+            bucket_bounds: BUCKET_BOUNDS.iter().map(|bound| bound.as_secs_f64()).collect(),
             workers,
             routes: names.map(|name| route(name, &metrics)).collect(),
             upstreams: upstreams(routing),
@@ -133,7 +133,7 @@ fn worker(counts: &WorkerCounts) -> Worker {
 
 /// Adds up the metrics of a route over all workers.
 fn route(name: &RouteName, metrics: &[Arc<RouteMetrics>]) -> Route {
-    let (mut requests, mut durations, mut begun) = (ByClass::new(), Durations::default(), 0);
+    let (mut requests, mut durations, mut begun) = (ByClass::new(), HistogramTotals::default(), 0);
     for counts in metrics.iter().filter_map(|of_worker| of_worker.find(name)) {
         counts.outcomes.add_to(&mut requests);
         durations.add(&counts.durations);

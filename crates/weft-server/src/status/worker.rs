@@ -33,19 +33,19 @@ impl WorkerCounts {
 }
 
 /// Wraps hooks and counts the events of their worker.
-pub(crate) struct Counted<H> {
+pub(crate) struct MetricsHooks<H> {
     hooks: H,
     counts: Arc<WorkerCounts>,
 }
 
-impl<H> Counted<H> {
+impl<H> MetricsHooks<H> {
     /// Registers the worker's counters. Must be called on the worker's thread.
-    pub(crate) fn new(hooks: H, registry: &MetricsRegistry) -> Counted<H> {
-        Counted { hooks, counts: registry.register_worker() }
+    pub(crate) fn new(hooks: H, registry: &MetricsRegistry) -> MetricsHooks<H> {
+        MetricsHooks { hooks, counts: registry.register_worker() }
     }
 }
 
-impl<H: Hooks> Hooks for Counted<H> {
+impl<H: Hooks> Hooks for MetricsHooks<H> {
     fn on_open(&self, peer: &Peer) -> bool {
         // `on_close` is not called for a connection that is refused here.
         let is_accepted = self.hooks.on_open(peer);

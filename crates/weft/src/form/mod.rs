@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A form with files is read part by part, as a stream; see [`Multipart`]. Everything has a limit
-//! by default, see [`Settings`]. The error of an invalid form converts to a response: 400 if the
+//! by default, see [`FormSettings`]. The error of an invalid form converts to a response: 400 if the
 //! form is malformed, 413 if it is too large, 415 if it has another media type.
 //!
 //! These functions take a [`Request`](crate::Request), or a head and a body separately: in a
@@ -55,7 +55,7 @@ use crate::message::request::RequestHead;
 /// use weft::{Request, Response, form};
 ///
 /// async fn upload(request: Request) -> weft::Result<Response> {
-///     let settings = form::Settings {
+///     let settings = form::FormSettings {
 ///         max_bytes: Some(1 << 30),
 ///         max_file_bytes: 1 << 30,
 ///         max_files: 1,
@@ -69,7 +69,7 @@ use crate::message::request::RequestHead;
 /// # assert_eq!(weft::testing::get(upload, "/").status, 415);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct FormSettings {
     /// Maximum size of the whole form, in bytes as sent.
     ///
     /// Default `None`: the limit of the server applies, [`max_body_bytes`](crate::Settings), 16
@@ -115,9 +115,9 @@ pub struct Settings {
     pub temp_dir: Option<PathBuf>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for FormSettings {
+    fn default() -> FormSettings {
+        FormSettings {
             max_bytes: None,
             max_fields: 1_000,
             max_field_bytes: 256 << 10,
@@ -130,28 +130,28 @@ impl Default for Settings {
     }
 }
 
-/// Calls [`Settings::fields`] with the default settings.
+/// Calls [`FormSettings::fields`] with the default settings.
 ///
 /// # Errors
-/// The errors of [`Settings::fields`].
+/// The errors of [`FormSettings::fields`].
 pub async fn fields(request: impl Into<(RequestHead, Body)>) -> Result<Fields> {
-    Settings::default().fields(request).await
+    FormSettings::default().fields(request).await
 }
 
-/// Calls [`Settings::read`] with the default settings.
+/// Calls [`FormSettings::read`] with the default settings.
 ///
 /// # Errors
-/// The errors of [`Settings::read`].
+/// The errors of [`FormSettings::read`].
 pub async fn read<T: DeserializeOwned>(request: impl Into<(RequestHead, Body)>) -> Result<T> {
-    Settings::default().read(request).await
+    FormSettings::default().read(request).await
 }
 
-/// Calls [`Settings::multipart`] with the default settings.
+/// Calls [`FormSettings::multipart`] with the default settings.
 ///
 /// # Errors
-/// The errors of [`Settings::multipart`].
+/// The errors of [`FormSettings::multipart`].
 pub fn multipart(request: impl Into<(RequestHead, Body)>) -> Result<Multipart> {
-    Settings::default().multipart(request)
+    FormSettings::default().multipart(request)
 }
 
 /// Checks that the request has the media type `expected`, and returns its parameters.

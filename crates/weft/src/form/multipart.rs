@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::form::disposition::{Disposition, next_parameter, sanitize_file_name};
 use crate::form::parts::{Parser, Step};
 use crate::form::temp_file::{self, TempFile};
-use crate::form::{Settings, expect_type, too_large};
+use crate::form::{FormSettings, expect_type, too_large};
 use crate::message::body::{self, Body};
 use crate::message::request::RequestHead;
 use weft_proto::headers::Headers;
@@ -45,7 +45,7 @@ use weft_proto::headers::Headers;
 /// ```
 #[derive(Debug)]
 pub struct Multipart {
-    settings: Settings,
+    settings: FormSettings,
     body: Body,
     parser: Parser,
     state: State,
@@ -67,7 +67,7 @@ enum State {
     Failed,
 }
 
-impl Settings {
+impl FormSettings {
     /// Starts to read a multipart form.
     ///
     /// # Errors
@@ -290,7 +290,7 @@ impl Part<'_> {
         Ok(whole.freeze())
     }
 
-    /// Reads the content as text of at most [`Settings::max_field_bytes`], even if the client
+    /// Reads the content as text of at most [`FormSettings::max_field_bytes`], even if the client
     /// declares it as a file.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl TempFile {
     }
 
     /// Keeps the file and renames it to `path`. Both paths must be on the same file system; see
-    /// [`Settings::temp_dir`](super::Settings::temp_dir).
+    /// [`FormSettings::temp_dir`](super::FormSettings::temp_dir).
     ///
     /// # Errors
     /// [`Io`](ErrorKind::Io) if the path already exists, or the file cannot be created there. Then

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::form::{Settings, expect_type, too_large};
+use crate::form::{FormSettings, expect_type, too_large};
 use crate::message::body::Body;
 use crate::message::request::RequestHead;
 
@@ -31,7 +31,7 @@ impl Fields {
     }
 }
 
-impl Settings {
+impl FormSettings {
     /// Reads the fields of a urlencoded form.
     ///
     /// ```
@@ -60,7 +60,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Malformed`](ErrorKind::Malformed) if the form cannot be deserialized, and those of
-    /// [`fields`](Settings::fields).
+    /// [`fields`](FormSettings::fields).
     pub async fn read<T: DeserializeOwned>(
         &self,
         request: impl Into<(RequestHead, Body)>,
@@ -107,12 +107,12 @@ mod tests {
         request(format!("{head}Content-Type: {content_type}\r\n\r\n{text}"))
     }
 
-    fn limited() -> Settings {
-        Settings {
+    fn limited() -> FormSettings {
+        FormSettings {
             max_fields: 3,
             max_field_bytes: 12,
             max_all_fields_bytes: 30,
-            ..Settings::default()
+            ..FormSettings::default()
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
             with: Vec<String>,
         }
         async fn order(request: Request) -> Result<Response> {
-            let order: Order = Settings::default().read(request).await?;
+            let order: Order = FormSettings::default().read(request).await?;
             Ok(Response::text(format!("{order:?}")))
         }
         for (text, status, expected) in [

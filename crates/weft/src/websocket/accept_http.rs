@@ -3,10 +3,11 @@
 use http::{Method, Version};
 
 use crate::message::body::Body;
-use crate::websocket::{OpeningHandshake, Settings, WebSocket};
+use crate::websocket::{OpeningHandshake, WebSocket, WebSocketSettings};
 
-impl Settings {
-    /// Like [`accept`](Settings::accept), for frameworks with the request and response types of the
+impl WebSocketSettings {
+    /// Like [`accept`](WebSocketSettings::accept), for frameworks with the request and response
+    /// types of the
     /// crate `http`, served through `weft::tower::app`.
     pub fn accept_http<F: Future<Output = ()> + 'static>(
         self,

@@ -19,7 +19,7 @@ fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
 
 /// Responds with a line for each part: its name, file names, type and content. Files are stored in
 /// temporary files first.
-async fn list(settings: form::Settings, request: Request) -> Result<Response, Error> {
+async fn list(settings: form::FormSettings, request: Request) -> Result<Response, Error> {
     if request.path() == "/ok" {
         return Ok(Response::text("ok"));
     }
@@ -42,7 +42,7 @@ async fn list(settings: form::Settings, request: Request) -> Result<Response, Er
 
 /// An application that runs `list`, and the kinds of the errors that it returned.
 fn listing(
-    settings: form::Settings,
+    settings: form::FormSettings,
 ) -> (impl Application + Clone + Send + 'static, Arc<Mutex<Vec<ErrorKind>>>) {
     let errors = Arc::<Mutex<Vec<ErrorKind>>>::default();
     let recorded = errors.clone();
@@ -60,8 +60,8 @@ fn listing(
 }
 
 /// Settings with small limits, used by most tests.
-fn small() -> form::Settings {
-    form::Settings {
+fn small() -> form::FormSettings {
+    form::FormSettings {
         max_bytes: Some(1_000),
         max_fields: 2,
         max_field_bytes: 10,
@@ -228,7 +228,7 @@ fn rejects_bodies_that_are_not_multipart_forms() {
 
 #[test]
 fn form_over_the_total_limit_closes_the_connection() {
-    let (app, errors) = listing(form::Settings { max_file_bytes: u64::MAX, ..small() });
+    let (app, errors) = listing(form::FormSettings { max_file_bytes: u64::MAX, ..small() });
     let server = start(app);
     let parts = [file("a", "f", &"x".repeat(100_000))];
     for request in [post(&parts), post_chunked(&parts, 10_000)] {
@@ -243,7 +243,7 @@ fn form_over_the_total_limit_closes_the_connection() {
 
 #[test]
 fn provides_file_names_as_sent_and_sanitized() {
-    let (app, _) = listing(form::Settings { max_files: 100, ..small() });
+    let (app, _) = listing(form::FormSettings { max_files: 100, ..small() });
     let server = start(app);
     for (parameters, names) in [
         (r#"filename="../../x""#, r#"Some("../../x") Some("x")"#),
@@ -278,7 +278,7 @@ fn files_in(folder: &Path) -> usize {
 fn removes_the_temporary_file_when_the_client_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    let (app, errors) = listing(form::Settings {
+    let (app, errors) = listing(form::FormSettings {
         max_bytes: None,
         max_file_bytes: 1 << 30,
         temp_dir: Some(path.clone()),
@@ -308,7 +308,8 @@ fn removes_temporary_files_on_drop_unless_persisted() {
         let path = path.clone();
         async move {
             let keep = request.path() == "/keep";
-            let settings = form::Settings { temp_dir: Some(path.clone()), ..Default::default() };
+            let settings =
+                form::FormSettings { temp_dir: Some(path.clone()), ..Default::default() };
             let mut form = settings.multipart(request)?;
             let part = form.next().await?.expect("a file");
             let file = part.into_file().await?;

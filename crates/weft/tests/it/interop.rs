@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{boxed_server, has_tool, stop};
 use http::{StatusCode, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use weft::tls::{Identity, Settings as TlsSettings, Tls};
+use weft::tls::{Identity, Tls, TlsSettings};
 use weft::{Hooks, Method, Record, Request, Response, Server, websocket};
 
 /// Upper bound on waiting for an external program. Long enough never to expire on a busy machine.

@@ -19,7 +19,7 @@ fn start(app: impl Application + Clone + Send + 'static) -> ServerHandle {
 type Senders = Arc<Mutex<Vec<Sender>>>;
 
 /// An application that responds with events sent by the test.
-fn channels(settings: sse::Settings) -> (impl Application + Clone + Send + 'static, Senders) {
+fn channels(settings: sse::SseSettings) -> (impl Application + Clone + Send + 'static, Senders) {
     let senders = Senders::default();
     let recorded = senders.clone();
     let app = move |request: Request| {
@@ -62,7 +62,7 @@ fn assert_receives(client: &mut Client, expected: &str) {
 
 #[test]
 fn sends_each_event_immediately() {
-    let (app, senders) = channels(sse::Settings::default());
+    let (app, senders) = channels(sse::SseSettings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
@@ -86,7 +86,7 @@ fn sends_each_event_immediately() {
 #[test]
 fn sends_compressed_events_immediately() {
     for coding in ["br", "zstd", "gzip"] {
-        let (app, senders) = channels(sse::Settings::default());
+        let (app, senders) = channels(sse::SseSettings::default());
         let server = start(app.with(Compress::new()));
         // Responses to HTTP/1.0 requests are not chunked.
         let request = format!("GET / HTTP/1.0\r\nAccept-Encoding: {coding}\r\n\r\n");
@@ -123,7 +123,7 @@ fn decoded_so_far(coding: &str, received: &[u8]) -> String {
 #[test]
 fn sends_comments_while_idle() {
     let keep_alive = Duration::from_millis(50);
-    let (app, senders) = channels(sse::Settings { keep_alive, ..Default::default() });
+    let (app, senders) = channels(sse::SseSettings { keep_alive, ..Default::default() });
     let server = start(app);
     let begin = Instant::now();
     let mut client = Client::connect(&server);
@@ -141,7 +141,7 @@ fn sends_comments_while_idle() {
 
 #[test]
 fn sender_detects_a_client_disconnect() {
-    let (app, senders) = channels(sse::Settings::default());
+    let (app, senders) = channels(sse::SseSettings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
@@ -173,7 +173,7 @@ fn drops_the_stream_when_the_client_disconnects() {
     }
     let counted = Arc::new(());
     let count = counted.clone();
-    let settings = sse::Settings { keep_alive: Duration::MAX, ..Default::default() };
+    let settings = sse::SseSettings { keep_alive: Duration::MAX, ..Default::default() };
     let server = start(move |request: Request| {
         let response = settings.clone().stream(&request, Never(count.clone()));
         async { response }
@@ -189,7 +189,7 @@ fn drops_the_stream_when_the_client_disconnects() {
 
 #[test]
 fn shutdown_ends_the_response_without_waiting() {
-    let (app, senders) = channels(sse::Settings::default());
+    let (app, senders) = channels(sse::SseSettings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
@@ -206,7 +206,7 @@ fn shutdown_ends_the_response_without_waiting() {
 
 #[test]
 fn slow_client_applies_backpressure_to_the_sender() {
-    let (app, senders) = channels(sse::Settings::default());
+    let (app, senders) = channels(sse::SseSettings::default());
     let server = start(app);
     let mut client = Client::connect(&server);
     client.get("/");
@@ -236,7 +236,7 @@ fn slow_client_applies_backpressure_to_the_sender() {
 
 #[test]
 fn head_request_closes_the_sender() {
-    let (app, senders) = channels(sse::Settings::default());
+    let (app, senders) = channels(sse::SseSettings::default());
     let server = start(app);
     let mut client = Client::connect_and_send(&server, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.head().header("content-type"), Some("text/event-stream"));

@@ -24,7 +24,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::middleware::Canonical;
-use weft::tls::{ClientAuth, Identity, Roots, Settings as TlsSettings, Tls, Version};
+use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 use weft::{
     Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
     ServerHandle, Settings, Upgraded,

@@ -51,11 +51,11 @@ const OPENING_HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrad
 /// The results of the handlers.
 type Results = Arc<Mutex<Vec<Result<(), ErrorKind>>>>;
 
-fn settings() -> websocket::Settings {
-    websocket::Settings { max_message_bytes: 1_000, ..Default::default() }
+fn settings() -> websocket::WebSocketSettings {
+    websocket::WebSocketSettings { max_message_bytes: 1_000, ..Default::default() }
 }
 
-fn start(settings: websocket::Settings) -> (ServerHandle, Results) {
+fn start(settings: websocket::WebSocketSettings) -> (ServerHandle, Results) {
     let results = Results::default();
     let recorded = results.clone();
     let app = move |request: Request| {
@@ -155,7 +155,7 @@ fn replies_to_close_and_closes_the_connection() {
 #[test]
 fn silent_client_is_pinged_then_disconnected() {
     let ping_after = Duration::from_millis(50);
-    let (server, results) = start(websocket::Settings { ping_after, ..settings() });
+    let (server, results) = start(websocket::WebSocketSettings { ping_after, ..settings() });
     let mut client = open(&server, b"");
     // A client that replies stays connected.
     for _ in 0..3 {
@@ -173,7 +173,7 @@ fn silent_client_is_pinged_then_disconnected() {
 fn client_has_time_to_reply_to_a_slow_handler() {
     let ping_after = 2 * SHORT_TIMEOUT;
     let server = serve(move |request: Request| {
-        let settings = websocket::Settings { ping_after, ..settings() };
+        let settings = websocket::WebSocketSettings { ping_after, ..settings() };
         async move {
             settings.accept(&request, async move |mut socket| {
                 while let Ok(Some(message)) = socket.receive().await {
@@ -197,7 +197,7 @@ fn client_has_time_to_reply_to_a_slow_handler() {
 #[test]
 fn slow_message_is_not_a_timeout() {
     let ping_after = SHORT_TIMEOUT;
-    let (server, _) = start(websocket::Settings { ping_after, ..settings() });
+    let (server, _) = start(websocket::WebSocketSettings { ping_after, ..settings() });
     // Attempts with a longer pause than intended, caused by a busy machine, are repeated.
     until("the message is echoed", || {
         let mut client = open(&server, b"");
@@ -223,7 +223,7 @@ fn slow_message_is_not_a_timeout() {
 fn max_message_bytes_does_not_limit_sent_messages() {
     for max_message_bytes in [0, 1, 100, usize::MAX] {
         let server = serve(move |request: Request| {
-            let settings = websocket::Settings { max_message_bytes, ..settings() };
+            let settings = websocket::WebSocketSettings { max_message_bytes, ..settings() };
             async move {
                 settings.accept(&request, async move |mut socket| {
                     socket.send(vec![b'x'; 20_000]).await.unwrap();
@@ -269,7 +269,8 @@ fn interrupted_close_handshake_continues() {
 #[test]
 fn timeouts_may_be_infinite() {
     let (ping_after, send_timeout) = (Duration::MAX, Duration::MAX);
-    let (server, _) = start(websocket::Settings { ping_after, send_timeout, ..settings() });
+    let (server, _) =
+        start(websocket::WebSocketSettings { ping_after, send_timeout, ..settings() });
     let mut client = open(&server, &masked(TEXT, b"there?"));
     assert_receives(&mut client, &unmasked(TEXT, b"there?"));
     stop(server);

@@ -8,7 +8,7 @@ use weft::{Error, Request, Response, Server, Settings, form};
 fn storing_200_megabytes_uses_constant_memory() {
     let mut memory = PeakMemory::begin();
     let app = async |request: Request| {
-        let settings = form::Settings { max_file_bytes: 1 << 30, ..Default::default() };
+        let settings = form::FormSettings { max_file_bytes: 1 << 30, ..Default::default() };
         let mut form = settings.multipart(request)?;
         let part = form.next().await?.expect("a file");
         let length = part.into_file().await?.length();

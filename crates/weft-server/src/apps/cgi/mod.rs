@@ -36,7 +36,7 @@ use weft::{Application, Body, Method, Request, Response, StatusCode};
 use self::output::Output;
 use self::run::Run;
 use self::script::{LookupError, Root, Script};
-pub(crate) use self::settings::{Settings, Variable};
+pub(crate) use self::settings::{CgiSettings, Variable};
 use self::upload::Input;
 use crate::apps::gateway::GatewayError;
 
@@ -48,7 +48,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) struct Cgi(Arc<Shared>);
 
 struct Shared {
-    settings: Settings,
+    settings: CgiSettings,
     root: Root,
     /// `PATH` of scripts.
     path: OsString,
@@ -61,7 +61,7 @@ struct Shared {
 impl Cgi {
     /// # Errors
     /// Fails if the directory or file does not exist.
-    pub(crate) fn new(settings: Settings) -> io::Result<Cgi> {
+    pub(crate) fn new(settings: CgiSettings) -> io::Result<Cgi> {
         let root = Root::open(&settings.root, settings.index.clone())?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let variable = |Variable { name, value }: &Variable| {

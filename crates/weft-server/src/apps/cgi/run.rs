@@ -19,7 +19,7 @@ use weft::middleware::ConcurrencyPermit;
 
 use super::head::{self, ScriptHead};
 use super::process::Process;
-use super::settings::Settings;
+use super::settings::CgiSettings;
 use super::stderr;
 use super::task::AbortOnDrop;
 use super::timeout::OutputTimeout;
@@ -67,7 +67,7 @@ impl Run {
         input: Input,
         permit: ConcurrencyPermit,
         script: Arc<str>,
-        settings: &Settings,
+        settings: &CgiSettings,
     ) -> Result<Run, GatewayError> {
         let (stdin, body) = match input {
             Input::Empty => (Stdio::null(), None),

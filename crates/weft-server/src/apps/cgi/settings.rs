@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Location, environment and limits of CGI scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Settings {
+pub(crate) struct CgiSettings {
     /// Directory of the scripts, or one script that handles all paths.
     pub(crate) root: PathBuf,
 
@@ -83,9 +83,9 @@ impl std::fmt::Display for Variable {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for CgiSettings {
+    fn default() -> CgiSettings {
+        CgiSettings {
             root: PathBuf::new(),
             index: None,
             environment: Vec::new(),

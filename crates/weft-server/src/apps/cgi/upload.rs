@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use weft::{Body, Error, ErrorKind, Request};
 
-use super::settings::Settings;
+use super::settings::CgiSettings;
 use crate::apps::gateway::GatewayError;
 
 /// Source of a script's standard input.
@@ -51,7 +51,7 @@ impl Input {
     /// 3875 §4.1.2).
     pub(super) async fn from_request(
         request: &mut Request,
-        settings: &Settings,
+        settings: &CgiSettings,
     ) -> Result<(Input, Option<u64>), GatewayError> {
         let mut body = std::mem::take(request.body());
         let Some(length) = body.length() else {

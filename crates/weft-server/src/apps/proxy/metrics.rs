@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::pool::Pool;
 use super::upstream::Upstream;
-use crate::counter::{Counter, Durations, Histogram};
+use crate::counter::{Counter, Histogram, HistogramTotals};
 
 /// Metrics that one worker collects about one upstream.
 // Aligned to a pair of cache lines, which processors fetch together, so that workers do not share
@@ -77,7 +77,7 @@ pub(crate) struct UpstreamReport {
     pub(crate) connections_in_use: usize,
     pub(crate) connections_idle: usize,
     pub(crate) queued: usize,
-    pub(crate) durations: Durations,
+    pub(crate) durations: HistogramTotals,
 }
 
 impl UpstreamReport {
@@ -98,7 +98,7 @@ impl UpstreamReport {
             connections_in_use: 0,
             connections_idle: 0,
             queued: 0,
-            durations: Durations::default(),
+            durations: HistogramTotals::default(),
         }
     }
 

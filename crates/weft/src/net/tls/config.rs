@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::error::Result;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::tickets::TicketKeys;
-use crate::net::tls::{Settings, Version, invalid};
+use crate::net::tls::{TlsSettings, Version, invalid};
 
 /// Configurations for new connections.
 pub(super) struct Configs {
@@ -22,7 +22,7 @@ pub(super) struct Configs {
 
 impl Configs {
     /// Reads all certificates and keys that the settings refer to.
-    pub(super) fn load(settings: &Settings) -> Result<Configs> {
+    pub(super) fn load(settings: &TlsSettings) -> Result<Configs> {
         // Explicit, because other code may have set the default provider of the process.
         let provider = Arc::new(aws_lc_rs::default_provider());
         let identities = settings.identities.iter().map(|identity| identity.load(&provider));

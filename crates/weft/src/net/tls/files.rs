@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::net::tls::Settings;
+use crate::net::tls::TlsSettings;
 
 /// Versions of all files at one time; `None` for a missing file.
 #[derive(Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(super) struct FileVersions(Vec<Option<FileVersion>>);
 type FileVersion = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl FileVersions {
-    pub(super) fn read(settings: &Settings) -> FileVersions {
+    pub(super) fn read(settings: &TlsSettings) -> FileVersions {
         FileVersions(settings.paths().map(file_version).collect())
     }
 }
@@ -25,7 +25,7 @@ fn file_version(path: &Path) -> Option<FileVersion> {
     Some((file.dev(), file.ino(), file.size(), times.0, times.1))
 }
 
-impl Settings {
+impl TlsSettings {
     /// Paths of all files that are read.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let identities = self.identities.iter().flat_map(|identity| identity.paths());

@@ -1,11 +1,11 @@
 //! TLS: certificates, client authentication and session tickets of a server.
 //!
 //! ```no_run
-//! use weft::tls::{Identity, Settings, Tls};
+//! use weft::tls::{Identity, TlsSettings, Tls};
 //! use weft::{Request, Response, Server};
 //!
 //! # fn main() -> weft::Result<()> {
-//! let tls = Tls::new(Settings {
+//! let tls = Tls::new(TlsSettings {
 //!     identities: vec![Identity::files("site.crt", "site.key")],
 //!     ..Default::default()
 //! })?;
@@ -46,9 +46,10 @@ use config::Configs;
 use files::FileVersions;
 pub use identity::Identity;
 
-/// TLS settings of a server. All fields except [`identities`](Settings::identities) have a default.
+/// TLS settings of a server. All fields except [`identities`](TlsSettings::identities) have a
+/// default.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TlsSettings {
     /// Certificates with their keys; at least one. A client gets a certificate for its server name
     /// (SNI, RFC 6066 §3), matched against the DNS names in the certificates; `*.example.org`
     /// matches one label. The first identity serves clients that send no server name, or one that
@@ -93,9 +94,9 @@ pub enum Version {
     Tls13,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for TlsSettings {
+    fn default() -> TlsSettings {
+        TlsSettings {
             identities: Vec::new(),
             client_auth: ClientAuth::None,
             ticket_keys: None,
@@ -119,7 +120,7 @@ struct Inner {
 /// Origin of the configuration.
 #[derive(Clone)]
 struct ConfigSource {
-    settings: Settings,
+    settings: TlsSettings,
     /// Versions of the files when they were last read.
     files: FileVersions,
 }
@@ -131,7 +132,7 @@ impl Tls {
     /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no identity, if a file cannot be
     /// read or has invalid content, or if a key does not belong to its certificate. The message
     /// names the file.
-    pub fn new(settings: Settings) -> Result<Tls> {
+    pub fn new(settings: TlsSettings) -> Result<Tls> {
         // Checked before reading, so that a change during the read is detected later.
         let files = FileVersions::read(&settings);
         let current = RwLock::new(Arc::new(Configs::load(&settings)?));
@@ -148,7 +149,7 @@ impl Tls {
     }
 
     /// Reloads all files, for new connections. A server does so by itself when they
-    /// [change](Settings::check_files_every). This function blocks on disk reads.
+    /// [change](TlsSettings::check_files_every). This function blocks on disk reads.
     ///
     /// # Errors
     /// The errors of [`new`](Tls::new). After an error the previous configuration stays in use.

@@ -102,7 +102,7 @@ static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     let certified = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
     let (certificate, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
     let identities = vec![Identity::pem(certificate, key)];
-    let server = Tls::new(tls::Settings { identities, ..Default::default() }).unwrap();
+    let server = Tls::new(tls::TlsSettings { identities, ..Default::default() }).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certified.cert.der().clone()).unwrap();
     let provider = Arc::new(aws_lc_rs::default_provider());
