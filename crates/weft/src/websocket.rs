@@ -19,8 +19,8 @@
 //! # assert_eq!(weft::testing::get(echo, "/").status, 426);
 //! ```
 //!
-//! axum handlers use [`WebSocketSettings::accept_http`]. Message compression (RFC 7692) is not available,
-//! because tungstenite does not support it.
+//! axum handlers use [`WebSocketSettings::accept_http`]. Message compression (RFC 7692) is not
+//! available, because tungstenite does not support it.
 
 #[cfg(feature = "tower")]
 mod accept_http;
@@ -108,8 +108,8 @@ impl Default for WebSocketSettings {
     }
 }
 
-/// Accepts a WebSocket with the default [`WebSocketSettings`], or rejects a request that is not a valid
-/// handshake; see [`WebSocketSettings::accept`].
+/// Accepts a WebSocket with the default [`WebSocketSettings`], or rejects a request that is not a
+/// valid handshake; see [`WebSocketSettings::accept`].
 pub fn accept<F: Future<Output = ()> + 'static>(
     request: &RequestHead,
     handler: impl FnOnce(WebSocket) -> F + Send + 'static,

@@ -7,8 +7,7 @@ use crate::websocket::{OpeningHandshake, WebSocket, WebSocketSettings};
 
 impl WebSocketSettings {
     /// Like [`accept`](WebSocketSettings::accept), for frameworks with the request and response
-    /// types of the
-    /// crate `http`, served through `weft::tower::app`.
+    /// types of the crate `http`, served through `weft::tower::app`.
     pub fn accept_http<F: Future<Output = ()> + 'static>(
         self,
         method: &Method,
