@@ -438,18 +438,39 @@ pub(super) fn head_too_large() -> Error {
 /// # Errors
 /// [`Malformed`](ErrorKind::Malformed) for invalid lines, and for a section that exceeds the limits.
 pub fn trailers(input: &[u8], limits: &Limits) -> Result<Option<(Fields, usize)>> {
-    let mut fields = Fields::new();
-    let mut at = 0;
-    loop {
-        match field_line(input, at, limits.head) {
-            Ok(Line::Field(field, _, next)) if fields.len() < limits.fields => {
-                fields.push(field);
-                at = next;
+    let mut section = FieldSection::default();
+    let length = section.read(input, limits)?;
+    Ok(length.map(|length| (section.fields, length)))
+}
+
+/// A section of field lines, parsed incrementally: [`trailers`], or the head of a part of a
+/// multipart body (RFC 2046 §5.1). Like [`ParsedHead`], it resumes at the line at which the last
+/// call stopped.
+#[derive(Clone, Debug, Default)]
+pub struct FieldSection {
+    /// The fields of the complete lines.
+    pub fields: Fields,
+    next_line: usize,
+}
+
+impl FieldSection {
+    /// Parses the section at the start of `input`. Returns its length, or `None` if more input is
+    /// needed; the next call gets the same input with more bytes at its end.
+    ///
+    /// # Errors
+    /// Those of [`trailers`].
+    pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
+        loop {
+            match field_line(input, self.next_line, limits.head) {
+                Ok(Line::Field(field, _, next)) if self.fields.len() < limits.fields => {
+                    self.fields.push(field);
+                    self.next_line = next;
+                }
+                Ok(Line::End(length)) if length <= limits.head => return Ok(Some(length)),
+                Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Malformed => return Err(error),
+                _ => return Err(malformed("the trailer section is too large")),
             }
-            Ok(Line::End(length)) if length <= limits.head => return Ok(Some((fields, length))),
-            Ok(Line::Partial) if input.len() < limits.head => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::Malformed => return Err(error),
-            _ => return Err(malformed("the trailer section is too large")),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! be the beginning of a boundary.
 
 use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::error::{Error, Result};
 use crate::form::too_large;
 use weft_proto::headers::Headers;
-use weft_proto::http1::parse::{self, Limits, MAX_HEAD_BYTES};
+use weft_proto::http1::parse::{FieldSection, Limits, MAX_HEAD_BYTES};
 
 /// Maximum length of a boundary (RFC 2046 §5.1.1), in bytes.
 const MAX_BOUNDARY_BYTES: usize = 70;
@@ -22,6 +23,11 @@ pub(super) struct Parser {
     delimiter: Finder<'static>,
     max_head_bytes: usize,
     state: State,
+    /// The head that is being parsed.
+    head: FieldSection,
+    /// Bytes of that head in which the ends of lines were searched for.
+    searched: usize,
+    /// Input that was not consumed.
     rest: Bytes,
 }
 
@@ -59,6 +65,8 @@ impl Parser {
             delimiter: Finder::new(&delimiter).into_owned(),
             max_head_bytes: max_head_bytes.min(MAX_HEAD_BYTES),
             state: State::Preamble,
+            head: FieldSection::default(),
+            searched: 0,
             // The body may begin with the first delimiter, without a CRLF before it.
             rest: Bytes::from_static(b"\r\n"),
         })
@@ -70,8 +78,13 @@ impl Parser {
             self.rest = chunk;
             return;
         }
-        let mut both = BytesMut::with_capacity(self.rest.len() + chunk.len());
-        both.extend_from_slice(&self.rest);
+        // Appended in place where nothing else refers to the rest: a head that arrives byte by byte
+        // would otherwise be copied once for each byte.
+        let mut both = std::mem::take(&mut self.rest).try_into_mut().unwrap_or_else(|rest| {
+            let mut both = BytesMut::with_capacity(rest.len() + chunk.len());
+            both.extend_from_slice(&rest);
+            both
+        });
         both.extend_from_slice(&chunk);
         self.rest = both.freeze();
     }
@@ -137,15 +150,23 @@ impl Parser {
         }
     }
 
+    /// Parses a head once another line of it is complete: a line that arrives byte by byte is not
+    /// parsed once for each byte.
     fn head(&mut self) -> Result<Step> {
-        let max = self.max_head_bytes;
         let limits = Limits { request_line: 0, head: usize::MAX, fields: usize::MAX };
-        let window = &self.rest[..self.rest.len().min(max)];
-        let Some((fields, length)) = parse::trailers(window, &limits)? else {
-            let is_too_large = self.rest.len() >= max;
+        let window = &self.rest[..self.rest.len().min(self.max_head_bytes)];
+        let is_too_large = window.len() == self.max_head_bytes;
+        let has_line = memchr(b'\n', &window[self.searched..]).is_some();
+        self.searched = window.len();
+        let length = match has_line || is_too_large {
+            true => self.head.read(window, &limits)?,
+            false => None,
+        };
+        let Some(length) = length else {
             return if is_too_large { Err(self.head_too_large()) } else { Ok(Step::Wait) };
         };
-        self.state = State::Data;
+        (self.state, self.searched) = (State::Data, 0);
+        let fields = std::mem::take(&mut self.head).fields;
         Ok(Step::Head(Headers::new(self.rest.split_to(length), fields)))
     }
 
