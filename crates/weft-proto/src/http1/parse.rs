@@ -458,7 +458,7 @@ impl FieldSection {
     /// needed; the next call gets the same input with more bytes at its end.
     ///
     /// # Errors
-    /// Those of [`trailers`].
+    /// The errors of [`trailers`].
     pub fn read(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
             match field_line(input, self.next_line, limits.head) {
