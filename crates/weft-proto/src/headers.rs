@@ -30,6 +30,13 @@ pub struct Headers {
 /// Limits for [`Headers::parse`].
 const PARSE_LIMITS: Limits = Limits { request_line: 0, head: MAX_HEAD_BYTES, fields: 1_000 };
 
+/// Maximum number of members that [`Headers::bounded_list`] returns. Browsers send up to 4 content
+/// codings, 10 media types and 20 languages.
+pub const MAX_LIST_MEMBERS: usize = 32;
+
+/// Maximum number of bytes that [`Headers::bounded_list`] reads: 32 for each member.
+pub const MAX_LIST_BYTES: usize = 1_024;
+
 impl Headers {
     /// Parses field lines, each with its CRLF, up to an empty line (RFC 9112 §5). Bytes behind
     /// that are ignored. For tests, and for stored messages.
@@ -101,6 +108,24 @@ impl Headers {
     /// (RFC 9110 §5.6.1). Empty members are omitted.
     pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.get_all(name).flat_map(list_members)
+    }
+
+    /// Returns the members of all fields with this name like [`list`](Headers::list), within bounds:
+    /// at most [`MAX_LIST_MEMBERS`], and only members that end within the first [`MAX_LIST_BYTES`]
+    /// of the values together. The rest is neither returned nor read.
+    ///
+    /// For lists in which a missing member does no harm, such as preferences. A reference to the
+    /// dynamic table of HPACK makes a field of many kilobytes from a few bytes on the wire, and so
+    /// must not cost a scan of the whole field.
+    pub fn bounded_list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let mut remaining = MAX_LIST_BYTES;
+        let lines = self.get_all(name).map(move |line| {
+            let members = complete_members(line, remaining);
+            // Lines are joined by commas (RFC 9110 §5.3).
+            remaining = remaining.saturating_sub(line.len() + 1);
+            members
+        });
+        lines.flat_map(list_members).take(MAX_LIST_MEMBERS)
     }
 
     /// Returns the names of all fields, in order.
@@ -249,10 +274,53 @@ pub fn list_members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
+/// Returns the part of a list with the members that end within its first `bytes` bytes.
+fn complete_members(list: &[u8], bytes: usize) -> &[u8] {
+    let Some(start) = list.get(..=bytes) else { return list };
+    &start[..start.iter().rposition(|&b| b == b',').unwrap_or(0)]
+}
+
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
             .entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[String]) -> Headers {
+        Headers::parse(
+            lines.iter().map(|line| format!("A: {line}\r\n")).collect::<String>() + "\r\n",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn bounds_the_members_and_the_bytes_of_a_list() {
+        let long = |bytes: usize| "x".repeat(bytes);
+        for (lines, members) in [
+            (vec!["a, b,,c".to_owned()], 3),
+            (vec!["a,".repeat(32)], 32),
+            (vec!["a,".repeat(33)], 32),
+            (vec!["a".to_owned(); 33], 32),
+            // A member counts if it ends within the bytes.
+            (vec![long(1_024)], 1),
+            (vec![long(1_025)], 0),
+            (vec![format!("a,{},b", long(1_022))], 2),
+            (vec![format!("a,{},b", long(1_023))], 1),
+            (vec![format!("{}a", ",".repeat(1_023))], 1),
+            (vec![format!("{}a", ",".repeat(1_024))], 0),
+            // The bytes of all lines count.
+            (vec![long(1_022), "a".to_owned()], 2),
+            (vec![long(1_023), "a".to_owned()], 1),
+            (vec![long(1_025), "a".to_owned()], 0),
+            (vec![], 0),
+        ] {
+            assert_eq!(headers(&lines).bounded_list("a").count(), members, "{lines:?}");
+        }
     }
 }

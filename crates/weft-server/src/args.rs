@@ -6,18 +6,28 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::*;
 
 use crate::config::{
-    Action, Config, ConfigLocation, ConfigText, FilesConfig, Located, Problem, RouteConfig, flags,
-    parse_route, suggest,
+    Action, Config, ConfigLocation, FilesConfig, Located, Problem, RouteConfig, RouteOptions,
+    Sources, flags, parse_route, suggest,
 };
+use crate::help::HelpTopic;
 
 pub(crate) enum Command {
-    Help,
+    Help(HelpTopic),
     Version,
+    /// Prints a JSON schema of the configuration file.
+    Schema,
+    /// Formats configuration files, or reports those that are not formatted.
+    Format {
+        paths: Vec<PathBuf>,
+        is_check: bool,
+    },
     Serve(Args),
     /// Validates the configuration, and prints it if `print` is set.
     Check {
         args: Args,
         print: bool,
+        /// Takes warnings for errors.
+        is_strict: bool,
     },
 }
 
@@ -39,32 +49,51 @@ pub(crate) enum Failure {
     Other(Vec<Problem>),
 }
 
-impl Failure {
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
-        let (Failure::Usage(problems) | Failure::Other(problems)) = self;
-        problems
-    }
-}
-
 /// Options that do not correspond to a configuration key.
-pub(crate) const OTHER_OPTIONS: [&str; 8] =
-    ["config", "route", "print", "no-log", "tls-key", "follow-links", "help", "version"];
+pub(crate) const OTHER_OPTIONS: [&str; 10] = [
+    "config",
+    "port",
+    "route",
+    "print",
+    "strict",
+    "no-log",
+    "tls-key",
+    "follow-links",
+    "help",
+    "version",
+];
 
 /// Parses the command line. The first item is the program's name.
 pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = lexopt::Parser::from_iter(line);
     let mut args = Args::default();
-    let (mut check, mut print, mut tls_keys) = (false, false, Vec::new());
+    let (mut check, mut print, mut is_strict, mut tls_keys) = (false, false, false, Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
-            Short('h') | Long("help") => return Ok(Command::Help),
+            Short('h') | Long("help") => {
+                let topic = match parser.optional_value() {
+                    Some(topic) => Some(topic),
+                    None => match parser.next()? {
+                        Some(Value(topic)) => Some(topic),
+                        _ => None,
+                    },
+                };
+                return topic.map_or(Ok(HelpTopic::Overview), HelpTopic::parse).map(Command::Help);
+            }
             Short('V') | Long("version") => return Ok(Command::Version),
-            Long("config") if args.file.is_none() => args.file = Some(parser.value()?.into()),
-            Long("config") => {
+            Short('c') | Long("config") if args.file.is_none() => {
+                args.file = Some(parser.value()?.into());
+            }
+            Short('p') | Long("port") => {
+                let port: u16 = parser.value()?.parse()?;
+                args.option("listen").push(format!("127.0.0.1:{port}").into());
+            }
+            Short('c') | Long("config") => {
                 return Err("--config is given twice; only one file is permitted".into());
             }
             Long("route") => args.routes.push(parser.value()?.string()?),
             Long("print") => print = true,
+            Long("strict") => is_strict = true,
             Long("tls-key") => tls_keys.push(parser.value()?),
             Long("no-log") => args.option("log").push("none".into()),
             Long("follow-links") => args.option("links").push("anywhere".into()),
@@ -74,6 +103,15 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                 };
                 let word = switch.map_or_else(|| parser.value(), |word| Ok(word.into()))?;
                 args.option(flag).push(word);
+            }
+            Value(word) if word == "schema" && !check && args.has_no_operand() => {
+                return match parser.next()? {
+                    None => Ok(Command::Schema),
+                    Some(argument) => Err(argument.unexpected()),
+                };
+            }
+            Value(word) if word == "fmt" && !check && args.has_no_operand() => {
+                return parse_format(&mut parser);
             }
             Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
             Value(file) if check && args.file.is_none() => args.file = Some(file.into()),
@@ -86,9 +124,26 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
         (true, _) if args.file.is_none() => {
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())
         }
-        (true, print) => Ok(Command::Check { args, print }),
+        (true, print) => Ok(Command::Check { args, print, is_strict }),
         (false, true) => Err("--print belongs to `weft check FILE`".into()),
+        (false, false) if is_strict => Err("--strict belongs to `weft check FILE`".into()),
         (false, false) => Ok(Command::Serve(args)),
+    }
+}
+
+/// Parses the arguments of `weft fmt`.
+fn parse_format(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let (mut paths, mut is_check) = (Vec::new(), false);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("check") => is_check = true,
+            Value(path) => paths.push(path.into()),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match paths.is_empty() {
+        true => Err("`fmt` needs the files to be formatted; a folder of that name is ./fmt".into()),
+        false => Ok(Command::Format { paths, is_check }),
     }
 }
 
@@ -142,23 +197,45 @@ impl Args {
         Ok(())
     }
 
-    /// Reads the configuration file, and applies the options, which override the file.
-    pub(crate) fn config(&self) -> Result<Config, Failure> {
-        let mut config = match &self.file {
-            Some(path) => read(path).map_err(Failure::Other)?,
-            None => Config::default(),
-        };
-        let options = self.options.iter();
-        let set = options.filter_map(|(flag, arguments)| config.set_option(flag, arguments));
-        let mut problems: Vec<Problem> = set.filter_map(Result::err).collect();
+    /// Reads the files of the configuration.
+    pub(crate) fn sources(&self) -> Sources {
+        self.file.as_deref().map(Sources::read).unwrap_or_default()
+    }
+
+    /// Takes a text in place of the file, whose directory its relative paths have as their base.
+    /// Returns `None` without a file.
+    pub(crate) fn sources_of(&self, text: String) -> Option<Sources> {
+        let file = self.file.as_deref()?;
+        let parent = file.parent().unwrap_or(Path::new(""));
+        let base = if file.is_dir() { file } else { parent };
+        Some(Sources::of_text("config", text, base))
+    }
+
+    /// Parses the files, and applies the options, which override them.
+    pub(crate) fn config(&self, sources: &Sources) -> Config {
+        let mut config = Config::parse(sources);
+        for (flag, arguments) in &self.options {
+            let problem = config.set_option(flag, arguments).and_then(Result::err);
+            config.problems.extend(problem);
+        }
         for text in &self.routes {
             let location = ConfigLocation::Option("--route".to_owned());
             match parse_route(text) {
                 Ok((host, prefix, action)) => {
                     add_route(&mut config, location, [host, prefix], action)
                 }
-                Err(message) => problems.push(Problem { location, message }),
+                Err(message) => config.problems.push(Problem { location, message }),
             }
+        }
+        if let Some(path) = self.directory.as_ref().filter(|path| path.is_file()) {
+            let file = path.display();
+            let reads = match path.extension().is_some_and(|extension| extension == "conf") {
+                true => "docs/nginx.md translates the directives of nginx".to_owned(),
+                false => format!("`weft --config {file}` reads a configuration"),
+            };
+            let message = format!("{file} is a file, not a directory; {reads}");
+            config.problems.push(Problem::without_location(message));
+            return config;
         }
         let has_no_route = self.file.is_none() && self.routes.is_empty();
         if let Some(root) = self.directory.clone().or(has_no_route.then(|| ".".into())) {
@@ -170,7 +247,16 @@ impl Args {
                 action,
             );
         }
-        if problems.is_empty() { Ok(config) } else { Err(Failure::Usage(problems)) }
+        config
+    }
+
+    /// Returns the failure for these errors: one of the usage, if all are about the command line.
+    pub(crate) fn failure(&self, problems: Vec<Problem>) -> Failure {
+        let is_option = |problem: &Problem| matches!(problem.location, ConfigLocation::Option(_));
+        match self.file.is_none() || problems.iter().all(is_option) {
+            true => Failure::Usage(problems),
+            false => Failure::Other(problems),
+        }
     }
 }
 
@@ -182,16 +268,6 @@ fn add_route(
 ) {
     let names = Located { location: location.clone(), value: host };
     let prefix = Located { location: location.clone(), value: prefix };
-    config.add_route(names, RouteConfig { prefix, action: Located { location, value: action } });
-}
-
-fn read(path: &Path) -> Result<Config, Vec<Problem>> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        vec![Problem {
-            location: ConfigLocation::Unknown,
-            message: format!("cannot read {name}: {error}"),
-        }]
-    })?;
-    Config::parse(&ConfigText::new(&name, text), path.parent().unwrap_or(Path::new("")))
+    let (options, action) = (RouteOptions::default(), Located { location, value: action });
+    config.add_route(names, RouteConfig { prefix, options, action });
 }

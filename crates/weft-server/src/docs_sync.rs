@@ -8,10 +8,10 @@ use weft::Settings;
 
 use crate::args::OTHER_OPTIONS;
 use crate::config::{
-    CGI, Config, ConfigText, FILES, FilesConfig, Key, LIMITS, LOG, PROXY, STATUS, TLS, TOP,
+    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, Sources, TLS, TOP,
     ValueKind, flags, quoted,
 };
-use crate::help::help;
+use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
 
 fn repository_path(path: &str) -> PathBuf {
@@ -41,12 +41,18 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         }
         ValueKind::Time(_) => (quoted("7s"), words(&["7s"])),
         ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
+        ValueKind::Text(_) if key.name == "rate" => (quoted("2/m"), words(&["2/m"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => {
             (quoted("x"), words(&["x"]))
         }
         ValueKind::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
-        ValueKind::Texts(_) if key.name == "proxies" => texts(&["10.0.0.0/8", "::1"]),
+        ValueKind::Texts(_) if key.name == "cors" => texts(&["https://a.example", "*"]),
+        ValueKind::Texts(_)
+            if ["allow", "deny", "proxy_protocol", "trusted_proxies"].contains(&key.name) =>
+        {
+            texts(&["10.0.0.0/8", "::1"])
+        }
         ValueKind::Texts(_) => texts(&["a", "b"]),
         ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
         ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
@@ -59,11 +65,11 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
 #[test]
 fn keys_options_and_help_correspond() {
     fn check<T>(section: &str, keys: &'static [Key<T>], defaults: &T, seen: &mut BTreeSet<String>) {
-        for key in keys {
+        for key in keys.iter().filter(|key| !key.flag.is_empty()) {
             let (in_file, words) = sample(key, defaults);
             let header = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
-            let text = ConfigText::new("f", format!("{header}{} = {in_file}\n", key.name));
-            let from_file = Config::parse(&text, Path::new("")).unwrap();
+            let text = format!("{header}{} = {in_file}\n", key.name);
+            let from_file = Config::parse(&Sources::of_text("f", text, Path::new("")));
             let mut from_options = Config::default();
             let set = from_options.set_option(key.flag, &words);
             assert!(matches!(set, Some(Ok(()))), "--{}: {set:?}", key.flag);
@@ -80,11 +86,12 @@ fn keys_options_and_help_correspond() {
     check("status", &STATUS, &Default::default(), &mut seen);
     check("limits", &LIMITS, &Default::default(), &mut seen);
     check("files", &FILES, &FilesConfig::defaults(), &mut seen);
+    check("defaults", &OPTIONS, &Default::default(), &mut seen);
     assert_eq!(seen, flags().map(|flag| flag.name.to_owned()).collect());
     assert!(OTHER_OPTIONS.iter().all(|other| !seen.contains(*other)));
     // The help has all of these options and no others.
     seen.extend(OTHER_OPTIONS.map(str::to_owned));
-    let help = help();
+    let help = help(HelpTopic::All);
     let begins = help.lines().flat_map(|line| {
         let head = line.strip_prefix("  ").filter(|line| line.starts_with('-'));
         head.into_iter()
@@ -98,6 +105,8 @@ fn keys_options_and_help_correspond() {
     let known = |name: &&String| seen.contains(*name) || switches.contains(*name);
     assert_eq!(in_help.iter().find(|name| !known(name)), None, "in the help only");
     assert_eq!(help.lines().find(|line| line.chars().count() > 80), None, "a line is too long");
+    let screen = crate::help::help(HelpTopic::Overview);
+    assert!(screen.lines().count() <= 24, "more than a screen:\n{screen}");
 }
 
 #[test]
@@ -118,10 +127,13 @@ fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
             none if none.is_empty() || none == "[]" => String::new(),
             default => format!("`{default}` "),
         };
-        let option = format!("--{} {}", key.flag, key.argument);
-        let (name, option, help) = (key.name, option.trim_end(), key.help);
+        let option = match key.flag {
+            "" => String::new(),
+            flag => format!("`{}` ", format!("--{flag} {}", key.argument).trim_end()),
+        };
+        let (name, help) = (key.name, key.help);
         let list = if key.is_list() { "; a list" } else { "" };
-        table.push_str(&format!("| `{name}` | `{option}` | {default}| {help}{list} |\n"));
+        table.push_str(&format!("| `{name}` | {option}| {default}| {help}{list} |\n"));
     }
     table
 }
@@ -155,6 +167,7 @@ fn documentation_has_every_key() {
         ("## `[tls]`", table(&TLS, &Default::default())),
         ("## `[status]`", table(&STATUS, &Default::default())),
         ("## `[files]`", table(&FILES, &FilesConfig::defaults())),
+        ("## `[defaults]`, hosts and routes", table(&OPTIONS, &Default::default())),
         ("## `[limits]`", table(&LIMITS, &Default::default())),
     ] {
         let (_, section) = text.split_once(&format!("\n{title}\n")).expect(title);
@@ -189,9 +202,9 @@ fn examples_of_the_documentation_are_valid() {
     assert!(examples.len() > 10);
     examples.push(repository_file("deploy/weft.toml"));
     for example in examples {
-        let text = ConfigText::new("example", example.clone());
-        let config = Config::parse(&text, Path::new(""))
-            .unwrap_or_else(|problems| panic!("{example}\n{problems:?}"));
+        let sources = Sources::of_text("example", example.clone(), Path::new("/nowhere"));
+        let config = Config::parse(&sources);
+        assert_eq!(config.problems, [], "{example}");
         if !config.hosts.is_empty() {
             Plan::new(config)
                 .map_err(|problems| format!("{example}\n{problems:?}"))

@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use weft::Listener;
 
+use crate::descriptors;
 use crate::sockets::{ListenSpec, OpenSocket};
 
 /// Maximum time until the new process serves.
@@ -63,7 +64,8 @@ impl Successor {
         // Started by its name and not as `/proc/self/exe`, so that a replaced file takes effect.
         let program = arguments.next().unwrap_or_else(|| "weft".into());
         let mut command = Command::new(program);
-        let child = command.args(arguments).stdin(theirs).spawn()?;
+        command.args(arguments).stdin(theirs);
+        let child = descriptors::pass_inherited_limit(&mut command).spawn()?;
         // Closes the parent's copy of `theirs`, so that the exit of the child closes the channel.
         drop(command);
         let process = Pid::from_child(&child);

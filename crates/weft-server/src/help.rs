@@ -1,47 +1,119 @@
 //! The help text, generated from the lists of keys that the parsers use.
 
-use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, STATUS, TLS, TOP};
+use std::ffi::OsString;
 
-const BEGIN: &str = "\
-Serves the files of a directory over HTTP.
+use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP, suggest};
 
-Usage: weft [DIR] [OPTION]...
-       weft --config FILE [OPTION]...
-       weft check FILE [--print]
+const OVERVIEW: &str = "\
+Serves files, and forwards requests to applications, over HTTP and HTTPS.
 
-  DIR              directory to serve [default: ., if there is no --config and
-                   no --route]
-  --config FILE    read the configuration from a file; options override it
-  --route ROUTE    add a route for a host and a prefix: 'HOST/PREFIX -> FOLDER'
-                   (files), '>> URL...' (upstreams), '=> FOLDER' (CGI) or
-                   '<< URL' (a redirect); without HOST for all hosts; may be
-                   repeated
+Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
+       weft --config FILE [OPTION]...  serve what a configuration describes
+       weft check FILE [--print]       check a configuration, and exit
+       weft fmt FILE... [--check]      format configuration files
+       weft schema                     print a JSON schema, for editors
+
 ";
 
-const END: &str = "
-  check FILE       check a configuration file, and exit
-  --print          with `check`: print the configuration with all defaults
-  -h, --help       print this text
-  -V, --version    print the version
-";
+/// The options that do not correspond to a key, and the most important of the others.
+const FIRST: [(&str, &str); 8] = [
+    ("-c, --config FILE", "configuration file or directory; options override it"),
+    ("-p, --port PORT", "the same as --listen 127.0.0.1:PORT"),
+    ("--listen ADDR", "address to listen on, such as :80; may be repeated"),
+    (
+        "--route ROUTE",
+        "add a route: 'HOST/PREFIX -> FOLDER' (files), '>> URL...' (upstreams), '=> FOLDER' (CGI) \
+         or '<< URL' (a redirect)",
+    ),
+    ("--list", "list directories without an index file"),
+    ("--tls-self-signed", "serve HTTPS with a generated certificate"),
+    ("-h, --help [GROUP]", "print this text, the options of a group, or all"),
+    ("-V, --version", "print the version"),
+];
 
-pub(crate) fn help() -> String {
-    let mut help = BEGIN.to_owned();
-    section(&mut help, "", &TOP, &Default::default());
-    section(&mut help, "\nLogs:\n", &LOG, &Default::default());
-    option(&mut help, "--no-log", "the same as --log none");
-    section(&mut help, "\nTLS:\n", &TLS, &Default::default());
-    section(&mut help, "\nStatus:\n", &STATUS, &Default::default());
-    section(&mut help, "\nFiles:\n", &FILES, &FilesConfig::defaults());
-    option(&mut help, "--follow-links", "the same as --links anywhere");
-    let limits = "\nLimits (sizes such as 16MiB, times such as 20s, 5m or never):\n";
-    section(&mut help, limits, &LIMITS, &Default::default());
-    help + END
+/// The subject of a help text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HelpTopic {
+    Overview,
+    /// One of [`GROUPS`].
+    Group(&'static str),
+    All,
+}
+
+/// Groups of options, each with its title.
+const GROUPS: [(&str, &str); 8] = [
+    ("check", "Checks:"),
+    ("server", "Addresses and process:"),
+    ("logs", "Logs:"),
+    ("tls", "TLS:"),
+    ("status", "Status:"),
+    ("files", "Files:"),
+    ("routes", "All routes:"),
+    ("limits", "Limits (sizes such as 16MiB, times such as 20s, 5m or never):"),
+];
+
+impl HelpTopic {
+    pub(crate) fn parse(word: OsString) -> Result<HelpTopic, lexopt::Error> {
+        let groups = || GROUPS.iter().map(|(group, _)| *group);
+        if word == "all" {
+            return Ok(HelpTopic::All);
+        }
+        groups().find(|group| word == *group).map(HelpTopic::Group).ok_or_else(|| {
+            let hint = suggest(&word.to_string_lossy(), groups().chain(["all"]));
+            let hint = hint.map_or_else(
+                || format!("expected {} or all", groups().collect::<Vec<_>>().join(", ")),
+                |suggestion| format!("did you mean {suggestion}?"),
+            );
+            format!("there is no group {word:?} of options; {hint}").into()
+        })
+    }
+}
+
+pub(crate) fn help(topic: HelpTopic) -> String {
+    let mut help = String::new();
+    if let HelpTopic::Overview | HelpTopic::All = topic {
+        help.push_str(OVERVIEW);
+        FIRST.iter().for_each(|(head, text)| option(&mut help, head, text));
+    }
+    if topic == HelpTopic::Overview {
+        let groups = GROUPS.iter().map(|(group, _)| *group).collect::<Vec<_>>().join(", ");
+        help.push_str(&format!("\nGroups of options: {groups}\n"));
+    }
+    for (group, title) in GROUPS {
+        if topic == HelpTopic::All || topic == HelpTopic::Group(group) {
+            let separator = if help.is_empty() { "" } else { "\n" };
+            push_group(&mut help, group, &format!("{separator}{title}\n"));
+        }
+    }
+    help
+}
+
+fn push_group(help: &mut String, group: &str, title: &str) {
+    match group {
+        "check" => {
+            help.push_str(title);
+            option(help, "--print", "print the configuration with all defaults");
+            option(help, "--strict", "take warnings for errors");
+        }
+        "server" => section(help, title, &TOP, &Default::default()),
+        "logs" => {
+            section(help, title, &LOG, &Default::default());
+            option(help, "--no-log", "the same as --log none");
+        }
+        "tls" => section(help, title, &TLS, &Default::default()),
+        "status" => section(help, title, &STATUS, &Default::default()),
+        "files" => {
+            section(help, title, &FILES, &FilesConfig::defaults());
+            option(help, "--follow-links", "the same as --links anywhere");
+        }
+        "routes" => section(help, title, &OPTIONS, &Default::default()),
+        _ => section(help, title, &LIMITS, &Default::default()),
+    }
 }
 
 fn section<T>(help: &mut String, title: &str, keys: &[Key<T>], defaults: &T) {
     help.push_str(title);
-    for key in keys {
+    for key in keys.iter().filter(|key| !key.flag.is_empty()) {
         let default = (key.show)(defaults);
         let head = match (key.is_switch(), &*default) {
             (true, "true") => format!("--{0}, --no-{0}", key.flag),

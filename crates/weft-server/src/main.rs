@@ -4,13 +4,23 @@ mod args; // the command line
 mod help; // its help text
 mod config; // text → Config
 mod plan; // Config → Plan
+mod warnings; // probable mistakes in a plan
+mod certificate; // the validity of a certificate
 mod print; // Plan → text
+mod format; // the canonical layout of a file
+mod schema; // a JSON schema of the file
 mod open; // opens the directories and certificates of a plan
 mod active_plan; // the plan in effect, with everything that is open for it
 mod tls; // TlsPlan → Tls
+mod template; // texts with placeholders
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
+mod route_middleware; // middleware of a route, made of its options
+mod access; // access to a route: addresses and authentication
+mod watched_file; // files that are read again when they change
+mod password_file; // users and hashed passwords
 mod apps; // the applications: files, proxy, CGI, redirect, text
+mod config_change; // changes of the configuration by clients of the status endpoint
 mod run; // the life of the server process: start, signals, shutdown
 mod reload; // compares a new plan with the active one, and applies the difference
 mod sockets; // listening sockets: configured, inherited, changed at a reload
@@ -21,28 +31,40 @@ mod signals; // signals → control events
 mod logs; // access log and error log
 mod status; // status endpoint and metrics
 mod counter; // counters and histograms
+mod sync; // locks of cells that threads share
 mod exhaustion; // detection of resource exhaustion
+mod descriptors; // the limit on open file descriptors
+mod throttled_log; // rate-limited warnings
 #[cfg(test)]
 mod docs_sync; // tests that file, command line and documentation agree
+#[cfg(test)]
+mod random_configs; // tests that printed configurations have the same meaning
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use args::{Args, Command, Failure};
+use config::{Problem, Sources};
 use plan::Plan;
 
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
-        Ok(Command::Help) => {
-            print_stdout(&help::help());
+        Ok(Command::Help(topic)) => {
+            print_stdout(&help::help(topic));
             Ok(())
         }
         Ok(Command::Version) => {
             print_stdout(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(())
         }
+        Ok(Command::Schema) => {
+            print_stdout(&schema::schema());
+            Ok(())
+        }
+        Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
         Ok(Command::Serve(args)) => serve(&args),
-        Ok(Command::Check { args, print }) => check(&args, print),
+        Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
             return ExitCode::from(2);
@@ -59,29 +81,72 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn plan(args: &Args) -> Result<Plan, Failure> {
-    Plan::new(args.config()?).map_err(|problems| match &args.file {
-        Some(_) => Failure::Other(problems),
-        None => Failure::Usage(problems),
-    })
+fn plan(args: &Args, sources: &Sources) -> Result<Plan, Failure> {
+    Plan::new(args.config(sources)).map_err(|problems| args.failure(problems))
 }
 
 fn serve(args: &Args) -> Result<(), Failure> {
-    let plan = plan(args)?;
-    run::run(args, plan).map_err(Failure::Other)
+    let sources = args.sources();
+    let plan = plan(args, &sources)?;
+    run::run(args, sources, plan).map_err(Failure::Other)
 }
 
-/// Validates the configuration and opens its resources, but binds no socket.
-fn check(args: &Args, print: bool) -> Result<(), Failure> {
-    let plan = plan(args)?;
-    plan.open(None).map_err(Failure::Other)?;
-    if let Err(message) = privileges::check(&plan.run_as) {
-        return Err(Failure::Other(vec![config::Problem::without_location(message)]));
+/// Validates the configuration and opens its resources, as the user of the server, but binds no
+/// socket.
+fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
+    let plan = plan(args, &args.sources())?;
+    let mut problems = privileges::check(&plan.run_as).err().unwrap_or_default();
+    if problems.is_empty() {
+        problems = plan.open(None).err().unwrap_or_default();
+    }
+    let warnings = plan.warnings();
+    warnings.iter().for_each(|warning| print_error(&warning.as_warning()));
+    if is_strict && !warnings.is_empty() && problems.is_empty() {
+        problems.push(Problem::without_location("there are warnings, which --strict forbids"));
+    }
+    if !problems.is_empty() {
+        return Err(Failure::Other(problems));
     }
     if print {
         print_stdout(&print::print(&plan));
     }
     Ok(())
+}
+
+/// Formats files in place, or reports those that are not formatted.
+fn format_files(paths: &[PathBuf], is_check: bool) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for path in paths {
+        let files = match path.is_dir() {
+            true => config::toml_files(path),
+            false => Ok(vec![path.clone()]),
+        };
+        let files = files.map_err(|message| problems.push(Problem::without_location(message)));
+        for file in files.unwrap_or_default() {
+            problems.extend(format_file(&file, is_check).err().unwrap_or_default());
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Failure::Other(problems)) }
+}
+
+fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
+    let shown = path.display();
+    let problem = |message| vec![Problem::without_location(message)];
+    let failed =
+        |what: &str, error: std::io::Error| problem(format!("cannot {what} {shown}: {error}"));
+    let text = std::fs::read_to_string(path).map_err(|error| failed("read", error))?;
+    let problems = config::syntax_problems(&shown.to_string(), &text);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let formatted =
+        format::format(&text).map_err(|error| problem(format!("{shown}: {}", error.message())))?;
+    match formatted == text {
+        true => Ok(()),
+        false if is_check => Err(problem(format!("{shown} is not formatted; `weft fmt` does it"))),
+        // In place: the file keeps its owner, its mode and the links to it.
+        false => std::fs::write(path, formatted).map_err(|error| failed("write", error)),
+    }
 }
 
 fn print_stdout(text: &str) {

@@ -4,17 +4,24 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use weft::{Directory, DirectorySettings, HeaderRule, Symlinks};
+use weft::middleware::RealAddress;
+use weft::{Directory, DirectorySettings, HeaderRule, Network, Symlinks};
 
+use crate::access::AccessContext;
+use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
-use crate::config::{ConfigLocation, FilesConfig, Located, Problem};
+use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
 use crate::plan::{AppPlan, Plan};
-use crate::route::{Routing, RoutingBuilder};
+use crate::route::{Routing, RoutingBuilder, Target};
+use crate::route_middleware::RouteMiddleware;
 use crate::tls::OpenedTls;
 
 /// The opened resources of a plan.
 pub(crate) struct Opened {
     apps: HashMap<AppSource, Arc<App>>,
+    middleware: HashMap<MiddlewareSource, Option<Arc<RouteMiddleware>>>,
+    /// The space for buffered bodies, which all plans of the process share.
+    pub(crate) buffer_space: Arc<BufferSpace>,
     pub(crate) routing: Routing,
     pub(crate) tls: Option<OpenedTls>,
 }
@@ -29,6 +36,10 @@ struct AppSource {
     root: Option<(u64, u64)>,
 }
 
+/// The route that middleware belongs to, with its options and the trusted proxies: each route counts
+/// its own requests.
+type MiddlewareSource = (Vec<String>, String, RouteOptions, Vec<Network>);
+
 impl Plan {
     /// Opens the resources of the plan. Those of `former` are kept with their state, such as the
     /// health of upstreams, if they are opened from the same source. Routes with the same action
@@ -36,7 +47,13 @@ impl Plan {
     pub(crate) fn open(&self, former: Option<&Opened>) -> Result<Opened, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut builder = RoutingBuilder::default();
-        let mut apps = HashMap::new();
+        if !self.trusted_proxies.is_empty() {
+            builder.find_clients(self.real_address());
+        }
+        let (mut apps, mut middleware) = (HashMap::new(), HashMap::new());
+        let buffer_space = former.map(|former| former.buffer_space.clone()).unwrap_or_default();
+        let context =
+            AccessContext { trusted_proxies: &self.trusted_proxies, buffer_space: &buffer_space };
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
         let is_files = |app: &&Located<AppPlan>| matches!(app.value, AppPlan::Files { .. });
         let directories = routes().map(|route| &route.app).filter(is_files).count();
@@ -46,14 +63,24 @@ impl Plan {
                 let source = AppSource::new(&route.app.value);
                 let app = match apps.get(&source).or_else(|| former?.apps.get(&source)) {
                     Some(app) => Ok(Arc::clone(app)),
-                    None => open_app(&route.app, directories).map(Arc::new),
+                    None => open_app(&route.app, directories, &buffer_space).map(Arc::new),
                 };
-                match app {
-                    Ok(app) => {
+                let (names, prefix) = (host.names.clone(), route.prefix.clone());
+                let trusted_proxies = self.trusted_proxies.clone();
+                let options = (names, prefix, route.options.clone(), trusted_proxies);
+                let opened = match former.and_then(|former| former.middleware.get(&options)) {
+                    Some(opened) => Ok(opened.clone()),
+                    None => RouteMiddleware::new(&route.options, &context)
+                        .map(|opened| opened.map(Arc::new))
+                        .map_err(|message| route.app.problem(message)),
+                };
+                match (app, opened) {
+                    (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
-                        routes.push((&*route.prefix, app));
+                        middleware.insert(options, opened.clone());
+                        routes.push((&*route.prefix, Target { app, middleware: opened }));
                     }
-                    Err(problem) => problems.push(problem),
+                    (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
                 }
             }
             builder.add(&host.names, routes);
@@ -67,9 +94,22 @@ impl Plan {
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => Ok(Opened { apps, routing: builder.build(), tls }),
+            Ok(tls) if problems.is_empty() => {
+                Ok(Opened { apps, middleware, buffer_space, routing: builder.build(), tls })
+            }
             _ => Err(problems),
         }
+    }
+}
+
+impl Plan {
+    fn real_address(&self) -> RealAddress {
+        let (name, proxies) = (&self.client_ip_header, self.trusted_proxies.clone());
+        let real_address = match name.as_str() {
+            "forwarded" => RealAddress::forwarded(proxies),
+            _ => RealAddress::header(name.clone(), proxies),
+        };
+        real_address.scheme()
     }
 }
 
@@ -86,11 +126,18 @@ impl AppSource {
     }
 }
 
-fn open_app(plan: &Located<AppPlan>, directories: usize) -> Result<App, Problem> {
+fn open_app(
+    plan: &Located<AppPlan>,
+    directories: usize,
+    buffer_space: &Arc<BufferSpace>,
+) -> Result<App, Problem> {
     Ok(match &plan.value {
-        AppPlan::Cgi(settings) => App::Cgi(Cgi::new((**settings).clone()).map_err(|error| {
-            plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
-        })?),
+        AppPlan::Cgi(settings) => {
+            let cgi = Cgi::new((**settings).clone(), buffer_space.clone());
+            App::Cgi(cgi.map_err(|error| {
+                plan.problem(format!("cannot run scripts of {}: {error}", settings.root.display()))
+            })?)
+        }
         AppPlan::Files { root, files } => {
             let directory = Directory::with_settings(root, directory_settings(files, directories));
             App::Files(directory.map_err(|error| {
@@ -98,7 +145,7 @@ fn open_app(plan: &Located<AppPlan>, directories: usize) -> Result<App, Problem>
             })?)
         }
         AppPlan::Proxy(settings) => {
-            let proxy = Proxy::new((**settings).clone());
+            let proxy = Proxy::new((**settings).clone(), buffer_space.clone());
             App::Proxy(Arc::new(proxy.map_err(|invalid| plan.problem(invalid))?))
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
@@ -142,12 +189,12 @@ mod tests {
 
     use super::*;
     use crate::apps::proxy::{Check, ProxySettings};
-    use crate::config::{Config, ConfigText};
+    use crate::config::{Config, Sources};
     use crate::print::print;
 
     fn plan(routes: &str) -> Plan {
-        let text = ConfigText::new("f", format!("[hosts.\"*\"]\n{routes}"));
-        Plan::new(Config::parse(&text, Path::new("")).unwrap()).unwrap()
+        let text = format!("[hosts.\"*\"]\n{routes}");
+        Plan::new(Config::parse(&Sources::of_text("f", text, Path::new("")))).unwrap()
     }
 
     /// Returns the plan of a proxy, after `change` was made to its settings.

@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Settings, StatusCode};
+use weft::{HeaderName, Network, Settings, StatusCode};
 
+use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
 use crate::config::{
     Action, CertificatePair, Config, ConfigLocation, ConfigResult, FilesConfig, Located, LogConfig,
-    Problem, RouteConfig, TlsConfig, TopConfig,
+    Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, without_effect,
 };
+use crate::config_change::ConfigChanges;
+use crate::template::Template;
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +25,11 @@ pub(crate) struct Plan {
     pub(crate) drain_timeout: Duration,
     /// Time for requests in flight to complete after another process has taken over the sockets.
     pub(crate) retire_timeout: Duration,
+    /// Limits of the space for buffered bodies.
+    pub(crate) buffer_space: BufferSpaceLimits,
+    /// Proxies whose `client_ip_header` is trusted.
+    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) client_ip_header: HeaderName,
     pub(crate) run_as: RunAs,
     pub(crate) umask: Option<u32>,
     pub(crate) pid_file: Option<PathBuf>,
@@ -29,8 +37,13 @@ pub(crate) struct Plan {
     pub(crate) tls: Option<TlsPlan>,
     /// Addresses of the status endpoint. Empty: no endpoint.
     pub(crate) status: Addresses,
+    /// Hosts of the status endpoint, in the form of [`HostPlan::names`].
+    pub(crate) status_hosts: Vec<String>,
+    pub(crate) config_changes: ConfigChanges,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
+    /// Values that are valid, but probably not intended; see also `Plan::warnings`.
+    pub(crate) warnings: Vec<Problem>,
 }
 
 /// Addresses to listen on.
@@ -71,6 +84,8 @@ pub(crate) struct HostPlan {
 pub(crate) struct RoutePlan {
     /// Without its trailing slash. Empty: all paths.
     pub(crate) prefix: String,
+    /// With the inherited options.
+    pub(crate) options: RouteOptions,
     pub(crate) app: Located<AppPlan>,
 }
 
@@ -80,23 +95,50 @@ pub(crate) enum AppPlan {
     Cgi(Box<cgi::CgiSettings>),
     Files { root: PathBuf, files: Box<FilesConfig> },
     Proxy(Box<proxy::ProxySettings>),
-    Redirect { to: String, status: StatusCode },
-    Respond { text: String, status: StatusCode },
+    Redirect { to: Template, status: StatusCode },
+    Respond { text: Template, status: StatusCode },
+}
+
+impl RoutePlan {
+    /// The template of a redirect or a text.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        match &self.app.value {
+            AppPlan::Redirect { to: template, .. } | AppPlan::Respond { text: template, .. } => {
+                Some(template)
+            }
+            AppPlan::Cgi(_) | AppPlan::Files { .. } | AppPlan::Proxy(_) => None,
+        }
+    }
 }
 
 impl Plan {
+    /// Validates the configuration. The errors are all of it, also those of its syntax.
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
-        let mut problems = Vec::new();
-        let Config { top, log, tls, status, limits, files, hosts } = config;
+        let mut warnings = without_effect(&config);
+        warnings.extend(config.warnings);
+        let Config { top, log, tls, status, limits, files, defaults, hosts, mut problems, .. } =
+            config;
+        let is_complete = problems.is_empty();
+        let listening = [&top.listen, &tls.listen, &status.listen];
+        check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
-        let tls = plan_tls(tls).map_err(|problem| problems.push(problem)).ok().flatten();
+        let tls = plan_tls(tls, is_complete);
+        let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let mut plans = Vec::new();
         let mut known_hosts = HashMap::new();
         for host in hosts {
             let names = host_names(&host.names, &mut known_hosts, &mut problems);
-            let routes = plan_routes(host.routes, &files, &mut problems);
+            let options = host.options.or(&defaults);
+            let inherited = Inherited {
+                options,
+                files: &files,
+                trusted_proxies: &top.trusted_proxies,
+                max_body_bytes: limits.max_body_bytes,
+            };
+            let routes = plan_routes(host.routes, &inherited, &mut problems);
             plans.push(HostPlan { names, routes });
         }
+        let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
         if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
@@ -109,6 +151,11 @@ impl Plan {
             return Err(problems);
         }
         let TopConfig { workers, drain_timeout, retire_timeout, .. } = top;
+        let buffer_space = BufferSpaceLimits {
+            memory_bytes: top.max_buffer_bytes,
+            memory_bytes_per_client: top.max_buffer_bytes_per_client,
+            disk_bytes: top.max_temp_bytes,
+        };
         let listen = Addresses::new(top.listen, tls.is_none().then_some("127.0.0.1:8080"));
         Ok(Plan {
             listen,
@@ -116,13 +163,19 @@ impl Plan {
             log,
             drain_timeout,
             retire_timeout,
+            buffer_space,
+            trusted_proxies: top.trusted_proxies,
+            client_ip_header: top.client_ip_header,
             run_as: RunAs { user: top.user, group: top.group },
             umask,
             pid_file: top.pid_file.map(|path| path.value),
             tls,
             status: Addresses::new(status.listen, None),
+            status_hosts,
+            config_changes: status.config_changes,
             limits,
             hosts: plans,
+            warnings,
         })
     }
 }
@@ -138,6 +191,23 @@ impl Addresses {
     }
 }
 
+/// Reports addresses that occur twice. Port 0 is another port each time.
+fn check_listening<'a>(
+    addresses: impl Iterator<Item = &'a Located<String>>,
+    problems: &mut Vec<Problem>,
+) {
+    let mut known = HashMap::new();
+    for address in addresses.filter(|address| !address.value.ends_with(":0")) {
+        let all = address.value.strip_prefix(':').map(|port| format!("[::]:{port}"));
+        let normal = all.unwrap_or_else(|| address.value.clone());
+        if let Some(first) = known.insert(normal, &address.location) {
+            let first = first.relative_to(&address.location);
+            let message = format!("the address `{}` is given twice{first}", address.value);
+            problems.push(address.problem(message));
+        }
+    }
+}
+
 fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
     let parsed = u32::from_str_radix(&mask.value, 8).ok().filter(|mask| *mask <= 0o777);
     let invalid =
@@ -145,8 +215,9 @@ fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
     parsed.ok_or_else(|| mask.problem(invalid()))
 }
 
-/// Validates `[tls]`. Returns `None` if TLS is not configured.
-fn plan_tls(tls: TlsConfig) -> ConfigResult<Option<TlsPlan>> {
+/// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
+/// the configuration is complete.
+fn plan_tls(tls: TlsConfig, is_complete: bool) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, only_1_3 } = tls;
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
@@ -160,6 +231,7 @@ fn plan_tls(tls: TlsConfig) -> ConfigResult<Option<TlsPlan>> {
         let mut locations =
             listen.first().map(|address| &address.location).into_iter().chain(paths);
         return match locations.next() {
+            _ if !is_complete => Ok(None),
             None => Ok(None),
             Some(ConfigLocation::Option(option)) => Err(Problem {
                 location: ConfigLocation::Unknown,
@@ -194,10 +266,7 @@ fn host_names(
             Ok(name) => match known.insert(name.clone(), names.location.clone()) {
                 None => accepted.push(name),
                 Some(first) => {
-                    let first = match &first {
-                        ConfigLocation::File { line, .. } => format!(", first in line {line}"),
-                        ConfigLocation::Option(_) | ConfigLocation::Unknown => String::new(),
-                    };
+                    let first = first.relative_to(&names.location);
                     problems
                         .push(names.problem(format!("the host `{name}` is given twice{first}")));
                 }
@@ -207,11 +276,26 @@ fn host_names(
     accepted
 }
 
+/// Normalizes a list of host names.
+fn host_list(names: Vec<Located<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
+    let normalize = |name: Located<String>| match host_name(&name.value) {
+        Ok(normalized) => Some(normalized),
+        Err(message) => {
+            problems.push(name.problem(message));
+            None
+        }
+    };
+    names.into_iter().filter_map(normalize).collect()
+}
+
 /// Returns the name of a host in lower case, without its trailing dot.
 fn host_name(written: &str) -> Result<String, String> {
     let name = written.strip_suffix('.').unwrap_or(written).to_ascii_lowercase();
     if name == "*" {
         return Ok(name);
+    }
+    if name == "_" {
+        return Err("no client sends the host `_`; all other hosts are `*`".to_owned());
     }
     if !name.is_ascii() {
         return Err(format!("`{written}` is not the name of a host as in the DNS (xn--…)"));
@@ -238,14 +322,23 @@ fn host_name(written: &str) -> Result<String, String> {
 
 // -- routes
 
+/// Values that the routes of a host inherit.
+struct Inherited<'a> {
+    options: RouteOptions,
+    files: &'a FilesConfig,
+    trusted_proxies: &'a [Network],
+    max_body_bytes: u64,
+}
+
 fn plan_routes(
     routes: Vec<RouteConfig>,
-    files: &FilesConfig,
+    inherited: &Inherited<'_>,
     problems: &mut Vec<Problem>,
 ) -> Vec<RoutePlan> {
     let mut plans = Vec::<RoutePlan>::new();
-    for RouteConfig { prefix, action } in routes {
-        let app = match plan_app(action, files) {
+    for RouteConfig { prefix, options, action } in routes {
+        let mut options = options.or(&inherited.options);
+        let app = match plan_app(action, &mut options, inherited) {
             Ok(app) => app,
             Err(problem) => {
                 problems.push(problem);
@@ -260,7 +353,7 @@ fn plan_routes(
                     "the prefix `{written}` is given twice; a slash at its end makes no difference"
                 )));
             }
-            Ok(normal) => plans.push(RoutePlan { prefix: normal.to_owned(), app }),
+            Ok(normal) => plans.push(RoutePlan { prefix: normal.to_owned(), options, app }),
         }
     }
     plans
@@ -283,8 +376,9 @@ fn normalize_prefix(prefix: &str) -> Result<&str, String> {
             _ if segment.contains('%') => {
                 return invalid("is percent-encoded; write it as it reads, such as /buenos días/");
             }
-            _ if segment.contains(['?', '#', '\\']) => {
-                return invalid("has one of the characters ? # \\");
+            // Some servers end a segment at a backslash or a semicolon.
+            _ if segment.contains(['?', '#', '\\', ';']) => {
+                return invalid("has one of the characters ? # \\ ;");
             }
             _ if segment.contains(char::is_control) => return invalid("has a control character"),
             _ => {}
@@ -293,20 +387,39 @@ fn normalize_prefix(prefix: &str) -> Result<&str, String> {
     Ok(normal)
 }
 
-fn plan_app(action: Located<Action>, defaults: &FilesConfig) -> ConfigResult<Located<AppPlan>> {
+/// Returns the application of a route. Options that its files have themselves move there.
+fn plan_app(
+    action: Located<Action>,
+    options: &mut RouteOptions,
+    inherited: &Inherited<'_>,
+) -> ConfigResult<Located<AppPlan>> {
     let Located { location, value } = action;
+    let max_body_bytes = options.max_body_bytes.unwrap_or(inherited.max_body_bytes);
     let problem = |message| Problem { location: location.clone(), message };
     let app = match value {
-        Action::Cgi(settings) => AppPlan::Cgi(settings),
-        Action::Files { root, files } => {
-            AppPlan::Files { root, files: Box::new(files.or(defaults)) }
+        Action::Cgi(mut settings) => {
+            settings.trusted = inherited.trusted_proxies.to_vec();
+            settings.max_body_bytes = max_body_bytes;
+            AppPlan::Cgi(settings)
         }
-        Action::Proxy(settings) => {
+        Action::Files { root, mut files } => {
+            files.compress = files.compress.or(options.compress.take());
+            let own = files.headers.iter().flatten().map(|rule| rule.rule.name());
+            let own: Vec<_> = own.collect();
+            options.response_fields.set.retain(|field| !own.contains(&&field.name));
+            AppPlan::Files { root, files: Box::new(files.or(inherited.files)) }
+        }
+        Action::Proxy(mut settings) => {
+            settings.max_body_bytes = max_body_bytes;
+            if !inherited.trusted_proxies.is_empty() {
+                settings.trusted.get_or_insert_with(|| inherited.trusted_proxies.to_vec());
+            }
             settings.validate().map_err(problem)?;
             AppPlan::Proxy(settings)
         }
         Action::Redirect { to, status } => {
-            check_redirect(&to).map_err(problem)?;
+            let to = Template::parse(&to).and_then(|to| check_redirect(&to).map(|()| to));
+            let to = to.map_err(problem)?;
             let status = match status {
                 301 | 302 | 303 | 307 | 308 => status_code(status),
                 _ => {
@@ -320,6 +433,7 @@ fn plan_app(action: Located<Action>, defaults: &FilesConfig) -> ConfigResult<Loc
             if matches!(status, 204 | 205 | 304) && !text.is_empty() {
                 return Err(problem(format!("a response of status {status} has no text")));
             }
+            let text = Template::parse(&text).map_err(problem)?;
             AppPlan::Respond { text, status: status_code(status) }
         }
     };
@@ -331,20 +445,23 @@ fn status_code(number: u16) -> StatusCode {
     StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Validates the target of a redirect. The rest of the path and the query of the request are
-/// appended to it, so that it has no query and no fragment of its own.
-fn check_redirect(to: &str) -> Result<(), String> {
-    let authority = to.strip_prefix("https://").or_else(|| to.strip_prefix("http://"));
+/// Validates the target of a redirect. If it has no placeholders, the rest of the path and the query
+/// of the request are appended to it, so that it has no query and no fragment of its own.
+fn check_redirect(target: &Template) -> Result<(), String> {
+    let to = target.source();
+    let authority =
+        ["https://", "http://", "{scheme}://"].iter().find_map(|it| to.strip_prefix(it));
+    let begins_with_path = |to: &str| PATHS.iter().any(|path| to.starts_with(path));
     let has_valid_form = match authority {
         Some(rest) => !rest.is_empty() && !rest.starts_with(['/', ':', '@']),
-        None => to.starts_with('/') && !to.starts_with("//"),
+        None => (to.starts_with('/') && !to.starts_with("//")) || begins_with_path(to),
     };
     if !has_valid_form {
         return Err(format!(
             "expected a redirect to https://HOST/PATH or to /PATH on the same host, found {to:?}"
         ));
     }
-    if to.contains(['?', '#']) {
+    if target.as_literal().is_some() && to.contains(['?', '#']) {
         return Err(format!(
             "the redirect to {to:?} has a query or a fragment; the rest of the path and the query \
              of the request follow its target"
@@ -353,7 +470,32 @@ fn check_redirect(to: &str) -> Result<(), String> {
     if !to.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>')) {
         return Err(format!("the redirect to {to:?} has a byte that must be percent-encoded"));
     }
+    if let Some(name) = authority.and_then(open_end) {
+        return Err(format!(
+            "the redirect to {to:?} would let clients choose the host: {name} ends its name; write \
+             a domain or a slash behind it"
+        ));
+    }
     Ok(())
+}
+
+/// Placeholders whose values begin with a slash.
+const PATHS: [&str; 3] = ["{path}", "{rest}", "{uri}"];
+
+/// Returns the first placeholder in the authority of a URL whose values could extend the name of the
+/// host or choose the port: all but the host and port of the request and those that are followed by
+/// a label of the name.
+fn open_end(url: &str) -> Option<&str> {
+    let starts = PATHS.iter().chain(&["/", "?", "#"]).filter_map(|start| url.find(start));
+    let authority = &url[..starts.min().unwrap_or(url.len())];
+    authority.match_indices('{').find_map(|(at, _)| {
+        let (name, behind) = authority[at..].split_once('}')?;
+        let is_label = behind.strip_prefix('.').is_some_and(|label| {
+            label.starts_with(|c: char| c == '{' || c.is_ascii_alphanumeric())
+        });
+        let is_closed = is_label || matches!(name, "{host" | "{port");
+        (!is_closed).then(|| &authority[at..=at + name.len()])
+    })
 }
 
 #[cfg(test)]
@@ -369,6 +511,7 @@ mod tests {
             ("*.Example.org", Some("*.example.org")),
             ("192.0.2.1", Some("192.0.2.1")),
             ("[2001:DB8::1]", Some("[2001:db8::1]")),
+            ("_", None),
             ("a:80", None),
             ("*.*.org", None),
             ("a..b", None),
@@ -394,6 +537,7 @@ mod tests {
             ("/a/../b", None),
             ("/%61", None),
             ("/a?b", None),
+            ("/a;b", None),
             ("/a\nb", None),
         ] {
             assert_eq!(normalize_prefix(prefix).ok(), expected, "{prefix}");
@@ -417,8 +561,23 @@ mod tests {
             ("https://a/\r\nX: y", false),
             ("/\\evil.example", false),
             ("/días", false),
+            ("https://{host}{uri}", true),
+            ("{scheme}://www.{host}:{port}/a?b={query.c}#d", true),
+            ("{path}?{query}", true),
+            ("https://{query.sub}.example.org/", true),
+            ("https://example.org{query.a}", false),
+            ("https://{query.a}", false),
+            ("https://{query.a}:8443/", false),
+            ("https://{query.a}example.org/", false),
+            ("https://{query.a}.:80/", false),
+            ("https://{host}{query.a}/", false),
+            ("https://a:{query.a}/", false),
+            ("https://{query.a}.{query.b}.example.org:{port}/", true),
+            ("https://{query.a}.{host}", true),
+            ("{query.a}", false),
         ] {
-            assert_eq!(check_redirect(to).is_ok(), is_good, "{to}");
+            let to = Template::parse(to).unwrap();
+            assert_eq!(check_redirect(&to).is_ok(), is_good, "{to:?}");
         }
     }
 }

@@ -1,12 +1,15 @@
 //! [`Plan`] → an equivalent configuration file that includes all defaults. Pure.
 
 use std::fmt::Write;
+use std::path::Path;
 
+use crate::apps::cgi::CgiSettings;
+use crate::apps::proxy::ProxySettings;
 use crate::config::{
-    CGI, ConfigLocation, FILES, Key, LIMITS, LOG, Located, LogConfig, PROXY, STATUS, StatusConfig,
-    TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+    CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located, LogConfig, OPTIONS, PROXY,
+    RouteOptions, STATUS, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
-use crate::plan::{AppPlan, Plan, TlsPlan};
+use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
 pub(crate) fn print(plan: &Plan) -> String {
@@ -16,6 +19,11 @@ pub(crate) fn print(plan: &Plan) -> String {
         workers: plan.workers,
         drain_timeout: plan.drain_timeout,
         retire_timeout: plan.retire_timeout,
+        max_buffer_bytes: plan.buffer_space.memory_bytes,
+        max_buffer_bytes_per_client: plan.buffer_space.memory_bytes_per_client,
+        max_temp_bytes: plan.buffer_space.disk_bytes,
+        trusted_proxies: plan.trusted_proxies.clone(),
+        client_ip_header: plan.client_ip_header.clone(),
         user: plan.run_as.user.clone(),
         group: plan.run_as.group.clone(),
         umask: plan.umask.map(|mask| at(format!("{mask:03o}"))),
@@ -28,9 +36,12 @@ pub(crate) fn print(plan: &Plan) -> String {
         out.push_str("\n[tls]\n");
         keys(&mut out, &TLS, &tls_config(tls));
     }
-    if !plan.status.list.is_empty() {
+    if !plan.status.list.is_empty() || !plan.status_hosts.is_empty() {
+        let hosts = all_at(&plan.status_hosts);
         out.push_str("\n[status]\n");
-        keys(&mut out, &STATUS, &StatusConfig { listen: all_at(&plan.status.list) });
+        let listen = all_at(&plan.status.list);
+        let config_changes = plan.config_changes;
+        keys(&mut out, &STATUS, &StatusConfig { listen, hosts, config_changes });
     }
     out.push_str("\n[limits]\n");
     keys(&mut out, &LIMITS, &plan.limits);
@@ -38,7 +49,7 @@ pub(crate) fn print(plan: &Plan) -> String {
         line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
         for route in &host.routes {
             let prefix = quoted(&format!("{}/", route.prefix));
-            line(&mut out, format_args!("{prefix} = {}", app(&route.app.value)));
+            line(&mut out, format_args!("{prefix} = {}", app(route)));
         }
     }
     out
@@ -84,32 +95,38 @@ fn log(config: &LogConfig) -> String {
 }
 
 /// Formats a route as a table.
-fn app(plan: &AppPlan) -> String {
-    match plan {
+fn app(route: &RoutePlan) -> String {
+    let text = |path: &Path| quoted(&path.to_string_lossy());
+    let action = match &route.app.value {
         AppPlan::Cgi(settings) => {
-            let root = quoted(&settings.root.to_string_lossy());
-            format!("{{ cgi = {root}{} }}", other_keys(&CGI, &**settings))
+            let others = other_keys(&CGI, &**settings, &CgiSettings::default());
+            format!("cgi = {}{others}", text(&settings.root))
         }
         AppPlan::Files { root, files } => {
-            let root = quoted(&root.to_string_lossy());
-            format!("{{ files = {root}{} }}", other_keys(&FILES, &**files))
+            let others = other_keys(&FILES, &**files, &FilesConfig::defaults());
+            format!("files = {}{others}", text(root))
         }
         AppPlan::Proxy(settings) => {
             let urls = quoted_list(settings.upstreams.iter().map(ToString::to_string));
-            format!("{{ proxy = {urls}{} }}", other_keys(&PROXY, &**settings))
+            let others = other_keys(&PROXY, &**settings, &ProxySettings::default());
+            format!("proxy = {urls}{others}")
         }
         AppPlan::Redirect { to, status } => {
-            format!("{{ redirect = {}, status = {} }}", quoted(to), status.as_u16())
+            format!("redirect = {}, status = {}", quoted(to.source()), status.as_u16())
         }
         AppPlan::Respond { text, status } => {
-            format!("{{ respond = {}, status = {} }}", quoted(text), status.as_u16())
+            format!("respond = {}, status = {}", quoted(text.source()), status.as_u16())
         }
-    }
+    };
+    let options = other_keys(&OPTIONS, &route.options, &RouteOptions::default());
+    format!("{{ {action}{options} }}")
 }
 
-/// Formats the other keys of a route table, each after a comma.
-fn other_keys<T>(keys: &[Key<T>], values: &T) -> String {
-    let shown = keys.iter().map(|key| (key.name, (key.show)(values)));
-    let set = shown.filter(|(_, shown)| !shown.is_empty() && shown != "[]");
-    set.map(|(name, shown)| format!(", {name} = {shown}")).collect()
+/// Formats the other keys of a route table, each after a comma. Omits empty lists, except for those
+/// that replace a default.
+fn other_keys<T>(keys: &[Key<T>], values: &T, defaults: &T) -> String {
+    let shown = keys.iter().map(|key| (key.name, (key.show)(values), (key.show)(defaults)));
+    let set = shown
+        .filter(|(_, shown, default)| !shown.is_empty() && (shown != "[]" || shown != default));
+    set.map(|(name, shown, _)| format!(", {name} = {shown}")).collect()
 }

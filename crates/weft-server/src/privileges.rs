@@ -4,12 +4,13 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{self, Gid, Group, Uid, User};
 use rustix::fs::{Mode, OFlags};
 
+use crate::config::Problem;
 use crate::plan::RunAs;
 
 /// Changes to another user permanently, with the groups of that user only.
@@ -72,10 +73,14 @@ fn look_up_group(run_as: &RunAs) -> Result<Option<Gid>, String> {
     }
 }
 
-/// Checks that the user and the group exist.
-pub(crate) fn check(run_as: &RunAs) -> Result<(), String> {
-    look_up_user(run_as)?;
-    look_up_group(run_as).map(|_| ())
+/// Checks that the user and the group exist. Root becomes that user, so that later checks have its
+/// permissions.
+pub(crate) fn check(run_as: &RunAs) -> Result<(), Vec<Problem>> {
+    let checked = match Uid::effective().is_root() {
+        true => become_user(run_as),
+        false => look_up_user(run_as).and_then(|_| look_up_group(run_as)).map(|_| ()),
+    };
+    checked.map_err(|message| vec![Problem::without_location(message)])
 }
 
 /// Sets the umask, if there is one, for files that are created from now on.
@@ -86,42 +91,95 @@ pub(crate) fn set_umask(mask: Option<u32>) {
 }
 
 /// The file with the PID of this process.
+///
+/// If root changes to another user, the file belongs to root and is not kept open, so that the
+/// process cannot change it any more: root sends signals to the PID that the file contains, and a
+/// user who could write the file would choose the process that receives them.
 pub(crate) struct PidFile {
-    file: File,
     path: PathBuf,
+    access: PidFileAccess,
+}
+
+enum PidFileAccess {
+    /// The process can write the file. It does so when it serves.
+    Writable(File),
+    /// Root has written the file before the user was changed.
+    Written,
+    /// The file belongs to root: this is the successor of the process that has written it.
+    Denied(io::Error),
 }
 
 impl PidFile {
     /// Opens or creates the file, also if it has the PID of another process. Must be called before
-    /// the user is changed. The file is given to the new user, who writes it later.
+    /// the user is changed, in which case the PID is written here.
     pub(crate) fn open(path: &Path, run_as: &RunAs) -> Result<PidFile, String> {
-        let open = || {
-            // `NOFOLLOW`: a symbolic link must not redirect the write to another file.
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?);
-            if Uid::effective().is_root()
-                && let Ok(Some(user)) = look_up_user(run_as)
-            {
-                let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-                std::os::unix::fs::fchown(file.as_fd(), Some(uid), Some(gid))?;
-            }
-            Ok::<_, io::Error>(file)
+        let new_user = look_up_user(run_as)?.filter(|user| !user.uid.is_root());
+        let access = match (Uid::effective().is_root(), new_user) {
+            (true, Some(_)) => write_as_root(path).map(|()| PidFileAccess::Written),
+            (false, Some(_)) => match open_pid_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    Ok(PidFileAccess::Denied(error))
+                }
+                opened => opened.map(PidFileAccess::Writable),
+            },
+            (_, None) => open_pid_file(path).map(PidFileAccess::Writable),
         };
-        let file = open().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(PidFile { file, path: path.to_owned() })
+        let access = access.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(PidFile { path: path.to_owned(), access })
     }
 
-    /// Writes the PID of this process, which replaces that of its predecessor.
+    /// Writes the PID of this process, which replaces that of its predecessor. Logs a warning if
+    /// the file belongs to root and so keeps the PID of the predecessor.
     pub(crate) fn write(&mut self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.file.write_all(format!("{}\n", std::process::id()).as_bytes())
-    }
-
-    /// Removes the file, or truncates it if this user has no permission to remove it.
-    pub(crate) fn remove(self) {
-        if std::fs::remove_file(&self.path).is_err() {
-            // An empty pid file names no process.
-            let _ = self.file.set_len(0);
+        match &mut self.access {
+            PidFileAccess::Writable(file) => write_pid(file),
+            PidFileAccess::Written => Ok(()),
+            PidFileAccess::Denied(error) => {
+                log::warn!(
+                    "the pid file {} keeps the PID of the process before the upgrade, because it \
+                     belongs to root: {error}; the PID of this process is {}",
+                    self.path.display(),
+                    std::process::id(),
+                );
+                Ok(())
+            }
         }
     }
+
+    /// Removes the file, or truncates it if this user has no permission to remove it. A file of root
+    /// in a directory of root remains.
+    pub(crate) fn remove(self) {
+        let Err(error) = std::fs::remove_file(&self.path) else { return };
+        match self.access {
+            // An empty pid file names no process.
+            PidFileAccess::Writable(file) => drop(file.set_len(0)),
+            PidFileAccess::Written | PidFileAccess::Denied(_) => {
+                log::info!("the pid file {} remains: {error}", self.path.display());
+            }
+        }
+    }
+}
+
+fn open_pid_file(path: &Path) -> io::Result<File> {
+    // `NOFOLLOW`: a symbolic link must not redirect the write to another file.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?))
+}
+
+/// Writes the file as root, for root only.
+fn write_as_root(path: &Path) -> io::Result<()> {
+    let mut file = open_pid_file(path)?;
+    let found = file.metadata()?;
+    let others_may_write = found.uid() != 0 || found.mode() & 0o022 != 0;
+    if others_may_write {
+        // Replaced, because another user may also have it open.
+        std::fs::remove_file(path)?;
+        file = File::options().write(true).create_new(true).mode(0o644).open(path)?;
+    }
+    write_pid(&mut file)
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())
 }

@@ -9,8 +9,8 @@ use weft::tls::Tls;
 use weft::{Listener, ServerHandle, Settings};
 
 use crate::active_plan::ActivePlan;
-use crate::args::Failure;
-use crate::config::Problem;
+use crate::config::{Problem, Sources};
+use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
 use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
 use crate::sockets::{self, Protocol, ServedSocket, SocketChanges};
@@ -33,12 +33,25 @@ impl ServerProcess<'_> {
     /// stays in effect.
     pub(crate) fn reload_and_log(&mut self) {
         systemd::reloading();
+        let was_set_by_client = self.history.is_set_by_client();
         let result = self.reload();
         if let Some(status) = &self.status {
             status.registry.record_reload(result.is_ok());
         }
         match result {
-            Ok(()) => log::info!("the configuration was reloaded"),
+            Ok(()) => {
+                if was_set_by_client {
+                    log::warn!("the files replace the configuration that a client set");
+                }
+                match self.args.file.is_some() || self.active().plan.tls.is_some() {
+                    true => log::info!("the configuration was reloaded"),
+                    false => log::info!(
+                        "there is no configuration file and no certificate to reload; replaced \
+                         directories were opened again"
+                    ),
+                }
+                self.check_descriptor_limit();
+            }
             Err(problems) => {
                 for problem in problems {
                     log::error!("{problem}");
@@ -52,10 +65,60 @@ impl ServerProcess<'_> {
         systemd::ready();
     }
 
+    /// Makes a change of a client, logs it, and sends the result.
+    pub(crate) fn change_config(&mut self, ChangeRequest { change, reply }: ChangeRequest) {
+        systemd::reloading();
+        let result = match change {
+            ConfigChange::Replace(text) => self.replace_config(text),
+            ConfigChange::Undo => self.undo_config(),
+        };
+        if let Some(status) = &self.status {
+            status.registry.record_reload(result.is_ok());
+        }
+        match &result {
+            Ok(_) => self.check_descriptor_limit(),
+            Err(_) => log::warn!("a change of the configuration by a client was refused"),
+        }
+        systemd::ready();
+        // Ignored: the client has disconnected, and the change is logged.
+        let _ = reply.send(result);
+    }
+
+    fn replace_config(&mut self, text: String) -> Result<Vec<Problem>, ChangeError> {
+        let sources = self.args.sources_of(text).ok_or(ChangeError::Conflict(
+            "the server was started without --config, so there is no file to replace",
+        ))?;
+        self.use_sources(&sources).map_err(ChangeError::Invalid)?;
+        self.history.replace(sources);
+        log::info!("a client replaced the configuration, until the next reload or start");
+        Ok(self.active().plan.warnings())
+    }
+
+    fn undo_config(&mut self) -> Result<Vec<Problem>, ChangeError> {
+        let nothing = ChangeError::Conflict("there is no replacement to undo");
+        let former = self.history.former().ok_or(nothing)?;
+        let plan = Plan::new(self.args.config(former)).map_err(ChangeError::Invalid)?;
+        self.use_plan(plan).map_err(ChangeError::Invalid)?;
+        self.history.undo();
+        log::info!("a client undid the last replacement of the configuration");
+        Ok(self.active().plan.warnings())
+    }
+
     fn reload(&mut self) -> Result<(), Vec<Problem>> {
-        let plan = self.args.config().map_err(Failure::into_problems).and_then(Plan::new)?;
+        let sources = self.args.sources();
+        self.use_sources(&sources)?;
+        self.history = ConfigHistory::new(sources);
+        Ok(())
+    }
+
+    fn use_sources(&mut self, sources: &Sources) -> Result<(), Vec<Problem>> {
+        self.use_plan(Plan::new(self.args.config(sources))?)
+    }
+
+    fn use_plan(&mut self, plan: Plan) -> Result<(), Vec<Problem>> {
         let change = PlanChange::prepare(plan, &self.active(), self)?;
         self.apply(change);
+        self.log_warnings();
         Ok(())
     }
 
@@ -64,6 +127,7 @@ impl ServerProcess<'_> {
         if let (Some(shared), Some(newer)) = (&next.opened.tls, tls) {
             shared.tls.renew(newer);
         }
+        next.opened.buffer_space.set_limits(next.plan.buffer_space);
         self.active.send_replace(Arc::new(next));
         for (protocol, listener) in opened {
             // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
@@ -142,8 +206,14 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         listen: _,
         tls: _,
         hosts: _,
+        status_hosts: _,
         drain_timeout: _,
         retire_timeout: _,
+        buffer_space: _,
+        trusted_proxies: _,
+        client_ip_header: _,
+        config_changes: _,
+        warnings: _,
         // These do not, or not always.
         workers,
         run_as: RunAs { user, group },

@@ -4,14 +4,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use tokio::sync::watch;
 use weft::middleware::CleanPath;
 use weft::{Application, LocalAddress, Server, ServerHandle, ShutdownHandle};
 
 use crate::active_plan::{ActivePlan, PlanSender};
 use crate::args::Args;
-use crate::config::Problem;
+use crate::config::{Problem, Sources};
+use crate::config_change::{self, ChangeSender, ConfigHistory};
+use crate::descriptors;
 use crate::handover::{Predecessor, Successor, UpgradeResult};
 use crate::logs::Logs;
 use crate::open::Opened;
@@ -32,6 +33,7 @@ const IDLE_GRACE: Duration = Duration::from_secs(5);
 /// The running server, with its command line and its active plan.
 pub(crate) struct ServerProcess<'a> {
     pub(crate) args: &'a Args,
+    pub(crate) history: ConfigHistory,
     pub(crate) active: PlanSender,
     pub(crate) handle: ServerHandle,
     pub(crate) status: Option<Status>,
@@ -49,13 +51,14 @@ enum ExitMode {
     HandedOver,
 }
 
-pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
+pub(crate) fn run(args: &Args, sources: Sources, plan: Plan) -> Result<(), Vec<Problem>> {
     let problem = |message| vec![Problem::without_location(message)];
     // Signal handlers are installed before the first thread starts, so that no signal is lost.
-    let signals = Signals::install(args.file.is_some() || plan.tls.is_some());
-    let signals = signals.map_err(|error| problem(error.to_string()))?;
+    let signals = Signals::install();
+    let mut signals = signals.map_err(|error| problem(error.to_string()))?;
     let (predecessor, inherited) = inherited_sockets().map_err(problem)?;
-    grow_descriptor_table();
+    descriptors::raise_limit();
+    descriptors::grow_table();
     privileges::set_umask(plan.umask);
     let sockets = sockets::open(&plan, inherited).map_err(|error| problem(error.to_string()))?;
     let pid_file = plan.pid_file.as_ref().map(|path| PidFile::open(path, &plan.run_as));
@@ -63,8 +66,14 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     // All later steps run as that user, so that a reload has the same permissions.
     privileges::become_user(&plan.run_as).map_err(problem)?;
     let opened = plan.open(None)?;
-    let server = ServerProcess::start(args, plan, opened, sockets, pid_file).map_err(problem)?;
+    let (change_sender, changes) = config_change::channel();
+    signals.receive_changes(changes);
+    let active = (ConfigHistory::new(sources), plan, opened);
+    let server = ServerProcess::start(args, active, sockets, pid_file, change_sender);
+    let server = server.map_err(problem)?;
     server.log_startup();
+    server.log_warnings();
+    server.check_descriptor_limit();
     // The service manager must receive the new main PID before the predecessor exits.
     systemd::ready();
     if let Some(predecessor) = predecessor {
@@ -73,18 +82,6 @@ pub(crate) fn run(args: &Args, plan: Plan) -> Result<(), Vec<Problem>> {
     }
     server.handle_signals(signals);
     Ok(())
-}
-
-/// Grows the process's descriptor table in the kernel while there is only one thread. If the table
-/// of a multithreaded process grows, the calling thread waits for an RCU grace period on all
-/// processors, about 10 ms at every power of two.
-fn grow_descriptor_table() {
-    const MAX_DESCRIPTORS: u64 = 16 << 10;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_DESCRIPTORS);
-    let last = limit.min(MAX_DESCRIPTORS).saturating_sub(1);
-    // Opens a descriptor with the highest number and closes it again. Ignored: this is only an
-    // optimization.
-    let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
 }
 
 /// Returns the sockets that this process inherited, and the predecessor if it sent them.
@@ -100,16 +97,17 @@ fn inherited_sockets() -> Result<(Option<Predecessor>, Vec<OpenSocket>), String>
 impl<'a> ServerProcess<'a> {
     fn start(
         args: &'a Args,
-        plan: Plan,
-        opened: Opened,
+        (history, plan, opened): (ConfigHistory, Plan, Opened),
         sockets: Vec<OpenSocket>,
         mut pid_file: Option<PidFile>,
+        changes: ChangeSender,
     ) -> Result<ServerProcess<'a>, String> {
         let tls = opened.tls.as_ref().map(|opened| &opened.tls);
         let with_tls = sockets.into_iter().map(|open| open.with_tls(tls));
         let (sockets, listeners): (Vec<_>, Vec<_>) =
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let protocols: Vec<Protocol> = sockets.iter().map(|socket| socket.spec.protocol).collect();
+        opened.buffer_space.set_limits(plan.buffer_space);
         let (active, rx) = watch::channel(Arc::new(ActivePlan { plan, opened, sockets }));
         let plan = &active.borrow().clone().plan;
         let registry = protocols.contains(&Protocol::Status).then(MetricsRegistry::new);
@@ -144,12 +142,13 @@ impl<'a> ServerProcess<'a> {
             }
         };
         let handle = server.start().map_err(|error| error.to_string())?;
-        let status = registry.map(|registry| Status::start(registry, rx, status_listeners));
+        let status =
+            registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(ServerProcess { args, active, handle, status, logs, pid_file })
+        Ok(ServerProcess { args, history, active, handle, status, logs, pid_file })
     }
 
     /// Returns the active plan.
@@ -187,6 +186,16 @@ impl<'a> ServerProcess<'a> {
         );
     }
 
+    /// Logs what in the active plan is probably not intended.
+    pub(crate) fn log_warnings(&self) {
+        self.active().plan.warnings().iter().for_each(|warning| log::warn!("{warning}"));
+    }
+
+    /// Logs a warning if the limit on open files is too low for the active plan.
+    pub(crate) fn check_descriptor_limit(&self) {
+        descriptors::warn_if_insufficient(&self.active().plan, self.handle.worker_count());
+    }
+
     /// Handles signals and the result of upgrades until the process is to exit.
     fn handle_signals(mut self, mut signals: Signals) {
         let mut successor = None;
@@ -195,6 +204,7 @@ impl<'a> ServerProcess<'a> {
                 ControlEvent::Stop => break ExitMode::Stop,
                 ControlEvent::Quit => break ExitMode::Quit,
                 ControlEvent::Reload => self.reload_and_log(),
+                ControlEvent::Change(request) => self.change_config(request),
                 ControlEvent::ReopenLogs => self.logs.reopen(),
                 ControlEvent::Upgrade if successor.is_some() => {
                     log::warn!("an upgrade is already in progress");
@@ -219,6 +229,9 @@ impl<'a> ServerProcess<'a> {
 
     /// Starts the successor process and sends it the sockets.
     fn upgrade(&self) -> Option<Successor> {
+        if self.history.is_set_by_client() {
+            log::warn!("the successor reads the files, not the configuration that a client set");
+        }
         let served = &self.active().sockets;
         let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
             let find = |address: &_| served.iter().find(|served| served.local_address == *address);

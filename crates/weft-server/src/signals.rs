@@ -6,6 +6,7 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::config_change::{ChangeReceiver, ChangeRequest};
 use crate::handover::{Successor, UpgradeResult};
 
 /// The signal handlers of the process.
@@ -14,9 +15,10 @@ pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     quit: Signal,
-    hangup: Option<Signal>,
+    hangup: Signal,
     reopen: Signal,
     upgrade: Signal,
+    changes: Option<ChangeReceiver>,
 }
 
 /// An event that controls the process.
@@ -34,31 +36,42 @@ pub(crate) enum ControlEvent {
     Upgrade,
     /// An upgrade has completed or failed.
     UpgradeFinished(UpgradeResult),
+    /// A client of the status endpoint changes the configuration.
+    Change(ChangeRequest),
 }
 
 impl Signals {
-    /// Installs the signal handlers. `hangup` is true if there is something to reload. Otherwise
-    /// SIGHUP keeps its default action and terminates the process, for example when its terminal is
-    /// closed.
-    pub(crate) fn install(hangup: bool) -> io::Result<Signals> {
+    /// Installs the signal handlers. SIGHUP has one even if there is nothing to reload: its default
+    /// action terminates the process.
+    pub(crate) fn install() -> io::Result<Signals> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let _entered = runtime.enter();
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
         let quit = signal(SignalKind::quit())?;
-        let hangup = hangup.then(|| signal(SignalKind::hangup())).transpose()?;
+        let hangup = signal(SignalKind::hangup())?;
         let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
         drop(_entered);
-        Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade })
+        let changes = None;
+        Ok(Signals { runtime, interrupt, terminate, quit, hangup, reopen, upgrade, changes })
+    }
+
+    /// Makes changes of the configuration events.
+    pub(crate) fn receive_changes(&mut self, changes: ChangeReceiver) {
+        self.changes = Some(changes);
     }
 
     /// Waits for the next event.
     pub(crate) fn next(&mut self, successor: &mut Option<Successor>) -> ControlEvent {
         self.runtime.block_on(async {
-            let hangup = async {
-                match &mut self.hangup {
-                    Some(hangup) => hangup.recv().await,
+            let change = async {
+                match &mut self.changes {
+                    Some(changes) => match changes.recv().await {
+                        Some(change) => change,
+                        // The status endpoint has stopped.
+                        None => pending().await,
+                    },
                     None => pending().await,
                 }
             };
@@ -72,9 +85,10 @@ impl Signals {
                 _ = self.interrupt.recv() => ControlEvent::Stop,
                 _ = self.terminate.recv() => ControlEvent::Stop,
                 _ = self.quit.recv() => ControlEvent::Quit,
-                _ = hangup => ControlEvent::Reload,
+                _ = self.hangup.recv() => ControlEvent::Reload,
                 _ = self.reopen.recv() => ControlEvent::ReopenLogs,
                 _ = self.upgrade.recv() => ControlEvent::Upgrade,
+                change = change => ControlEvent::Change(change),
                 result = upgrade_result => ControlEvent::UpgradeFinished(result),
             }
         })
@@ -89,7 +103,8 @@ impl Signals {
                 ControlEvent::Quit
                 | ControlEvent::Reload
                 | ControlEvent::Upgrade
-                | ControlEvent::UpgradeFinished(_) => {}
+                | ControlEvent::UpgradeFinished(_)
+                | ControlEvent::Change(_) => {}
             }
         }
     }

@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn default_addresses_are_omitted_with_socket_activation() {
-        use crate::config::{Config, ConfigText};
+        use crate::config::{Config, Sources};
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
         for (text, given, expected) in [
@@ -235,8 +235,7 @@ mod tests {
             (status, Some(Protocol::Https), "status :9"),
         ] {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
-            let config =
-                Config::parse(&ConfigText::new("f", text), std::path::Path::new("")).unwrap();
+            let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
             let plan = Plan::new(config).map_err(|problems| format!("{problems:?}")).unwrap();
             let existing =
                 given.map(|protocol| ListenSpec { source: SocketSource::ServiceManager, protocol });

@@ -1,5 +1,7 @@
 //! [`TlsPlan`] → [`Tls`], with a self-signed certificate if none is configured.
 
+use std::time::Duration;
+
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
@@ -13,6 +15,10 @@ pub(crate) struct OpenedTls {
     /// The generated certificate, if none is configured.
     self_signed: Option<Identity>,
 }
+
+/// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file. Long
+/// enough that a key written after its certificate is usually found with it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
@@ -41,7 +47,7 @@ impl OpenedTls {
             client_auth,
             ticket_keys,
             min_version,
-            ..TlsSettings::default()
+            check_files_every: CHECK_INTERVAL,
         };
         let tls = Tls::new(settings).map_err(|error| error.to_string())?;
         Ok(OpenedTls { tls, self_signed })

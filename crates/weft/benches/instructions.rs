@@ -7,22 +7,28 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::io;
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weft::form::FormSettings;
 use weft::middleware::{
     Canonical, CatchPanic, CleanPath, Compress, ConcurrencyLimit, Cors, ETag, Health, Log,
     RateLimit, RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{
-    Application, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request, Response,
-    Server, StatusCode, Version,
+    Application, Body, Directory, DirectorySettings, HeaderValue, Middleware, Next, Request,
+    Response, Server, StatusCode, Version,
 };
+use weft_proto::Headers;
 use weft_proto::http1::compose::{self, FieldSources, HeadPrefix, ResponseHead};
 use weft_proto::http1::framing::ResponseFraming;
 use weft_proto::http1::parse::{Limits, ParsedHead};
+use weft_proto::semantics::accept;
+use weft_proto::semantics::coding::Coding;
 
 /// Increase over the baseline, in percent, that counts as a regression. Compilers differ slightly.
 const TOLERANCE: u64 = 10;
@@ -69,11 +75,16 @@ const WORKLOADS: &[Workload] = &[
     ("httparse browser", |n| with_httparse(n, BROWSER)),
     ("trickle of 1 KB", |n| trickle(n / 10, 1_000)),
     ("trickle of 10 KB", |n| trickle(n / 10, 10_000)),
+    ("negotiate", |n| negotiate(n, 0)),
+    ("negotiate 16 KB", |n| negotiate(n, 16_000)),
+    ("form of 1 KB", |n| form_trickle(n / 10, 1_000)),
+    ("form of 10 KB", |n| form_trickle(n / 10, 10_000)),
     ("compose", compose),
     ("exchange minimal", |n| exchange(n, hello, MINIMAL)),
     ("exchange browser", |n| exchange(n, hello, BROWSER)),
     ("file minimal", |n| exchange(n, site(), MINIMAL)),
     ("file browser", |n| exchange(n, site(), BROWSER)),
+    ("file compressed", |n| exchange(n, compressed_site(), BROWSER)),
     // The cost of each middleware, in comparison with `exchange browser`.
     ("with a function", |n| exchange(n, hello.with(function), BROWSER)),
     ("with Canonical", |n| with_middleware(n, Canonical::new().host("localhost:8080"))),
@@ -127,6 +138,49 @@ fn trickle(times: usize, length: usize) {
     for _ in 0..times {
         let ends = 1..=input.len();
         black_box(parse_in_pieces(black_box(input.as_bytes()), ends).unwrap());
+    }
+}
+
+/// Negotiates the representation of a page for a browser whose fields have this many more bytes:
+/// HTTP/2 sends them by reference, so they must not cost much more.
+fn negotiate(times: usize, bytes: usize) {
+    let filler = |member: &str| member.repeat(bytes / 3 / member.len());
+    let headers = Headers::parse(format!(
+        "Accept: text/html,*/*;q=0.8{}\r\nAccept-Encoding: gzip, deflate, br{}\r\n\
+         Accept-Language: en-GB,en;q=0.9{}\r\n\r\n",
+        filler(",a/b;q=0.1"),
+        filler(", x;q=0.1"),
+        filler(",fr-CH;q=0.1"),
+    ))
+    .unwrap();
+    let languages = ["en", "de", "fr", "ja"].map(str::to_owned);
+    for _ in 0..times {
+        let headers = black_box(&headers);
+        black_box(accept::prefers(headers, "application/json", "text/html"));
+        black_box(accept::coding(headers, &Coding::ALL));
+        black_box(accept::language(headers, &languages));
+    }
+}
+
+/// Reads a multipart form with a part head of this length that arrives byte by byte: ten times the
+/// length must need about ten times the instructions.
+fn form_trickle(times: usize, length: usize) {
+    let body = format!(
+        "--b\r\nContent-Disposition: form-data; name=a\r\nX: {}\r\n\r\n1\r\n--b--\r\n",
+        "x".repeat(length)
+    );
+    let head =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for _ in 0..times {
+        let bytes: Vec<_> = body.bytes().map(|b| Ok::<_, io::Error>(vec![b])).collect();
+        let body = Body::stream(stream::iter(bytes));
+        let settings = FormSettings { max_part_head_bytes: 60_000, ..Default::default() };
+        let request = weft::testing::request(head);
+        let mut form = settings.multipart((request.head().clone(), body)).unwrap();
+        let name =
+            runtime.block_on(async { form.next().await.unwrap().unwrap().name().to_owned() });
+        assert_eq!(name, "a");
     }
 }
 
@@ -190,6 +244,12 @@ fn with_middleware(times: usize, middleware: impl Middleware + Clone + Send + 's
 fn site() -> Directory {
     let files = [("index.html", include_bytes!("../../../LICENSE-MIT").as_slice())];
     Directory::embedded(files, DirectorySettings { compress: false, ..Default::default() })
+}
+
+/// Serves a small file that the server compresses once.
+fn compressed_site() -> Directory {
+    let files = [("index.html", include_bytes!("../../../LICENSE-MIT").as_slice())];
+    Directory::embedded(files, DirectorySettings { min_compressed_bytes: 0, ..Default::default() })
 }
 
 fn main() -> ExitCode {

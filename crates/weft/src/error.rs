@@ -54,8 +54,14 @@ pub enum ErrorKind {
     TooSlow,
     /// The TLS handshake with the peer failed, or the peer does not use TLS on a TLS port.
     TlsFailed,
+    /// A connection from a [`proxy_protocol`](crate::Settings::proxy_protocol) network does not start
+    /// with a valid PROXY header.
+    ProxyHeader,
     /// The peer closed or reset the connection.
     Disconnected,
+    /// The server closed the connection before the end of the response, for example at the end of
+    /// the grace period of a shutdown.
+    Cancelled,
     /// The application panicked.
     Panicked,
     /// The application's `Content-Length` is not the length of its body.
@@ -70,6 +76,8 @@ pub enum ErrorKind {
     InvalidSetting,
     /// A listening socket could not be created or bound.
     Listen,
+    /// A connection could not be accepted, most likely because the process has too many open files.
+    Accept,
     /// Any other failure of the operating system.
     Io,
 }
@@ -81,10 +89,10 @@ impl ErrorKind {
         match self {
             Malformed | TargetTooLong | HeadTooLarge | BodyTooLarge | BodyIncomplete
             | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
-            | TooSlow | TlsFailed | Disconnected => Fault::Peer,
+            | TooSlow | TlsFailed | ProxyHeader | Disconnected => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Fault::Application,
-            Listen | Io => Fault::System,
+            Cancelled | Listen | Accept | Io => Fault::System,
         }
     }
 
@@ -103,7 +111,7 @@ impl ErrorKind {
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
-            TlsFailed | Disconnected | Listen | Io => None,
+            TlsFailed | ProxyHeader | Disconnected | Cancelled | Listen | Accept | Io => None,
         }
     }
 }

@@ -26,13 +26,19 @@ pub trait Hooks {
     /// fault.
     fn on_error(&self, peer: &Peer, error: &Error) {}
 
-    /// Returns whether [`answered`](Hooks::on_response) is called for every response. If not, the
+    /// Called after certificates were loaded again because their files have changed.
+    fn on_certificates_reloaded(&self) {}
+
+    /// Returns whether [`on_response`](Hooks::on_response) is called for every request. If not, the
     /// clock is not read for its record.
     fn needs_records(&self) -> bool {
         true
     }
 
-    /// Called when a response has been composed and, if large, sent, or has been cut short.
+    /// Called once for each request when its exchange has ended: the response has been composed
+    /// and, if large, sent, or was cut short; the client disconnected before there was a response;
+    /// or the connection was closed at the end of the grace period of a shutdown. Also called for
+    /// requests that are rejected because they are malformed or exceed a limit.
     fn on_response(&self, record: &Record<'_>) {}
 }
 
@@ -40,16 +46,49 @@ pub trait Hooks {
 /// [`LogFormat`](crate::LogFormat) formats it as a line.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// The peer that sent the request.
+    /// The peer that sent the request, or the client of a proxy, if middleware has
+    /// [set](crate::Request::set_peer) it.
     pub peer: &'a Peer,
-    /// The request head; `None` if the request could not be parsed.
+    /// The request head; `None` if the request is invalid.
     pub head: Option<&'a RequestHead>,
-    /// The status of the response.
+    /// Start of the request line of an invalid request, as received and without its line end, at
+    /// most [`MAX_REQUEST_LINE_BYTES`](Record::MAX_REQUEST_LINE_BYTES). Over HTTP/2, method and path
+    /// as far as they are valid. It can contain any bytes, so it must be escaped for output;
+    /// [`LogFormat`](crate::LogFormat) does so. Empty if there is a head.
+    pub request_line: &'a [u8],
+    /// The status of the response; 499 if the exchange ended before there was one, as in nginx. For
+    /// an invalid request that got no response, the status that the error response would have had.
     pub status: StatusCode,
+    /// Set if a response with this status was sent or buffered. Not set if the client disconnected
+    /// before, with [`Disconnect::Detach`](crate::Disconnect::Detach) also if the application
+    /// returned a response later, whose status this is.
+    pub has_response: bool,
     /// Bytes of the response body that were sent or are in the write buffer.
     pub body_bytes: u64,
-    /// Time from the end of the request head to the end of the response.
+    /// Time from the end of the request head to the end of the exchange.
     pub duration: Duration,
-    /// The error that cut the response short, if any.
+    /// The error that prevented the response or cut it short, if any:
+    /// [`Disconnected`](crate::ErrorKind::Disconnected) if it was the client.
     pub error: Option<&'a Error>,
+}
+
+impl Record<'_> {
+    /// Maximum length of the [request line](Record::request_line) of an invalid request: enough to
+    /// recognize the client's software or a probe, and small enough for many records.
+    pub const MAX_REQUEST_LINE_BYTES: usize = 128;
+}
+
+/// The status of a request without a response, as in nginx. It is never sent.
+pub(crate) fn client_closed_request() -> StatusCode {
+    StatusCode::from_u16(499).expect("three digits")
+}
+
+/// Returns the start of the request line in the input of an invalid request.
+pub(crate) fn request_line(input: &[u8]) -> &[u8] {
+    let is_line_end = |b: &u8| matches!(b, b'\r' | b'\n');
+    // RFC 9112 §2.2: empty lines before the request line are ignored.
+    let start = input.iter().position(|b| !is_line_end(b)).unwrap_or(input.len());
+    let line = &input[start..];
+    let line = &line[..line.len().min(Record::MAX_REQUEST_LINE_BYTES)];
+    line.split(is_line_end).next().unwrap_or_default()
 }

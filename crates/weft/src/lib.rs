@@ -43,6 +43,7 @@ mod peer; // Peer, TlsSession
 mod random; // boundaries and keys
 mod settings; // all limits and timeouts
 mod stream; // Stream: any bidirectional byte stream
+mod sync; // locks of cells that threads share
 
 // The interface.
 mod app; // Application, Middleware, and their implementations for functions
@@ -83,7 +84,8 @@ pub use message::request::{Request, RequestHead, Shutdown};
 pub use message::response::Response;
 pub use message::upgrade::Upgraded;
 pub use middleware::log_format::LogFormat;
-pub use net::listen::{Address, Listener, LocalAddress};
+pub use net::address::{Address, LocalAddress};
+pub use net::listen::Listener;
 #[cfg(feature = "tls")]
 pub use net::tls;
 pub use peer::{Peer, TlsSession};

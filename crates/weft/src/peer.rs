@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -22,6 +23,21 @@ pub struct TlsSession {
     pub(crate) server_name: Option<Box<str>>,
     pub(crate) peer_certificates: Box<[Bytes]>,
     pub(crate) is_resumed: bool,
+    pub(crate) policy: Arc<AuthPolicy>,
+}
+
+/// The client authentication under which connections were accepted.
+#[derive(Debug, Default)]
+pub(crate) struct AuthPolicy {
+    /// Set when clients are authenticated in another way. The connections of the policy then close
+    /// after the responses in progress.
+    pub(crate) is_superseded: AtomicBool,
+}
+
+impl AuthPolicy {
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Relaxed)
+    }
 }
 
 impl TlsSession {
@@ -53,14 +69,19 @@ impl TlsSession {
         &self.peer_certificates
     }
 
-    /// Returns `true` if the client resumed a session with a ticket. Then its certificate, if any,
-    /// is that of the original handshake.
+    /// Returns `true` if the client resumed a session with a ticket. Sessions with
+    /// [client authentication](crate::tls::ClientAuth) are not resumed.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 }
 
 impl Peer {
+    /// Returns `true` if clients are authenticated in another way since the connection was accepted.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.policy.is_superseded())
+    }
+
     /// The address of the peer; a Unix socket has none.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address

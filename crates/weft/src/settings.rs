@@ -31,7 +31,8 @@ pub struct Settings {
     pub max_request_line_bytes: usize,
 
     /// Maximum size of a request head (request line and fields), in bytes. A larger one is answered
-    /// with 431.
+    /// with 431. Over HTTP/2, the heads of concurrent requests may have 16 times this size, without
+    /// the first KiB of each; further requests are refused.
     ///
     /// Default 16,384: room for a browser's cookies. At most 65,000.
     pub max_head_bytes: usize,
@@ -75,18 +76,30 @@ pub struct Settings {
     /// Default 32 KiB: larger writes do not cost less per byte.
     pub max_write_buffer_bytes: usize,
 
-    /// Maximum number of concurrent connections, over all workers. Further ones wait in the
-    /// kernel's accept queue.
+    /// Maximum number of concurrent connections, over all workers. While a further client waits in
+    /// the kernel's accept queue, connections without a request are closed, those first that have
+    /// waited longest: for another request, or for more than two seconds for the first one.
+    /// Connections with a request in progress are never closed.
+    ///
+    /// Each connection needs a file descriptor. The process must be permitted to open more
+    /// descriptors than this (`RLIMIT_NOFILE`), which the library does not change.
     ///
     /// Default 16,384: this leaves file descriptors for files under the usual limit of 20,000.
     pub max_connections: usize,
 
-    /// Maximum number of concurrent connections from one peer address, or from one /64 network of
-    /// IPv6. Further ones are answered with 503 and closed. Connections over Unix sockets, which
-    /// have no peer address, and connections from [`proxies`](Settings::proxies) are not counted.
+    /// Maximum number of concurrent connections from one peer: from one IPv4 address, or from one
+    /// [IPv6 prefix](Settings::ipv6_prefix_length). Further ones are answered with 503 and closed.
+    /// Connections over Unix sockets, which have no peer address, and connections from the networks
+    /// of [`proxy_protocol`](Settings::proxy_protocol) are not counted.
     ///
     /// Default 4,096: a quarter of `max_connections`; a proxy in front may need more.
     pub max_connections_per_peer: usize,
+
+    /// Length of the IPv6 prefix whose addresses are one peer, in bits up to 128.
+    ///
+    /// Default 64: one network, of which a client usually controls all addresses. Some providers
+    /// give each customer a /56 or a /48.
+    pub ipv6_prefix_length: u8,
 
     /// Maximum number of completed connections in the kernel's accept queue (the backlog of
     /// `listen(2)`).
@@ -141,7 +154,7 @@ pub struct Settings {
     /// list is not empty, peers on Unix sockets are trusted proxies, too.
     ///
     /// Default empty: trusting every peer would let every client forge its address.
-    pub proxies: Vec<Network>,
+    pub proxy_protocol: Vec<Network>,
 
     /// Enables HTTP/2, for clients that begin with its connection preface (RFC 9113 §3.3), and over
     /// TLS for clients that select it by ALPN.
@@ -189,10 +202,11 @@ pub enum Disconnect {
 }
 
 impl Settings {
-    /// Returns `true` if a peer is one of the trusted [`proxies`](Settings::proxies).
+    /// Returns `true` if a peer is in one of the networks of
+    /// [`proxy_protocol`](Settings::proxy_protocol).
     pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
         let contains_peer = |network: &Network| peer.is_none_or(|peer| network.contains(peer.ip()));
-        self.proxies.iter().any(contains_peer)
+        self.proxy_protocol.iter().any(contains_peer)
     }
 }
 
@@ -209,6 +223,7 @@ impl Default for Settings {
             max_write_buffer_bytes: 32 << 10,
             max_connections: 16_384,
             max_connections_per_peer: 4_096,
+            ipv6_prefix_length: 64,
             backlog: 4_096,
             reuse_port: false,
             head_timeout: Duration::from_secs(20),
@@ -216,7 +231,7 @@ impl Default for Settings {
             min_bytes_per_second: 500,
             stall_timeout: Duration::from_secs(20),
             linger_timeout: Duration::from_secs(2),
-            proxies: Vec::new(),
+            proxy_protocol: Vec::new(),
             http2: true,
             max_concurrent_streams: 128,
             body_window_bytes: 1 << 20,

@@ -24,7 +24,7 @@ use crate::hooks::Hooks;
 use crate::message::body::Body;
 use crate::message::request::{Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
-use crate::net::listen::LocalAddress;
+use crate::net::address::LocalAddress;
 use crate::peer::Peer;
 use crate::server::{Server, ServerHandle};
 use weft_proto::headers::Headers;

@@ -44,7 +44,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::{RequestHead, Shutdown};
+use crate::message::request::{Request, Shutdown};
 use crate::message::response::Response;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;
@@ -88,7 +88,14 @@ pub struct WebSocketSettings {
 /// Origins of the pages that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
-    /// The host of the request, and clients without `Origin`, which are not browsers.
+    /// The origin of the request: its scheme, host and port (RFC 6454). A page loaded by `http`
+    /// can be a forgery of the network, and may not connect by `wss`. Clients without `Origin`, which
+    /// are not browsers, may connect.
+    ///
+    /// If the connection does not use TLS, the scheme may also be `https`, because TLS may end at
+    /// a proxy in front. Set the scheme of the client, as
+    /// [`RealAddress::scheme`](crate::middleware::RealAddress::scheme) does, to accept only that
+    /// one.
     Same,
     /// In addition to `Same`, a list of origins such as `https://example.org`.
     SameOr(Vec<String>),
@@ -111,7 +118,7 @@ impl Default for WebSocketSettings {
 /// Accepts a WebSocket with the default [`WebSocketSettings`], or rejects a request that is not a
 /// valid handshake; see [`WebSocketSettings::accept`].
 pub fn accept<F: Future<Output = ()> + 'static>(
-    request: &RequestHead,
+    request: &Request,
     handler: impl FnOnce(WebSocket) -> F + Send + 'static,
 ) -> Response {
     WebSocketSettings::default().accept(request, handler)
@@ -122,7 +129,7 @@ impl WebSocketSettings {
     /// Requests that are not a valid handshake get 426 or 400, pages of other origins 403.
     pub fn accept<F: Future<Output = ()> + 'static>(
         self,
-        request: &RequestHead,
+        request: &Request,
         handler: impl FnOnce(WebSocket) -> F + Send + 'static,
     ) -> Response {
         let fields =
@@ -131,6 +138,7 @@ impl WebSocketSettings {
             method: request.method(),
             version: request.version(),
             authority: request.authority(),
+            is_secure: request.is_secure(),
             fields: &fields,
         };
         self.respond(&opening, handler)
@@ -164,12 +172,8 @@ impl WebSocketSettings {
     fn allows(&self, opening: &OpeningHandshake<'_>) -> bool {
         let origin = (opening.fields)(ORIGIN.as_str());
         let origin = String::from_utf8_lossy(&origin);
-        let is_same = || {
-            let host = origin.split_once("://").map(|(_, host)| without_default_port(host));
-            let authority = opening.authority.map(without_default_port);
-            host.zip(authority)
-                .is_some_and(|(host, authority)| host.eq_ignore_ascii_case(authority))
-        };
+        let is_same =
+            || opening.authority.is_some_and(|host| opening.is_same_origin(&origin, host));
         origin.is_empty()
             || match &self.origins {
                 Origins::Any => true,
@@ -181,22 +185,31 @@ impl WebSocketSettings {
     }
 }
 
-/// Removes the default port of HTTP or HTTPS from an authority.
-fn without_default_port(authority: &str) -> &str {
-    let stripped = authority.strip_suffix(":443").or_else(|| authority.strip_suffix(":80"));
-    stripped.unwrap_or(authority)
-}
-
 /// The client's opening handshake (RFC 6455 §4.1).
 struct OpeningHandshake<'a> {
     method: &'a Method,
     version: Version,
     authority: Option<&'a str>,
+    is_secure: bool,
     /// Returns the joined values of all fields of a name.
     fields: &'a dyn Fn(&str) -> Vec<u8>,
 }
 
 impl OpeningHandshake<'_> {
+    /// Returns `true` if a page of `origin` has the origin of this request for `authority`. The
+    /// request may be more secure than it appears, because TLS may end at a proxy in front.
+    fn is_same_origin(&self, origin: &str, authority: &str) -> bool {
+        let Some((scheme, host)) = origin.split_once("://") else { return false };
+        let default_port = match &*scheme.to_ascii_lowercase() {
+            "https" => ":443",
+            "http" if !self.is_secure => ":80",
+            _ => return false,
+        };
+        let without_default =
+            |host: &str| host.strip_suffix(default_port).unwrap_or(host).to_ascii_lowercase();
+        without_default(host) == without_default(authority)
+    }
+
     /// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2.2), or the error response.
     fn accept_key(&self) -> Result<String, Box<Response>> {
         let has_token = |field: &str, token: &str| {
@@ -501,22 +514,36 @@ mod tests {
     #[test]
     fn checks_the_origin() {
         let list = Origins::SameOr(vec!["https://other.example".to_owned()]);
-        for (origins, origin, status) in [
-            (&Origins::Same, "https://example.org", 101),
-            (&Origins::Same, "http://EXAMPLE.org:80", 101),
-            (&Origins::Same, "https://example.org:8443", 403),
-            (&Origins::Same, "https://other.example", 403),
-            (&Origins::Same, "https://example.org.other.example", 403),
-            (&Origins::Same, "null", 403),
-            (&list, "https://other.example", 101),
-            (&list, "https://example.org", 101),
-            (&list, "http://other.example", 403),
-            (&Origins::Any, "null", 101),
+        let same = &Origins::Same;
+        for (origins, origin, plain, secure) in [
+            (same, "https://example.org", 101, 101),
+            (same, "HTTPS://EXAMPLE.org:443", 101, 101),
+            // RFC 6454 §5: origins of different schemes differ.
+            (same, "http://example.org", 101, 403),
+            (same, "http://EXAMPLE.org:80", 101, 403),
+            (same, "https://example.org:80", 403, 403),
+            (same, "http://example.org:443", 403, 403),
+            (same, "https://example.org:8443", 403, 403),
+            (same, "https://other.example", 403, 403),
+            (same, "https://example.org.other.example", 403, 403),
+            (same, "ftp://example.org", 403, 403),
+            (same, "example.org", 403, 403),
+            (same, "null", 403, 403),
+            (&list, "https://other.example", 101, 101),
+            (&list, "https://example.org", 101, 101),
+            (&list, "http://other.example", 403, 403),
+            (&Origins::Any, "null", 101, 101),
         ] {
-            let settings =
-                WebSocketSettings { origins: origins.clone(), ..WebSocketSettings::default() };
-            let fields = format!("{OPENING}Origin: {origin}\r\n");
-            assert_eq!(send(&settings, "GET / HTTP/1.1", &fields).status, status, "{origin}");
+            for (is_secure, status) in [(false, plain), (true, secure)] {
+                let fields = format!("{OPENING}Origin: {origin}\r\n");
+                let head = "GET / HTTP/1.1\r\nHost: example.org\r\n";
+                let mut request = request(format!("{head}{fields}\r\n"));
+                request.set_secure(is_secure);
+                let settings =
+                    WebSocketSettings { origins: origins.clone(), ..WebSocketSettings::default() };
+                let response = settings.accept(&request, async |_| {});
+                assert_eq!(response.status(), status, "{origin} {is_secure}");
+            }
         }
     }
 

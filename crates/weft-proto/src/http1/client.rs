@@ -30,7 +30,8 @@ use crate::headers::Headers;
 use crate::http1::chunked::{BodyDecoder, Step};
 use crate::http1::framing::{self, content_length, keep_alive};
 use crate::http1::parse::{
-    Fields, KnownFields, Limits, Line, MAX_HEAD_BYTES, Occurrence, field_line, head_too_large,
+    Field, Fields, KnownFields, Limits, Line, MAX_HEAD_BYTES, Occurrence, Span, field_line,
+    head_too_large,
 };
 use crate::http1::scan;
 use crate::{Error, ErrorKind, Result};
@@ -79,6 +80,9 @@ pub struct HeadReader {
     line: usize,
     /// Number of input bytes scanned without finding the end of that line.
     scanned: usize,
+    is_lenient: bool,
+    /// Start of the first line whose end has not been found, if lenient.
+    unmended: usize,
 }
 
 impl HeadReader {
@@ -93,7 +97,20 @@ impl HeadReader {
             known: KnownFields::default(),
             line: 0,
             scanned: 0,
+            is_lenient: false,
+            unmended: 0,
         }
+    }
+
+    /// Accepts two errors that occur in responses of old servers: lines of a head that end in LF
+    /// without CR (RFC 9112 §2.2), and equal repeated `Content-Length` fields, of which the first
+    /// is kept (RFC 9110 §8.6). Different lengths stay an error, and so do all other ambiguities.
+    ///
+    /// Only for servers that need it, and if the head is not forwarded as it is: a recipient that
+    /// reads it in another way would find another end of the response.
+    pub fn lenient(mut self, is_lenient: bool) -> HeadReader {
+        self.is_lenient = is_lenient;
+        self
     }
 
     /// Splits a head off the start of `input` if it is complete; `None` means that more input is
@@ -106,11 +123,17 @@ impl HeadReader {
     /// [`Malformed`](ErrorKind::Malformed) if the input is not a response head or the end of its
     /// body is ambiguous, [`HeadTooLarge`](ErrorKind::HeadTooLarge) if it exceeds the limits.
     pub fn read(&mut self, input: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>> {
+        if self.is_lenient {
+            self.mend_line_ends(input);
+        }
         let Some((length, status, version)) = self.find_end(input)? else { return Ok(None) };
         let text = input.split_to(length).freeze();
+        if self.is_lenient {
+            self.merge_equal_lengths(&text);
+        }
         let (fields, known) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.known));
         self.limits.head -= length;
-        (self.status, self.line, self.scanned) = (None, 0, 0);
+        (self.status, self.line, self.scanned, self.unmended) = (None, 0, 0, 0);
         let declared = body_length(&known, &text, version)?;
         let (length, is_unambiguous) = match status {
             // The fields of a response to HEAD describe the response to GET (RFC 9110 §9.3.2).
@@ -167,6 +190,51 @@ impl HeadReader {
                 Line::End(_) => return Err(head_too_large()),
                 Line::Partial => return self.need_more(input),
             }
+        }
+    }
+
+    /// Replaces the ends of the lines that end in a bare LF, up to the end of the head.
+    fn mend_line_ends(&mut self, input: &mut BytesMut) {
+        let mut mended = BytesMut::new();
+        let mut at = self.unmended;
+        let mut copied = 0;
+        while let Some(length) = input[at..].iter().position(|&b| b == b'\n') {
+            let end = at + length;
+            let line = &input[at..end];
+            if !line.ends_with(b"\r") {
+                mended.extend_from_slice(&input[copied..end]);
+                mended.extend_from_slice(b"\r\n");
+                copied = end + 1;
+            }
+            let is_last = matches!(line, b"" | b"\r");
+            at = end + 1;
+            if is_last {
+                break;
+            }
+        }
+        self.unmended = at;
+        if copied > 0 {
+            self.unmended = mended.len() + (at - copied);
+            mended.extend_from_slice(&input[copied..]);
+            *input = mended;
+            // A line that had no end may have one now.
+            self.scanned = self.line;
+        }
+    }
+
+    /// Removes all fields `Content-Length` but the first if their values are equal numbers.
+    fn merge_equal_lengths(&mut self, text: &[u8]) {
+        if self.known.content_length != Occurrence::Repeated {
+            return;
+        }
+        let is_length = |field: &Field| field.name.of(text).eq_ignore_ascii_case(b"content-length");
+        let mut lengths = self.fields.iter().filter(|field| is_length(field));
+        let Some(first) = lengths.next().map(|field| field.value) else { return };
+        let number = |value: Span| content_length(value.of(text));
+        let is_equal = |field: &Field| number(field.value) == number(first);
+        if number(first).is_some() && lengths.all(is_equal) {
+            self.fields.retain(|field| !is_length(field) || field.value == first);
+            self.known.content_length = Occurrence::Once(first);
         }
     }
 
@@ -354,6 +422,54 @@ mod tests {
             }
         }
         found + "?"
+    }
+
+    #[test]
+    fn lenient_reader_mends_heads_but_accepts_no_ambiguity() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\nContent-Length: 2\n\na\nb", Some((2, "a\nb", 1))),
+            ("HTTP/1.1 200 OK\r\nA: b\nContent-Length: 2\r\n\na", Some((2, "a", 2))),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\n\r\n\n\n", Some((2, "\n\n", 1))),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: b\r\ncontent-length: 2\r\n\r\n",
+                Some((2, "", 2)),
+            ),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 02\n\n", Some((2, "", 1))),
+            // A head in order is left as it is.
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\n", Some((2, "\n", 1))),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 3\n\n", None),
+            ("HTTP/1.1 200 OK\nContent-Length: x\nContent-Length: x\n\n", None),
+            ("HTTP/1.1 200 OK\nContent-Length: 2, 2\n\n", None),
+            (
+                "HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 2\nTransfer-Encoding: chunked\n\n",
+                None,
+            ),
+            ("HTTP/1.1 200 OK\nA: b\n c\nContent-Length: 2\n\n", None),
+            ("HTTP/1.1 200 OK\nA: b\rContent-Length: 2\n\n", None),
+            ("HTTP/1.1 200 OK\nA: b\r\r\nContent-Length: 2\n\n", None),
+        ] {
+            for piece in 1..=text.len() {
+                let (mut input, mut read) = (BytesMut::new(), Ok(None));
+                let mut reader = HeadReader::new(200).lenient(true);
+                for piece in text.as_bytes().chunks(piece) {
+                    input.extend_from_slice(piece);
+                    if matches!(read, Ok(None)) {
+                        read = reader.read(&mut input, &Method::GET);
+                    }
+                }
+                let found = read.ok().map(|head| {
+                    let head = head.expect("a complete head");
+                    let BodyLength::Sized(length) = head.length else { panic!("no length") };
+                    (length, head.headers.len())
+                });
+                let rest = expected.map(|(_, rest, _)| rest);
+                let expected = expected.map(|(length, _, fields)| (length, fields));
+                assert_eq!(found, expected, "{text:?} in pieces of {piece}");
+                if let Some(rest) = rest {
+                    assert_eq!(input, rest.as_bytes(), "{text:?} in pieces of {piece}");
+                }
+            }
+        }
     }
 
     #[test]

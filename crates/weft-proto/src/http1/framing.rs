@@ -232,14 +232,15 @@ fn is_port(text: &[u8]) -> bool {
 }
 
 /// Returns the length of the reg-name at the start: unreserved / pct-encoded / sub-delims (RFC 3986
-/// §3.2.2).
+/// §3.2.2), except for the comma. A comma occurs where a gateway has joined two `Host` fields (RFC
+/// 9110 §5.3), of which servers take either.
 fn reg_name(text: &[u8]) -> usize {
     let mut end = scan::host(text);
     loop {
         match text[end..] {
             [b'%', a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => end += 3,
             [b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')', ..] => end += 1,
-            [b'*' | b'+' | b',' | b';' | b'=', ..] => end += 1,
+            [b'*' | b'+' | b';' | b'=', ..] => end += 1,
             _ => return end,
         }
         end += scan::host(&text[end..]);
@@ -316,7 +317,7 @@ mod tests {
         }
         for bad in [
             "a b", "a/b", "u@a", ":80", "a:b", "a:65536", "a:1:2", "[::1", "::1", "[x]", "[::1]x",
-            "a%2", "%zz",
+            "a%2", "%zz", "a,b", "a, b", ",a", "a:1,a:1",
         ] {
             assert!(check_authority(bad.as_bytes()).is_err(), "{bad:?}");
             assert!(!looks_plain(bad), "{bad:?}");

@@ -52,6 +52,13 @@ pub fn plain(bytes: &[u8]) -> usize {
     run(bytes, not_plain)
 }
 
+/// Returns the length of the prefix of a path before the first percent sign, backslash or semicolon,
+/// which servers read in different ways, or NUL.
+#[inline(always)]
+pub fn plain_path(bytes: &[u8]) -> usize {
+    run(bytes, not_in_plain_path)
+}
+
 /// Sixteen bytes, or a mask with all bits of a byte set or cleared.
 type Chunk = u8x16;
 
@@ -97,6 +104,12 @@ fn not_in_host(chunk: Chunk) -> Chunk {
 fn not_plain(chunk: Chunk) -> Chunk {
     let quote = chunk.simd_eq(all(b'"')) | chunk.simd_eq(all(b'\\'));
     !between(chunk, b' ', b'~') | quote
+}
+
+#[inline(always)]
+fn not_in_plain_path(chunk: Chunk) -> Chunk {
+    let separator = chunk.simd_eq(all(b'\\')) | chunk.simd_eq(all(b';'));
+    chunk.simd_eq(all(b'%')) | separator | chunk.simd_eq(all(0))
 }
 
 /// Returns the length of the prefix before the first byte for which `stops` sets the mask.
@@ -156,11 +169,12 @@ mod tests {
 
     type Scan = (fn(&[u8]) -> usize, fn(u8) -> bool);
 
-    const SCANS: [Scan; 5] = [
+    const SCANS: [Scan; 6] = [
         (field_value, |b| b == b'\t' || (b >= b' ' && b != 0x7f)),
         (target, |b| b > b' ' && b != 0x7f && b != b'#'),
         (token, |b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)),
         (host, |b| b.is_ascii_alphanumeric() || b"-.".contains(&b)),
+        (plain_path, |b| !b"%\\;\0".contains(&b)),
         (plain, |b| (b.is_ascii_graphic() || b == b' ') && b != b'"' && b != b'\\'),
     ];
 

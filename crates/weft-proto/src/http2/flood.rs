@@ -42,6 +42,12 @@ const FRAME_COST: u64 = UNIT;
 const RST_STREAM_COST: u64 = 10 * UNIT;
 const WINDOW_UPDATE_COST: u64 = UNIT / 8;
 
+/// Cost of a stream that the server has to reset because of an error of the client (CVE-2025-8671),
+/// in addition to its frames: 1,000 at once, and 25 per second. The request has cost as much as one
+/// that the client resets, but clients of an intermediary share its connection, and one of them may
+/// send malformed requests.
+const STREAM_ERROR_COST: u64 = 2 * UNIT;
+
 /// The credit of a client, and the position in its stream of frames.
 #[derive(Debug)]
 pub struct FloodLimiter {
@@ -89,12 +95,25 @@ impl FloodLimiter {
                 self.header_len = 0;
                 let [a, b, c, kind, flags, ..] = self.header;
                 self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
-                match self.credit.checked_sub(cost(kind, flags, self.skip)) {
-                    Some(credit) => self.credit = credit,
-                    None => return false,
+                if !self.spend(cost(kind, flags, self.skip)) {
+                    return false;
                 }
             }
         }
+    }
+
+    /// Accounts for a stream that is reset because of an error of the client. Returns false if the
+    /// credit is exhausted.
+    pub fn on_stream_error(&mut self) -> bool {
+        self.spend(STREAM_ERROR_COST)
+    }
+
+    fn spend(&mut self, cost: u64) -> bool {
+        match self.credit.checked_sub(cost) {
+            Some(credit) => self.credit = credit,
+            None => return false,
+        }
+        true
     }
 
     /// Adds the credit for bytes sent to the client.
@@ -165,6 +184,21 @@ mod tests {
         ] {
             let allowed = allowed(&frame);
             assert!((min..=max).contains(&allowed), "{name}: {allowed}");
+        }
+    }
+
+    #[test]
+    fn stream_errors_are_limited_and_forgotten() {
+        let mut flood = FloodLimiter::new();
+        let count =
+            |flood: &mut FloodLimiter| (0..).take_while(|_| flood.on_stream_error()).count();
+        assert_eq!(count(&mut flood), 1_000);
+        flood.on_time_elapsed(Duration::from_secs(10));
+        assert_eq!(count(&mut flood), 250);
+        // Any number, if they are rare.
+        for _ in 0..10_000 {
+            flood.on_time_elapsed(Duration::from_millis(40));
+            assert!(flood.on_stream_error());
         }
     }
 

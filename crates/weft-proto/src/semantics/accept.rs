@@ -1,6 +1,7 @@
 //! Proactive content negotiation: lists of members with weights (RFC 9110 §12.4.2, §12.5). Pure.
 //!
-//! A malformed member is ignored, as if the client had not sent it.
+//! A malformed member is ignored, as if the client had not sent it. So are members beyond the bounds
+//! of [`Headers::bounded_list`]. Each function reads its field once.
 //!
 //! ```
 //! use weft_proto::Headers;
@@ -30,13 +31,21 @@ use crate::semantics::coding::Coding;
 /// A request without the field accepts any coding, according to the RFC. In practice no client that
 /// omits the field decodes responses, so it gets identity.
 pub fn coding(headers: &Headers, offered: &[Coding]) -> Option<Coding> {
-    let weight = |matches: &dyn Fn(&[u8]) -> bool| {
-        let mut members = weighted(headers, "accept-encoding");
-        members.find(|(name, _)| matches(name)).map(|(_, weight)| weight)
-    };
-    let others = weight(&|name| name == b"*").unwrap_or(0);
-    let identity = weight(&|name| name.eq_ignore_ascii_case(b"identity")).unwrap_or(0);
-    let weight_of = |coding: Coding| weight(&|name| coding.is_named(name)).unwrap_or(others);
+    let (mut named, mut others, mut identity) = ([None; Coding::ALL.len()], None, None);
+    for (name, weight) in weighted(headers, "accept-encoding") {
+        let of_name = match name {
+            b"*" => &mut others,
+            name if name.eq_ignore_ascii_case(b"identity") => &mut identity,
+            name => match Coding::ALL.into_iter().find(|coding| coding.is_named(name)) {
+                Some(coding) => &mut named[coding as usize],
+                None => continue,
+            },
+        };
+        // Of several members with one name, the first applies.
+        of_name.get_or_insert(weight);
+    }
+    let (others, identity) = (others.unwrap_or(0), identity.unwrap_or(0));
+    let weight_of = |coding: Coding| named[coding as usize].unwrap_or(others);
     let candidates = offered.iter().map(|&coding| (coding, weight_of(coding)));
     let (best, weight) = candidates.reduce(|a, b| if b.1 > a.1 { b } else { a })?;
     (weight > 0 && weight >= identity).then_some(best)
@@ -45,12 +54,16 @@ pub fn coding(headers: &Headers, offered: &[Coding]) -> Option<Coding> {
 /// Returns true if `Accept` (RFC 9110 §12.5.1) names the media type `wanted` with a higher weight
 /// than `other`.
 pub fn prefers(headers: &Headers, wanted: &str, other: &str) -> bool {
-    let weight = |media_type: &str| {
-        let mut ranges = headers.list("accept").map(parse_media_range);
-        let named = ranges.find(|(range, _)| range.eq_ignore_ascii_case(media_type.as_bytes()));
-        named.map_or(0, |(_, weight)| weight)
-    };
-    weight(wanted) > weight(other)
+    let mut weights = [None; 2];
+    for (range, weight) in headers.bounded_list("accept").map(parse_media_range) {
+        for (media_type, of_type) in [wanted, other].into_iter().zip(&mut weights) {
+            if range.eq_ignore_ascii_case(media_type.as_bytes()) {
+                of_type.get_or_insert(weight);
+            }
+        }
+    }
+    let [wanted, other] = weights.map(|weight| weight.unwrap_or(0));
+    wanted > other
 }
 
 /// Selects the index of the best offered language by `Accept-Language` (RFC 9110 §12.5.4); among
@@ -104,7 +117,7 @@ fn truncated(range: &[u8]) -> Option<&[u8]> {
 
 /// Parses the members of a list and their weights, in thousandths.
 fn weighted<'a>(headers: &'a Headers, field: &'a str) -> impl Iterator<Item = (&'a [u8], u16)> {
-    headers.list(field).filter_map(parse_weighted)
+    headers.bounded_list(field).filter_map(parse_weighted)
 }
 
 /// Parses a media range and its weight. Other parameters are ignored.
@@ -239,6 +252,29 @@ mod tests {
         assert_eq!(coding(&two, &[Gzip]), Some(Gzip));
         assert_eq!(coding(&two, &[Gzip, Brotli]), Some(Gzip));
         assert_eq!(coding(&two, &[Brotli, Gzip]), Some(Brotli));
+    }
+
+    #[test]
+    fn ignores_members_beyond_the_bounds() {
+        let offered = ["en".to_owned()];
+        for (filler, is_considered) in [
+            ("x,".repeat(31), true),
+            ("x,".repeat(32), false),
+            (format!("{},", "x".repeat(1_000)), true),
+            (format!("{},", "x".repeat(1_024)), false),
+            (",".repeat(1_000), true),
+            (",".repeat(15_000), false),
+        ] {
+            let headers = headers(&format!(
+                "Accept: {filler}a/b\r\nAccept-Encoding: {filler}gzip\r\nAccept-Language: {filler}en\r\n"
+            ));
+            let considered = [
+                prefers(&headers, "a/b", "c/d"),
+                coding(&headers, &[Gzip]).is_some(),
+                language(&headers, &offered).is_some(),
+            ];
+            assert_eq!(considered, [is_considered; 3], "{filler}");
+        }
     }
 
     #[test]

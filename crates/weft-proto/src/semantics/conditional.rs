@@ -119,10 +119,14 @@ fn date_field(headers: &Headers, field: &str, now: u64) -> Option<u64> {
     }
 }
 
+/// Maximum size of the list of entity-tags in a field, in bytes: 60 tags of 64 bytes. HTTP/2 makes
+/// large fields from a few bytes on the wire.
+const MAX_TAG_LIST_BYTES: usize = 4_096;
+
 /// Returns true if a field is `*` or lists the current entity-tag; `None` without such a field.
 ///
-/// A malformed list matches nothing. So a malformed If-Match prevents the change, and a malformed
-/// If-None-Match has the representation sent again.
+/// A list that is malformed or larger than [`MAX_TAG_LIST_BYTES`] matches nothing. So such an
+/// If-Match prevents the change, and such an If-None-Match has the representation sent again.
 fn lists_current(
     headers: &Headers,
     field: &str,
@@ -133,6 +137,9 @@ fn lists_current(
     let first = lines.next()?;
     if first == b"*" {
         return Some(lines.next().is_none());
+    }
+    if headers.get_all(field).map(<[u8]>::len).sum::<usize>() > MAX_TAG_LIST_BYTES {
+        return Some(false);
     }
     let is_current = |tag: &[u8]| validators.etag.is_some_and(|etag| eq(etag, tag));
     let found = iter::once(first)
@@ -319,6 +326,26 @@ mod tests {
         ] {
             for method in [Method::GET, Method::HEAD] {
                 assert_eq!(evaluate(&method, &headers(lines), &STRONG, NOW), outcome, "{lines}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_the_list_of_entity_tags() {
+        let tags = |count: usize| "\"1234\",".repeat(count);
+        for (lines, current) in [
+            (format!("{}\"a,b\"", tags(584)), true),
+            (format!("{}\"a,b\"", tags(585)), false),
+            (format!("\"a,b\",{}", tags(585)), false),
+            (format!("{}|F: {}\"a,b\"", tags(292), tags(292)), true),
+            (format!("{}|F: {}\"a,b\"", tags(292), tags(293)), false),
+        ] {
+            for (field, if_current, otherwise) in
+                [("If-None-Match", NotModified, Proceed), ("If-Match", Proceed, Failed)]
+            {
+                let headers = headers(&format!("F: {lines}").replace("F: ", &format!("{field}: ")));
+                let expected = if current { if_current } else { otherwise };
+                assert_eq!(evaluate(&Method::GET, &headers, &STRONG, NOW), expected, "{field}");
             }
         }
     }

@@ -31,6 +31,10 @@ pub enum Selection {
 /// field ignored (RFC 9110 §17.15).
 const MAX_SPECS: usize = 50;
 
+/// Maximum size of the field, in bytes: 50 ranges of numbers with 40 digits. A larger field is
+/// ignored too.
+const MAX_BYTES: usize = 4_096;
+
 /// Maximum number of parts in a response.
 const MAX_PARTS: usize = 16;
 
@@ -63,6 +67,9 @@ pub fn select(value: &[u8], length: u64) -> Selection {
 
 /// Parses the satisfiable ranges, in the order of the request; `None` if the field is ignored.
 fn parse_satisfiable(value: &[u8], length: u64) -> Option<Vec<Range<u64>>> {
+    if value.len() > MAX_BYTES {
+        return None;
+    }
     let (unit, set) = value.split_at_checked(b"bytes=".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes=") {
         return None;
@@ -382,6 +389,9 @@ mod tests {
         assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(49)).as_bytes(), 10), One(0..5));
         assert_eq!(select(format!("bytes=0-4{}", ",99-".repeat(50)).as_bytes(), 10), Whole);
         assert_eq!(select(format!("bytes=0-4{}", ",".repeat(99)).as_bytes(), 10), One(0..5));
+        // A field of at most 4,096 bytes is read.
+        assert_eq!(select(format!("bytes=0-4{}", ",".repeat(4_087)).as_bytes(), 10), One(0..5));
+        assert_eq!(select(format!("bytes=0-4{}", ",".repeat(4_088)).as_bytes(), 10), Whole);
     }
 
     #[test]

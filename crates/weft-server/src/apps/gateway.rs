@@ -4,9 +4,19 @@
 use std::fmt;
 use std::io;
 
-use weft::{Error, ErrorKind, Response, StatusCode, header};
+use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 
 use crate::exhaustion::is_exhaustion;
+
+/// Methods that applications may respond to, for `Allow`. `TRACE` is rejected: its response has the
+/// fields of the request, with those that this server has added and those that scripts in a page
+/// must not see (RFC 9110 §9.3.8).
+pub(crate) const FORWARDED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// Creates the response to `TRACE`.
+pub(super) fn method_not_allowed() -> Response {
+    Response::from(StatusCode::METHOD_NOT_ALLOWED).with_header(header::ALLOW, FORWARDED_METHODS)
+}
 
 #[derive(Debug)]
 pub(super) enum GatewayError {
@@ -120,13 +130,45 @@ impl GatewayError {
         response
     }
 
-    /// Creates the error response, and the error for the error hook, which names `origin`.
-    pub(super) fn into_reported_response(self, origin: &dyn fmt::Display) -> Response {
+    /// Creates the error response, and the error for the error hook, which names `origin` and the
+    /// request.
+    pub(super) fn into_reported_response(
+        self,
+        origin: &dyn fmt::Display,
+        request: &Request,
+    ) -> Response {
         if let GatewayError::Client(_) = self {
             return self.into_response();
         }
-        let error = Error::new(ErrorKind::ServiceFailed, format!("{origin}: {}", self.reason()));
+        let error = Error::new(
+            ErrorKind::ServiceFailed,
+            format!("{origin}: {}{}", self.reason(), Summary(request)),
+        );
         self.into_response().with_error(error)
+    }
+}
+
+/// A request in the error log: client, method, URL. The client is the one that trusted proxies tell.
+struct Summary<'a>(&'a Request);
+
+/// Maximum length of the target of a request in the error log, in bytes. Longer ones are cut: a
+/// client must not fill the log with few requests.
+const MAX_TARGET_BYTES: usize = 256;
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary(request) = self;
+        let target = request.target();
+        let mut ends = (0..=target.len().min(MAX_TARGET_BYTES)).rev();
+        let end = ends.find(|end| target.is_char_boundary(*end)).unwrap_or(0);
+        let cut = if end < target.len() { "…" } else { "" };
+        let host = request.authority().unwrap_or("-");
+        let (method, target) = (request.method(), &target[..end]);
+        write!(f, " (request {method} {target}{cut} of host {host}")?;
+        match request.peer().address() {
+            Some(address) => write!(f, " from {})", address.ip()),
+            None => write!(f, " from a Unix socket)"),
+        }
     }
 }
 

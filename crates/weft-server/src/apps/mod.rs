@@ -1,10 +1,15 @@
 //! Applications that a route can be served by.
 
 pub(crate) mod cgi; // CGI scripts
+mod client_certificate; // certificates of clients, for proxy and CGI
+mod client_limit; // limit on connections and processes, with a share per client
 mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy
+pub(crate) mod request_fields; // fields that upstreams and scripts get in place of those of the client
 mod redirect; // redirects
 mod respond; // fixed text
+pub(crate) mod spool; // bodies received ahead of their reader
+mod task; // tasks with an owner
 mod timer; // timer for inactivity of an upstream or script
 
 use std::sync::Arc;
@@ -13,8 +18,9 @@ use futures_util::future::{Either, FutureExt, ready};
 use weft::{Application, Directory, Request, Response};
 
 pub(crate) use cgi::Cgi;
+pub(crate) use gateway::FORWARDED_METHODS;
 pub(crate) use proxy::Proxy;
-pub(crate) use redirect::{Redirect, escape};
+pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
@@ -50,7 +56,7 @@ impl App {
         let later = match self {
             App::Files(directory) => return Either::Left(directory.call(request)),
             App::Redirect(redirect) => return Either::Right(now(redirect.response(&request))),
-            App::Respond(respond) => return Either::Right(now(respond.response())),
+            App::Respond(respond) => return Either::Right(now(respond.response(&request))),
             App::Cgi(cgi) => {
                 let cgi = cgi.clone();
                 async move { cgi.call(request).await }.boxed_local()

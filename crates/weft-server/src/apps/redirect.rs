@@ -4,22 +4,40 @@ use std::sync::Arc;
 
 use weft::{Request, Response, StatusCode};
 
-/// Redirects to a target URL; the rest of the request's path and the query are appended.
+use crate::template::{Template, escape};
+
+/// Redirects to a target URL. If it has no placeholders, the rest of the request's path and the
+/// query are appended.
 #[derive(Clone)]
 pub(crate) struct Redirect {
-    target: Arc<str>,
+    target: Arc<Template>,
     status: StatusCode,
 }
 
 impl Redirect {
-    /// `target` must have neither a query nor a fragment.
-    pub(crate) fn new(target: &str, status: StatusCode) -> Redirect {
-        Redirect { target: target.into(), status }
+    /// A `target` without placeholders must have neither a query nor a fragment.
+    pub(crate) fn new(target: &Template, status: StatusCode) -> Redirect {
+        Redirect { target: Arc::new(target.clone()), status }
     }
 
     pub(crate) fn response(&self, request: &Request) -> Response {
-        let location = location(&self.target, request.path(), request.query());
+        let location = match self.target.as_literal() {
+            Some(target) => location(target, request.path(), request.query()),
+            None => match self.target.expand_url(request) {
+                Ok(url) => on_same_host(url),
+                Err(error) => return error.into(),
+            },
+        };
         Response::redirect(self.status, &location)
+    }
+}
+
+/// Removes all but one of the slashes at the beginning of a path: two begin the name of a host, and
+/// a value behind the slash of a template may begin with another one.
+fn on_same_host(url: String) -> String {
+    match url.strip_prefix("//") {
+        Some(rest) => format!("/{}", rest.trim_start_matches('/')),
+        None => url,
     }
 }
 
@@ -41,18 +59,6 @@ fn location(target: &str, rest: &str, query: Option<&str>) -> String {
         escape(&mut location, query);
     }
     location
-}
-
-/// Appends `text`, percent-encoding the characters that a URI reference cannot contain and the
-/// backslash, which browsers treat as a slash. Existing percent-encodings stay unchanged.
-pub(crate) fn escape(out: &mut String, text: &str) {
-    for b in text.bytes() {
-        match b {
-            b'\\' | b'"' | b'<' | b'>' | b'#' => out.push_str(&format!("%{b:02X}")),
-            b'!'..=b'~' => out.push(b.into()),
-            _ => out.push_str(&format!("%{b:02X}")),
-        }
-    }
 }
 
 #[cfg(test)]

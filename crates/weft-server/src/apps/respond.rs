@@ -1,25 +1,32 @@
-//! A fixed response to every request.
+//! A response that the configuration contains.
 
 use std::sync::Arc;
 
-use weft::{Response, StatusCode};
+use weft::{Request, Response, StatusCode};
+
+use crate::template::Template;
 
 /// Responds with a fixed status and text.
 #[derive(Clone)]
 pub(crate) struct Respond {
-    text: Arc<str>,
+    text: Arc<Template>,
     status: StatusCode,
 }
 
 impl Respond {
-    pub(crate) fn new(text: &str, status: StatusCode) -> Respond {
-        Respond { text: text.into(), status }
+    pub(crate) fn new(text: &Template, status: StatusCode) -> Respond {
+        Respond { text: Arc::new(text.clone()), status }
     }
 
-    pub(crate) fn response(&self) -> Response {
-        match &*self.text {
-            "" => Response::new(self.status),
-            text => Response::text(text.to_owned()).with_status(self.status),
-        }
+    pub(crate) fn response(&self, request: &Request) -> Response {
+        let text = match self.text.as_literal() {
+            Some("") => return Response::new(self.status),
+            Some(text) => text.to_owned(),
+            None => match self.text.expand(request) {
+                Ok(text) => text,
+                Err(error) => return error.into(),
+            },
+        };
+        Response::text(text).with_status(self.status)
     }
 }

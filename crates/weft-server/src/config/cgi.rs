@@ -6,6 +6,7 @@ use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
 use super::limits::limit;
 use super::location::{ConfigResult, Located};
+use super::proxy::BUFFER_BYTES;
 use super::units::{show_size, show_time};
 use crate::apps::cgi::{CgiSettings, Variable};
 
@@ -13,7 +14,7 @@ const MAX_COUNT: u64 = 65_535;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static CGI: [Key<CgiSettings>; 10] = [
+pub(crate) static CGI: [Key<CgiSettings>; 15] = [
     Key {
         name: "index",
         flag: "",
@@ -46,12 +47,26 @@ pub(crate) static CGI: [Key<CgiSettings>; 10] = [
     ),
     limit!(max_processes, "", count 1..=MAX_COUNT,
         "maximum number of concurrent scripts of this route, over all workers"),
+    limit!(max_processes_per_client, "", count 0..=MAX_COUNT,
+        "maximum number of these scripts that one client address, or /64 of IPv6, runs at the same \
+         time; 0: half of `max_processes`"),
     limit!(max_queued, "", count 0..=MAX_COUNT, "maximum number of queued requests; more: 503"),
     limit!(queue_timeout, "", time, "timeout in the queue; then 503"),
-    limit!(max_body_bytes, "", size 0..=u64::MAX, "maximum size of a request body; larger: 413"),
     limit!(max_spooled_bytes, "", size 0..=u64::MAX,
-        "maximum size of a request body of unknown length, which is first stored in a temporary \
-         file"),
+        "maximum size of a request body of unknown length, which is always buffered; larger: 413"),
+    limit!(buffer_requests, "", switch, "receive a request body before the script is started"),
+    limit!(
+        buffer_responses,
+        "",
+        switch,
+        "receive a response body as fast as the script writes it, except for event streams"
+    ),
+    limit!(request_buffer_bytes, "", size BUFFER_BYTES,
+        "maximum memory of a buffered request body; more is stored in a temporary file"),
+    limit!(response_buffer_bytes, "", size BUFFER_BYTES,
+        "maximum memory of a buffered response body; more is stored in a temporary file"),
+    limit!(max_temp_file_bytes, "", size 0..=u64::MAX,
+        "maximum size of the temporary file of a buffered body; more is streamed; 0: no file"),
     limit!(max_head_bytes, "", size 1_024..=1 << 20,
         "maximum size of a response head; larger: 502"),
 ];

@@ -69,6 +69,38 @@ impl<T> Key<T> {
         matches!(self.kind, Texts(_) | Rules(_) | Fields(_) | CertificatePairs(_))
     }
 
+    /// Sets the values that one or more files have for this key. Lists are joined; another key has
+    /// one value. `name` is the first occurrence.
+    pub(crate) fn set_values(
+        &self,
+        into: &mut T,
+        name: &Located<String>,
+        values: &[Value<'_>],
+    ) -> ConfigResult {
+        fn join<V>(
+            values: &[Value<'_>],
+            list: impl Fn(&Value<'_>) -> ConfigResult<Vec<V>>,
+        ) -> ConfigResult<Vec<V>> {
+            let lists = values.iter().map(list).collect::<ConfigResult<Vec<_>>>()?;
+            Ok(lists.into_iter().flatten().collect())
+        }
+        match (&self.kind, values) {
+            (_, [value]) => self.set_value(into, value)?,
+            (ValueKind::Texts(set), _) => set(into, join(values, |value| value.texts())?)?,
+            (ValueKind::Rules(set), _) => set(into, join(values, |value| value.rules())?)?,
+            (ValueKind::Fields(set), _) => set(into, join(values, |value| value.fields())?)?,
+            (ValueKind::CertificatePairs(set), _) => {
+                set(into, join(values, |value| value.certificate_pairs())?);
+            }
+            (_, [_, second, ..]) => {
+                let first = name.location.relative_to(&second.location());
+                return Err(second.problem(format!("`{}` is given twice{first}", self.name)));
+            }
+            (_, []) => {}
+        }
+        Ok(())
+    }
+
     /// Sets the value from a file.
     pub(crate) fn set_value(&self, into: &mut T, value: &Value<'_>) -> ConfigResult {
         match &self.kind {

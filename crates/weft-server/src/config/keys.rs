@@ -4,11 +4,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Symlinks};
+use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Network, Symlinks};
 
 use super::key::{CertificatePair, Key, ValueKind};
+use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
-use super::units::show_time;
+use super::units::{show_size, show_time};
+use crate::apps::spool::BufferSpaceLimits;
 
 /// Values of the keys before the first section.
 #[derive(Debug)]
@@ -18,6 +20,11 @@ pub(crate) struct TopConfig {
     pub(crate) workers: Option<usize>,
     pub(crate) drain_timeout: Duration,
     pub(crate) retire_timeout: Duration,
+    pub(crate) max_buffer_bytes: u64,
+    pub(crate) max_buffer_bytes_per_client: u64,
+    pub(crate) max_temp_bytes: u64,
+    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) client_ip_header: HeaderName,
     pub(crate) user: Option<String>,
     pub(crate) group: Option<String>,
     pub(crate) umask: Option<Located<String>>,
@@ -26,11 +33,17 @@ pub(crate) struct TopConfig {
 
 impl Default for TopConfig {
     fn default() -> TopConfig {
+        let space = BufferSpaceLimits::default();
         TopConfig {
             listen: Vec::new(),
             workers: None,
             drain_timeout: Duration::from_secs(10),
             retire_timeout: Duration::from_secs(3_600),
+            max_buffer_bytes: space.memory_bytes,
+            max_buffer_bytes_per_client: space.memory_bytes_per_client,
+            max_temp_bytes: space.disk_bytes,
+            trusted_proxies: Vec::new(),
+            client_ip_header: HeaderName::from_static("x-forwarded-for"),
             user: None,
             group: None,
             umask: None,
@@ -39,7 +52,16 @@ impl Default for TopConfig {
     }
 }
 
-pub(crate) static TOP: [Key<TopConfig>; 8] = [
+pub(crate) static TOP: [Key<TopConfig>; 14] = [
+    Key {
+        name: "include",
+        flag: "",
+        argument: "",
+        help: "further files, or patterns such as sites/*.toml",
+        // The files are read before their keys.
+        kind: ValueKind::Texts(|_, _| Ok(())),
+        show: |_| String::new(),
+    },
     Key {
         name: "listen",
         flag: "listen",
@@ -72,6 +94,39 @@ pub(crate) static TOP: [Key<TopConfig>; 8] = [
         help: "maximum time for requests in flight to complete after an upgrade (SIGUSR2)",
         kind: ValueKind::Time(|top, time| top.retire_timeout = time),
         show: |top| quoted_time(top.retire_timeout),
+    },
+    limit!(max_buffer_bytes, "max-buffer-bytes", size 0..=u64::MAX,
+        "maximum memory of all buffered bodies together; more is stored in temporary files"),
+    limit!(max_buffer_bytes_per_client, "max-buffer-bytes-per-client", size 0..=u64::MAX,
+        "maximum memory of the buffered bodies of one client address, or /64 of IPv6; more is stored \
+         in temporary files"),
+    limit!(max_temp_bytes, "max-temp-bytes", size 0..=u64::MAX,
+        "maximum size of all temporary files of buffered bodies together, of which one client may \
+         have half; more is streamed"),
+    Key {
+        name: "trusted_proxies",
+        flag: "trusted-proxies",
+        argument: "NETWORK",
+        help: "proxies in front of the server that tell the address of the client in \
+               `client_ip_header`, for logs, rules, limits and applications",
+        kind: ValueKind::Texts(|top, texts| {
+            networks(texts).map(|proxies| top.trusted_proxies = proxies)
+        }),
+        show: |top| quoted_list(top.trusted_proxies.iter().map(ToString::to_string)),
+    },
+    Key {
+        name: "client_ip_header",
+        flag: "client-ip-header",
+        argument: "NAME",
+        help: "field in which all `trusted_proxies` send the address of the client: \
+               X-Forwarded-For, Forwarded, or another with one address or a list",
+        kind: ValueKind::Text(|top, text| {
+            let name = text.value.parse().map_err(|_| {
+                text.problem(format!("expected the name of a field, found {:?}", text.value))
+            });
+            name.map(|name| top.client_ip_header = name)
+        }),
+        show: |top| quoted(top.client_ip_header.as_str()),
     },
     Key {
         name: "user",
@@ -354,13 +409,18 @@ const ENGINE_FIELDS: [HeaderName; 5] = [
     weft::header::TRANSFER_ENCODING,
 ];
 
+/// Returns true if the engine sets the field itself.
+pub(super) fn engine_sets(name: &HeaderName) -> bool {
+    ENGINE_FIELDS.contains(name)
+}
+
 /// `NAME: VALUE` or `PATTERN=NAME: VALUE`.
 fn field(text: &str) -> Result<HeaderRule, String> {
     let invalid = || format!("expected NAME: VALUE or PATTERN=NAME: VALUE, found {text:?}");
     let (name, value) = text.split_once(':').ok_or_else(invalid)?;
     let (pattern, name) = name.rsplit_once('=').unwrap_or(("*", name));
     let name: HeaderName = name.trim().parse().map_err(|_| invalid())?;
-    if ENGINE_FIELDS.contains(&name) {
+    if engine_sets(&name) {
         return Err(format!("the server sets {name} itself"));
     }
     let value = HeaderValue::from_str(value.trim());
@@ -421,7 +481,7 @@ pub(super) fn quoted_addresses(addresses: &[Located<String>]) -> String {
     quoted_list(addresses.iter().map(|address| &address.value))
 }
 
-fn quoted_time(time: Duration) -> String {
+pub(super) fn quoted_time(time: Duration) -> String {
     quoted(&show_time(time))
 }
 

@@ -61,7 +61,7 @@ const MAX_HEAD: u64 = 65_000;
 
 const MAX_COUNT: u64 = u32::MAX as u64;
 
-pub(crate) static LIMITS: [Key<Settings>; 23] = [
+pub(crate) static LIMITS: [Key<Settings>; 24] = [
     limit!(max_request_line_bytes, "max-request-line-bytes", size 1..=MAX_HEAD,
         "maximum length of the request line; longer: 414"),
     limit!(max_head_bytes, "max-head-bytes", size 1..=MAX_HEAD,
@@ -71,7 +71,7 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
     limit!(max_trailer_bytes, "max-trailer-bytes", size 1..=MAX_HEAD,
         "maximum size of the trailer section of a chunked body; larger: 400"),
     limit!(max_body_bytes, "max-body-bytes", size 0..=u64::MAX,
-        "maximum size of a request body; larger: 413"),
+        "maximum size of a request body, if its route has no `max_body_bytes`; larger: 413"),
     limit!(max_drain_bytes, "max-drain-bytes", size 0..=u64::MAX,
         "maximum size of an unread request body that is discarded to keep the connection open"),
     limit!(max_requests, "max-requests", count 0..=u64::MAX,
@@ -79,9 +79,11 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
     limit!(max_write_buffer_bytes, "max-write-buffer-bytes", size 1..=MAX_COUNT,
         "maximum size of buffered response data per connection before it is sent"),
     limit!(max_connections, "max-connections", count 1..=MAX_COUNT,
-        "maximum number of connections; further ones wait"),
+        "maximum number of connections; idle ones are closed for further ones"),
     limit!(max_connections_per_peer, "max-connections-per-peer", count 1..=MAX_COUNT,
-        "maximum number of connections per client address, or /64 of IPv6; further ones: 503"),
+        "maximum number of connections per client address or IPv6 prefix; further ones: 503"),
+    limit!(ipv6_prefix_length, "ipv6-prefix-length", count 1..=128,
+        "length of the IPv6 prefix that is counted as one client"),
     limit!(backlog, "backlog", count 1..=65_535,
         "maximum length of the kernel's accept queue"),
     limit!(
@@ -113,12 +115,12 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
         "time for which a connection is still read after its sending side is closed"
     ),
     Key {
-        name: "proxies",
-        flag: "proxies",
+        name: "proxy_protocol",
+        flag: "proxy-protocol",
         argument: "NETWORK",
         help: "trusted proxies that send the client address with the PROXY protocol",
-        kind: ValueKind::Texts(set_proxies),
-        show: |settings| quoted_list(settings.proxies.iter().map(ToString::to_string)),
+        kind: ValueKind::Texts(set_proxy_protocol),
+        show: |settings| quoted_list(settings.proxy_protocol.iter().map(ToString::to_string)),
     },
     limit!(http2, "http2", switch, "enable HTTP/2"),
     limit!(max_concurrent_streams, "max-concurrent-streams", count 1..=MAX_COUNT,
@@ -149,8 +151,8 @@ pub(crate) static LIMITS: [Key<Settings>; 23] = [
     },
 ];
 
-fn set_proxies(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
-    settings.proxies = networks(proxies)?;
+fn set_proxy_protocol(settings: &mut Settings, proxies: Vec<Located<String>>) -> ConfigResult {
+    settings.proxy_protocol = networks(proxies)?;
     Ok(())
 }
 

@@ -19,6 +19,28 @@ impl ConfigLocation {
     pub(crate) fn is_in_file(&self) -> bool {
         matches!(self, ConfigLocation::File { .. })
     }
+
+    /// Returns the file and the number of the line.
+    pub(crate) fn line(&self) -> Option<(&str, usize)> {
+        match self {
+            ConfigLocation::File { name, line, .. } => Some((name, *line)),
+            ConfigLocation::Option(_) | ConfigLocation::Unknown => None,
+        }
+    }
+
+    /// Refers to this location in a message about `later`: `, first in line 3`, with the name of
+    /// its file if that is another one.
+    pub(crate) fn relative_to(&self, later: &ConfigLocation) -> String {
+        match (self, later) {
+            (ConfigLocation::File { name, line, .. }, ConfigLocation::File { name: other, .. })
+                if name == other =>
+            {
+                format!(", first in line {line}")
+            }
+            (ConfigLocation::File { name, line, .. }, _) => format!(", first in {name}:{line}"),
+            (ConfigLocation::Option(_) | ConfigLocation::Unknown, _) => String::new(),
+        }
+    }
 }
 
 /// A value with its location.
@@ -68,6 +90,12 @@ impl Problem {
     /// A problem that is not caused by a configuration value.
     pub(crate) fn without_location(message: impl Into<String>) -> Problem {
         Problem { location: ConfigLocation::Unknown, message: message.into() }
+    }
+
+    /// Formats a problem that is no error.
+    pub(crate) fn as_warning(&self) -> String {
+        let Problem { location, message } = self.clone();
+        Problem { location, message: format!("warning: {message}") }.to_string()
     }
 }
 

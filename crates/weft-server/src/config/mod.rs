@@ -1,5 +1,9 @@
 //! Text → [`Config`]: syntax only. A file and the command line accept the same keys.
 
+mod source; // the texts of the files, with those that they include
+mod syntax; // syntax errors
+mod effect; // keys without effect
+mod environment; // environment variables in strings
 mod location; // locations of values, for error messages
 mod units; // sizes and times
 mod value; // a TOML value and its conversions
@@ -10,28 +14,33 @@ mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod proxy; // the keys of a proxy route
 mod status; // the keys of [status]
+mod options; // options of a route, a host or all hosts
+mod snippet; // keys that several hosts and routes use
 mod suggestion; // "did you mean" suggestions
 mod route; // routes: operators, targets and tables
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::path::Path;
 
-use toml::de::DeTable;
 use weft::Settings;
 
 pub(crate) use cgi::CGI;
-#[cfg(test)]
-pub(crate) use key::ValueKind;
-pub(crate) use key::{CertificatePair, Key, WordOrPath};
+pub(crate) use effect::without_effect;
+pub(crate) use key::{CertificatePair, Key, ValueKind, WordOrPath};
 pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list};
 pub(crate) use limits::LIMITS;
-pub(crate) use location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
+pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{LOG, LogConfig};
+pub(crate) use options::{
+    AuthUrl, FieldChanges, JwtKeys, OPTIONS, Origin, Rate, RouteOptions, Satisfy,
+};
 pub(crate) use proxy::PROXY;
-pub(crate) use route::{Action, RouteConfig, parse_route};
+pub(crate) use route::{Action, RouteConfig, STATUS_CODE, parse_route};
+pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use suggestion::suggest;
 
+use snippet::{Entries, Snippets};
 use value::{Name, Value, entries};
 
 /// The whole configuration. Keys that are not set have their defaults.
@@ -43,52 +52,78 @@ pub(crate) struct Config {
     pub(crate) status: StatusConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
+    /// Options of all hosts.
+    pub(crate) defaults: RouteOptions,
     pub(crate) hosts: Vec<HostConfig>,
+    /// Errors. Without them the configuration is complete.
+    pub(crate) problems: Vec<Problem>,
+    /// Values that are valid, but probably not intended.
+    pub(crate) warnings: Vec<Problem>,
 }
 
 /// A section of `[hosts]`: host names separated by spaces, and their routes.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
     pub(crate) names: Located<String>,
+    pub(crate) options: RouteOptions,
     pub(crate) routes: Vec<RouteConfig>,
 }
 
 /// Names of the sections.
-const SECTIONS: [&str; 6] = ["log", "tls", "status", "limits", "files", "hosts"];
+const SECTIONS: [&str; 8] =
+    ["log", "tls", "status", "limits", "files", "defaults", "snippets", "hosts"];
 
 impl Config {
-    /// Parses a file. Relative paths in it are resolved against the directory `base`.
-    pub(crate) fn parse(text: &ConfigText, base: &Path) -> Result<Config, Vec<Problem>> {
-        let (table, errors) = DeTable::parse_recoverable(text.as_str());
-        if !errors.is_empty() {
-            let problem = |error: &toml::de::Error| {
-                let span = error.span().unwrap_or(0..0);
-                let message = match (error.message(), text.as_str().get(span.clone())) {
-                    ("duplicate key", Some(key)) => format!("the key {key} is given twice"),
-                    (message, _) => message.to_owned(),
-                };
-                Problem { location: text.location(span), message }
-            };
-            return Err(errors.iter().map(problem).collect());
-        }
+    /// Parses the files of a configuration as if they were one.
+    pub(crate) fn parse(sources: &Sources) -> Config {
         let mut config = Config::default();
+        let mut syntax_problems = sources.problems.clone();
+        let tables = sources.files.iter();
+        let tables = tables.map(|source| (source.table(&mut syntax_problems), source));
+        let tables: Vec<_> = tables.collect();
         let mut problems = Vec::new();
-        for (name, value) in entries(table.get_ref(), text, base) {
-            let Config { log, tls, status, limits, files, .. } = &mut config;
+        let all = tables
+            .iter()
+            .flat_map(|(table, source)| entries(table.get_ref(), &source.text, &source.base));
+        let (mut hosts, mut snippets) = (Entries::new(), Entries::new());
+        for (name, values) in group(all.collect()) {
+            let Config { log, tls, status, limits, files, defaults, .. } = &mut config;
+            let problems = &mut problems;
             match &*name.value {
-                "log" => read_section(&LOG, log, &name, &value, &mut problems),
-                "tls" => read_section(&TLS, tls, &name, &value, &mut problems),
-                "status" => read_section(&STATUS, status, &name, &value, &mut problems),
-                "limits" => read_section(&LIMITS, limits, &name, &value, &mut problems),
-                "files" => read_section(&FILES, files, &name, &value, &mut problems),
-                "hosts" => config.hosts = read_hosts(&value, &mut problems),
+                "log" => read_section(&LOG, log, &name, values, problems),
+                "tls" => read_section(&TLS, tls, &name, values, problems),
+                "status" => read_section(&STATUS, status, &name, values, problems),
+                "limits" => read_section(&LIMITS, limits, &name, values, problems),
+                "files" => read_section(&FILES, files, &name, values, problems),
+                "defaults" => read_section(&OPTIONS, defaults, &name, values, problems),
+                "hosts" => hosts = section_entries(values, problems),
+                "snippets" => snippets = section_entries(values, problems),
                 _ => match TOP.iter().find(|key| key.name == name.value) {
-                    Some(key) => problems.extend(key.set_value(&mut config.top, &value).err()),
+                    Some(key) => {
+                        problems.extend(key.set_values(&mut config.top, &name, &values).err());
+                    }
                     None => problems.push(unknown_top_key(&name)),
                 },
             }
         }
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
+        let snippets = Snippets::read(snippets, &mut problems);
+        config.hosts = read_hosts(hosts, &snippets, &mut problems);
+        let unused = snippets.unused();
+        let unused = unused.map(|name| name.problem("no host and no route uses this snippet"));
+        config.warnings.extend(unused);
+        // An error of the syntax leaves a value that may be another error, and a snippet has its
+        // errors in each of its uses.
+        let invalid_lines: HashSet<_> =
+            syntax_problems.iter().map(|problem| problem.location.line()).collect();
+        let mut reported = HashSet::new();
+        problems.retain(|problem: &Problem| {
+            let line = problem.location.line();
+            (line.is_none() || !invalid_lines.contains(&line))
+                && reported.insert(problem.to_string())
+        });
+        config.problems = syntax_problems;
+        config.problems.extend(problems);
+        config
     }
 
     /// Sets the value of an option. `arguments` has one item for each occurrence. Returns `None` if
@@ -104,7 +139,7 @@ impl Config {
             flag: &str,
             arguments: &[OsString],
         ) -> Option<ConfigResult> {
-            let key = keys.iter().find(|key| key.flag == flag)?;
+            let key = keys.iter().find(|key| key.flag == flag && !flag.is_empty())?;
             Some(key.set_arguments(into, &format!("--{flag}"), arguments))
         }
         set(&TOP, &mut self.top, flag, arguments)
@@ -113,6 +148,7 @@ impl Config {
             .or_else(|| set(&STATUS, &mut self.status, flag, arguments))
             .or_else(|| set(&LIMITS, &mut self.limits, flag, arguments))
             .or_else(|| set(&FILES, &mut self.files, flag, arguments))
+            .or_else(|| set(&OPTIONS, &mut self.defaults, flag, arguments))
     }
 
     /// Adds a route, which replaces a route of the file with the same hosts and prefix.
@@ -125,7 +161,10 @@ impl Config {
                 });
                 host.routes.push(route);
             }
-            None => self.hosts.push(HostConfig { names, routes: vec![route] }),
+            None => {
+                let options = RouteOptions::default();
+                self.hosts.push(HostConfig { names, options, routes: vec![route] });
+            }
         }
     }
 }
@@ -139,36 +178,66 @@ pub(crate) struct Flag {
 /// All options that correspond to configuration keys.
 pub(crate) fn flags() -> impl Iterator<Item = Flag> {
     fn section<T>(keys: &'static [Key<T>]) -> impl Iterator<Item = Flag> {
-        keys.iter().map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
+        let flags = keys.iter().filter(|key| !key.flag.is_empty());
+        flags.map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
     }
-    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS));
-    first.chain(section(&STATUS)).chain(section(&LIMITS)).chain(section(&FILES))
+    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS)).chain(section(&STATUS));
+    first.chain(section(&LIMITS)).chain(section(&FILES)).chain(section(&OPTIONS))
+}
+
+/// Groups the values of equal keys, which several files may have. The name is that of the first.
+fn group<'a>(entries: Entries<'a>) -> Vec<(Name, Vec<Value<'a>>)> {
+    let mut groups = Vec::<(Name, Vec<Value<'_>>)>::new();
+    let mut numbers = HashMap::new();
+    for (name, value) in entries {
+        let number = *numbers.entry(name.value.clone()).or_insert(groups.len());
+        match groups.get_mut(number) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((name, vec![value])),
+        }
+    }
+    groups
+}
+
+/// Returns the entries of the tables that a section has in several files.
+fn section_entries<'a>(tables: Vec<Value<'a>>, problems: &mut Vec<Problem>) -> Entries<'a> {
+    tables.iter().flat_map(|table| entries_or_report(table, problems)).collect()
 }
 
 fn read_section<T>(
     keys: &'static [Key<T>],
     into: &mut T,
     section: &Name,
-    value: &Value<'_>,
+    tables: Vec<Value<'_>>,
     problems: &mut Vec<Problem>,
 ) {
-    let entries = match value.entries() {
-        Ok(entries) => entries,
-        Err(problem) => return problems.push(problem),
-    };
-    for (name, value) in entries {
+    for (name, values) in group(section_entries(tables, problems)) {
         match keys.iter().find(|key| key.name == name.value) {
-            Some(key) => problems.extend(key.set_value(into, &value).err()),
-            None if TOP.iter().any(|key| key.name == name.value) => {
-                problems.push(name.problem(format!(
-                    "unknown key `{}` in [{}]; it belongs to the top of the file, before the \
-                     first section",
-                    name.value, section.value
-                )));
+            Some(key) => problems.extend(key.set_values(into, &name, &values).err()),
+            None if is_top_key(&name) => problems.push(misplaced(&name, &section.value)),
+            None if (&*section.value, &*name.value) == ("limits", "proxies") => {
+                problems.push(name.problem(
+                    "`proxies` is now `proxy_protocol`: proxies that send the PROXY protocol; \
+                     those that send X-Forwarded-For belong in `trusted_proxies` at the top of \
+                     the file",
+                ));
             }
             None => problems.push(route::unknown_key(&name, keys.iter().map(|key| key.name))),
         }
     }
+}
+
+fn is_top_key(name: &Name) -> bool {
+    TOP.iter().any(|key| key.name == name.value)
+}
+
+/// Builds the error for a key of the top of the file that stands in a section.
+fn misplaced(name: &Name, section: &str) -> Problem {
+    name.problem(format!(
+        "unknown key `{}` in [{section}]; it belongs to the top of the file, before the first \
+         section",
+        name.value
+    ))
 }
 
 fn unknown_top_key(name: &Name) -> Problem {
@@ -181,6 +250,7 @@ fn unknown_top_key(name: &Name) -> Problem {
         ("files", FILES.iter().map(|key| key.name).collect()),
         ("tls", TLS.iter().map(|key| key.name).collect()),
         ("log", LOG.iter().map(|key| key.name).collect()),
+        ("defaults", OPTIONS.iter().map(|key| key.name).collect()),
     ];
     match sections.into_iter().find_map(in_section) {
         Some(section) => {
@@ -190,31 +260,44 @@ fn unknown_top_key(name: &Name) -> Problem {
     }
 }
 
-fn read_hosts(value: &Value<'_>, problems: &mut Vec<Problem>) -> Vec<HostConfig> {
-    let tables = entries_or_report(value, problems).into_iter();
-    let tables: Vec<_> =
-        tables.map(|(names, value)| (names, entries_or_report(&value, problems))).collect();
+fn read_hosts(
+    tables: Entries<'_>,
+    snippets: &Snippets<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<HostConfig> {
     let mut hosts = Vec::new();
-    for (names, entries) in tables {
+    for (names, value) in tables {
+        let entries = entries_or_report(&value, problems);
+        let (options, others) = snippets.read_options(entries, |_| false, problems);
         let mut routes = Vec::new();
-        for (prefix, value) in entries {
-            if !prefix.value.starts_with('/') {
-                problems.push(prefix.problem(format!(
-                    "expected a prefix that begins with a slash, found `{}`; a host is in quotes: \
-                     [hosts.\"example.org\"]",
-                    prefix.value
-                )));
-                continue;
-            }
-            if let Some(action) = route::read_action(&value, problems) {
-                routes.push(RouteConfig { prefix, action });
+        for (name, value) in others {
+            match name.value.starts_with('/') {
+                true => routes.extend(route::read_route(name, &value, snippets, problems)),
+                false => problems.push(unknown_host_key(&name)),
             }
         }
-        hosts.push(HostConfig { names, routes });
+        hosts.push(HostConfig { names, options, routes });
     }
     hosts
 }
 
-fn entries_or_report<'a>(value: &Value<'a>, problems: &mut Vec<Problem>) -> Vec<(Name, Value<'a>)> {
+fn unknown_host_key(name: &Name) -> Problem {
+    if is_top_key(name) {
+        return misplaced(name, "hosts");
+    }
+    match suggest(&name.value, OPTIONS.iter().map(|key| key.name)) {
+        Some(suggestion) => name.problem(format!(
+            "unknown key `{}` in [hosts]; did you mean `{suggestion}`?",
+            name.value
+        )),
+        None => name.problem(format!(
+            "expected a prefix that begins with a slash, or an option such as `allow`, found \
+             `{}`; a host is in quotes: [hosts.\"example.org\"]",
+            name.value
+        )),
+    }
+}
+
+fn entries_or_report<'a>(value: &Value<'a>, problems: &mut Vec<Problem>) -> Entries<'a> {
     value.entries().map_err(|problem| problems.push(problem)).unwrap_or_default()
 }

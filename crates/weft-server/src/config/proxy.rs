@@ -1,19 +1,27 @@
 //! Keys of a proxy route, besides `proxy` itself.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use weft::{HeaderName, Network};
 
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
-use crate::apps::proxy::{Balance, Check, Host, ProxySettings};
+use crate::apps::proxy::{
+    Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings, may_permit_in_request_trailers,
+};
 
 const MAX_COUNT: u64 = 65_535;
 
+/// Range of the memory for one buffered body.
+pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
+
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 32] = [
     Key {
         name: "balance",
         flag: "",
@@ -34,23 +42,74 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
         name: "host",
         flag: "",
         argument: "",
-        help: "`Host` in upstream requests: that of the client or of the upstream",
-        kind: ValueKind::Choice(&["client", "upstream"], |settings, choice| {
-            settings.host = if choice == "client" { Host::Client } else { Host::Upstream };
-        }),
-        show: |settings| match settings.host {
+        help: "`Host` in upstream requests: that of the client, that of the upstream, or another \
+               such as app.internal:8080",
+        kind: ValueKind::Text(set_host),
+        show: |settings| match &settings.host {
             Host::Client => quoted("client"),
             Host::Upstream => quoted("upstream"),
+            Host::Fixed(host) => quoted(host),
         },
     },
     Key {
         name: "trusted",
         flag: "",
         argument: "",
-        help: "trusted proxies: their `Forwarded` and `X-Forwarded-*` fields are extended; those \
-               of other clients are replaced",
+        help: "trusted proxies: their `Forwarded` and `X-Forwarded-*` fields are extended, and \
+               their other fields about the client, such as `X-Real-IP`, are forwarded; those of \
+               other clients are replaced or dropped (`trusted_proxies`)",
         kind: ValueKind::Texts(set_trusted),
-        show: |settings| quoted_list(settings.trusted.iter().map(ToString::to_string)),
+        show: |settings| {
+            let show = |trusted: &Vec<_>| quoted_list(trusted.iter().map(Network::to_string));
+            settings.trusted.as_ref().map_or_else(String::new, show)
+        },
+    },
+    Key {
+        name: "field_names",
+        flag: "",
+        argument: "",
+        help: "names of request fields that are forwarded: plain (letters, digits, hyphens), \
+               underscores (also `_`) or any",
+        kind: ValueKind::Choice(&["plain", "underscores", "any"], |settings, choice| {
+            settings.field_names = match choice {
+                "plain" => ForwardedNames::Plain,
+                "underscores" => ForwardedNames::Underscores,
+                _ => ForwardedNames::Any,
+            };
+        }),
+        show: |settings| match settings.field_names {
+            ForwardedNames::Plain => quoted("plain"),
+            ForwardedNames::Underscores => quoted("underscores"),
+            ForwardedNames::Any => quoted("any"),
+        },
+    },
+    Key {
+        name: "request_trailers",
+        flag: "",
+        argument: "",
+        help: "names of fields that are forwarded in the trailer section of a request; others are \
+               dropped",
+        kind: ValueKind::Texts(set_request_trailers),
+        show: |settings| quoted_list(settings.request_trailers.iter().map(ToString::to_string)),
+    },
+    Key {
+        name: "client_cert",
+        flag: "",
+        argument: "",
+        help: "verified certificates of the client that upstreams get (RFC 9440): leaf (in \
+               `Client-Cert`), chain (also in `Client-Cert-Chain`) or none",
+        kind: ValueKind::Choice(&["leaf", "chain", "none"], |settings, choice| {
+            settings.client_cert = match choice {
+                "leaf" => ClientCert::Leaf,
+                "chain" => ClientCert::Chain,
+                _ => ClientCert::None,
+            };
+        }),
+        show: |settings| match settings.client_cert {
+            ClientCert::Leaf => quoted("leaf"),
+            ClientCert::Chain => quoted("chain"),
+            ClientCert::None => quoted("none"),
+        },
     },
     Key {
         name: "via",
@@ -81,15 +140,41 @@ pub(crate) static PROXY: [Key<ProxySettings>; 23] = [
     ),
     limit!(max_connections, "", count 1..=MAX_COUNT,
         "maximum number of connections per worker and upstream"),
+    limit!(max_connections_per_client, "", count 0..=MAX_COUNT,
+        "maximum number of these connections that one client address, or /64 of IPv6, uses at the \
+         same time; 0: half of `max_connections`"),
     limit!(max_queued, "", count 0..=MAX_COUNT,
         "maximum number of requests per worker that wait for a connection; more: 503"),
     limit!(queue_timeout, "", time, "timeout in the queue; then 503"),
     limit!(max_idle_connections, "", count 0..=MAX_COUNT,
         "maximum number of idle connections per worker and upstream"),
     limit!(keep_alive_timeout, "", time, "maximum time for which an idle connection is kept"),
-    limit!(max_body_bytes, "", size 0..=u64::MAX, "maximum size of a request body; larger: 413"),
+    limit!(
+        buffer_requests,
+        "",
+        switch,
+        "receive a request body before a connection is used for it"
+    ),
+    limit!(
+        buffer_responses,
+        "",
+        switch,
+        "receive a response body as fast as the upstream sends it, except for event streams"
+    ),
+    limit!(request_buffer_bytes, "", size BUFFER_BYTES,
+        "maximum memory of a buffered request body; more is stored in a temporary file"),
+    limit!(response_buffer_bytes, "", size BUFFER_BYTES,
+        "maximum memory of a buffered response body; more is stored in a temporary file"),
+    limit!(max_temp_file_bytes, "", size 0..=u64::MAX,
+        "maximum size of the temporary file of a buffered body; more is streamed; 0: no file"),
     limit!(max_response_head_bytes, "", size 8_192..=65_535,
         "maximum size of a response head, including interim responses; larger: 502"),
+    limit!(
+        lenient_responses,
+        "",
+        switch,
+        "accept responses with bare LF as line ends, and with equal repeated lengths"
+    ),
     limit!(max_retries, "", count 0..=10,
         "maximum number of retries of a request, if a retry is safe"),
     limit!(max_failures, "", count 1..=1_000,
@@ -146,7 +231,37 @@ fn show_check(settings: &ProxySettings, show: impl Fn(&Check) -> String) -> Stri
 }
 
 fn set_trusted(settings: &mut ProxySettings, proxies: Vec<Located<String>>) -> ConfigResult {
-    settings.trusted = networks(proxies)?;
+    settings.trusted = Some(networks(proxies)?);
+    Ok(())
+}
+
+fn set_host(settings: &mut ProxySettings, text: Located<String>) -> ConfigResult {
+    let is_permitted = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+    settings.host = match &*text.value {
+        "client" => Host::Client,
+        "upstream" => Host::Upstream,
+        host if !host.is_empty() && host.bytes().all(is_permitted) => Host::Fixed(text.value),
+        host => {
+            let message = format!(
+                "expected client, upstream or a host such as app.internal:8080, found {host:?}"
+            );
+            return Err(text.problem(message));
+        }
+    };
+    Ok(())
+}
+
+fn set_request_trailers(settings: &mut ProxySettings, names: Vec<Located<String>>) -> ConfigResult {
+    let parse = |name: Located<String>| {
+        let is_plain = name.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let parsed = HeaderName::try_from(&*name.value).ok().filter(|_| is_plain);
+        let permitted =
+            parsed.filter(|parsed| may_permit_in_request_trailers(parsed.as_str().as_bytes()));
+        permitted.ok_or_else(|| {
+            name.problem(format!("{:?} is not the name of a field for trailers", name.value))
+        })
+    };
+    settings.request_trailers = names.into_iter().map(parse).collect::<ConfigResult<_>>()?;
     Ok(())
 }
 

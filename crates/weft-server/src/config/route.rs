@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::cgi::CGI;
-use super::key::Key;
+use super::key::{Key, ValueKind};
 use super::keys::{FILES, FilesConfig};
 use super::location::{ConfigResult, Located, Problem};
+use super::options::{OPTIONS, RouteOptions};
 use super::proxy::PROXY;
+use super::snippet::Snippets;
 use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
@@ -15,6 +17,7 @@ use crate::apps::{cgi, proxy};
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
     pub(crate) prefix: Located<String>,
+    pub(crate) options: RouteOptions,
     pub(crate) action: Located<Action>,
 }
 
@@ -73,40 +76,56 @@ pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String
     Ok((host.to_owned(), prefix.to_owned(), parse_action(action, Path::new(""))?))
 }
 
-/// Reads the value of a route in a file. Appends errors to `problems`.
-pub(super) fn read_action(
-    value: &Value<'_>,
+/// Reads a route of a file. Appends errors to `problems`.
+pub(super) fn read_route<'a>(
+    prefix: Name,
+    value: &Value<'a>,
+    snippets: &Snippets<'a>,
     problems: &mut Vec<Problem>,
-) -> Option<Located<Action>> {
+) -> Option<RouteConfig> {
     let location = value.location();
+    let options = RouteOptions::default();
     let action = match value.as_text() {
         Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
         None => match value.entries() {
-            Ok(entries) => return read_table(value, &entries, problems),
+            Ok(entries) => {
+                let form = entries.iter().find_map(|(name, _)| find_form(&name.value));
+                let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
+                let (options, others) = snippets.read_options(entries, is_own, problems);
+                let action = read_table(value, &others, problems)?;
+                return Some(RouteConfig { prefix, options, action });
+            }
             Err(_) => Err(value.problem(
                 "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
             )),
         },
     };
     let found = action.map_err(|problem| problems.push(problem)).ok();
-    found.map(|value| Located { location, value })
+    found.map(|value| RouteConfig { prefix, options, action: Located { location, value } })
 }
 
-/// Forms of a route table: the key that selects the form, and its other keys.
-const FORMS: [(&str, &[&str]); 5] = [
-    ("files", &[]),
-    ("redirect", &["status"]),
-    ("respond", &["status"]),
-    ("cgi", &[]),
-    ("proxy", &[]),
-];
+/// The keys that select the form of a route table.
+const FORMS: [&str; 5] = ["files", "redirect", "respond", "cgi", "proxy"];
+
+fn find_form(name: &str) -> Option<&'static str> {
+    FORMS.into_iter().find(|form| *form == name)
+}
+
+/// Returns true if tables of a form have this key besides the options of every route.
+fn has_key(form: &str, name: &str) -> bool {
+    match form {
+        "files" => FILES.iter().any(|key| key.name == name),
+        "proxy" => PROXY.iter().any(|key| key.name == name),
+        "cgi" => CGI.iter().any(|key| key.name == name),
+        _ => STATUS_CODE.iter().any(|key| key.name == name),
+    }
+}
 
 fn read_table(
     table: &Value<'_>,
     entries: &[(Name, Value<'_>)],
     problems: &mut Vec<Problem>,
 ) -> Option<Located<Action>> {
-    let find_form = |name: &str| FORMS.iter().find(|(form, _)| *form == name);
     let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
         let hint = "a route has one of the keys `files`, `proxy`, `redirect`, `respond` and `cgi`";
@@ -145,15 +164,7 @@ fn read_table(
         // `redirect` and `respond`.
         form => {
             let mut status = None;
-            for (name, value) in others {
-                match &*name.value {
-                    "status" => match value.number("a status", &(200..=599)) {
-                        Ok(number) => status = Some(number as u16),
-                        Err(problem) => problems.push(problem),
-                    },
-                    _ => problems.push(unknown_key(name, ["status"].into_iter())),
-                }
-            }
+            read_other_keys(&STATUS_CODE, &mut status, others, problems);
             target.text().map(|Located { value: text, .. }| match form {
                 "redirect" => {
                     Action::Redirect { to: text, status: status.unwrap_or(MOVED_PERMANENTLY) }
@@ -167,7 +178,18 @@ fn read_table(
     found.map(|value| Located { location: table.location(), value })
 }
 
-/// Reads the keys of a table, except for the key that selects its form.
+/// The key of a redirect and of a fixed response.
+pub(crate) static STATUS_CODE: [Key<Option<u16>>; 1] = [Key {
+    name: "status",
+    flag: "",
+    argument: "",
+    help: "status of the response",
+    kind: ValueKind::Count(200..=599, |status, number| *status = Some(number as u16)),
+    show: |status| status.map_or_else(String::new, |status| status.to_string()),
+}];
+
+/// Reads the keys of a table, except for the key that selects its form and for the options of every
+/// route.
 fn read_other_keys<'a, T>(
     keys: &'static [Key<T>],
     into: &mut T,
@@ -177,7 +199,13 @@ fn read_other_keys<'a, T>(
     for (name, value) in others {
         let done = match keys.iter().find(|key| key.name == name.value) {
             Some(key) => key.set_value(into, value),
-            None => Err(unknown_key(name, keys.iter().map(|key| key.name))),
+            None => {
+                let own = keys.iter().map(|key| key.name);
+                match suggest(&name.value, OPTIONS.iter().map(|key| key.name)) {
+                    Some(option) => Err(unknown_key(name, [option].into_iter())),
+                    None => Err(unknown_key(name, own)),
+                }
+            }
         };
         problems.extend(done.err());
     }

@@ -18,13 +18,23 @@ const TIMES: [(&str, u64); 5] =
 
 /// Parses a size such as `16MiB` or `500 kB`, or a number of bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let invalid = || format!("expected a size such as 16MiB or 500kB, found {text:?}");
+    let invalid = || {
+        let hint = binary_size(text).map_or_else(String::new, |size| format!("; write {size}"));
+        format!("expected a size such as 16MiB or 500kB, found {text:?}{hint}")
+    };
     let (number, unit) = split(text).ok_or_else(invalid)?;
     let factor = match unit {
         "" => 1,
         unit => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?.1,
     };
     number.checked_mul(factor).ok_or_else(invalid)
+}
+
+/// Returns the size that nginx and others write as `16m` or `16M`.
+fn binary_size(text: &str) -> Option<String> {
+    let (number, unit) = split(text)?;
+    let letter = unit.strip_suffix(['b', 'B']).unwrap_or(unit).to_ascii_uppercase();
+    matches!(&*letter, "K" | "M" | "G").then(|| format!("{number}{letter}iB"))
 }
 
 /// Parses a duration such as `20s`, `500ms`, `5m`, `1h` or `7d`. `never` is [`Duration::MAX`].
@@ -100,6 +110,9 @@ mod tests {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
             assert_eq!(show_size(bytes), shown);
             assert_eq!(parse_size(shown), Ok(bytes));
+        }
+        for (text, hint) in [("10m", "write 10MiB"), ("1G", "write 1GiB"), ("8mb", "write 8MiB")] {
+            assert!(parse_size(text).unwrap_err().ends_with(hint), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5MiB", "16M", "1 parsec", "99999999999GiB", "1  KiB"] {
             assert!(parse_size(text).unwrap_err().contains("such as 16MiB"), "{text}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use super::environment;
 use super::key::{CertificatePair, expected_count, size_in};
 use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use super::units::{parse_size, parse_time};
@@ -61,9 +62,17 @@ impl<'a> Value<'a> {
         Ok(self.at(text.to_owned()))
     }
 
+    /// Returns the string, if it has an environment variable, whose value may be any type.
+    fn variable(&self) -> Option<&'a str> {
+        let written = self.text.as_str().get(self.value.span()).unwrap_or_default();
+        self.as_text().filter(|_| written.contains(environment::BEGIN))
+    }
+
     pub(crate) fn switch(&self) -> ConfigResult<bool> {
-        match self.value.get_ref() {
-            DeValue::Boolean(switch) => Ok(*switch),
+        match (self.value.get_ref(), self.variable()) {
+            (DeValue::Boolean(switch), _) => Ok(*switch),
+            (_, Some("true")) => Ok(true),
+            (_, Some("false")) => Ok(false),
             _ => Err(self.expected("true or false")),
         }
     }
@@ -76,11 +85,13 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn number(&self, what: &str, range: &RangeInclusive<u64>) -> ConfigResult<u64> {
-        let DeValue::Integer(written) = self.value.get_ref() else {
-            return Err(self.expected(what));
+        let (number, written) = match (self.value.get_ref(), self.variable()) {
+            (DeValue::Integer(written), _) => (self.integer(), written.to_string()),
+            (_, Some(text)) => (text.parse().ok(), text.to_owned()),
+            _ => return Err(self.expected(what)),
         };
-        let number = self.integer().filter(|number| range.contains(number));
-        let invalid = || self.problem(expected_count(range, &written.to_string()).replace('"', ""));
+        let number = number.filter(|number| range.contains(number));
+        let invalid = || self.problem(expected_count(range, &written).replace('"', ""));
         number.ok_or_else(invalid)
     }
 

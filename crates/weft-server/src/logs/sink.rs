@@ -4,12 +4,11 @@
 //! second, or earlier when one is full or a line is urgent, and at the end. It never splits lines.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::output::Output;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, thread};
 
 /// Maximum time that a line waits for further lines before it is written, and the interval at which
 /// failed writes are retried.
@@ -25,7 +24,7 @@ const MAX_BUFFER_BYTES: usize = 1 << 20;
 pub(super) struct Sink {
     name: &'static str,
     shared: Arc<Shared>,
-    writer: JoinHandle<()>,
+    writer: thread::JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -80,7 +79,7 @@ impl Sink {
     pub(super) fn start(name: &'static str, output: Output) -> io::Result<Sink> {
         let shared = Arc::new(Shared::default());
         let writer_shared = shared.clone();
-        let writer = std::thread::Builder::new().name(format!("weft {name}"));
+        let writer = thread::Builder::new().name(format!("weft {name}"));
         let writer = writer.spawn(move || writer_shared.run_writer(output))?;
         Ok(Sink { name, shared, writer })
     }
@@ -120,7 +119,7 @@ impl Sink {
             if start.elapsed() > limit {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
         true
     }

@@ -6,10 +6,13 @@ use log::Level;
 use weft::{Error, ErrorKind, Fault, Hooks, LogFormat, Peer, Record};
 
 use super::sink::LineSender;
+use crate::throttled_log::ThrottledWarning;
 
 /// Hooks that log the requests and errors of a worker.
 pub(crate) struct WorkerLog {
     access: Option<AccessLog>,
+    accept_warning: ThrottledWarning,
+    proxy_header_warning: ThrottledWarning,
 }
 
 /// Access log of a worker.
@@ -26,7 +29,11 @@ impl AccessLog {
 
 impl WorkerLog {
     pub(super) fn new(access: Option<AccessLog>) -> WorkerLog {
-        WorkerLog { access }
+        WorkerLog {
+            access,
+            accept_warning: ThrottledWarning::default(),
+            proxy_header_warning: ThrottledWarning::default(),
+        }
     }
 }
 
@@ -39,6 +46,22 @@ impl Hooks for WorkerLog {
                 "cannot reload certificates, the current ones stay in use: {error}"
             );
         }
+        // Attempted 20 times a second while the process has too many open files.
+        if error.kind() == ErrorKind::Accept {
+            return self.accept_warning.warn(&format!(
+                "{error}; idle connections are closed (see `max_connections` and the limit on open \
+                 files, `ulimit -n`)"
+            ));
+        }
+        // All requests fail if the proxy does not use the protocol.
+        if error.kind() == ErrorKind::ProxyHeader {
+            let ip = peer.address().map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_string());
+            return self.proxy_header_warning.warn(&format!(
+                "closed a connection from {ip} without a PROXY header, which `proxy_protocol` of \
+                 [limits] requires; a proxy that sends X-Forwarded-For belongs in \
+                 `trusted_proxies` instead"
+            ));
+        }
         let level = match error.kind().fault() {
             Fault::Peer => Level::Debug,
             Fault::Application | Fault::System => Level::Error,
@@ -47,6 +70,10 @@ impl Hooks for WorkerLog {
             Some(address) => log::log!(level, "{address}: {error}"),
             None => log::log!(level, "unix: {error}"),
         }
+    }
+
+    fn on_certificates_reloaded(&self) {
+        log::info!("the certificates were reloaded, because their files have changed");
     }
 
     fn needs_records(&self) -> bool {

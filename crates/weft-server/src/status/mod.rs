@@ -7,6 +7,8 @@
 //!
 //! Without a status endpoint nothing is counted.
 
+mod config; // changes of the configuration
+mod hosts; // the hosts that the endpoint serves
 mod process; // process metrics from the kernel
 mod prometheus; // Snapshot → text format
 mod registry; // the metrics registry
@@ -25,6 +27,7 @@ pub(crate) use self::worker::MetricsHooks;
 
 use self::site::Site;
 use crate::active_plan::PlanReceiver;
+use crate::config_change::ChangeSender;
 
 /// Time limit for open requests when the endpoint stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -35,7 +38,7 @@ pub(crate) fn limits() -> Settings {
         max_connections: 64,
         max_connections_per_peer: 64,
         backlog: 64,
-        max_body_bytes: 0,
+        max_body_bytes: config::MAX_CONFIG_BYTES as u64,
         head_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(30),
         stall_timeout: Duration::from_secs(10),
@@ -53,9 +56,10 @@ impl Status {
     pub(crate) fn start(
         registry: MetricsRegistry,
         plans: PlanReceiver,
+        changes: ChangeSender,
         listeners: Vec<Listener>,
     ) -> weft::Result<Status> {
-        let app = Site::new(registry.clone(), plans).with(site::security_headers());
+        let app = Site::new(registry.clone(), plans, changes).with(site::security_headers());
         let server = Server::new(app).settings(limits()).workers(1);
         let server = listeners.into_iter().fold(server, Server::listener);
         Ok(Status { registry, handle: server.start()? })

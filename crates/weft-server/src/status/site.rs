@@ -8,10 +8,13 @@ use weft::middleware::SecurityHeaders;
 use weft::sse::{self, Event};
 use weft::{Application, Body, Method, Request, Response, StatusCode, header};
 
+use super::config;
+use super::hosts;
 use super::prometheus;
 use super::registry::MetricsRegistry;
 use super::snapshot::Snapshot;
 use crate::active_plan::PlanReceiver;
+use crate::config_change::ChangeSender;
 
 /// Interval between the events of an open page.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +32,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; scr
 pub(super) struct Site {
     registry: MetricsRegistry,
     plans: PlanReceiver,
+    changes: ChangeSender,
 }
 
 /// Returns the middleware that sets security headers on all responses of the endpoint.
@@ -40,8 +44,12 @@ pub(super) fn security_headers() -> SecurityHeaders {
 
 impl Site {
     /// Creates the application for the metrics in the registry and the routes of the active plan.
-    pub(super) fn new(registry: MetricsRegistry, plans: PlanReceiver) -> Site {
-        Site { registry, plans }
+    pub(super) fn new(
+        registry: MetricsRegistry,
+        plans: PlanReceiver,
+        changes: ChangeSender,
+    ) -> Site {
+        Site { registry, plans, changes }
     }
 
     /// Reads all metrics, on the blocking pool: reads of `/proc` take time.
@@ -99,6 +107,15 @@ fn typed(media_type: &'static str, body: impl Into<Body>) -> Response {
 
 impl Application for Site {
     async fn call(&self, request: Request) -> Response {
+        if !hosts::is_served(&request, &self.plans.borrow().plan) {
+            let text =
+                "The status endpoint has no such host. Add its name to `hosts` in [status].\n";
+            return Response::text(text).with_status(StatusCode::MISDIRECTED_REQUEST);
+        }
+        if config::is_change(&request) {
+            let permitted = self.plans.borrow().plan.config_changes;
+            return config::respond(request, permitted, &self.changes).await;
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
             return response.with_header(header::ALLOW, "GET, HEAD");

@@ -68,8 +68,12 @@ impl<H: Hooks> Hooks for MetricsHooks<H> {
         self.hooks.on_error(peer, error);
     }
 
+    fn on_certificates_reloaded(&self) {
+        self.hooks.on_certificates_reloaded();
+    }
+
     fn on_response(&self, record: &Record<'_>) {
-        self.counts.responses.add(Some(record.status));
+        self.counts.responses.add(record.has_response.then_some(record.status));
         self.counts.body_bytes.add(record.body_bytes);
         self.hooks.on_response(record);
     }

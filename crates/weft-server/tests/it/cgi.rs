@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::common::external::curl;
@@ -108,7 +109,7 @@ impl Site {
     }
 }
 
-fn write_script(path: &Path, text: &str) {
+pub fn write_script(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, format!("#!/bin/sh\n{text}")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -254,6 +255,7 @@ fn environment_key_sets_and_passes_variables() {
 
 #[test]
 fn resolves_paths_to_scripts() {
+    const PARENT: &str = "400 Bad Request: the path has an encoded parent segment\n";
     let script = format!("{TEXT}printf '%s + %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"");
     let site = Site::serve(
         &[("a", &script), ("in/index", &script), ("../secret", &script), (".hidden", &script)],
@@ -272,9 +274,10 @@ fn resolves_paths_to_scripts() {
         ("/cgi/.hidden", (404, "404 Not Found\n")),
         ("/cgi/../secret", (404, "404 Not Found\n")),
         ("/cgi/%2e%2e/secret", (404, "404 Not Found\n")),
-        ("/cgi/..%2fsecret", (404, "404 Not Found\n")),
-        ("/cgi/in%2f..%2f..%2fsecret", (404, "404 Not Found\n")),
-        ("/cgi/a%00", (404, "404 Not Found\n")),
+        ("/cgi/in%2findex", (404, "404 Not Found\n")),
+        ("/cgi/..%2fsecret", (400, PARENT)),
+        ("/cgi/in%2f..%2f..%2fsecret", (400, PARENT)),
+        ("/cgi/a%00", (400, "400 Bad Request: the path contains %00\n")),
     ] {
         let response = site.get(target);
         assert_eq!((response.status, &*response.text()), expected, "{target}");
@@ -330,6 +333,38 @@ fn scripts_inherit_no_descriptors_and_no_signal_mask() {
     );
     drop(slow);
     site.until_no_children();
+}
+
+/// The server keeps its ambient capabilities, which a successor needs for ports below 1024.
+#[test]
+fn scripts_inherit_no_ambient_capabilities() {
+    if !has_tool("setpriv") || !has_tool("unshare") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{TEXT}exec grep CapAmb: /proc/self/status");
+    write_script(&folder.path().join("a"), &script);
+    let mut command = Command::new("unshare");
+    // A user namespace has all capabilities without root.
+    command.args(["--user", "--map-root-user", "setpriv", "--inh-caps=+net_bind_service"]);
+    command.args(["--ambient-caps=+net_bind_service", env!("CARGO_BIN_EXE_weft"), "--route"]);
+    command.arg(format!("/cgi/ => {}", folder.path().display()));
+    let site = Site { server: Weft::start(command.args(["--listen", "127.0.0.1:0"])), folder };
+    let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+    assert!(status.contains("CapAmb:\t0000000000000400\n"), "{status}");
+    assert_eq!(site.get("/cgi/a").text(), "CapAmb:\t0000000000000000\n");
+    // Also not after the thread has served other requests.
+    assert_eq!(site.get("/cgi/a").text(), "CapAmb:\t0000000000000000\n");
+    let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+    assert!(status.contains("CapAmb:\t0000000000000400\n"), "{status}");
+}
+
+#[test]
+fn trace_reaches_no_script() {
+    let site = Site::serve(&[("a", &format!("{TEXT}env"))], "");
+    let response = site.send_request(&request("TRACE", "/cgi/a"));
+    assert_eq!(response.status, 405);
+    assert!(response.fields["allow"].starts_with("GET, "));
 }
 
 /// Returns the targets of the descriptors of a process.
@@ -392,7 +427,7 @@ fn forwards_request_bodies_to_scripts() {
 #[test]
 fn streams_large_bodies_in_both_directions() {
     const BYTES: usize = 64 << 20;
-    let site = Site::serve(&[("cat", &format!("{TEXT}exec cat"))], "");
+    let site = Site::serve(&[("cat", &format!("{TEXT}exec cat"))], ", max_body_bytes = \"1GiB\"");
     assert_eq!(site.get("/cgi/cat").status, 200);
     let before = site.peak_memory_kib();
     let mut stream = site.connect();
@@ -416,7 +451,7 @@ fn streams_large_bodies_in_both_directions() {
 fn scripts_do_not_get_end_of_file_for_truncated_bodies() {
     let script = "echo $$ > id; cat > body; touch whole; sleep 1000";
     for half in ["half", ""] {
-        let site = Site::serve(&[("upload", script)], "");
+        let site = Site::serve(&[("upload", script)], ", buffer_requests = false");
         let mut stream = site.connect();
         let head = "POST /cgi/upload HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n";
         stream.write_all(format!("{head}{half}").as_bytes()).unwrap();
@@ -595,7 +630,7 @@ fn forwards_output_without_delay() {
 fn slow_clients_apply_backpressure_to_scripts() {
     const BYTES: usize = 64 << 20;
     let script = format!("echo $$ > id; {TEXT}head -c {BYTES} /dev/zero; touch done");
-    let site = Site::serve(&[("a", &script)], "");
+    let site = Site::serve(&[("a", &script)], ", buffer_responses = false");
     let before = site.peak_memory_kib();
     let mut stream = site.connect();
     stream.write_all(request("GET", "/cgi/a").as_bytes()).unwrap();
@@ -670,8 +705,10 @@ fn timeout_terminates_the_process_group() {
 
 #[test]
 fn timeout_excludes_waiting_for_the_request_body() {
-    let site =
-        Site::serve(&[("cat", &format!("read line; {TEXT}echo $line"))], ", timeout = \"500ms\"");
+    let site = Site::serve(
+        &[("cat", &format!("read line; {TEXT}echo $line"))],
+        ", timeout = \"500ms\", buffer_requests = false",
+    );
     let mut stream = site.connect();
     let head =
         "POST /cgi/cat HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 6\r\n\r\n";

@@ -10,7 +10,7 @@ use crate::common::{
 use tempfile::TempDir;
 
 /// Creates a temporary directory with these files.
-fn folder_with(files: &[(&str, &str)]) -> TempDir {
+pub(crate) fn folder_with(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, contents) in files {
         let path = folder.path().join(name);
@@ -21,7 +21,7 @@ fn folder_with(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// Runs `weft` in a working directory until it exits.
-fn run_in(folder: &Path, arguments: &[&str]) -> ProgramOutput {
+pub(crate) fn run_in(folder: &Path, arguments: &[&str]) -> ProgramOutput {
     Program::start(weft(arguments).current_dir(folder)).wait_with_output()
 }
 
@@ -46,7 +46,7 @@ fn corpus(kind: &str, prefix: &str) -> Vec<(PathBuf, String, Vec<String>)> {
 
 #[test]
 fn check_accepts_valid_files_and_prints_their_settings() {
-    let folder = folder_with(&[("site/a.txt", "A\n")]);
+    let folder = folder_with(&[("site/a.txt", "A\n"), ("site/index.html", "")]);
     for (path, text, expected) in corpus("good", "#> ") {
         fs::write(folder.path().join("weft.toml"), text).unwrap();
         let output = run_in(folder.path(), &["check", "weft.toml"]);
@@ -83,7 +83,7 @@ fn check_reports_errors_with_their_location() {
 
 #[test]
 fn rejects_invalid_arguments() {
-    let folder = folder_with(&[("check/a.txt", "A\n"), ("weft.toml", "")]);
+    let folder = folder_with(&[("check/a.txt", "A\n"), ("weft.toml", ""), ("nginx.conf", "")]);
     for (arguments, status, expected) in [
         (
             &["check"][..],
@@ -91,8 +91,27 @@ fn rejects_invalid_arguments() {
             "`check` needs the file to be checked; a folder of that name is ./check",
         ),
         (&["check", "nothing.toml"], 1, "cannot read nothing.toml: No such file or directory"),
-        (&["check", "check"], 1, "cannot read check: Is a directory"),
+        (&["check", "check"], 1, "check has no file *.toml"),
         (&["check", "a", "b"], 2, "\"b\""),
+        (
+            &["weft.toml"],
+            2,
+            "weft.toml is a file, not a directory; `weft --config weft.toml` reads",
+        ),
+        (
+            &["check/a.txt"],
+            2,
+            "check/a.txt is a file, not a directory; `weft --config check/a.txt` reads",
+        ),
+        (&["nginx.conf"], 2, "docs/nginx.md translates the directives of nginx"),
+        (&["-p", "80000"], 2, "cannot parse argument \"80000\""),
+        (&["-c", "nothing.toml"], 1, "cannot read nothing.toml: No such file"),
+        (&["--strict"], 2, "--strict belongs to `weft check FILE`"),
+        (
+            &["--max-body-bytes", "10m"],
+            2,
+            "--max-body-bytes: expected a size such as 16MiB or 500kB, found \"10m\"; write 10MiB",
+        ),
         (&["--config", "nothing.toml"], 1, "cannot read nothing.toml: No such file"),
         (&["--config", "a", "--config", "b"], 2, "--config is given twice"),
         (&["--print"], 2, "--print belongs to `weft check FILE`"),
@@ -137,6 +156,7 @@ fn example_configuration_is_valid() {
         assert!(stderr.contains(&format!("{root}/srv/{name}: No such file")), "{stderr}");
         fs::create_dir_all(folder.path().join("srv").join(name)).unwrap();
     }
+    fs::write(folder.path().join("srv/app/index.html"), "app").unwrap();
     write_certificate(folder.path(), "example.org");
     write_certificate(folder.path(), "example.net");
     let ProgramOutput { status, stdout, stderr } = check();
@@ -257,8 +277,8 @@ fn selects_routes_by_host_and_prefix() {
         ("example.org", "//app//old/a", 301, "https://example.org/new/a"),
         ("example.org", "/x/../app/./old/a", 301, "https://example.org/new/a"),
         ("example.org", "/app/%2e%2E/gone", 410, "gone"),
-        ("example.org", "/app/..%2Fapp/old", 404, ""),
-        ("example.org", "/app%2Fold", 404, ""),
+        ("example.org", "/app/..%2Fapp/old", 400, ""),
+        ("example.org", "/app%2Fold", 400, ""),
         ("example.org", "/app/../../../app.txt", 200, "www app.txt"),
     ] {
         let response = get(client, host, target);

@@ -1,4 +1,4 @@
-//! The files in `deploy/`, checked by the validators of their formats.
+//! The files in `deploy/`, checked by the validators of their formats and against each other.
 
 use std::fs;
 use std::process::Command;
@@ -65,4 +65,66 @@ fn configuration_in_the_manifests_is_valid() {
     fs::write(&file, config).unwrap();
     let output = run(["check", file.to_str().unwrap()]);
     assert_eq!((output.status, &*output.stderr), (Ok(0), ""));
+}
+
+fn deployed(name: &str) -> String {
+    fs::read_to_string(repository("deploy").join(name)).unwrap()
+}
+
+/// Returns the values that a text has for a key, each in a line of its own.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter_map(|line| Some(line.strip_prefix(key)?.trim())).collect()
+}
+
+#[test]
+fn configuration_fits_the_service() {
+    let (config, service) = (deployed("weft.toml"), deployed("weft.service"));
+    // The service manager sets the user and knows the process.
+    assert!(!values(&service, "DynamicUser=yes").is_empty());
+    for key in ["user =", "group =", "pid_file ="] {
+        assert_eq!(values(&config, key), [""; 0], "{key}");
+    }
+    // Only the directories of the service are writable.
+    assert_eq!(values(&service, "LogsDirectory="), ["weft"]);
+    assert_eq!(values(&service, "ProtectSystem="), ["strict"]);
+    let logs = [values(&config, "access = "), values(&config, "error = ")].concat();
+    assert_eq!(logs.len(), 2);
+    assert!(logs.iter().all(|path| path.starts_with("\"/var/log/weft/")), "{logs:?}");
+    // The time of a stop is longer than that of the requests in flight.
+    let seconds = |text: &str| text.trim_matches('"').trim_end_matches('s').parse::<u32>().unwrap();
+    let drain = seconds(values(&config, "drain_timeout = ")[0]);
+    let stop = seconds(values(&service, "TimeoutStopSec=")[0]);
+    assert!(drain + 5 <= stop, "{drain} s and {stop} s");
+    // Check and start read the same file, where the certificates are.
+    let paths = [values(&service, "ExecStartPre="), values(&service, "ExecStart=")].concat();
+    assert_eq!(paths.len(), 2);
+    assert!(paths.iter().all(|command| command.ends_with(" /etc/weft/weft.toml")), "{paths:?}");
+    assert!(config.contains("cert = \"/etc/weft/example.org.crt\""));
+    // Ports below 1024 need the capability, and the sockets have the addresses of the file.
+    assert_eq!(values(&service, "AmbientCapabilities="), ["CAP_NET_BIND_SERVICE"]);
+    for (socket, address) in [("weft.socket", "[::]:80"), ("weft-tls.socket", "[::]:443")] {
+        let port = format!("[::]:{}", values(&deployed(socket), "ListenStream=")[0]);
+        assert_eq!(port, address, "{socket}");
+        assert!(config.contains(&format!("listen = [\"{address}\"]")), "{address}");
+    }
+}
+
+#[test]
+fn container_fits_the_manifests() {
+    let (container, manifests) = (deployed("Containerfile"), deployed("kubernetes.yaml"));
+    let image = format!("weft:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(values(&manifests, "image:"), [&*image]);
+    assert!(container.contains(&format!(" -t {image} .")), "another name of the image");
+    assert_eq!(values(&container, "EXPOSE"), values(&manifests, "containerPort:"));
+    assert!(container.contains("\"--config\", \"/etc/weft/weft.toml\""));
+    assert!(values(&manifests, "mountPath:").contains(&"/etc/weft"));
+    // The user `nonroot` of the base image.
+    assert!(container.contains(":nonroot\n"));
+    assert_eq!(values(&manifests, "runAsUser:"), ["65532"]);
+    let workspace = fs::read_to_string(repository("Cargo.toml")).unwrap();
+    let minor = |version: &str| version.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+    let required = minor(values(&workspace, "rust-version = ")[0].trim_matches('"'));
+    let base = container.split("library/rust:").nth(1).unwrap().split('-').next().unwrap();
+    assert!(minor(base) >= required, "rust {base} builds what needs 1.{required}");
 }

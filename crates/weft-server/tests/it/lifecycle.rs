@@ -232,6 +232,30 @@ fn reload_reopens_directories() {
 }
 
 #[test]
+fn sighup_without_a_configuration_file_reopens_directories() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for release in ["1", "2"] {
+        fs::create_dir(path(release)).unwrap();
+        fs::write(path(release).join("index.html"), release).unwrap();
+    }
+    let current = path("current");
+    std::os::unix::fs::symlink(path("1"), &current).unwrap();
+    let mut command = weft(["--listen", "127.0.0.1:0", "--no-log"]);
+    let mut server = Weft::start(command.arg(&current));
+    let mut client = Client::tcp(server.address());
+    assert_eq!(get_text(&mut client, "/"), "1");
+    std::os::unix::fs::symlink(path("2"), path("next")).unwrap();
+    fs::rename(path("next"), &current).unwrap();
+    server.signal(Signal::HUP);
+    let message = "weft: there is no configuration file and no certificate to reload; replaced \
+                   directories were opened again\n";
+    until("the result is logged", || !server.is_running() || server.stderr().contains(message));
+    assert!(server.is_running(), "{}", server.stderr());
+    until("the other directory is served", || get_text(&mut client, "/") == "2");
+}
+
+#[test]
 fn reload_keeps_upstream_connections() {
     let upstream = raw_upstream(|number, mut stream| {
         while read_head(&mut stream).is_some() {

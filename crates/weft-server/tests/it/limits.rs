@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::PoisonError;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::{self, Client, MANY_DESCRIPTORS, Weft, repository, until, weft};
 use rustix::fs::Advice;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 /// Raises the limit on open files of the test and its child processes to the hard limit, and
 /// returns it.
@@ -23,7 +24,7 @@ fn raise_descriptor_limit() -> u64 {
 }
 
 /// Returns the CPU time used by a process, in ticks of 10 ms.
-fn cpu_ticks(id: u32) -> u64 {
+pub fn cpu_ticks(id: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("the process runs");
     // The name, in parentheses, may contain spaces; the times are fields 14 and 15 (proc(5)).
     let (_, rest) = stat.rsplit_once(") ").expect("a name");
@@ -41,70 +42,149 @@ fn anonymous_bytes(id: u32) -> u64 {
 }
 
 #[test]
-fn descriptor_exhaustion_keeps_connections_and_does_not_spin() {
-    let server = serve_with_descriptor_limit(40, &repository("site"));
+fn descriptor_exhaustion_keeps_busy_connections_and_is_logged() {
+    let site = tempfile::tempdir().unwrap();
+    let large = vec![b'x'; 64 << 20];
+    std::fs::write(site.path().join("large.bin"), &large).unwrap();
+    std::fs::write(site.path().join("small.txt"), "small").unwrap();
+    std::fs::write(site.path().join("uncached.txt"), "small").unwrap();
+    let server = serve_with_descriptor_limit(40, site.path());
 
-    let mut served = vec![server.client(), server.client()];
-    for client in &mut served {
-        assert_eq!(client.get("/").status, 200);
-    }
-    // More connections than descriptors; the kernel completes their handshakes.
-    let mut waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
-    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    let (mut idle, mut busy) = (server.client(), server.client());
+    assert_eq!(idle.get("/small.txt").status, 200);
+    busy.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = busy.head();
+    assert!(head[0].contains("200"), "{head:?}");
+    let mut waiting = exhaust_descriptors(&server);
+    // An idle connection makes room.
+    idle.assert_closed();
     // A file needs a descriptor as well: open connections get a 503.
-    assert_eq!(served[0].get("/weave.svg").status, 503);
+    let mut last = connect_last(&server, &mut waiting);
+    assert_eq!(last.get("/uncached.txt").status, 503);
     let (before, start) = (cpu_ticks(server.id()), Instant::now());
     std::thread::sleep(Duration::from_millis(500));
     let used = Duration::from_millis((cpu_ticks(server.id()) - before) * 10);
     assert!(used * 4 < start.elapsed(), "busy loop: {used:?} of {:?}", start.elapsed());
 
-    // Closed connections free descriptors, and the waiting clients are served.
-    drop(served);
-    let last = waiting.split_off(50);
+    // Closed connections free descriptors, and clients are served.
     drop(waiting);
-    for mut client in last {
-        assert_eq!(client.get("/").status, 200);
+    until("descriptors are free again", || open_descriptors(server.id()) < 30);
+    assert_eq!(server.client().get("/small.txt").status, 200);
+    assert!(busy.body(large.len()) == large, "the busy connection gets its response");
+    let stderr = server.stop().stderr;
+    let warning = "cannot accept connections on http://127.0.0.1:";
+    assert!(stderr.contains(warning) && stderr.contains("Too many open files"), "{stderr}");
+    assert!(stderr.matches(warning).count() < 3, "{stderr}");
+    assert!(stderr.contains("file descriptors, and the limit is 40"), "{stderr}");
+}
+
+/// Occupies all descriptors with connections. Returns them in the order in which they were made;
+/// the last ones were rejected.
+fn exhaust_descriptors(server: &Weft) -> Vec<Client> {
+    // More connections than descriptors; the kernel completes their handshakes.
+    let mut clients: Vec<Client> = (0..60).map(|_| server.client()).collect();
+    let last = clients.last_mut().expect("a client");
+    assert_eq!(last.response().status, 503, "answered, not left in the accept queue");
+    // The descriptor in reserve is closed for each rejection.
+    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    clients
+}
+
+/// Opens connections until no descriptor is free. None waits, so that none is closed.
+fn fill_descriptors(server: &Weft, connections: &mut Vec<Client>) {
+    loop {
+        let before = open_descriptors(server.id());
+        if before >= 40 {
+            return;
+        }
+        connections.push(server.client());
+        until("the connection is accepted", || open_descriptors(server.id()) > before);
     }
-    server.stop();
+}
+
+/// Replaces the first connection by another one, which takes the last descriptor.
+fn connect_last(server: &Weft, connections: &mut Vec<Client>) -> Client {
+    drop(connections.remove(0));
+    until("a descriptor is free", || open_descriptors(server.id()) < 40);
+    let client = server.client();
+    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    client
+}
+
+#[test]
+fn raises_the_descriptor_limit_but_not_that_of_scripts() {
+    let site = tempfile::tempdir().unwrap();
+    let script = site.path().join("limit");
+    // The limit is set just after the script has started.
+    let text = "#!/bin/sh\nfor i in $(seq 100); do\n  [ $(ulimit -Sn) = 200 ] && break\n  sleep 0.1\n\
+        done\nprintf 'Content-Type: text/plain\\nContent-Length: 4\\n\\n'\nulimit -Sn\n";
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let route = format!("/ => {}/", site.path().display());
+    let server = start_limited("-Sn 200", weft(["--route", &route, "--max-connections", "100"]));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|number| line.split_whitespace().nth(number).unwrap());
+    assert_eq!(soft, hard, "{line}");
+    assert_ne!(soft, "200");
+    let response = server.client().get("/limit");
+    assert_eq!((response.status, &response.body[..]), (200, &b"200\n"[..]));
+    let stderr = server.stop().stderr;
+    assert!(!stderr.contains("file descriptors"), "{stderr}");
 }
 
 #[test]
 fn descriptor_exhaustion_is_no_upstream_failure() {
     let upstreams = [(); 2].map(|()| Weft::serve(&repository("site"), &["--no-log"]));
     let urls = upstreams.each_ref().map(|upstream| upstream.url("/")).join(" ");
-    let server = start_with_descriptor_limit(40, weft(["--route", &format!("/ >> {urls}")]));
-    let mut served = server.client();
-    assert_eq!(served.get("/weave.svg").status, 200);
-    // The upstream connection stays idle in the pool; other clients wait for a descriptor.
-    let mut other = server.client();
-    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
-    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    let route = format!("/ >> {urls}");
+    let options = ["--listen", "127.0.0.1:0", "--no-log", "--workers", "1", "--route", &route];
+    let server = Weft::start(&mut weft(options));
+    // The upstream connection stays idle in the pool.
+    let mut client = server.client();
+    assert_eq!(client.get("/weave.svg").status, 200);
+    // The standard streams have the numbers below 3. Connections as the cause of the shortage could
+    // wait to be accepted, for which the connection of this client may be closed.
+    let former = set_descriptor_limit(&server, Some(3));
     // The second upstream in round-robin order has no connection yet.
-    let statuses = [(); 12].map(|()| other.get("/weave.svg").status);
+    let statuses = [(); 12].map(|()| client.get("/weave.svg").status);
     assert!(statuses.contains(&503), "{statuses:?}");
     assert!(statuses.contains(&200), "{statuses:?}");
-    drop(waiting);
-    until("descriptors are free again", || open_descriptors(server.id()) < 30);
-    assert_eq!([(); 6].map(|()| other.get("/weave.svg").status), [200; 6]);
+    set_descriptor_limit(&server, former);
+    assert_eq!([(); 6].map(|()| client.get("/weave.svg").status), [200; 6]);
     let stderr = server.stop().stderr;
     assert!(stderr.contains("a request has no upstream: Too many open files"), "{stderr}");
     assert!(!stderr.contains("weft: the upstream"), "{stderr}");
 }
 
-/// Starts the program with one worker and a limit on file descriptors.
-fn serve_with_descriptor_limit(limit: usize, folder: &Path) -> Weft {
-    start_with_descriptor_limit(limit, weft([folder]))
+/// Sets the limit on file descriptors of a running server, and returns the former one. Open
+/// descriptors above it stay open.
+fn set_descriptor_limit(server: &Weft, limit: Option<u64>) -> Option<u64> {
+    let id = i32::try_from(server.id()).expect("a process ID");
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limits = Rlimit { current: limit, maximum };
+    let former = prlimit(Pid::from_raw(id), Resource::Nofile, limits);
+    former.expect("the limit of a child process can be set").current
 }
 
-fn start_with_descriptor_limit(limit: usize, mut program: Command) -> Weft {
+/// Starts the program with one worker and a limit on file descriptors.
+fn serve_with_descriptor_limit(limit: usize, folder: &Path) -> Weft {
+    start_limited(&format!("-n {limit}"), weft([folder]))
+}
+
+/// Starts the program with one worker and arguments of `ulimit`.
+fn start_limited(limit: &str, mut program: Command) -> Weft {
     program.args(["--listen", "127.0.0.1:0", "--no-log", "--workers", "1"]);
     let mut limited = Command::new("sh");
-    limited.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);
+    limited.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"]);
     Weft::start(limited.arg(program.get_program()).args(program.get_args()))
 }
 
 fn open_descriptors(id: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{id}/fd")).expect("the process runs").count()
+    let entries = std::fs::read_dir(format!("/proc/{id}/fd")).expect("the process runs");
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u64>().ok();
+    // An inherited descriptor with a higher number does not count towards the limit.
+    entries.flatten().filter_map(number).filter(|number| *number < 40).count()
 }
 
 /// Returns a text that compresses well, but takes noticeable CPU time to compress.
@@ -133,12 +213,13 @@ fn descriptor_exhaustion_keeps_serving_cached_files() {
         assert_eq!(client.get("/nothing").status, 404);
     };
     assert_cached_files(&mut client);
-    let waiting: Vec<Client> = (0..60).map(|_| server.client()).collect();
-    until("no descriptor is free", || open_descriptors(server.id()) >= 40);
+    let mut waiting = Vec::new();
+    fill_descriptors(&server, &mut waiting);
     // Longer than the interval between revalidations, for which no descriptor is free.
     let start = Instant::now();
     until("cached entries are stale", || {
         assert_cached_files(&mut client);
+        fill_descriptors(&server, &mut waiting);
         start.elapsed() > Duration::from_secs(4)
     });
     assert!(open_descriptors(server.id()) >= 40, "descriptors were free");
@@ -174,7 +255,8 @@ fn caches_compressed_files() {
     let mut costs = 0;
     for _ in 0..100 {
         let (body, cost) = fetch();
-        assert!(body == first);
+        // Once the file is popular, it is compressed again with more effort.
+        assert!(body == first || body.len() < first.len());
         costs += cost;
     }
     assert!(costs < 10 * cost, "the first request took {cost} ticks, a hundred more {costs}");
@@ -245,7 +327,7 @@ fn event_loop_does_not_block_on_disk() {
 }
 
 #[test]
-fn disconnected_clients_do_not_raise_compression_concurrency() {
+fn disconnected_clients_cost_no_compression() {
     const CLIENTS: usize = 50;
     let site = tempfile::tempdir().unwrap();
     for at in 0..CLIENTS {
@@ -263,7 +345,11 @@ fn disconnected_clients_do_not_raise_compression_concurrency() {
         assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
     }
     let used = cpu_ticks(server.id());
-    for at in 0..CLIENTS {
+    client.send("GET /0.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+    assert_eq!(client.response().header("content-encoding"), Some("br"));
+    let cost = cpu_ticks(server.id()) - used;
+    let used = cpu_ticks(server.id());
+    for at in 1..CLIENTS {
         let mut disconnecting = TcpStream::connect(server.address()).unwrap();
         let request = format!("GET /{at}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
         disconnecting.write_all(request.as_bytes()).unwrap();
@@ -274,7 +360,20 @@ fn disconnected_clients_do_not_raise_compression_concurrency() {
     }
     let more = threads().count() - before;
     assert!(more <= 8, "{more} additional threads");
-    until("compression uses CPU time", || cpu_ticks(server.id()) > used + 20);
+    // Each compression ends at its next step. A further file is compressed after all of those that
+    // the clients have left behind.
+    until("all compressions have ended", || {
+        client.send(format!(
+            "GET /{}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n",
+            CLIENTS - 1
+        ));
+        client.response().header("content-encoding").is_some()
+    });
+    let costs = cpu_ticks(server.id()) - used;
+    assert!(
+        costs < 4 * cost,
+        "one compression took {cost} ticks, {CLIENTS} cancelled ones {costs}"
+    );
     server.stop();
 }
 
@@ -300,7 +399,9 @@ fn memory_of_15_000_idle_connections_is_within_the_documented_limit() {
         raise_descriptor_limit() > CONNECTIONS as u64 + 100,
         "the limit on open files is too low"
     );
-    let server = Weft::serve(&repository("site"), &["--no-log", "--workers", "1"]);
+    // On a busy machine it takes longer than the default to open them all.
+    let options = ["--no-log", "--workers", "1", "--idle-timeout", "10m"];
+    let server = Weft::serve(&repository("site"), &options);
     let request = |client: &mut Client| assert_eq!(client.get("/style.css").status, 200);
     request(&mut server.client());
 
@@ -341,7 +442,8 @@ fn slow_attackers_do_not_block_other_clients() {
             assert_eq!(server.client().get("/style.css").status, 200, "{name}");
             served += 1;
         }
-        assert!(served > 100, "{name}: only {served} were served");
+        // A blocked server serves one request, after the attack.
+        assert!(served >= 5, "{name}: only {served} were served");
     }
     server.stop();
 }

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::{
-    self, Client, LONG_PATIENCE, Program, ProgramOutput, Signal, Weft, has_tool, until, weft,
+    self, Client, LONG_PATIENCE, Program, ProgramOutput, Signal, Weft, has_tool, raw_upstream,
+    read_head, until, weft,
 };
 use tempfile::TempDir;
 
@@ -187,6 +189,118 @@ fn json_lines_contain_request_and_response() {
     }
 }
 
+/// Serves a file that does not fit into the buffers of a connection, a proxy whose upstream does not
+/// respond, and a script that does not end.
+fn serve_slow_routes(site: &Site, more: &[&str]) -> Weft {
+    let upstream = raw_upstream(|_, mut stream| while read_head(&mut stream).is_some() {});
+    fs::File::create(site.path("site/large")).unwrap().set_len(64 << 20).unwrap();
+    fs::create_dir(site.path("cgi")).unwrap();
+    let script = site.path("cgi/sleep");
+    fs::write(&script, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let proxy = format!("/proxy/ >> http://{upstream}/");
+    let mut command = weft(["--listen", "127.0.0.1:0", "--status-listen", "127.0.0.1:0"]);
+    command.args([
+        "--status-host",
+        "a",
+        "--route",
+        "/ -> site",
+        "--route",
+        "/cgi/ => cgi",
+        "--route",
+        &proxy,
+    ]);
+    command.args(["--log-format", "%r %s %B %X", "--workers", "1"]).args(more);
+    Weft::start(command.current_dir(site.0.path()))
+}
+
+/// Sends a request for each of the slow routes, each on its own connection.
+fn send_slow_requests(server: &Weft) -> Vec<TcpStream> {
+    let send = |target| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        stream
+    };
+    let mut streams = ["/large", "/proxy/a", "/cgi/sleep"].map(send);
+    read_head(&mut streams[0]).expect("the head of the file");
+    streams.into()
+}
+
+/// Returns the sorted lines, without the number of bytes of the large file, which is that of the
+/// socket buffers.
+fn slow_lines(log: &str) -> Vec<String> {
+    let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
+    for line in lines.iter_mut().filter(|line| line.starts_with("GET /large HTTP/1.1 200 ")) {
+        let (start, end) = (line.find(" 200 ").unwrap() + 5, line.rfind(' ').unwrap());
+        let bytes: u64 = line[start..end].parse().unwrap();
+        assert!(bytes < 64 << 20, "{line}");
+        line.replace_range(start..end, "N");
+    }
+    lines.sort();
+    lines
+}
+
+const SLOW_LINES: [&str; 3] = [
+    "GET /cgi/sleep HTTP/1.1 499 0 X",
+    "GET /large HTTP/1.1 200 N X",
+    "GET /proxy/a HTTP/1.1 499 0 X",
+];
+
+/// Returns the number of requests in flight, according to the metrics of the server.
+fn requests_in_flight(server: &Weft) -> f64 {
+    let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
+    let metrics = Client::tcp(status.parse().unwrap()).get("/metrics").body;
+    let metrics = String::from_utf8(metrics).unwrap();
+    let values = metrics.lines().filter(|line| line.starts_with("weft_requests_in_flight{"));
+    values.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+}
+
+#[test]
+fn requests_whose_client_disconnects_have_one_line_with_status_499() {
+    for disconnect in ["cancel", "detach"] {
+        let site = Site::new();
+        let server = serve_slow_routes(&site, &["--disconnect", disconnect]);
+        let streams = send_slow_requests(&server);
+        until("the requests arrive", || requests_in_flight(&server) == 2.0);
+        drop(streams);
+        if disconnect == "cancel" {
+            until("all requests are logged", || server.stdout().lines().count() == 3);
+            assert_eq!(slow_lines(&server.stdout()), SLOW_LINES);
+        }
+        // A stop cancels the detached requests at the end of its time.
+        server.signal(Signal::TERM);
+        let log = server.wait_with_output().stdout;
+        assert_eq!(slow_lines(&log), SLOW_LINES, "{disconnect}");
+    }
+}
+
+#[test]
+fn requests_that_a_stop_cancels_have_one_line() {
+    let site = Site::new();
+    let server = serve_slow_routes(&site, &["--drain-timeout", "10ms"]);
+    let _streams = send_slow_requests(&server);
+    until("the requests arrive", || requests_in_flight(&server) == 2.0);
+    server.signal(Signal::TERM);
+    assert_eq!(slow_lines(&server.wait_with_output().stdout), SLOW_LINES);
+}
+
+#[test]
+fn refused_requests_are_logged_with_their_request_line() {
+    let site = Site::new();
+    let server = site.serve(&["--log-format", "%r|%s|%X", "--workers", "1"]);
+    for (request, status) in [
+        ("no HTTP\r\n\r\n", 400),
+        ("GET /\x1b]0;x\x07 HTTP/1.1\r\n\r\n", 400),
+        ("GET / HTTP/4.2\r\n\r\n", 505),
+    ] {
+        assert_eq!(request_status(&server, request), status);
+    }
+    let expected = "no HTTP|400|+\n\
+                    GET /\\x1b]0;x\\x07 HTTP/1.1|400|+\n\
+                    GET / HTTP/4.2|505|+\n";
+    assert_eq!(server.stop().stdout, expected);
+}
+
 /// Injection attempts: line ends, quotes, control characters, other scripts, invalid UTF-8.
 const ATTACKS: [&[u8]; 14] = [
     b"a\"b",
@@ -243,6 +357,45 @@ fn escapes_client_data_in_all_formats() {
             }
         }
     }
+}
+
+// -- errors
+
+#[test]
+fn a_connection_without_a_proxy_header_is_logged_with_a_hint() {
+    let site = Site::new();
+    let server = site.serve(&["--proxy-protocol", "127.0.0.0/8", "--workers", "1"]);
+    let request = |head: &str| {
+        let mut client = server.client();
+        client.send(format!("{head}GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client
+    };
+    for _ in 0..3 {
+        request("").assert_closed();
+    }
+    assert_eq!(request("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n").response().status, 200);
+    let log = server.stop().stderr;
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("PROXY header")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    for part in ["from 127.0.0.1 ", "`proxy_protocol` of [limits]", "`trusted_proxies`"] {
+        assert!(warnings[0].contains(part), "{part}: {log}");
+    }
+}
+
+#[test]
+fn errors_of_upstreams_are_logged_with_the_request() {
+    let upstream = common::unused_address();
+    let (listen, route) = ("127.0.0.1:0", format!("/api/ >> http://{upstream}/"));
+    let server = Weft::start(&mut weft(["--listen", listen, "--route", &route, "--no-log"]));
+    let long = "x".repeat(4_000);
+    for (target, logged) in [
+        ("/api/a?b", "(request GET /api/a?b of host a from 127.0.0.1)".to_owned()),
+        (&*format!("/api/{long}"), format!("(request GET /api/{}… of host a ", &long[..251])),
+    ] {
+        assert_eq!(server.client().get(target).status, 502);
+        until("the error is logged", || server.stderr().contains(&logged));
+    }
+    server.stop();
 }
 
 // -- writing and rotation

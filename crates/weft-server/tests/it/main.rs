@@ -4,20 +4,36 @@
 
 mod common;
 
+mod access;
+mod budgets;
+mod buffering;
 mod cgi;
 mod config;
+mod config_changes;
 mod deploy;
+mod differential;
+mod editing;
+mod fairness;
+mod faults;
 mod http2;
+mod jwt;
+mod include;
 mod lifecycle;
 mod limits;
 mod log;
+mod client_address;
+mod options;
+mod paths;
 mod program;
 mod proxy;
 mod proxy_wire;
+mod security;
 mod service;
 mod status;
+mod templates;
 mod tls;
 mod tools;
+mod warnings;
 
 // The program has no library target. These modules of it are included, so that the tests of the
 // proxy can use settings for which the program has no option.
@@ -29,8 +45,28 @@ mod proxy_app;
 mod counter;
 #[path = "../../src/exhaustion.rs"]
 mod exhaustion;
+#[allow(unused_imports, reason = "the program uses more of it")]
+#[path = "../../src/sync.rs"]
+mod sync;
+#[path = "../../src/throttled_log.rs"]
+mod throttled_log;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../../src/apps/client_certificate.rs"]
+mod client_certificate;
 #[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/gateway.rs"]
 mod gateway;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../../src/apps/client_limit.rs"]
+mod client_limit;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../../src/apps/request_fields.rs"]
+mod request_fields;
+#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
+#[path = "../../src/apps/spool/mod.rs"]
+mod spool;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../../src/apps/task.rs"]
+mod task;
 #[path = "../../src/apps/timer.rs"]
 mod timer;

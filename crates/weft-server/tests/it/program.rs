@@ -47,8 +47,11 @@ fn has_ipv6() -> bool {
 fn prints_help_and_version_to_stdout() {
     let version = format!("weft {}\n", env!("CARGO_PKG_VERSION"));
     for (argument, begin) in [
-        ("--help", "Serves the files of a directory over HTTP.\n\nUsage: weft [DIR] "),
-        ("-h", "Serves the files of a directory over HTTP.\n"),
+        (
+            "--help",
+            "Serves files, and forwards requests to applications, over HTTP and HTTPS.\n\nUsage",
+        ),
+        ("-h", "Serves files, and forwards requests to applications"),
         ("--version", &version),
         ("-V", &version),
     ] {
@@ -57,7 +60,15 @@ fn prints_help_and_version_to_stdout() {
         assert!(stdout.starts_with(begin), "{argument}: {stdout}");
         assert!(stdout.ends_with('\n'), "{argument}: {stdout}");
     }
-    let help = run(["--help"]).stdout;
+    for (group, begin) in [("logs", "Logs:\n  --log WHERE"), ("limits", "Limits (sizes")] {
+        let help = run(["--help", group]);
+        assert_eq!((help.status, &*help.stderr), (Ok(0), ""), "{group}");
+        assert!(help.stdout.starts_with(begin), "{group}: {}", help.stdout);
+    }
+    let unknown = run(["--help", "log"]);
+    let message = "weft: there is no group \"log\" of options; did you mean logs?; try --help\n";
+    assert_eq!((unknown.status, &*unknown.stderr), (Ok(2), message));
+    let help = run(["--help", "all"]).stdout;
     for option in [
         "--listen ADDR",
         "--workers N",
@@ -108,7 +119,9 @@ fn startup_notice_contains_site_addresses_and_workers() {
         (&["--workers", "1", "--workers", "3"], 3),
         (&["--workers", "17"], 17),
     ] {
-        let server = Weft::serve(site.path(), arguments);
+        // Fewer connections than the descriptors of any machine, which would cause a warning.
+        let arguments = [arguments, &["--max-connections", "500"]].concat();
+        let server = Weft::serve(site.path(), &arguments);
         let port = server.address().port();
         assert_ne!(port, 0);
         let expected = format!(
@@ -282,7 +295,7 @@ fn reports_invalid_options_and_addresses_in_one_line() {
         (words(&["--cache", "1h", "--cache", "*.css="]), 2, "--cache: \"\" is no time"),
         // Invalid directories.
         (vec![at("nothing")], 1, "nothing: No such file or directory"),
-        (vec![at("a.txt")], 1, "a.txt: Not a directory"),
+        (vec![at("a.txt")], 2, "a.txt is a file, not a directory"),
         (words(&[""]), 1, "No such file or directory"),
         (vec![OsStr::from_bytes(b"\xff").into()], 1, "No such file or directory"),
         // Invalid addresses.
@@ -746,7 +759,7 @@ fn log_contains_the_body_size() {
         assert_eq!(line.bytes, response.body.len().to_string(), "{line:?}");
         assert_eq!(line.status, response.status.to_string(), "{line:?}");
     }
-    assert_eq!(lines[3].request, "-", "an invalid request line is not logged");
+    assert_eq!(lines[3].request, "no HTTP at all", "an invalid request line is logged as it is");
 }
 
 #[test]
@@ -811,7 +824,7 @@ fn escapes_client_data_in_log_lines() {
 }
 
 #[test]
-fn rejects_control_characters_and_does_not_log_them() {
+fn rejects_control_characters_and_escapes_them_in_the_log() {
     let requests: [&[u8]; _] = [
         b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\nb\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a\rb\r\n\r\n",
@@ -822,9 +835,16 @@ fn rejects_control_characters_and_does_not_log_them() {
     let (responses, lines) = log_of(&requests);
     assert!(responses.iter().all(|response| response.status == 400));
     assert_eq!(lines.len(), requests.len());
-    for line in &lines {
+    let expected = [
+        "GET / HTTP/1.1",
+        "GET / HTTP/1.1",
+        "GET / HTTP/1.1",
+        "GET /\\x1b[2J HTTP/1.1",
+        "GET /\\xff HTTP/1.1",
+    ];
+    for (line, request) in lines.iter().zip(expected) {
         let logged = (&*line.request, &*line.status, &*line.referer, &*line.user_agent);
-        assert_eq!(logged, ("-", "400", "-", "-"));
+        assert_eq!(logged, (request, "400", "-", "-"));
     }
 }
 

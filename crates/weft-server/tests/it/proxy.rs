@@ -13,10 +13,10 @@ use crate::common::{
     Client, PATIENCE, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until,
     unused_address, weft,
 };
-use crate::proxy_app::{Balance, Check, Host, Proxy, ProxySettings};
+use crate::proxy_app::{Balance, Check, ForwardedNames, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
-use weft::{Body, LocalAddress, Request, Response, StatusCode, header};
+use weft::{Body, HeaderName, LocalAddress, Request, Response, StatusCode, header};
 
 // -- proxies and upstreams
 
@@ -25,7 +25,7 @@ fn start_proxy(urls: &str, change: impl FnOnce(&mut ProxySettings)) -> TestServe
     let upstreams = ProxySettings::parse_upstreams(urls).unwrap();
     let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };
     change(&mut settings);
-    TestServer::start(Proxy::new(settings).unwrap())
+    TestServer::start(Proxy::new(settings, Arc::default()).unwrap())
 }
 
 fn http_url(address: SocketAddr) -> String {
@@ -185,7 +185,9 @@ fn forwards_requests_with_forwarding_fields() {
             "GET /\nhost: h\ntransfer-encoding: chunked\n\nhe",
         ),
     ] {
-        let proxy = start_proxy(&format!("http://{at}{path}"), |_| {});
+        let proxy = start_proxy(&format!("http://{at}{path}"), |settings| {
+            settings.request_trailers = [HeaderName::from_static("x-t")].into();
+        });
         let response = send_request(proxy.address(), request);
         // Added fields; only the host depends on the request.
         let host = if request.contains("h:1") { "h:1" } else { "h" };
@@ -207,6 +209,184 @@ fn forwards_requests_with_forwarding_fields() {
         assert_eq!(cookies.cloned().collect::<Vec<_>>(), ["set-cookie: a=1", "set-cookie: b"]);
         assert!(response.fields.contains(&"via: 1.1 weft".to_owned()), "{:?}", response.fields);
     }
+}
+
+/// Each row: if the client is trusted, the setting, and the names of its fields, each with the value
+/// `evil`; then the names that reach the upstream with that value.
+#[test]
+fn drops_fields_that_upstreams_would_trust() {
+    use ForwardedNames::{Any, Plain, Underscores};
+    let upstream = TestServer::start(echo);
+    for (is_trusted, field_names, names, expected) in [
+        (false, Plain, "X-Other Accept sec-x cookie2 c s x", "x-other accept sec-x cookie2 c s x"),
+        // Names that upstreams fold to others.
+        (false, Plain, "X_Forwarded_For X_Other X-A_B _ a.b !#$%&'*+.^`|~ Content_Length", ""),
+        (true, Plain, "X_Forwarded_For X_Other", ""),
+        (false, Underscores, "X_Other X-A_B a.b_c", "x_other x-a_b"),
+        (false, Any, "X_Other a.b ~", "x_other a.b ~"),
+        (
+            false,
+            Any,
+            "X_Forwarded_For x.forwarded-proto X_forwarded.host forwarded Host_ ",
+            "host_",
+        ),
+        (
+            false,
+            Any,
+            "Content_Length Transfer_Encoding Proxy_Authorization te_ Connection.",
+            "te_ connection.",
+        ),
+        (false, Any, "Client_Cert X_SSL_Client_Verify ssl.client_cert", ""),
+        // Fields about the client and its certificate.
+        (false, Plain, "X-Forwarded-For X-Forwarded-Port X-Forwarded-Ssl X-Forwarded-User", ""),
+        (false, Plain, "X-Real-IP True-Client-IP CF-Connecting-IP Client-IP X-Client-IP", ""),
+        (false, Plain, "X-Scheme Front-End-Https X-Original-URL X-Rewrite-URL X-Host", ""),
+        (
+            false,
+            Any,
+            "X_Real_IP x.real.ip true_client_ip x-real-ip_ X-Realip",
+            "x-real-ip_ x-realip",
+        ),
+        (
+            true,
+            Plain,
+            "X-Real-IP True-Client-IP X-Scheme X-Original-URL",
+            "x-real-ip true-client-ip x-scheme x-original-url",
+        ),
+        (false, Plain, "Client-Cert client-cert-chain X-SSL-Client-Verify SSL-CLIENT-S-DN", ""),
+        (false, Plain, "X-Client-Cert X-Forwarded-Client-Cert X-Amzn-Mtls-Clientcert-Leaf", ""),
+        (
+            true,
+            Plain,
+            "Client-Cert X-SSL-Verified X-Forwarded-Port",
+            "client-cert x-ssl-verified x-forwarded-port",
+        ),
+    ] {
+        let proxy = start_proxy(&upstream.url("/"), |settings| {
+            settings.field_names = field_names;
+            if is_trusted {
+                settings.trusted = Some(vec!["127.0.0.0/8".parse().unwrap()]);
+            }
+        });
+        let fields: String =
+            names.split_whitespace().map(|name| format!("{name}: evil\r\n")).collect();
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
+        let response = send_request(proxy.address(), &request);
+        let seen = response.body.lines().filter_map(|line| line.strip_suffix(": evil"));
+        let seen: Vec<&str> = seen.collect();
+        assert_eq!(seen.join(" "), expected, "{is_trusted} {field_names:?} {names}");
+    }
+}
+
+/// Each row: the setting, and the trailers that reach the upstream.
+#[test]
+fn forwards_only_listed_request_trailers() {
+    const SENT: &str = "X-Checksum: 1\r\nX-Forwarded-For: 2\r\nX_Forwarded_For: 3\r\n\
+        Forwarded: for=4\r\nAuthorization: 5\r\nContent-Type: 6\r\nCookie: 7\r\n\
+        Client-Cert: 8\r\nx-checksum: 9\r\nHost: a\r\n";
+    let upstream = TestServer::start(echo);
+    for (listed, expected) in [
+        (&[][..], ""),
+        (&["x-other"], ""),
+        (&["x-checksum", "x-other"], "\ntrailer x-checksum: 1\ntrailer x-checksum: 9"),
+    ] {
+        let proxy = start_proxy(&upstream.url("/"), |settings| {
+            settings.request_trailers =
+                listed.iter().map(|name| HeaderName::from_static(name)).collect();
+        });
+        let request = format!(
+            "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+             2\r\nhe\r\n0\r\n{SENT}\r\n"
+        );
+        let response = send_request(proxy.address(), &request);
+        let (_, body) = response.body.split_once("\n\n").unwrap();
+        assert_eq!(body, format!("he{expected}"), "{listed:?}");
+    }
+}
+
+/// The path of a route itself has a slash at its end for the upstream only if the URL has one.
+#[test]
+fn the_path_of_a_route_ends_as_the_url() {
+    let upstream = TestServer::start(echo);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let url = |path| upstream.url(path);
+    let configuration = format!(
+        "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\
+         \"/hook\" = \">> {}\"\n\"/slash\" = \">> {}\"\n\"/root\" = \">> {}\"\n\"/\" = \">> {}\"\n",
+        url("/hook"),
+        url("/hook/"),
+        url("/"),
+        url("/app")
+    );
+    fs::write(&file, configuration).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(&file));
+    for (target, seen) in [
+        ("/hook", "/hook"),
+        ("/hook?a=b", "/hook?a=b"),
+        ("/hook/", "/hook/"),
+        ("/hook/x", "/hook/x"),
+        ("/slash", "/hook/"),
+        ("/slash/", "/hook/"),
+        ("/slash/x", "/hook/x"),
+        ("/root", "/"),
+        ("/root?a", "/?a"),
+        ("/", "/app/"),
+        ("/x", "/app/x"),
+    ] {
+        let response = get(server.address(), target);
+        let first = response.body.lines().next().unwrap_or_default();
+        assert_eq!((response.status, first), (200, &*format!("GET {seen}")), "{target}");
+    }
+}
+
+#[test]
+fn trace_is_not_forwarded() {
+    let upstream = TestServer::start(echo);
+    let proxy = start_proxy(&upstream.url("/"), |_| {});
+    let request = "TRACE / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let response = send_request(proxy.address(), request);
+    assert_eq!(response.status, 405);
+    assert!(response.fields.iter().any(|field| field.starts_with("allow: get, ")));
+}
+
+/// `/admin/` is restricted, and the rest is forwarded. The upstream decodes paths and folds names.
+#[test]
+fn paths_do_not_pass_a_restricted_route() {
+    let upstream = TestServer::start(echo);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let configuration = format!(
+        "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\
+         \"/admin/\" = {{ respond = \"restricted\", status = 403 }}\n\
+         \"/\" = \">> {}\"\n",
+        upstream.url("/")
+    );
+    fs::write(&file, configuration).unwrap();
+    let server = Weft::start(weft(["--config"]).arg(&file));
+    for (target, status, seen) in [
+        ("/admin/secret", 403, ""),
+        ("/x/%2e%2e//%61dmin/secret", 403, ""),
+        ("/admin%2Fsecret", 400, ""),
+        ("/x/..%2fadmin/secret", 400, ""),
+        ("/x/..;/admin/secret", 400, ""),
+        ("/admin;a=b/secret", 400, ""),
+        ("/%5Cadmin\\secret", 400, ""),
+        ("/x%00", 400, ""),
+        ("http://h/admin%2Fsecret", 400, ""),
+        // Identifiers with slashes, as of GitLab and npm, are forwarded unchanged.
+        ("/api/projects/group%2Fadmin?a=%2F", 200, "/api/projects/group%2Fadmin?a=%2F"),
+        ("/@scope%2fname", 200, "/@scope%2fname"),
+        ("/a;b=c/%252e%252e%252fadmin", 200, "/a;b=c/%252e%252e%252fadmin"),
+    ] {
+        let response = get(server.address(), target);
+        assert_eq!(response.status, status, "{target}: {}", response.body);
+        let line = response.body.lines().next().unwrap_or_default();
+        assert_eq!(line.strip_prefix("GET ").unwrap_or_default(), seen, "{target}");
+    }
+    let options = "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    assert_eq!(send_request(server.address(), options).status, 204);
+    server.stop();
 }
 
 #[test]
@@ -458,7 +638,10 @@ fn forwards_a_response_sent_before_the_request_body() {
         let _ = stream.read_to_end(&mut rest);
         tell_count.send(rest.len()).unwrap();
     });
-    let proxy = start_proxy(&http_url(upstream), |_| {});
+    let proxy = start_proxy(&http_url(upstream), |settings| {
+        settings.buffer_requests = false;
+        settings.max_body_bytes = 1 << 30;
+    });
     let mut client = Client::tcp(proxy.address());
     client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\nbegin");
     assert!(client.head()[0].starts_with("HTTP/1.1 403 "));
@@ -495,6 +678,7 @@ fn slow_clients_do_not_cause_upstream_timeouts() {
         });
         let proxy = start_proxy(&http_url(upstream), |settings| {
             (settings.response_timeout, settings.body_timeout) = (short_timeout, short_timeout);
+            settings.buffer_requests = false;
         });
         let mut client = Client::tcp(proxy.address());
         let fields = format!("Host: h\r\nContent-Length: 4\r\n{expect}");
@@ -534,7 +718,7 @@ fn forwards_expect_100_continue() {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
             }
         });
-        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let proxy = start_proxy(&http_url(upstream), |settings| settings.buffer_requests = false);
         let mut client = Client::tcp(proxy.address());
         client.send(request);
         if rejects {
@@ -761,7 +945,8 @@ async fn forwards_http2_extended_connect_as_an_upgrade() {
 fn shutdown_closes_tunnels_after_the_grace_period() {
     let upstream = TestServer::start(shout);
     let upstreams = ProxySettings::parse_upstreams(&upstream.url("/")).unwrap();
-    let proxy = Proxy::new(ProxySettings { upstreams, ..ProxySettings::default() }).unwrap();
+    let settings = ProxySettings { upstreams, ..ProxySettings::default() };
+    let proxy = Proxy::new(settings, Arc::default()).unwrap();
     let server = weft::Server::new(proxy).workers(1).listen("127.0.0.1:0").unwrap();
     let handle = server.start().unwrap();
     let LocalAddress::Tcp(address) = handle.addresses()[0] else { unreachable!("a TCP listener") };
@@ -1133,6 +1318,8 @@ fn memory_does_not_grow_with_body_size() {
         "127.0.0.1:0",
         "--workers",
         "1",
+        "--max-body-bytes",
+        "1GiB",
     ]));
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -57,6 +57,16 @@ fn start_proxy(upstream: SocketAddr) -> Weft {
     ]))
 }
 
+/// Starts the program as a proxy that does not buffer requests.
+fn start_unbuffered_proxy(upstream: SocketAddr) -> Weft {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let options = r#"buffer_requests = false, max_body_bytes = "1 GiB""#;
+    let route = format!("{{ proxy = \"http://{upstream}/\", {options} }}");
+    write!(file, "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\"/\" = {route}\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    Weft::start(&mut weft(["--config", path, "--no-log", "--workers", "1"]))
+}
+
 /// Sends requests on one connection and returns all received bytes, without `Date` and `Server`.
 fn send_requests(server: SocketAddr, requests: &str) -> String {
     let mut stream = TcpStream::connect(server).unwrap();
@@ -441,7 +451,7 @@ fn streams_request_and_response_at_the_same_time() {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsame").unwrap();
         }
     });
-    let proxy = start_proxy(upstream);
+    let proxy = start_unbuffered_proxy(upstream);
     let mut client = Client::tcp(proxy.address());
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert!(client.head().contains(&"transfer-encoding: chunked".to_owned()));
@@ -467,7 +477,7 @@ fn forwards_the_response_if_sending_the_body_fails() {
         // Closing a socket with unread data sends a reset.
         stream.write_all(b"HTTP/1.1 413 Large\r\nContent-Length: 3\r\n\r\nbig").unwrap();
     });
-    let proxy = start_proxy(upstream);
+    let proxy = start_unbuffered_proxy(upstream);
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 1 << 30);
     stream.write_all(head.as_bytes()).unwrap();
@@ -563,4 +573,48 @@ fn logs_once_that_no_upstream_is_available() {
     assert_eq!(statuses.last(), Some(&503), "{statuses:?}");
     let stderr = proxy.stop().stderr;
     assert_eq!(stderr.matches("a request has no upstream: none is up").count(), 1, "{stderr}");
+}
+
+#[test]
+fn lenient_proxy_mends_heads_and_rejects_different_lengths() {
+    const MENDED: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nvia: 1.1 weft\r\n\r\nab";
+    for (sent, expected, outcome) in [
+        ("HTTP/1.1 200 OK\nContent-Length: 2\n\nab", MENDED, Outcome::Reused),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab",
+            MENDED,
+            Outcome::Reused,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+            BAD_GATEWAY,
+            Outcome::NewConnection,
+        ),
+        (
+            "HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: chunked\n\nab",
+            BAD_GATEWAY,
+            Outcome::NewConnection,
+        ),
+    ] {
+        for (setting, expected, outcome) in [
+            ("lenient_responses = true", expected, outcome),
+            ("lenient_responses = false", BAD_GATEWAY, Outcome::NewConnection),
+        ] {
+            let upstream = upstream(sent.into(), SendMode::Bytewise, false);
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            let route = format!("{{ proxy = \"http://{upstream}/\", {setting} }}");
+            write!(file, "listen = \"127.0.0.1:0\"\n[hosts.\"*\"]\n\"/\" = {route}\n").unwrap();
+            let path = file.path().to_str().unwrap();
+            let proxy = Weft::start(&mut weft(["--config", path, "--no-log", "--workers", "1"]));
+            let requests = "GET / HTTP/1.1\r\nHost: h\r\n\r\n\
+                            GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let number = i32::from(outcome == Outcome::NewConnection);
+            let next = format!(
+                "{OK}content-length: 6\r\nconnection: close\r\nvia: 1.1 weft\r\n\r\nnext {number}"
+            );
+            let found = send_requests(proxy.address(), requests);
+            assert_eq!(found, format!("{expected}{next}"), "{sent:?} {setting}");
+            proxy.stop();
+        }
+    }
 }

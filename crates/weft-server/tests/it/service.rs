@@ -2,6 +2,7 @@
 //! service manager.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -131,6 +132,91 @@ fn pid_file_does_not_follow_symlinks() {
     assert_eq!(fs::read_to_string(&precious).unwrap(), "keep me\n");
 }
 
+/// Root sends signals to the PID in the file, so only root may choose it.
+#[test]
+fn pid_file_belongs_to_root_if_the_user_is_changed() {
+    if is_unprivileged() {
+        return;
+    }
+    let site = folder_with(&[("a.txt", "A\n")]);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = site.path().join("weft.pid");
+    let arguments = ["--user", "nobody", "--pid-file", file.to_str().unwrap()];
+    let nobody = nobody_ids().0;
+    for former_owner in [None, Some(0), Some(nobody)] {
+        if let Some(owner) = former_owner {
+            fs::write(&file, "1\n").unwrap();
+            std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+        }
+        let mut former = fs::OpenOptions::new().write(true).open(&file).ok();
+        let server = Weft::serve(site.path(), &arguments);
+        let metadata = fs::metadata(&file).unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o777), (0, 0o644), "{former_owner:?}");
+        if let (Some(former), true) = (&mut former, former_owner == Some(nobody)) {
+            former.write_all(b"1\n").unwrap();
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("{}\n", server.id()));
+        // The process has no descriptor of the file.
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+        let targets = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        assert_eq!(targets.filter(|target| *target == file).count(), 0, "{former_owner:?}");
+        let output = server.stop();
+        assert!(output.stderr.contains("remains: "), "{}", output.stderr);
+        // This user cannot remove a file from a directory of root.
+        assert!(file.exists());
+        fs::remove_file(&file).unwrap();
+    }
+}
+
+/// In a directory of its user, the process can remove the file.
+#[test]
+fn pid_file_is_removed_from_a_directory_of_the_user() {
+    if is_unprivileged() {
+        return;
+    }
+    let site = folder_with(&[("a.txt", "A\n")]);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = site.path().join("run");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(nobody_ids().0), None).unwrap();
+    let file = folder.join("weft.pid");
+    let arguments = ["--user", "nobody", "--pid-file", file.to_str().unwrap()];
+    let server = Weft::serve(site.path(), &arguments);
+    assert_eq!(fs::metadata(&file).unwrap().uid(), 0);
+    server.stop();
+    assert!(!file.exists());
+}
+
+/// The successor has the changed user, and cannot write the file of root.
+#[test]
+fn upgrade_keeps_the_pid_file_of_root_and_warns() {
+    if is_unprivileged() {
+        return;
+    }
+    let site = folder_with(&[("a.txt", "A\n")]);
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = site.path().join("weft.pid");
+    let arguments = ["--user", "nobody", "--pid-file", file.to_str().unwrap()];
+    let server = Weft::serve(site.path(), &arguments);
+    let id = server.id();
+    server.signal(Signal::USR2);
+    let warning = "keeps the PID of the process before the upgrade";
+    until("the successor serves", || {
+        let log = server.stderr();
+        log.contains(warning) && log.contains("the PID of this process is ")
+    });
+    let log = server.stderr();
+    let (_, successor) = log.split_once("the PID of this process is ").unwrap();
+    let digits = successor.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    let successor = rustix::process::Pid::from_raw(digits.parse().unwrap()).unwrap();
+    let contents = fs::read_to_string(&file).unwrap();
+    // Both processes share the output, so the second one has to exit first.
+    rustix::process::kill_process(successor, Signal::TERM).unwrap();
+    until("the successor exits", || rustix::process::test_kill_process(successor).is_err());
+    assert_eq!(contents, format!("{id}\n"));
+    assert_eq!(server.wait_with_output().status, Ok(0));
+}
+
 // -- the service manager
 
 /// Starts the program like a service manager: with these sockets, starting at descriptor 3
@@ -180,7 +266,7 @@ fn inherited_status_socket_does_not_serve_the_site() {
     let status = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = status.local_addr().unwrap();
     // The site listens on the address of --listen only.
-    let options = ["--listen", "127.0.0.1:0"];
+    let options = ["--listen", "127.0.0.1:0", "--status-host", "a"];
     let server =
         Weft::from_program(start_with_sockets(site.path(), "status", &[status.into()], &options));
     let expected = format!("; status at http://{address}\n");

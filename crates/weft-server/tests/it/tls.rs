@@ -1,11 +1,15 @@
 //! The TLS options of the program, as documented in the configuration reference.
 
 use std::fs;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use crate::common::{Client, Signal, Weft, has_tool, run, until, weft};
 use rcgen::{CertificateParams, CertifiedKey, DnType, KeyPair, generate_simple_self_signed};
 use tempfile::TempDir;
+use weft::testing::TestServer;
+use weft::{Request, Response};
 
 /// A directory to serve, and a certificate in its parent directory.
 struct Site(TempDir);
@@ -92,6 +96,20 @@ fn sighup_reloads_the_certificate() {
 }
 
 #[test]
+fn a_renewed_certificate_is_loaded_and_logged() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let server = site.serve(&[]);
+    site.write_certificate("second");
+    let new = site.path("crt");
+    until("the certificate is loaded", || server.stderr().contains("certificates were reloaded"));
+    assert_eq!(curl(&server, &["--cacert", &new]), Ok("A\n".to_owned()));
+    server.stop();
+}
+
+#[test]
 fn serves_with_a_generated_self_signed_certificate() {
     if !has_tool("curl") {
         return;
@@ -162,6 +180,129 @@ fn requires_client_certificates_and_accepts_ticket_keys() {
     let server = site.serve(&["--tls-client-ca", &ca, "--tls-tickets", &tickets]);
     assert_eq!(curl(&server, &["-k", "--cert", &client]), Ok("A\n".to_owned()));
     assert!(curl(&server, &["-k"]).is_err());
+    server.stop();
+}
+
+/// Upstreams and scripts get the verified certificate, and no field of a client that claims one.
+#[test]
+fn certificates_of_clients_reach_upstreams_and_scripts() {
+    if !has_tool("curl") {
+        return;
+    }
+    let site = Site::new();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+    let [client, ca, file, script] = ["client", "ca", "toml", "a.txt"].map(|name| site.path(name));
+    fs::write(&client, cert.pem() + &signing_key.serialize_pem()).unwrap();
+    fs::write(&ca, cert.pem()).unwrap();
+    let text = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; env\n";
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let upstream = TestServer::start(async |request: Request| {
+        let fields = request
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value)));
+        Response::text(fields.collect::<String>())
+    });
+    // The clients choose the route by their host.
+    let serve = |tls: &str| {
+        let [crt, key] = ["crt", "key"].map(|name| site.path(name));
+        let configuration = format!(
+            "[tls]\nlisten = [\"127.0.0.1:0\"]\n\
+             certificates = [{{ cert = {crt:?}, key = {key:?} }}]\n{tls}\n\
+             [hosts.leaf]\n\"/\" = \">> {url}\"\n\
+             [hosts.none]\n\"/\" = {{ proxy = \"{url}\", client_cert = \"none\" }}\n\
+             [hosts.trusted]\n\"/\" = {{ proxy = \"{url}\", trusted = \"127.0.0.1\" }}\n\
+             [hosts.cgi]\n\"/\" = \"=> {script}\"\n",
+            url = upstream.url("/")
+        );
+        fs::write(&file, configuration).unwrap();
+        Weft::start(&mut weft(["--no-log", "--config", &file]))
+    };
+    let get = |server: &Weft, host: &str, options: &[&str]| {
+        let host = format!("Host: {host}");
+        let claim = ["-k", "-H", &host, "-H", "Client-Cert: :AA==:", "-H", "X-SSL-Verify: yes"];
+        curl(server, &[&claim[..], options].concat()).unwrap()
+    };
+    let is_sent = |text: &str, value: &str| text.contains(value);
+
+    let server = serve(&format!("client_ca = {ca:?}"));
+    let with_client = ["--cert", &*client];
+    let pem = cert.pem().replace("\r\n", "\n");
+    let der: String =
+        pem.lines().filter(|line| !line.starts_with("-----")).collect::<Vec<_>>().concat();
+    let text = get(&server, "leaf", &with_client);
+    assert!(is_sent(&text, &format!("\nclient-cert: :{der}:\n")), "{text}");
+    assert!(!is_sent(&text, ":AA==:") && !is_sent(&text, "x-ssl-verify"), "{text}");
+    let text = get(&server, "none", &with_client);
+    assert!(!is_sent(&text, "client-cert") && !is_sent(&text, "x-ssl-verify"), "{text}");
+    let text = get(&server, "trusted", &with_client);
+    assert!(is_sent(&text, "\nclient-cert: :AA==:\nx-ssl-verify: yes\n"), "{text}");
+    let text = get(&server, "cgi", &with_client);
+    assert!(is_sent(&text, &format!("SSL_CLIENT_CERT={pem}")), "{text}");
+    assert!(is_sent(&text, "SSL_CLIENT_VERIFY=SUCCESS\n"), "{text}");
+    assert!(!is_sent(&text, "HTTP_CLIENT_CERT") && !is_sent(&text, "HTTP_X_SSL"), "{text}");
+    server.stop();
+
+    let server = serve("");
+    let text = get(&server, "leaf", &[]);
+    assert!(!is_sent(&text, "client-cert") && !is_sent(&text, "x-ssl-verify"), "{text}");
+    let text = get(&server, "cgi", &[]);
+    assert!(is_sent(&text, "SSL_CLIENT_VERIFY=NONE\n"), "{text}");
+    assert!(!is_sent(&text, "SSL_CLIENT_CERT"), "{text}");
+    server.stop();
+}
+
+#[test]
+fn reload_that_adds_client_ca_closes_unauthenticated_connections() {
+    if !has_tool("openssl") {
+        return;
+    }
+    let site = Site::new();
+    let CertifiedKey { cert, .. } = generate_simple_self_signed(vec!["client".to_owned()]).unwrap();
+    fs::write(site.path("ca"), cert.pem()).unwrap();
+    let config = |client_ca: &str| {
+        let tls = "self_signed = true\nlisten = [\"127.0.0.1:0\"]\n";
+        let folder = site.path("site");
+        let text = format!(
+            "[limits]\nidle_timeout = \"1h\"\n[tls]\n{tls}{client_ca}[hosts.\"*\"]\n\"/\" = \"-> \
+             {folder}\"\n"
+        );
+        fs::write(site.path("toml"), text).unwrap();
+    };
+    config("");
+    let server = Weft::start(&mut weft(["--no-log", "--config", &site.path("toml")]));
+    let mut client = Command::new("timeout")
+        .args(["60", "openssl", "s_client", "-quiet", "-connect"])
+        .arg(server.tls_address().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = client.stdin.take().unwrap();
+    let mut stdout = client.stdout.take().unwrap();
+    let mut received = Vec::new();
+    let mut ask = |received: &mut Vec<u8>| {
+        stdin.write_all(b"GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        received.clear();
+        while !received.ends_with(b"A\n") {
+            let mut bytes = [0; 1_000];
+            let length = stdout.read(&mut bytes).unwrap();
+            assert_ne!(length, 0, "{}", received.escape_ascii());
+            received.extend_from_slice(&bytes[..length]);
+        }
+    };
+    ask(&mut received);
+    server.signal(Signal::HUP);
+    until("the reload is logged", || server.stderr().contains("was reloaded"));
+    // Nothing has changed.
+    ask(&mut received);
+    config(&format!("client_ca = \"{}\"\n", site.path("ca")));
+    server.signal(Signal::HUP);
+    let status = client.wait().unwrap();
+    assert_ne!(status.code(), Some(124), "the connection stays open");
     server.stop();
 }
 

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ pub(crate) struct Deadlines {
     /// Milliseconds since `start`, as of the last sweep.
     last_elapsed: std::cell::Cell<u64>,
     cells: RefCell<Vec<Arc<Cell>>>,
+    /// Cells of the connections that had waited longest at the last scan, the longest last.
+    longest_waiting: RefCell<Vec<(Waiting, Weak<Cell>)>>,
 }
 
 struct Clock {
@@ -38,12 +40,35 @@ pub(crate) struct Deadline(Arc<Cell>);
 struct Cell {
     /// Expiry time on the worker's clock.
     due: AtomicU64,
+    /// The [`Waiting`] of a connection that can be closed to make room for another.
+    waiting: AtomicU64,
     /// Task that waits; it may run on another thread, if it reads a body.
     waker: Mutex<Option<Waker>>,
     clock: Arc<Clock>,
 }
 
 const NEVER: u64 = u64::MAX;
+
+/// The input that a connection without a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The end of a request head, of which a part may have been received.
+    Head,
+    /// The first byte of another request.
+    NextRequest,
+}
+
+/// Start of a wait in milliseconds on the worker's clock, and in the lowest bit the [`Awaited`].
+type Waiting = u64;
+
+/// Time for which a connection may wait for the end of a head before it can be closed to make room
+/// for another one: several round trips, with a TLS handshake. Otherwise new clients would displace
+/// each other before their requests arrive.
+const MIN_HEAD_WAIT: Duration = Duration::from_secs(2);
+
+/// Divisor of the number of connections for a batch of [`Deadlines::expire_longest_waiting`]: one
+/// scan of all connections serves this part of them.
+const BATCH_DIVISOR: usize = 16;
 
 impl Deadlines {
     pub(crate) fn new(settings: &Settings) -> Deadlines {
@@ -61,6 +86,7 @@ impl Deadlines {
             start: Instant::now(),
             last_elapsed: Default::default(),
             cells: RefCell::default(),
+            longest_waiting: RefCell::default(),
         }
     }
 
@@ -73,6 +99,7 @@ impl Deadlines {
     pub(crate) fn deadline(&self) -> Deadline {
         let cell = Arc::new(Cell {
             due: AtomicU64::new(NEVER),
+            waiting: AtomicU64::new(NEVER),
             waker: Mutex::new(None),
             clock: self.clock.clone(),
         });
@@ -106,6 +133,51 @@ impl Deadlines {
         self.cells.borrow().iter().for_each(|cell| cell.wake());
     }
 
+    /// Expires the deadline of the connection that has waited longest for a request, in the order of
+    /// acceptance within a tick. Returns `false` if no connection waits.
+    ///
+    /// A scan of all connections selects a batch. The batch stays in order without another scan,
+    /// because a wait that starts later is shorter.
+    pub(crate) fn expire_longest_waiting(&self) -> bool {
+        let mut batch = self.longest_waiting.borrow_mut();
+        loop {
+            if batch.is_empty() {
+                *batch = self.scan_waiting();
+            }
+            let Some((waiting, cell)) = batch.pop() else { return false };
+            // Otherwise the connection has received a request or was closed since the scan.
+            if let Some(cell) = cell.upgrade()
+                && cell.waiting() == Some(waiting)
+            {
+                cell.expire();
+                return true;
+            }
+        }
+    }
+
+    /// Returns the connections that have waited longest, the longest last.
+    fn scan_waiting(&self) -> Vec<(Waiting, Weak<Cell>)> {
+        let cells = self.cells.borrow();
+        let can_close = |cell: &Arc<Cell>| cell.waiting().filter(|wait| self.can_close(*wait));
+        let waiting = cells.iter().enumerate();
+        let mut waiting: Vec<(Waiting, usize)> =
+            waiting.filter_map(|(index, cell)| Some((can_close(cell)?, index))).collect();
+        let count = waiting.len().div_ceil(BATCH_DIVISOR);
+        if count < waiting.len() {
+            waiting.select_nth_unstable(count);
+        }
+        waiting.truncate(count);
+        waiting.sort_unstable_by(|a, b| b.cmp(a));
+        let weak = |(waiting, index): (Waiting, usize)| (waiting, Arc::downgrade(&cells[index]));
+        waiting.into_iter().map(weak).collect()
+    }
+
+    /// Returns `true` if a connection with this wait can be closed to make room for another.
+    fn can_close(&self, waiting: Waiting) -> bool {
+        let waited = Duration::from_millis(self.clock.now().saturating_sub(waiting >> 1));
+        waiting & 1 == Awaited::NextRequest as u64 || waited >= MIN_HEAD_WAIT
+    }
+
     /// Returns `true` if there was no deadline as of the last sweep.
     pub(crate) fn is_empty(&self) -> bool {
         self.cells.borrow().is_empty()
@@ -119,6 +191,17 @@ impl Clock {
 }
 
 impl Cell {
+    fn waiting(&self) -> Option<Waiting> {
+        Some(self.waiting.load(Relaxed)).filter(|waiting| *waiting != NEVER)
+    }
+
+    /// Lets the deadline expire now.
+    fn expire(&self) {
+        self.waiting.store(NEVER, Relaxed);
+        self.due.store(0, Relaxed);
+        self.wake();
+    }
+
     fn wake(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
@@ -130,6 +213,18 @@ impl Cell {
 impl Deadline {
     /// Sets the deadline to `after` from now, replacing the previous one.
     pub(crate) fn set(&self, after: Duration) {
+        self.set_due(after);
+        self.0.waiting.store(NEVER, Relaxed);
+    }
+
+    /// Sets the deadline of a connection that waits for a request. It
+    /// [expires earlier](Deadlines::expire_longest_waiting) if another connection needs the room.
+    pub(crate) fn set_awaiting(&self, awaited: Awaited, after: Duration) {
+        self.set_due(after);
+        self.0.waiting.store(self.0.clock.now() << 1 | awaited as u64, Relaxed);
+    }
+
+    fn set_due(&self, after: Duration) {
         let Clock { tick, .. } = *self.0.clock;
         let after = u64::try_from(after.saturating_add(tick).as_millis()).unwrap_or(NEVER);
         self.0.due.store(self.0.clock.now().saturating_add(after), Relaxed);
@@ -138,6 +233,7 @@ impl Deadline {
     /// Clears the deadline.
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
+        self.0.waiting.store(NEVER, Relaxed);
     }
 
     fn is_set(&self) -> bool {
@@ -161,6 +257,7 @@ impl Deadline {
 /// then.
 impl Drop for Deadline {
     fn drop(&mut self) {
+        self.0.waiting.store(NEVER, Relaxed);
         self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
@@ -283,6 +380,48 @@ mod tests {
             deadlines.sweep();
             assert!(start.elapsed() < Duration::from_secs(30), "the deadline never expires");
         }
+    }
+
+    #[test]
+    fn longest_waiting_connection_expires_first() {
+        let deadlines = Deadlines::new(&Settings::default());
+        let advance = |millis: u64| deadlines.clock.now.fetch_add(millis, Relaxed);
+        let hour = Duration::from_secs(3_600);
+        let all: Vec<Deadline> = (0..100).map(|_| deadlines.deadline()).collect();
+        assert!(!deadlines.expire_longest_waiting(), "no connection waits");
+        let cx = Context::from_waker(Waker::noop());
+        let expired = |all: &[Deadline]| -> Vec<usize> {
+            (0..all.len()).filter(|index| all[*index].poll_expired(&cx).is_ready()).collect()
+        };
+        // Too young, and in the middle of a request.
+        all[0].set_awaiting(Awaited::Head, hour);
+        all[1].set(hour);
+        assert!(!deadlines.expire_longest_waiting());
+        // The order is that of the waits, then that of the connections.
+        for index in (2..100).rev() {
+            all[index].set_awaiting(Awaited::NextRequest, hour);
+            if index % 2 == 0 {
+                advance(1);
+            }
+        }
+        let oldest: Vec<usize> = (1..50).rev().flat_map(|half| [2 * half, 2 * half + 1]).collect();
+        for (number, index) in oldest.iter().enumerate() {
+            // A connection that waits anew is last.
+            if number == 10 {
+                all[*index].set_awaiting(Awaited::NextRequest, hour);
+                continue;
+            }
+            assert!(deadlines.expire_longest_waiting());
+            assert!(expired(&all).contains(index), "{number}: {index}");
+            assert_eq!(expired(&all).len(), number + usize::from(number < 10), "{number}");
+        }
+        assert!(deadlines.expire_longest_waiting());
+        assert!(expired(&all).contains(&oldest[10]));
+        assert!(!deadlines.expire_longest_waiting(), "the others are young or busy");
+        advance(MIN_HEAD_WAIT.as_millis() as u64);
+        assert!(deadlines.expire_longest_waiting());
+        assert!(expired(&all).contains(&0));
+        assert!(!deadlines.expire_longest_waiting(), "the last one is busy");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! gzip (RFC 1952).
 
-use std::io::{self, Write};
+use std::io;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -8,16 +8,14 @@ use flate2::write::GzEncoder;
 use super::{Codec, Coding, StreamEncoder};
 
 pub(super) const CODEC: Codec =
-    Codec { coding: Coding::Gzip, compress, encoder, max_unflushed_bytes: usize::MAX };
-
-fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut writer = GzEncoder::new(Vec::new(), Compression::best());
-    writer.write_all(bytes)?;
-    writer.finish()
-}
+    Codec { coding: Coding::Gzip, encoder, best_encoder, max_unflushed_bytes: usize::MAX };
 
 fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
     Ok(Box::new(GzEncoder::new(Vec::new(), Compression::new(5))))
+}
+
+fn best_encoder(_length: usize) -> io::Result<Box<dyn StreamEncoder>> {
+    Ok(Box::new(GzEncoder::new(Vec::new(), Compression::best())))
 }
 
 impl StreamEncoder for GzEncoder<Vec<u8>> {

@@ -1,17 +1,19 @@
 //! Content codings: brotli, zstd and gzip (RFC 9110 §8.4.1, RFC 7932, RFC 8878, RFC 1952).
 //! Compressible media types, compression of whole files and of streams.
 //!
-//! The levels were chosen by measurement, on 1 MiB of HTML and 1 MiB of script (one core of a
+//! A stream, and a file at its first request, are compressed with little effort; a file that is
+//! requested often is compressed again with more (see `files/compressed.rs`). The levels were chosen
+//! by measurement, on 1 MiB of HTML and 1 MiB of script (one core of a
 //! cloud machine; sizes in per cent of the original, speed in MB/s, memory of one encoder by
 //! a counting allocator):
 //!
-//! | stream | sizes | speed | memory |
+//! | [`Effort::Fast`] | sizes | speed | memory |
 //! | --- | --- | --- | --- |
 //! | zstd 3, window 2^16 | 27.0, 21.4 | 305–405 | 681 KiB |
 //! | gzip 5 | 24.1, 17.4 | 103–128 | 403 KiB |
 //! | brotli 4, window 2^18 | 24.2, 19.1 | 80–100 | 2.1 MiB |
 //!
-//! | whole file | sizes | speed | memory |
+//! | [`Effort::Best`] | sizes | speed | memory |
 //! | --- | --- | --- | --- |
 //! | brotli 8 | 19.9, 10.0 | 17–38 | 33 MiB |
 //! | zstd 10 | 20.2, 10.6 | 50–90 | 25 MiB |
@@ -19,6 +21,7 @@
 
 #[cfg(feature = "brotli")]
 mod brotli;
+pub(crate) mod budget; // CPU time and memory for the compression of files
 #[cfg(feature = "gzip")]
 mod gzip;
 #[cfg(feature = "zstd")]
@@ -43,10 +46,10 @@ const CODECS: &[Codec] = &[
 /// Implementation of a coding.
 struct Codec {
     coding: Coding,
-    /// Compresses a whole file.
-    compress: fn(&[u8]) -> io::Result<Vec<u8>>,
     /// Creates the encoder of a stream, which allocates its memory now or with the first bytes.
     encoder: fn() -> io::Result<Box<dyn StreamEncoder>>,
+    /// Creates an encoder with more effort for a file of a given length.
+    best_encoder: fn(usize) -> io::Result<Box<dyn StreamEncoder>>,
     /// Number of input bytes after which a stream is flushed.
     max_unflushed_bytes: usize,
 }
@@ -116,12 +119,40 @@ const COMPRESSIBLE: &[&[u8]] = &[
     b"image/x-ms-bmp",
 ];
 
-/// Compresses a whole file. The result is cached, so this may take time: up to 0.1 s per MiB.
+/// Effort of the compression of a whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// The level of streams: about 12 ms for each MiB. For files that clients wait for.
+    Fast,
+    /// Up to 60 ms for each MiB, and up to 33 MiB of memory. For files that are requested often.
+    Best,
+}
+
+/// Size of the input between two calls of `is_wanted` in [`compress`]: 4 ms of work or less.
+pub(crate) const STEP_BYTES: usize = 64 << 10;
+
+/// Compresses a whole file. Calls `is_wanted` before each step, and returns `None` as soon as it
+/// returns false.
 ///
 /// # Errors
 /// If no memory is available, or the coding is not.
-pub(crate) fn compress(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
-    (require(coding)?.compress)(bytes)
+pub(crate) fn compress(
+    coding: Coding,
+    effort: Effort,
+    bytes: &[u8],
+    mut is_wanted: impl FnMut() -> bool,
+) -> io::Result<Option<Bytes>> {
+    let mut encoder = match effort {
+        Effort::Fast => Encoder::new(coding)?,
+        Effort::Best => Encoder::best(coding, bytes.len())?,
+    };
+    for step in bytes.chunks(STEP_BYTES) {
+        if !is_wanted() {
+            return Ok(None);
+        }
+        encoder.write(step)?;
+    }
+    encoder.finish().map(Some)
 }
 
 /// Compresses a stream, in bounded memory and with little CPU time.
@@ -138,6 +169,13 @@ impl Encoder {
         let codec = require(coding)?;
         let max_unflushed = codec.max_unflushed_bytes;
         Ok(Encoder { stream: (codec.encoder)()?, unflushed: 0, max_unflushed })
+    }
+
+    /// Creates an encoder with more effort for a file of `length` bytes. It is never flushed, which
+    /// costs memory, but needs no bound: few of these run at a time.
+    fn best(coding: Coding, length: usize) -> io::Result<Encoder> {
+        let stream = (require(coding)?.best_encoder)(length)?;
+        Ok(Encoder { stream, unflushed: 0, max_unflushed: usize::MAX })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -211,10 +249,29 @@ mod tests {
         for coding in Coding::ALL {
             for length in [0, 1, 1_000, 1 << 20] {
                 let text = text(length);
-                let small = compress(coding, &text).unwrap();
-                assert!(length < 1_000 || small.len() < length / 2, "{coding:?} {length}");
-                assert_eq!(decode(coding, &small).unwrap(), text, "{coding:?} {length}");
+                for effort in [Effort::Fast, Effort::Best] {
+                    let compressed = compress(coding, effort, &text, || true).unwrap().unwrap();
+                    let case = format!("{coding:?} {effort:?} {length}");
+                    assert!(length < 1_000 || compressed.len() < length / 2, "{case}");
+                    assert_eq!(decode(coding, &compressed).unwrap(), text, "{case}");
+                }
             }
+        }
+    }
+
+    #[test]
+    fn compression_ends_at_the_step_at_which_it_is_not_wanted() {
+        let text = text(20 * STEP_BYTES);
+        for (coding, effort) in Coding::ALL
+            .into_iter()
+            .flat_map(|coding| [(coding, Effort::Fast), (coding, Effort::Best)])
+        {
+            let mut steps = 0;
+            let compressed = compress(coding, effort, &text, || {
+                steps += 1;
+                steps < 3
+            });
+            assert_eq!((compressed.unwrap(), steps), (None, 3), "{coding:?} {effort:?}");
         }
     }
 

@@ -8,18 +8,20 @@ use zstd::zstd_safe::CParameter;
 use super::{Codec, Coding, StreamEncoder};
 
 pub(super) const CODEC: Codec =
-    Codec { coding: Coding::Zstd, compress, encoder, max_unflushed_bytes: usize::MAX };
-
-/// The window of this level is within the 8 MiB limit of RFC 9659.
-fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    zstd::bulk::compress(bytes, 10)
-}
+    Codec { coding: Coding::Zstd, encoder, best_encoder, max_unflushed_bytes: usize::MAX };
 
 fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
     let mut encoder = Encoder::new(Vec::new(), 3)?;
     encoder.set_parameter(CParameter::WindowLog(16))?;
     encoder.set_parameter(CParameter::HashLog(15))?;
     encoder.set_parameter(CParameter::ChainLog(14))?;
+    Ok(Box::new(encoder))
+}
+
+/// The window of this level is within the 8 MiB limit of RFC 9659.
+fn best_encoder(length: usize) -> io::Result<Box<dyn StreamEncoder>> {
+    let mut encoder = Encoder::new(Vec::new(), 10)?;
+    encoder.set_pledged_src_size(Some(length as u64))?;
     Ok(Box::new(encoder))
 }
 

@@ -104,7 +104,7 @@ pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Resu
         let (mut position, end) = (at, at + length.min(FETCH_BYTES));
         while position < end {
             let wanted = PIECE_BYTES.min((end - position) as usize);
-            match file.read_at(&mut buffer[..wanted], position)? {
+            match read_at(&file, &mut buffer[..wanted], position)? {
                 0 => break,
                 read => position += read as u64,
             }
@@ -131,9 +131,19 @@ pub(crate) async fn read(file: &Arc<fs::File>, at: u64, length: u64) -> io::Resu
 }
 
 fn read_piece(file: &fs::File, mut piece: Vec<u8>, at: u64) -> io::Result<Bytes> {
-    let read = file.read_at(&mut piece, at)?;
+    let read = read_at(file, &mut piece, at)?;
     piece.truncate(read);
     Ok(piece.into())
+}
+
+/// Reads once; waits for the disk. On some file systems, such as FUSE, a signal may interrupt it.
+fn read_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(buffer, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 /// Runs a function that may wait for the disk on the runtime's blocking pool.

@@ -67,6 +67,10 @@ pub(super) struct CachedTarget {
 /// The longest key of an entry without a file: any client can request paths that do not exist.
 const MAX_EMPTY_KEY_BYTES: usize = 256;
 
+/// Factor by which a file is kept longer than others after one of its forms was compressed with
+/// more effort: 5 minutes by default. The limits of the cache apply to these files too.
+pub(super) const KEEP_FACTOR: u32 = 30;
+
 impl CacheHandle {
     pub(super) fn new(settings: &DirectorySettings) -> CacheHandle {
         let limits = Limits {
@@ -146,20 +150,37 @@ impl CacheHandle {
         self.lock().retain(|entry| entry.descriptors == 0);
     }
 
-    /// Reserves memory for `bytes` more bytes of a resource. Returns false if there is no room or
-    /// the resource is not in the cache.
-    pub(super) fn reserve_bytes(&self, key: &[u8], resource: &Arc<Resource>, bytes: usize) -> bool {
+    /// Returns true if a resource is in the cache, and there is room for `bytes` more bytes of it.
+    pub(super) fn has_room(&self, key: &[u8], resource: &Arc<Resource>, bytes: usize) -> bool {
+        let cache = self.lock();
+        cache.bytes + bytes <= cache.limits.bytes
+            && cache.entries.get(key).is_some_and(|entry| entry.holds(resource))
+    }
+
+    /// Counts the memory of a resource again, because its compressed forms have changed.
+    pub(super) fn recount(&self, key: &[u8], resource: &Arc<Resource>) {
         let mut cache = self.lock();
-        if cache.bytes + bytes > cache.limits.bytes {
-            return false;
-        }
-        let Some(entry) = cache.entries.get_mut(key) else { return false };
-        if !matches!(&entry.target, Target::File(cached) if Arc::ptr_eq(cached, resource)) {
-            return false;
-        }
-        entry.bytes += bytes;
-        cache.bytes += bytes;
-        true
+        let Some(entry) = cache.entries.get_mut(key).filter(|entry| entry.holds(resource)) else {
+            return;
+        };
+        let (before, now) = (entry.bytes, resource.bytes_in_memory());
+        entry.bytes = now;
+        cache.bytes = cache.bytes - before + now;
+    }
+
+    /// Returns a handle that does not keep the cache alive.
+    pub(super) fn downgrade(&self) -> WeakCacheHandle {
+        WeakCacheHandle(Arc::downgrade(&self.0))
+    }
+}
+
+/// Handle for work that may outlive the cache.
+#[derive(Debug)]
+pub(super) struct WeakCacheHandle(Weak<Mutex<FileCache>>);
+
+impl WeakCacheHandle {
+    pub(super) fn upgrade(&self) -> Option<CacheHandle> {
+        self.0.upgrade().map(CacheHandle)
     }
 }
 
@@ -192,20 +213,9 @@ impl Limits {
 impl FileCache {
     fn insert(&mut self, key: &[u8], target: Target) {
         let now = Stopwatch::start();
-        // If the resource stays the same, the bytes of its compressed forms are still counted.
-        let reserved = match (self.entries.get(key), &target) {
-            (Some(Entry { target: Target::File(cached), bytes, .. }), Target::File(found))
-                if Arc::ptr_eq(cached, found) =>
-            {
-                *bytes
-            }
-            _ => 0,
-        };
         self.remove(key);
         let (bytes, descriptors) = match &target {
-            Target::File(resource) => {
-                (resource.bytes_in_memory().max(reserved), resource.open_descriptors())
-            }
+            Target::File(resource) => (resource.bytes_in_memory(), resource.open_descriptors()),
             _ => (0, 0),
         };
         let entry = Entry { target, bytes, descriptors, validated: now, last_used: now };
@@ -247,11 +257,15 @@ impl FileCache {
     }
 
     /// Evicts the entries for which `may_evict` returns true and that were not used for
-    /// `max_idle`.
+    /// `max_idle`, or for [`KEEP_FACTOR`] times as long if a form of them was worth more effort.
     fn prune(&mut self, max_idle: Duration, may_evict: impl Fn(&Entry) -> bool) {
         self.last_pruned = Stopwatch::start();
         let now = self.last_pruned;
-        self.retain(|entry| now.since(entry.last_used) < max_idle || !may_evict(entry));
+        self.retain(|entry| {
+            let max_idle =
+                max_idle.saturating_mul(if entry.has_best_form() { KEEP_FACTOR } else { 1 });
+            now.since(entry.last_used) < max_idle || !may_evict(entry)
+        });
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
@@ -270,5 +284,13 @@ impl Entry {
     /// Returns true if the entry has no file, and so neither contents nor a descriptor.
     fn is_empty(&self) -> bool {
         !matches!(self.target, Target::File(_))
+    }
+
+    fn holds(&self, resource: &Arc<Resource>) -> bool {
+        matches!(&self.target, Target::File(held) if Arc::ptr_eq(held, resource))
+    }
+
+    fn has_best_form(&self) -> bool {
+        matches!(&self.target, Target::File(resource) if resource.has_best_form())
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use http::header::VARY;
 use http::{HeaderName, HeaderValue};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
 
 use crate::disk::Source;
 use crate::files::listing::{self, Folder, Listing};
+use crate::files::listings::Listings;
 use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
 use crate::files::root::{FileKind, MayBlock, Opened, Root};
@@ -22,10 +22,7 @@ use weft_proto::semantics::mime;
 pub(super) struct Site {
     pub(super) root: Root,
     pub(super) settings: DirectorySettings,
-    /// Permits to compress a file or to read a folder.
-    pub(super) job_permits: Arc<Semaphore>,
-    /// Permits for the memory of listings that wait to be sent.
-    pub(super) listing_permits: Arc<Semaphore>,
+    pub(super) listings: Listings,
 }
 
 /// Target of a path.

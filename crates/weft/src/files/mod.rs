@@ -5,7 +5,9 @@ mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
 mod lookup; // the lookup of a path
 mod resource; // a file's representations: languages, content codings
+mod compressed; // the forms of files that the server compresses
 mod listing; // folder listings as HTML and JSON
+mod listings; // the texts of listings, cached for a short time
 mod cache; // the file cache of a worker
 
 use std::io;
@@ -14,17 +16,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
 use rustix::io::Errno;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::cache::{CacheHandle, CachedTarget};
 use self::listing::{Order, PAGE_CSP};
+use self::listings::{ListingKey, Listings};
 use self::lookup::{LookupOptions, Site, Target, is_not_found};
 use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
@@ -37,26 +38,6 @@ use crate::message::response::{Payload, Response};
 use weft_proto::semantics::mime;
 
 pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
-
-/// Limit of concurrent compressions of files and reads of folders; one takes up to 33 MiB.
-const MAX_CONCURRENT_JOBS: usize = 4;
-
-/// Limit of the memory for listings that wait to be sent, in permits of
-/// [`LISTING_PERMIT_BYTES`]. Listings shorter than one permit are not counted.
-const MAX_LISTING_PERMITS: usize = 1_024;
-const LISTING_PERMIT_BYTES: usize = 64 << 10;
-
-/// The text of a listing, with its permits from the memory limit for listings.
-struct ListingText {
-    text: String,
-    _permits: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for ListingText {
-    fn as_ref(&self) -> &[u8] {
-        self.text.as_bytes()
-    }
-}
 
 /// Result of the one cache lookup of a request.
 enum CacheLookup {
@@ -164,9 +145,7 @@ impl Directory {
 
     fn from_root(root: Root, settings: DirectorySettings) -> Directory {
         let cache = CacheHandle::new(&settings);
-        let job_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_JOBS));
-        let listing_permits = Arc::new(Semaphore::new(MAX_LISTING_PERMITS));
-        Directory { site: Arc::new(Site { root, settings, job_permits, listing_permits }), cache }
+        Directory { site: Arc::new(Site { root, settings, listings: Listings::new() }), cache }
     }
 
     /// Looks a request up in the cache.
@@ -177,9 +156,11 @@ impl Directory {
         };
         let Some(path) = path else { return CacheLookup::Target(None) };
         let respond = |target: &Target, is_current| match target {
-            Target::File(resource) if is_current => match resource.choose(head.headers()) {
-                Choice::Ready(it) => CacheLookup::Response(it.to_response()),
-                Choice::NeedsCompression(_) => CacheLookup::target(target, is_current),
+            Target::File(resource) if is_current => match resource.choose(head) {
+                Choice::Ready(response) => CacheLookup::Response(response),
+                Choice::Compress(_) | Choice::Improve(..) => {
+                    CacheLookup::target(target, is_current)
+                }
             },
             _ => CacheLookup::target(target, is_current),
         };
@@ -292,47 +273,29 @@ impl Directory {
         path: &PathInRoot<'_>,
         resource: &Arc<Resource>,
     ) -> Response {
-        match resource.choose(head.headers()) {
-            Choice::Ready(representation) => representation.to_response(),
-            Choice::NeedsCompression(job) => {
-                // A compressor takes time and tens of megabytes. A request does not wait for a
-                // permit, and the permit is held until the job is done, even if the client has
-                // disconnected.
-                let Ok(permit) = self.site.job_permits.clone().try_acquire_owned() else {
-                    return job.uncompressed().to_response();
-                };
-                let task = job.task();
-                let task = move || (task(), permit).0;
-                let compressed = tokio::task::spawn_blocking(task).await.unwrap_or(None);
-                let has_room = |bytes| self.cache.reserve_bytes(path.cache_key(), resource, bytes);
-                job.finish(compressed, has_room).to_response()
+        match resource.choose(head) {
+            Choice::Ready(response) => response,
+            Choice::Compress(form) => {
+                compressed::compress(&self.cache, path.cache_key(), resource, form).await;
+                resource.after_compression(form)
+            }
+            Choice::Improve(response, form) => {
+                compressed::improve(&self.cache, path.cache_key(), resource, form);
+                response
             }
         }
     }
 
-    /// Responds with a listing of a folder. A listing may be long, so the number of concurrent
-    /// reads and the memory of listings that wait to be sent are limited.
+    /// Responds with a listing of a folder.
     async fn serve_listing(
         &self,
         head: &RequestHead,
         path: PathInRoot<'_>,
     ) -> Result<Response, StatusCode> {
-        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-        let permit =
-            self.site.job_permits.clone().acquire_owned().await.map_err(|_| unavailable)?;
-        let (site, path) = (self.site.clone(), path.into_owned());
         let order = Order::from_query(head.query());
         let as_json = listing::prefers_json(head.headers());
-        let work = move || {
-            let listing = site.list(&path)?;
-            drop(permit);
-            Ok(if as_json { listing.json(order) } else { listing.html(order) })
-        };
-        let text = disk::blocking(work).await.map_err(|error| status_of(&error))?;
-        let count = u32::try_from(text.len() / LISTING_PERMIT_BYTES).map_err(|_| unavailable)?;
-        let permits = self.site.listing_permits.clone().try_acquire_many_owned(count);
-        let permits = permits.map_err(|_| unavailable)?;
-        let text = Bytes::from_owner(ListingText { text, _permits: permits });
+        let key = ListingKey { path: path.into_owned(), order, as_json };
+        let text = self.site.listing_text(key).await.map_err(|error| status_of(&error))?;
         Ok(match as_json {
             true => Response::body(text).with_header(CONTENT_TYPE, "application/json"),
             false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),

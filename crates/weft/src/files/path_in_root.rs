@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use weft_proto::semantics::path::{decode, encode};
 
 /// A path beneath the root, percent-decoded, without a leading slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PathInRoot<'a>(Cow<'a, [u8]>);
 
 impl<'a> PathInRoot<'a> {

@@ -3,26 +3,33 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, ETAG,
     LAST_MODIFIED, VARY,
 };
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
+use smallvec::SmallVec;
 
 use crate::clock::age::is_older_than;
+use crate::clock::wall;
 use crate::compression::{self, Coding};
 use crate::disk;
 use crate::disk::{File, FileVersion, Source};
+use crate::error::Result;
+use crate::files::compressed::{CodedForm, CodedSlot, SlotResponse};
 use crate::files::lookup::Site;
 use crate::files::root::{MayBlock, Opened};
+use crate::message::body::Body;
 use crate::message::fields::{Field, Fields};
+use crate::message::representation::{ResponseContext, complete_file_response};
+use crate::message::request::RequestHead;
 use crate::message::response::{Payload, Response, field_value};
-use weft_proto::headers::Headers;
 use weft_proto::semantics::accept;
 use weft_proto::semantics::date::http_date;
 
@@ -48,11 +55,8 @@ struct Variant {
     identity: Representation,
     /// Representations from precompressed files beside the original.
     precompressed: Vec<(Coding, Representation)>,
-    /// Representations compressed by the server, by coding; `None` if compression did not make the
-    /// file smaller.
-    compressed: [OnceLock<Option<Representation>>; Coding::ALL.len()],
-    /// Set while a request compresses this variant.
-    is_compressing: AtomicBool,
+    /// The forms that the server compresses, by coding.
+    compressed: [CodedSlot; Coding::ALL.len()],
     /// True if the media type and the size permit compression.
     is_compressible: bool,
 }
@@ -66,17 +70,13 @@ pub(super) struct Representation {
     recently_changed: bool,
 }
 
-/// The representation selected for a request.
-pub(super) enum Choice<'a> {
-    Ready(&'a Representation),
-    /// The selected representation has to be compressed first.
-    NeedsCompression(CompressionJob<'a>),
-}
-
-/// A variant that is being compressed for a request.
-pub(super) struct CompressionJob<'a> {
-    variant: &'a Variant,
-    coding: Coding,
+/// The response to a request, with the representation that was selected for it.
+pub(super) enum Choice {
+    Ready(Response),
+    /// The selected form has to be compressed first.
+    Compress(CodedForm),
+    /// The selected form is popular, and should be compressed with more effort.
+    Improve(Response, CodedForm),
 }
 
 /// The files that a variant is built from.
@@ -131,38 +131,69 @@ impl Resource {
         Ok(Some(Resource { variants, languages, components }))
     }
 
-    /// Selects the representation for a request with these header fields (RFC 9110 §12.1).
-    pub(super) fn choose(&self, headers: &Headers) -> Choice<'_> {
+    /// Selects the representation for a request (RFC 9110 §12.1).
+    pub(super) fn choose(&self, head: &RequestHead) -> Choice {
+        let headers = head.headers();
         let language = match self.languages.is_empty() {
             true => None,
             false => accept::language(headers, &self.languages),
         };
-        let variant = &self.variants[language.map_or(0, |index| index + 1)];
+        let index = language.map_or(0, |index| index + 1);
+        let variant = &self.variants[index];
         // A range of a representation that is compressed here could not be combined with a range of
         // another compression: the encoder may produce other bytes.
         let may_compress = variant.is_compressible && headers.get_bytes("range").is_none();
         if variant.precompressed.is_empty() && !may_compress {
-            return Choice::Ready(&variant.identity);
+            return Choice::Ready(variant.identity.to_response());
         }
-        let mut offered = Coding::ALL.to_vec();
-        offered.retain(|&coding| {
+        let is_offered = |coding: Coding| {
             may_compress && compression::is_available(coding)
                 || variant.precompressed(coding).is_some()
-        });
-        let Some(coding) = accept::coding(headers, &offered) else {
-            return Choice::Ready(&variant.identity);
         };
-        match (variant.precompressed(coding), variant.compressed[coding as usize].get()) {
-            (Some(precompressed), _) => Choice::Ready(precompressed),
-            (None, Some(compressed)) => {
-                Choice::Ready(compressed.as_ref().unwrap_or(&variant.identity))
-            }
-            // Only one request compresses a variant at a time; the others get identity.
-            (None, None) if variant.is_compressing.swap(true, Relaxed) => {
-                Choice::Ready(&variant.identity)
-            }
-            (None, None) => Choice::NeedsCompression(CompressionJob { variant, coding }),
+        let offered: SmallVec<[Coding; Coding::ALL.len()]> =
+            Coding::ALL.into_iter().filter(|&coding| is_offered(coding)).collect();
+        let Some(coding) = accept::coding(headers, &offered) else {
+            return Choice::Ready(variant.identity.to_response());
+        };
+        if let Some(precompressed) = variant.precompressed(coding) {
+            return Choice::Ready(precompressed.to_response());
         }
+        let form = CodedForm { variant: index, coding };
+        match self.slot(form).respond(head.method()) {
+            SlotResponse::Coded(response) => Choice::Ready(response),
+            SlotResponse::Uncoded => Choice::Ready(variant.identity.to_response()),
+            SlotResponse::Popular(response) => Choice::Improve(response, form),
+            SlotResponse::Empty if *head.method() == Method::HEAD => {
+                Choice::Ready(variant.identity.coded_head(head, coding))
+            }
+            SlotResponse::Empty => Choice::Compress(form),
+        }
+    }
+
+    /// Returns the response to a request that has waited for the compression of a form.
+    pub(super) fn after_compression(&self, form: CodedForm) -> Response {
+        match self.slot(form).respond(&Method::GET) {
+            SlotResponse::Coded(response) | SlotResponse::Popular(response) => response,
+            SlotResponse::Empty | SlotResponse::Uncoded => self.identity(form).to_response(),
+        }
+    }
+
+    /// Returns the representation that a form is compressed from.
+    pub(super) fn identity(&self, form: CodedForm) -> &Representation {
+        &self.variants[form.variant].identity
+    }
+
+    pub(super) fn slot(&self, form: CodedForm) -> &CodedSlot {
+        &self.variants[form.variant].compressed[form.coding as usize]
+    }
+
+    /// Returns true if any form was worth more effort.
+    pub(super) fn has_best_form(&self) -> bool {
+        self.slots().any(CodedSlot::is_best)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &CodedSlot> {
+        self.variants.iter().flat_map(|variant| &variant.compressed)
     }
 
     /// Returns a response with this resource as the page of an error.
@@ -204,10 +235,11 @@ impl Resource {
         })
     }
 
-    /// Bytes of contents in memory, not counting those compressed by the server.
+    /// Bytes of contents in memory, with those compressed by the server and those reserved for
+    /// compressions in progress.
     pub(super) fn bytes_in_memory(&self) -> usize {
-        let contents = self.representations().filter_map(|it| it.file.in_memory());
-        contents.map(|bytes| bytes.len()).sum()
+        let contents = self.representations().filter_map(|it| it.file.as_slice());
+        contents.map(<[u8]>::len).sum::<usize>() + self.slots().map(CodedSlot::bytes).sum::<usize>()
     }
 
     /// Number of descriptors that the resource keeps open.
@@ -308,8 +340,7 @@ impl Variant {
             precompressed.push((coding, representation));
         }
         let identity = files.original.into_representation(fields, max_bytes, may_block)?;
-        let (compressed, is_compressing) = (Default::default(), AtomicBool::new(false));
-        Ok(Variant { identity, precompressed, compressed, is_compressing, is_compressible })
+        Ok(Variant { identity, precompressed, compressed: Default::default(), is_compressible })
     }
 
     fn precompressed(&self, coding: Coding) -> Option<&Representation> {
@@ -318,57 +349,50 @@ impl Variant {
     }
 }
 
-impl<'a> CompressionJob<'a> {
-    /// The representation to serve if the job does not run.
-    pub(super) fn uncompressed(&self) -> &'a Representation {
-        &self.variant.identity
-    }
-
-    /// Returns the work to be done, for a thread that may block.
-    pub(super) fn task(&self) -> impl FnOnce() -> Option<Bytes> + Send + 'static {
-        let (coding, file) = (self.coding, self.variant.identity.file.clone());
-        move || {
-            let bytes = file.read().ok()?;
-            let compressed = compression::compress(coding, &bytes).ok()?;
-            (compressed.len() < bytes.len()).then(|| compressed.into())
-        }
-    }
-
-    /// Takes the result of the task, stores it if `has_room` returns true, and returns the
-    /// representation to serve.
-    pub(super) fn finish(
-        self,
-        compressed: Option<Bytes>,
-        has_room: impl FnOnce(usize) -> bool,
-    ) -> Representation {
-        let identity = &self.variant.identity;
-        let compressed = compressed.map(|bytes| identity.with_coding(self.coding, bytes));
-        if has_room(compressed.as_ref().map_or(0, |it| it.file.length as usize)) {
-            let _ = self.variant.compressed[self.coding as usize].set(compressed.clone());
-        }
-        compressed.unwrap_or_else(|| identity.clone())
-    }
-}
-
-impl Drop for CompressionJob<'_> {
-    fn drop(&mut self) {
-        self.variant.is_compressing.store(false, Relaxed);
-    }
-}
-
 impl Representation {
     pub(super) fn to_response(&self) -> Response {
         Response::success(self.fields.clone(), Payload::File(self.file.clone()))
     }
 
-    /// Returns this representation in a content coding, with the compressed `bytes`. The validator
-    /// is weak because another version of the encoder may produce other bytes (RFC 9110 §8.8.1).
-    fn with_coding(&self, coding: Coding, bytes: Bytes) -> Representation {
+    /// Returns the open file or the contents.
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Length of the content in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.file.length
+    }
+
+    /// Returns a response with the fields of this representation in a content coding. The validator
+    /// is weak because another version or level of the encoder may produce other bytes (RFC 9110
+    /// §8.8.1).
+    fn to_coded_response(&self, coding: Coding) -> Response {
         let mut response = self.to_response();
         if let Some(version) = &self.file.version {
             response.set_header(ETAG, format!("W/{}", version.etag()));
         }
         response.set_header(CONTENT_ENCODING, coding.token());
+        response
+    }
+
+    /// Returns the response to a `HEAD` for this representation in a content coding, without a
+    /// length: that is known only after the compression.
+    fn coded_head(&self, head: &RequestHead, coding: Coding) -> Response {
+        // The engine evaluates preconditions only for files. A range does not apply to HEAD, so
+        // there is no multipart response, and no boundary.
+        let context = ResponseContext { now: wall::now(), boundary: String::new };
+        let response = self.to_coded_response(coding);
+        let mut response = complete_file_response(head, response, &context);
+        if matches!(response.payload, Payload::File(_)) {
+            response.payload = Payload::Body(Body::stream(stream::empty::<Result<Bytes>>()));
+        }
+        response
+    }
+
+    /// Returns this representation in a content coding, with the compressed `bytes`.
+    pub(super) fn with_coding(&self, coding: Coding, bytes: Bytes) -> Representation {
+        let response = self.to_coded_response(coding);
         let length = bytes.len() as u64;
         let source = Source::Memory(bytes);
         let file = Arc::new(File { source, start: 0, length, ..File::clone(&self.file) });

@@ -32,7 +32,8 @@ pub struct DirectorySettings {
     pub index: Vec<String>,
 
     /// Serves a listing for a folder without an index file: HTML, or JSON if the client prefers
-    /// `application/json`. If false, the response is 404.
+    /// `application/json`. If false, the response is 404. A listing is cached for
+    /// [`revalidate_after`](DirectorySettings::revalidate_after).
     ///
     /// Default false: names of files are not disclosed unless this is enabled.
     pub listing: bool,
@@ -92,16 +93,18 @@ pub struct DirectorySettings {
     /// Default true.
     pub precompressed: bool,
 
-    /// Compresses a file of a compressible type on request, if there is no precompressed file.
-    /// The result is cached in memory with the file.
+    /// Compresses a file of a compressible type on request, if there is no precompressed file and
+    /// the cache has room for the result, which is cached in memory with the file. A file that is
+    /// requested often is compressed again in the background with more effort. All directories of a
+    /// process share one budget of threads for this.
     ///
     /// Default true.
     pub compress: bool,
 
     /// The smallest and the largest file that is compressed, in bytes.
     ///
-    /// Default 1,024 (anything smaller fits a packet) to 4 MiB (which takes a thread of the
-    /// blocking pool about one second).
+    /// Default 1,024 (anything smaller fits a packet) to 4 MiB (which takes a thread 10 to 50 ms
+    /// at the first request).
     pub min_compressed_bytes: u64,
     /// See [`min_compressed_bytes`](DirectorySettings::min_compressed_bytes).
     pub max_compressed_bytes: u64,
@@ -113,7 +116,8 @@ pub struct DirectorySettings {
     /// Default 64 KiB.
     pub max_cached_file_bytes: u64,
 
-    /// The maximum size of all file contents that each worker caches in memory, in bytes.
+    /// The maximum size of all file contents that each worker caches in memory, in bytes, with their
+    /// compressed forms. While a file is compressed, its size is reserved for the result.
     ///
     /// Default 32 MiB.
     pub max_cached_bytes: usize,
@@ -137,7 +141,7 @@ pub struct DirectorySettings {
     pub revalidate_after: Duration,
 
     /// Time after which a cached file that is not requested is evicted (nginx: `inactive` of
-    /// `open_file_cache`).
+    /// `open_file_cache`). A file that was compressed with more effort is kept 30 times as long.
     ///
     /// Default 10 s.
     pub evict_after: Duration,
@@ -204,6 +208,11 @@ impl HeaderRule {
     /// ```
     pub fn new(pattern: impl Into<String>, name: HeaderName, value: HeaderValue) -> HeaderRule {
         HeaderRule { pattern: pattern.into(), name, value }
+    }
+
+    /// Name of the field.
+    pub fn name(&self) -> &HeaderName {
+        &self.name
     }
 
     /// Parses a rule for `Cache-Control` (RFC 9111 §5.2) in short form: `PATTERN=VALUE`, or a

@@ -76,9 +76,9 @@ pub struct FormSettings {
     /// MiB. `Some` replaces that limit.
     pub max_bytes: Option<u64>,
 
-    /// Maximum number of fields that are not files.
+    /// Maximum number of fields that are not files, also in a [query](FormSettings::query).
     ///
-    /// Default 1,000.
+    /// Default 1,000, as in PHP and Django.
     pub max_fields: usize,
 
     /// Maximum size of a field that is not a file, in bytes. In a urlencoded form, the size as
@@ -108,6 +108,11 @@ pub struct FormSettings {
     /// Default 4,096: enough for several fields and a long name. At most 65,000.
     pub max_part_head_bytes: usize,
 
+    /// Maximum number of header fields in the head of one part.
+    ///
+    /// Default 32: browsers send two.
+    pub max_part_fields: usize,
+
     /// Directory for [temporary files](Part::into_file).
     ///
     /// Default `None`: the directory of the system (`TMPDIR`, otherwise `/tmp`), which is in memory
@@ -125,6 +130,7 @@ impl Default for FormSettings {
             max_files: 100,
             max_file_bytes: 16 << 20,
             max_part_head_bytes: 4_096,
+            max_part_fields: 32,
             temp_dir: None,
         }
     }

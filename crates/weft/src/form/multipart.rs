@@ -88,7 +88,7 @@ impl FormSettings {
                 }
             }
         };
-        let parser = Parser::new(&boundary, self.max_part_head_bytes)?;
+        let parser = Parser::new(&boundary, self.max_part_head_bytes, self.max_part_fields)?;
         if let Some(bytes) = self.max_bytes {
             body.set_limit(bytes);
         }

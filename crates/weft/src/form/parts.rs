@@ -22,6 +22,7 @@ pub(super) struct Parser {
     /// Delimiter: CRLF, two hyphens and the boundary.
     delimiter: Finder<'static>,
     max_head_bytes: usize,
+    max_head_fields: usize,
     state: State,
     /// The head that is being parsed.
     head: FieldSection,
@@ -34,8 +35,8 @@ pub(super) struct Parser {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Preamble,
-    /// After a delimiter.
-    Delimiter,
+    /// After a delimiter and a number of bytes of white space.
+    Delimiter(usize),
     Head,
     Data,
     End,
@@ -55,7 +56,11 @@ pub(super) enum Step {
 }
 
 impl Parser {
-    pub(super) fn new(boundary: &[u8], max_head_bytes: usize) -> Result<Parser> {
+    pub(super) fn new(
+        boundary: &[u8],
+        max_head_bytes: usize,
+        max_head_fields: usize,
+    ) -> Result<Parser> {
         let is_valid = |b: &u8| matches!(b, b' '..=b'~');
         if !(1..=MAX_BOUNDARY_BYTES).contains(&boundary.len()) || !boundary.iter().all(is_valid) {
             return Err(Error::malformed("the boundary of the form is not 1 to 70 characters"));
@@ -64,6 +69,7 @@ impl Parser {
         Ok(Parser {
             delimiter: Finder::new(&delimiter).into_owned(),
             max_head_bytes: max_head_bytes.min(MAX_HEAD_BYTES),
+            max_head_fields,
             state: State::Preamble,
             head: FieldSection::default(),
             searched: 0,
@@ -94,21 +100,23 @@ impl Parser {
         loop {
             match self.state {
                 State::Preamble => match self.data() {
-                    Step::PartEnd => self.state = State::Delimiter,
+                    Step::PartEnd => self.state = State::Delimiter(0),
                     Step::Data(_) => {}
                     step => return Ok(step),
                 },
                 State::Data => {
                     let step = self.data();
                     if let Step::PartEnd = step {
-                        self.state = State::Delimiter;
+                        self.state = State::Delimiter(0);
                     }
                     return Ok(step);
                 }
-                State::Delimiter => match self.line_end()? {
-                    Some(state) => self.state = state,
-                    None => return Ok(Step::Wait),
-                },
+                State::Delimiter(space) => {
+                    self.state = self.line_end(space)?;
+                    if let State::Delimiter(_) = self.state {
+                        return Ok(Step::Wait);
+                    }
+                }
                 State::Head => return self.head(),
                 State::End => return Ok(Step::End),
             }
@@ -130,22 +138,22 @@ impl Parser {
     }
 
     /// Parses the rest of a delimiter line: two hyphens after the last part, otherwise white space
-    /// and CRLF.
-    fn line_end(&mut self) -> Result<Option<State>> {
-        if self.rest.starts_with(b"--") {
-            return Ok(Some(State::End));
-        }
-        let space = self.rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    /// and CRLF. White space is consumed, so that it is read once even if it arrives byte by byte.
+    fn line_end(&mut self, consumed: usize) -> Result<State> {
+        let more = self.rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+        self.rest.advance(more);
+        let space = consumed + more;
         if space > self.max_head_bytes {
             return Err(self.head_too_large());
         }
-        match self.rest[space..] {
+        match self.rest[..] {
+            [b'-', b'-', ..] if space == 0 => Ok(State::End),
             [b'\r', b'\n', ..] => {
-                self.rest.advance(space + 2);
-                Ok(Some(State::Head))
+                self.rest.advance(2);
+                Ok(State::Head)
             }
-            [] | [b'\r'] => Ok(None),
-            [b'-'] if space == 0 => Ok(None),
+            [] | [b'\r'] => Ok(State::Delimiter(space)),
+            [b'-'] if space == 0 => Ok(State::Delimiter(space)),
             _ => Err(Error::malformed("something follows a boundary of the form on its line")),
         }
     }
@@ -162,6 +170,10 @@ impl Parser {
             true => self.head.read(window, &limits)?,
             false => None,
         };
+        if self.head.fields.len() > self.max_head_fields {
+            let max = self.max_head_fields;
+            return Err(too_large(format!("the head of a part has more than {max} fields")));
+        }
         let Some(length) = length else {
             return if is_too_large { Err(self.head_too_large()) } else { Ok(Step::Wait) };
         };
@@ -184,11 +196,12 @@ fn partial_delimiter_len(bytes: &[u8], delimiter: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     /// Parses chunks and formats the steps: `[name: value|…]` for a head, data as is, `/` for the
     /// end of a part, `.` for the end of all parts, `?` for missing input, `!` for an error.
     fn parse_all<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> String {
-        let mut parts = Parser::new(b"b-b", 40).unwrap();
+        let mut parts = Parser::new(b"b-b", 40, 3).unwrap();
         let mut output = Vec::new();
         for chunk in chunks {
             parts.push(Bytes::copy_from_slice(chunk));
@@ -234,6 +247,9 @@ mod tests {
             ),
             ("preamble\r\n--b-b \t\r\n\r\nx\r\n--b-b--epilogue", "[]x/."),
             ("\r\n--b-b\r\n\r\nx\r\n--b-b--", "[]x/."),
+            ("--b-b\r\na:\r\nb:\r\nc:\r\n\r\nx\r\n--b-b--", "[a: |b: |c: |]x/."),
+            ("--b-b\r\na:\r\nb:\r\nc:\r\nd:\r\n\r\nx\r\n--b-b--", "!"),
+            ("--b-b --", "!"),
             // Data similar to a delimiter.
             (
                 "--b-b\r\n\r\n--b-b\r--b-b\n--b-b--\r\n--b-\r\n-\r\n\r\n\r\r\n--b-b--",
@@ -280,10 +296,46 @@ mod tests {
                 assert_eq!(parse_all([begin.as_bytes(), filler.as_bytes()]), "!", "{begin}");
             }
         }
-        let mut parts = Parser::new(b"b", 40).unwrap();
+        let mut parts = Parser::new(b"b", 40, 3).unwrap();
         parts.push(Bytes::from(vec![b'\r'; 1_000]));
         assert!(matches!(parts.step().unwrap(), Step::Wait));
         assert!(parts.rest.len() <= 1);
+    }
+
+    /// Returns the time in which a body is parsed that arrives byte by byte.
+    fn time_of_trickle(body: &[u8]) -> Duration {
+        let mut parts = Parser::new(b"b-b", MAX_HEAD_BYTES, usize::MAX).unwrap();
+        let start = Instant::now();
+        for &b in body {
+            parts.push(Bytes::copy_from_slice(&[b]));
+            while !matches!(parts.step().unwrap(), Step::Wait) {}
+        }
+        start.elapsed()
+    }
+
+    /// Eight times the bytes take eight times as long, and 64 times if the cost is quadratic. A
+    /// disturbed measurement is repeated; one that shows linear cost is sufficient.
+    #[test]
+    fn cost_is_linear_in_bytes_that_arrive_one_by_one() {
+        const BYTES: usize = 8_000;
+        for (case, before, filler) in [
+            ("delimiter line", "--b-b", " "),
+            ("long field", "--b-b\r\na: ", "x"),
+            ("many fields", "--b-b\r\n", "a:\r\n"),
+            ("incomplete lines", "--b-b\r\n", "aaaaaaa:\r\n"),
+            ("data", "--b-b\r\n\r\n", "x"),
+            ("partial delimiters", "--b-b\r\n\r\n", "\r\n--b-"),
+            ("preamble", "", "\r\n--b-"),
+        ] {
+            let body = |bytes: usize| [before, &filler.repeat(bytes / filler.len())].concat();
+            let (short, long) = (body(BYTES), body(8 * BYTES));
+            let ratio = || {
+                let short = time_of_trickle(short.as_bytes()).as_secs_f64();
+                time_of_trickle(long.as_bytes()).as_secs_f64() / short
+            };
+            let ratios: Vec<f64> = (0..10).map(|_| ratio()).take_while(|it| *it > 20.0).collect();
+            assert!(ratios.len() < 10, "{case}: 8 times the bytes take {ratios:?} times as long");
+        }
     }
 
     #[test]
@@ -298,7 +350,12 @@ mod tests {
             (b"a\nb", false),
             (b"\xff", false),
         ] {
-            assert_eq!(Parser::new(boundary, 40).is_ok(), is_valid, "{}", boundary.escape_ascii());
+            assert_eq!(
+                Parser::new(boundary, 40, 3).is_ok(),
+                is_valid,
+                "{}",
+                boundary.escape_ascii()
+            );
         }
     }
 }

@@ -6,11 +6,13 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::form::FormSettings;
 use crate::message::request::RequestHead;
 
 impl RequestHead {
     /// Returns the decoded names and values of the query, in order. `+` is decoded to a space, and
-    /// invalid UTF-8 to U+FFFD.
+    /// invalid UTF-8 to U+FFFD. Each is decoded when the iterator reaches it, and none is stored, so
+    /// their number has no limit other than that of the request line.
     ///
     /// ```
     /// let request = weft::testing::request("GET /?a=1&b=d%C3%ADas+3&a HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -23,8 +25,8 @@ impl RequestHead {
         form_urlencoded::parse(self.query().unwrap_or_default().as_bytes())
     }
 
-    /// Deserializes the query with serde. A name that occurs several times is deserialized to a
-    /// `Vec`.
+    /// Deserializes the query with serde, as [`FormSettings::query`] with the default settings. A
+    /// name that occurs several times is deserialized to a `Vec`.
     ///
     /// ```
     /// use weft::{Request, Response};
@@ -50,11 +52,42 @@ impl RequestHead {
     /// ```
     ///
     /// # Errors
-    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query does not fit the type.
+    /// [`Malformed`](ErrorKind::Malformed), which becomes 400, if the query does not fit the type or
+    /// has more than 1,000 fields.
     pub fn query_as<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_html_form::from_str(self.query().unwrap_or_default()).map_err(|error| {
-            Error::new(ErrorKind::Malformed, format!("cannot deserialize the query: {error}"))
-        })
+        FormSettings::default().query(self)
+    }
+}
+
+impl FormSettings {
+    /// Deserializes the query of a request with serde, if it has at most
+    /// [`max_fields`](FormSettings::max_fields).
+    ///
+    /// ```
+    /// use weft::{Request, Response, form::FormSettings};
+    ///
+    /// async fn show(request: Request) -> weft::Result<Response> {
+    ///     let settings = FormSettings { max_fields: 2, ..FormSettings::default() };
+    ///     let fields: Vec<(String, String)> = settings.query(request.head())?;
+    ///     Ok(Response::text(format!("{} fields\n", fields.len())))
+    /// }
+    ///
+    /// weft::testing::get(show, "/?a=1&b=2").assert_text("2 fields\n");
+    /// let response = weft::testing::get(show, "/?a=1&b=2&c=3");
+    /// response.assert_text("400 Bad Request: the query has more than 2 fields\n");
+    /// ```
+    ///
+    /// # Errors
+    /// [`Malformed`](ErrorKind::Malformed) if the query does not fit the type or has more fields.
+    pub fn query<T: DeserializeOwned>(&self, head: &RequestHead) -> Result<T> {
+        let query = head.query().unwrap_or_default();
+        let max = self.max_fields;
+        let malformed = |reason| Error::new(ErrorKind::Malformed, reason);
+        if query.split('&').filter(|field| !field.is_empty()).nth(max).is_some() {
+            return Err(malformed(format!("the query has more than {max} fields")));
+        }
+        serde_html_form::from_str(query)
+            .map_err(|error| malformed(format!("cannot deserialize the query: {error}")))
     }
 }
 
@@ -80,6 +113,17 @@ mod tests {
             let found: Vec<_> = found.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
             assert_eq!(found, expected, "{target}");
         }
+    }
+
+    #[test]
+    fn bounds_the_number_of_fields_to_deserialize() {
+        let read = |fields: usize| {
+            let request =
+                request(format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", "a&".repeat(fields)));
+            request.query_as::<Vec<(String, String)>>().map(|fields| fields.len())
+        };
+        assert_eq!(read(1_000).unwrap(), 1_000);
+        assert_eq!(read(1_001).unwrap_err().kind(), crate::error::ErrorKind::Malformed);
     }
 
     #[test]

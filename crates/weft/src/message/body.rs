@@ -36,6 +36,26 @@ use weft_proto::headers::Headers;
 /// }
 /// # let _ = count;
 /// ```
+///
+/// # Memory
+///
+/// The body of a response is kept until the client has received it. A client decides how long that
+/// takes: it may read slowly, or open 128 streams of HTTP/2 and keep their windows closed until
+/// [`stall_timeout`](crate::Settings::stall_timeout). The engine bounds the content that it obtains
+/// itself: files are read, and streams are polled, when the client can receive more. It cannot bound
+/// bytes that the application has already made, so the kind of a body determines its cost:
+///
+/// - [`Bytes`] that responses share, such as `Bytes::from_static` and clones, are not copied: any
+///   number of responses costs one content.
+/// - Bytes that are made for each request, such as a `String` or a `Vec<u8>`, exist once per open
+///   response. 128 streams with a page of 1 MiB are 128 MiB per connection.
+/// - A [stream](Body::stream) that produces its pieces when it is polled costs one piece, and a
+///   [file](crate::Response::file) less than that.
+///
+/// Large content that differs by request should therefore be a stream or a file.
+/// [`Settings::max_concurrent_streams`](crate::Settings::max_concurrent_streams),
+/// [`max_connections_per_peer`](crate::Settings::max_connections_per_peer) and the middleware
+/// [`ConcurrencyLimit`](crate::middleware::ConcurrencyLimit) bound the number of open responses.
 #[derive(Default)]
 pub struct Body(Kind);
 

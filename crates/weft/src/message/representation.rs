@@ -38,7 +38,7 @@ pub(crate) fn complete_file_response(
     // RFC 9110 §13.2.1: preconditions apply if the response would be a success otherwise, and are
     // evaluated before the method has its effect. The application has already run, so they are
     // evaluated here only for methods without effects.
-    let is_get_or_head = matches!(*head.method(), Method::GET | Method::HEAD);
+    let is_get_or_head = matches!(*head.received_method(), Method::GET | Method::HEAD);
     if !is_get_or_head || response.status != StatusCode::OK {
         return response;
     }
@@ -57,8 +57,8 @@ pub(crate) fn complete_file_response(
     }
     let mut ranges = head.headers().get_all("range");
     let range = match (ranges.next(), ranges.next()) {
-        (Some(range), None) if *head.method() == Method::GET => range,
-        // RFC 9110 §14.2: ranges apply only to GET. Several Range fields are ignored.
+        (Some(range), None) if *head.received_method() == Method::GET => range,
+        // RFC 9110 §14.2: ranges apply only to GET, not to a HEAD handled as GET. Several Range fields are ignored.
         _ => return response,
     };
     if !range_applies(head.headers(), &validators(&response, context.now), context.now) {
@@ -92,7 +92,7 @@ pub(crate) fn complete_file_response(
 /// Evaluates the preconditions of a request against the validators of a successful response.
 /// Returns the response unchanged, or as 304 or 412.
 pub(crate) fn evaluate_preconditions(head: &RequestHead, response: Response, now: u64) -> Response {
-    match evaluate(head.method(), head.headers(), &validators(&response, now), now) {
+    match evaluate(head.received_method(), head.headers(), &validators(&response, now), now) {
         Outcome::Proceed => response,
         Outcome::NotModified => not_modified(response),
         Outcome::Failed => error_response(response, StatusCode::PRECONDITION_FAILED),

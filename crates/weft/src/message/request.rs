@@ -5,8 +5,8 @@ mod parts;
 
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub struct RequestHead(Arc<Inner>);
 #[derive(Clone, Debug, Default)]
 struct Inner {
     method: Method,
+    /// The method that the client sent, if middleware has replaced it.
+    received_method: Option<Method>,
     target: Span,
     /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
     /// which would have to be validated as UTF-8 on each access.
@@ -72,15 +74,23 @@ struct Inner {
 pub(crate) struct Shared {
     pub(crate) peer: Peer,
     shutdown: Arc<ShutdownSignal>,
+    /// Number of the current exchange. Only the task of the connection changes it.
+    exchange: AtomicU32,
     interim: Mutex<Vec<Interim>>,
     /// Set if `interim` may not be empty. It nearly always is empty, and checking a flag is cheaper
     /// than locking.
     has_interim: AtomicBool,
+    /// The client that middleware has set in place of the peer, with the number of the exchange.
+    client: Mutex<Option<Box<(u32, Peer)>>>,
+    /// Set once `client` was: most connections never need it.
+    has_client: AtomicBool,
 }
 
 /// A queued interim response.
 #[derive(Debug)]
 pub(crate) struct Interim {
+    /// Number of the exchange of its request.
+    exchange: u32,
     pub(crate) status: StatusCode,
     pub(crate) fields: Fields,
 }
@@ -99,8 +109,9 @@ pub(crate) struct Drain {
 
 impl Shared {
     pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
-        let (interim, has_interim) = Default::default();
-        Arc::new(Shared { peer, shutdown, interim, has_interim })
+        let (exchange, interim, has_interim) = Default::default();
+        let (client, has_client) = Default::default();
+        Arc::new(Shared { peer, shutdown, exchange, interim, has_interim, client, has_client })
     }
 
     /// Creates the shared state of the connection after its TLS handshake.
@@ -115,6 +126,7 @@ impl Shared {
         let Some(shared) = Arc::get_mut(self) else { return false };
         shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         *shared.has_interim.get_mut() = false;
+        *shared.has_client.get_mut() = false;
         true
     }
 
@@ -122,6 +134,13 @@ impl Shared {
         Shutdown(self.clone())
     }
 
+    /// Begins the next exchange of a connection that shares its state with one request after the
+    /// other. Interim responses of the requests before, which tasks may still hold, are not sent.
+    pub(crate) fn begin_exchange(&self) {
+        self.exchange.store(self.exchange.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Takes the interim responses of the current exchange.
     #[inline]
     pub(crate) fn take_interim(&self) -> Option<Vec<Interim>> {
         if !self.has_interim.load(Acquire) {
@@ -129,14 +148,48 @@ impl Shared {
         }
         let mut interim = self.lock_interim();
         self.has_interim.store(false, Relaxed);
-        Some(std::mem::take(&mut *interim))
+        let mut interim = std::mem::take(&mut *interim);
+        let current = self.exchange.load(Relaxed);
+        interim.retain(|interim| interim.exchange == current);
+        Some(interim)
     }
 
-    /// Locks the queue of interim responses to add one.
-    fn interim(&self) -> MutexGuard<'_, Vec<Interim>> {
-        let interim = self.lock_interim();
+    /// Stores the client of the request of an exchange, for its record.
+    fn set_client(&self, exchange: u32, client: &Peer) {
+        *self.lock_client() = Some(Box::new((exchange, client.clone())));
+        self.has_client.store(true, Release);
+    }
+
+    /// Returns the client of the current exchange, if middleware has set one in place of the peer.
+    pub(crate) fn client(&self) -> Option<Peer> {
+        if !self.has_client.load(Acquire) {
+            return None;
+        }
+        let current = self.exchange.load(Relaxed);
+        self.lock_client().as_ref().filter(|it| it.0 == current).map(|it| it.1.clone())
+    }
+
+    fn lock_client(&self) -> MutexGuard<'_, Option<Box<(u32, Peer)>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues an interim response of the request of an exchange. Another exchange may begin at the
+    /// same time, so that [`take_interim`](Shared::take_interim) compares the numbers again.
+    fn queue_interim(&self, interim: Interim) {
+        if interim.exchange != self.exchange.load(Relaxed) {
+            return;
+        }
+        let mut queue = self.lock_interim();
         self.has_interim.store(true, Release);
-        interim
+        match queue.last_mut() {
+            Some(last)
+                if (last.exchange, last.status, StatusCode::EARLY_HINTS)
+                    == (interim.exchange, interim.status, interim.status) =>
+            {
+                last.fields.to_mut().extend(interim.fields.iter().cloned());
+            }
+            _ => queue.push(interim),
+        }
     }
 
     fn lock_interim(&self) -> MutexGuard<'_, Vec<Interim>> {
@@ -180,14 +233,23 @@ impl Shutdown {
 #[derive(Clone, Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
+    /// Number of the exchange of the request.
+    exchange: u32,
     /// Peer set by middleware, which replaces that of the connection.
     peer: Option<Box<Peer>>,
+    /// Set by middleware if the client of a proxy uses HTTPS, or does not.
+    is_secure: Option<bool>,
 }
 
 impl Connection {
     /// The same as [`Request::peer`].
     pub fn peer(&self) -> &Peer {
         self.peer.as_deref().unwrap_or(&self.shared.peer)
+    }
+
+    /// The same as [`Request::is_secure`].
+    pub fn is_secure(&self) -> bool {
+        self.is_secure.unwrap_or(self.shared.peer.tls.is_some())
     }
 
     /// The same as [`Request::shutdown`].
@@ -198,7 +260,8 @@ impl Connection {
 
 impl Request {
     pub(crate) fn new(head: RequestHead, body: Body, shared: Arc<Shared>) -> Request {
-        let connection = Connection { shared, peer: None };
+        let exchange = shared.exchange.load(Relaxed);
+        let connection = Connection { shared, exchange, peer: None, is_secure: None };
         Request { head, body, connection, extensions: Extensions::new() }
     }
 
@@ -213,18 +276,31 @@ impl Request {
         self.connection.peer()
     }
 
-    /// Returns `true` if the connection uses TLS. The fields of a proxy about the connection of
-    /// its own client are not considered.
+    /// The other end of the connection itself, even if middleware has [set](Request::set_peer)
+    /// another peer.
+    ///
+    /// ```
+    /// let mut request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// request.set_peer("192.0.2.1:80".parse().unwrap());
+    /// assert!(request.peer().address().is_some());
+    /// assert_eq!(request.connection_peer().address(), None);
+    /// ```
+    pub fn connection_peer(&self) -> &Peer {
+        &self.connection.shared.peer
+    }
+
+    /// Returns `true` if the connection uses TLS, or, if middleware has
+    /// [set](Request::set_secure) it, if the client of a proxy uses HTTPS.
     ///
     /// ```
     /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     /// assert_eq!((request.is_secure(), request.scheme()), (false, "http"));
     /// ```
     pub fn is_secure(&self) -> bool {
-        self.connection.shared.peer.tls.is_some()
+        self.connection.is_secure()
     }
 
-    /// The scheme of the connection: `https` if it [uses TLS](Request::is_secure), otherwise
+    /// The scheme of the request: `https` if it [uses TLS](Request::is_secure), otherwise
     /// `http`.
     pub fn scheme(&self) -> &'static str {
         if self.is_secure() { "https" } else { "http" }
@@ -252,17 +328,9 @@ impl Request {
     /// ```
     pub fn early_hints<L: AsRef<[u8]>>(&self, links: impl IntoIterator<Item = L>) {
         let links = links.into_iter().map(|link| (LINK, field_value(link.as_ref())));
-        let mut interim = self.connection.shared.interim();
-        match interim.last_mut() {
-            Some(Interim { status: StatusCode::EARLY_HINTS, fields }) => {
-                fields.to_mut().extend(links);
-            }
-            _ => {
-                let fields = Fields::Owned(links.collect());
-                if !fields.is_empty() {
-                    interim.push(Interim { status: StatusCode::EARLY_HINTS, fields });
-                }
-            }
+        let fields = Fields::Owned(links.collect());
+        if !fields.is_empty() {
+            self.queue_interim(StatusCode::EARLY_HINTS, fields);
         }
     }
 
@@ -284,8 +352,13 @@ impl Request {
         let Response { status, headers: fields, .. } = response;
         let is_reserved = [StatusCode::CONTINUE, StatusCode::SWITCHING_PROTOCOLS].contains(&status);
         if status.is_informational() && !is_reserved {
-            self.connection.shared.interim().push(Interim { status, fields });
+            self.queue_interim(status, fields);
         }
+    }
+
+    fn queue_interim(&self, status: StatusCode, fields: Fields) {
+        let Connection { shared, exchange, .. } = &self.connection;
+        shared.queue_interim(Interim { exchange: *exchange, status, fields });
     }
 
     /// The body, for reading in place.
@@ -299,6 +372,32 @@ impl Request {
         (self.head, self.body)
     }
 
+    /// Returns a request with the same head and connection, without body and extensions, to ask
+    /// another application about this one. Its interim responses are not sent.
+    ///
+    /// ```
+    /// use weft::{Application, Request, Response, testing};
+    ///
+    /// async fn is_permitted(question: Request) -> Response {
+    ///     Response::new(if question.path() == "/public" { 200 } else { 403 }.try_into().unwrap())
+    /// }
+    ///
+    /// async fn app(request: Request) -> Response {
+    ///     let answer = is_permitted(request.without_body()).await;
+    ///     if answer.status().is_success() { Response::text("Hello\n") } else { answer }
+    /// }
+    /// assert_eq!(testing::get(app, "/public").status, 200);
+    /// assert_eq!(testing::get(app, "/private").status, 403);
+    /// ```
+    pub fn without_body(&self) -> Request {
+        let Connection { shared, exchange, peer, is_secure } = self.connection.clone();
+        // Half of all numbers away from that of the exchange in progress.
+        let exchange = exchange ^ 1 << 31;
+        let connection = Connection { shared, exchange, peer, is_secure };
+        let (head, body) = (self.head.clone(), Body::empty());
+        Request { head, body, connection, extensions: Extensions::new() }
+    }
+
     /// Returns the body.
     pub fn into_body(self) -> Body {
         self.body
@@ -307,7 +406,7 @@ impl Request {
     /// Sets the method for the middleware and application that follow. The presence of a response
     /// body still depends on the method that the client sent.
     pub fn set_method(&mut self, method: Method) {
-        Arc::make_mut(&mut self.head.0).method = method;
+        self.head.set_method(method);
     }
 
     /// Sets path and query (`/path?query`, percent-encoded) for the middleware and application that
@@ -352,10 +451,19 @@ impl Request {
     }
 
     /// Sets the address of the peer for the middleware and application that follow, as received
-    /// from a trusted proxy. The TLS session remains that of the connection.
+    /// from a trusted proxy. The TLS session remains that of the connection. The
+    /// [`Record`](crate::Record) of the request has this address, too.
     pub fn set_peer(&mut self, address: SocketAddr) {
-        let tls = self.connection.shared.peer.tls.clone();
-        self.connection.peer = Some(Box::new(Peer { address: Some(address), tls }));
+        let Connection { shared, exchange, .. } = &self.connection;
+        let peer = Peer { address: Some(address), tls: shared.peer.tls.clone() };
+        shared.set_client(*exchange, &peer);
+        self.connection.peer = Some(Box::new(peer));
+    }
+
+    /// Sets whether the client uses HTTPS for the middleware and application that follow, as received
+    /// from a trusted proxy.
+    pub fn set_secure(&mut self, is_secure: bool) {
+        self.connection.is_secure = Some(is_secure);
     }
 
     /// Values that middleware has attached to the request, by type.
@@ -412,6 +520,7 @@ impl RequestHead {
     ) {
         let parts = self.unique_inner();
         std::mem::swap(&mut parts.method, &mut parsed.method);
+        parts.received_method = None;
         parts.version = parsed.version;
         parts.target = parsed.target;
         parts.authority = authority;
@@ -447,6 +556,19 @@ impl RequestHead {
         &self.0.method
     }
 
+    /// Replaces the method. The received one is kept.
+    pub(crate) fn set_method(&mut self, method: Method) {
+        let head = Arc::make_mut(&mut self.0);
+        let former = std::mem::replace(&mut head.method, method);
+        head.received_method.get_or_insert(former);
+    }
+
+    /// The method that the client sent, which determines the effect of preconditions and ranges and
+    /// the presence of a response body.
+    pub(crate) fn received_method(&self) -> &Method {
+        self.0.received_method.as_ref().unwrap_or(&self.0.method)
+    }
+
     /// The HTTP version of the request.
     pub fn version(&self) -> Version {
         self.0.version
@@ -466,6 +588,20 @@ impl RequestHead {
     /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
     pub fn path(&self) -> &str {
         match &self.mounted()[self.0.mount..self.0.path_end] {
+            "" if self.0.method != Method::CONNECT => "/",
+            path => path,
+        }
+    }
+
+    /// The whole path: the [`mount`](RequestHead::mount) and the path below it.
+    ///
+    /// ```
+    /// let mut request = weft::testing::request("GET /api/users?a HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// request.take_prefix("/api".len());
+    /// assert_eq!((request.full_path(), request.path()), ("/api/users", "/users"));
+    /// ```
+    pub fn full_path(&self) -> &str {
+        match &self.mounted()[..self.0.path_end] {
             "" if self.0.method != Method::CONNECT => "/",
             path => path,
         }
@@ -628,6 +764,30 @@ mod tests {
         drop(first);
         assert!(shared.try_reset());
         assert!(shared.take_interim().is_none());
+    }
+
+    #[test]
+    fn request_of_an_earlier_exchange_sends_no_interim_responses() {
+        let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
+        let next = || {
+            shared.begin_exchange();
+            let head = request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").head;
+            Request::new(head, Body::empty(), shared.clone())
+        };
+        let links = |shared: &Shared| -> Vec<_> {
+            let taken = shared.take_interim().into_iter().flatten();
+            taken.flat_map(|interim| interim.fields.to_vec()).map(|(_, value)| value).collect()
+        };
+        let first = next();
+        first.early_hints(["<a>"]);
+        let second = next();
+        first.early_hints(["<b>"]);
+        second.early_hints(["<c>"]);
+        first.interim(Response::new(StatusCode::PROCESSING));
+        second.early_hints(["<d>"]);
+        assert_eq!(links(&shared), ["<c>", "<d>"]);
+        first.early_hints(["<e>"]);
+        assert!(links(&shared).is_empty());
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl Response {
         Response::success(Fields::Static(&HTML), Payload::Body(page.into()))
     }
 
-    /// Creates a 200 response with bytes or a stream, and without `Content-Type`.
+    /// Creates a 200 response with bytes or a stream, and without `Content-Type`. For the memory that
+    /// many responses occupy, see [`Body`](Body#memory).
     pub fn body(body: impl Into<Body>) -> Response {
         Response::success(Fields::default(), Payload::Body(body.into()))
     }

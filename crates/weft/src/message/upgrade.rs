@@ -41,8 +41,8 @@ pub(crate) fn check(head: &RequestHead, response: &Response) -> Result<()> {
             let protocol = response.header("upgrade").map_or(&b""[..], |value| value.as_bytes());
             let headers = head.headers();
             matches!(head.version(), Version::HTTP_11 | Version::HTTP_2)
-                && headers.list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
-                && headers.list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
+                && headers.bounded_list("connection").any(|it| it.eq_ignore_ascii_case(b"upgrade"))
+                && headers.bounded_list("upgrade").any(|it| it.eq_ignore_ascii_case(protocol))
         }
         status => *head.method() == Method::CONNECT && status.is_success(),
     };

@@ -88,6 +88,11 @@ pub struct BearerAuth<V> {
 pub struct User(Arc<str>);
 
 impl User {
+    /// Creates a user, for middleware with another method of authentication.
+    pub fn new(name: &str) -> User {
+        User(name.into())
+    }
+
     /// The user's name.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -111,13 +116,8 @@ impl<V: AsyncFn(&str, &str) -> bool> BasicAuth<V> {
     }
 
     async fn user(&self, head: &RequestHead) -> Option<User> {
-        let decoded = STANDARD.decode(credentials(head, "basic")?).ok()?;
-        let pair = String::from_utf8(decoded).ok()?;
-        if pair.contains(|c: char| c.is_control()) {
-            return None;
-        }
-        let (name, password) = pair.split_once(':')?;
-        (self.verify)(name, password).await.then(|| User(name.into()))
+        let (name, password) = basic_credentials(head)?;
+        (self.verify)(&name, &password).await.then(|| User::new(&name))
     }
 }
 
@@ -166,6 +166,33 @@ fn refuse(challenge: &HeaderValue) -> Response {
     let mut response = Response::from(StatusCode::UNAUTHORIZED);
     response.headers.to_mut().push((WWW_AUTHENTICATE, challenge.clone()));
     response
+}
+
+/// Returns name and password in the `Authorization` of a request (RFC 7617 §2), for middleware that
+/// combines several methods of authentication.
+///
+/// ```
+/// let fields = "Host: a\r\nAuthorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==";
+/// let request = weft::testing::request(format!("GET / HTTP/1.1\r\n{fields}\r\n\r\n"));
+/// let (name, password) = weft::middleware::basic_credentials(&request).unwrap();
+/// assert_eq!((&*name, &*password), ("Aladdin", "open sesame"));
+/// ```
+pub fn basic_credentials(head: &RequestHead) -> Option<(String, String)> {
+    let decoded = STANDARD.decode(credentials(head, "basic")?).ok()?;
+    let mut pair = String::from_utf8(decoded).ok()?;
+    if pair.contains(|c: char| c.is_control()) {
+        return None;
+    }
+    let colon = pair.find(':')?;
+    let password = pair.split_off(colon + 1);
+    pair.truncate(colon);
+    Some((pair, password))
+}
+
+/// Returns the token in the `Authorization: Bearer` of a request (RFC 6750 §2.1), for middleware
+/// that combines several methods of authentication.
+pub fn bearer_token(head: &RequestHead) -> Option<&str> {
+    credentials(head, "bearer").filter(|token| is_token68(token))
 }
 
 /// Credentials after the scheme in `Authorization` (RFC 9110 §11.6.2); `None` unless the field

@@ -182,6 +182,9 @@ impl Compress {
 
     fn compress(&self, method: &Method, coding: Coding, mut response: Response) -> Response {
         let bytes = match &response.payload {
+            // The body is not sent. The length of the compressed body would be known only after
+            // the compression, so it is omitted (RFC 9110 §9.3.2).
+            _ if *method == Method::HEAD => None,
             Payload::Body(body) => body.as_bytes().cloned(),
             Payload::File(file) => file.in_memory(),
             Payload::Parts(_) | Payload::Upgrade(_) => None,

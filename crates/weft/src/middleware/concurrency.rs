@@ -1,7 +1,5 @@
 //! Limit on concurrent requests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -11,6 +9,8 @@ use crate::app::{Application, Middleware};
 use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::middleware::retry_after;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Limits the number of concurrent requests in the application. Further requests wait in a
 /// queue; if the queue is full or the wait takes too long, the response is 503 with

@@ -15,6 +15,7 @@ use crate::app::{Application, Middleware};
 use crate::clock::deadline::Stopwatch;
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hooks::client_closed_request;
 use crate::message::body::Body;
 use crate::message::fields::Field;
 use crate::message::representation::{self, ResponseContext};
@@ -121,7 +122,8 @@ impl Log {
         let mut response = representation::complete_file_response(&entry.head, response, &moment);
         entry.status = response.status;
         entry.user = response.extensions().get::<User>().cloned();
-        let has_no_body = *entry.head.method() == Method::HEAD || is_bodiless(response.status);
+        let is_head = *entry.head.received_method() == Method::HEAD;
+        let has_no_body = is_head || is_bodiless(response.status);
         if !has_no_body && let Some(source) = take_stream(&mut response.payload) {
             let fields = match self.format.has_response_fields() {
                 true => response.headers.to_vec(),
@@ -195,6 +197,7 @@ impl OwnedEntry {
         log_line::LogEntry {
             peer: self.peer,
             head: Some(head),
+            request_line: &[],
             time: self.time,
             duration: self.stopwatch.elapsed(),
             user: user.as_ref().map(User::as_str),
@@ -219,7 +222,7 @@ impl Drop for PendingRequest<'_> {
         if std::thread::panicking() {
             (entry.status, entry.outcome) = (StatusCode::INTERNAL_SERVER_ERROR, Outcome::Failed);
         } else {
-            entry.status = StatusCode::from_u16(499).expect("three digits");
+            entry.status = client_closed_request();
         }
         self.log.write(entry, &[]);
     }

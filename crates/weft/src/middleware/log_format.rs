@@ -71,8 +71,10 @@ impl LogFormat {
 
     /// JSON objects, one per line, all with the members `time` (RFC 3339), `peer`, `user`,
     /// `method`, `target`, `version`, `host`, `status`, `bytes`, `microseconds`, `referer`,
-    /// `user_agent`, `request_id` and `end`. Missing values are `null`; `end` is `"whole"`,
-    /// `"failed"` or, if the client disconnected, `"left"`.
+    /// `user_agent`, `request_id`, `request_line` and `end`. Missing values are `null`.
+    /// `request_line` is the start of the request line if the request is invalid; the other
+    /// members about the request are `null` then. `end` is `"whole"`, `"failed"` or, if the client
+    /// disconnected, `"left"`.
     pub fn json() -> LogFormat {
         LogFormat(Format::Json)
     }
@@ -85,8 +87,8 @@ impl LogFormat {
     /// | `%l` | always `-` |
     /// | `%u` | the [`User`](crate::middleware::User), or `-` |
     /// | `%t` | time of arrival, `[06/Nov/1994:08:49:37 +0000]` |
-    /// | `%r` | method, target and version; `-` if the request could not be parsed |
-    /// | `%s`, `%>s` | the status |
+    /// | `%r` | method, target and version; of an invalid request the start of the request line, or `-` |
+    /// | `%s`, `%>s` | the status; 499 if the client disconnected before there was one |
     /// | `%b`, `%B` | the size of the body in bytes; `%b` is `-` if it is 0 |
     /// | `%D` | the duration in microseconds |
     /// | `%L` | the [`RequestId`](crate::middleware::RequestId), or `-` |
@@ -143,6 +145,7 @@ impl LogFormat {
         let entry = LogEntry {
             peer: record.peer.address().map(|address| address.ip()),
             head: record.head,
+            request_line: record.request_line,
             time: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             duration: record.duration,
             user: None,
@@ -221,7 +224,9 @@ mod tests {
         let record = Record {
             peer: &Peer::default(),
             head: request.as_ref().map(|request| request.head()),
+            request_line: &[],
             status: StatusCode::NOT_FOUND,
+            has_response: true,
             body_bytes: 0,
             duration: Duration::from_millis(1_500),
             error,
@@ -256,7 +261,7 @@ mod tests {
                 "{{\"time\":\"1994-11-06T08:49:37Z\",\"peer\":null,\"user\":null,\"method\":null,\
                  \"target\":null,\"version\":null,\"host\":null,\"status\":404,\"bytes\":0,\
                  \"microseconds\":1500000,\"referer\":null,\"user_agent\":null,\
-                 \"request_id\":null,\"end\":\"{end}\"}}\n"
+                 \"request_id\":null,\"request_line\":null,\"end\":\"{end}\"}}\n"
             );
             assert_eq!(line(&LogFormat::json(), None, error), expected);
         }

@@ -17,6 +17,8 @@ use weft_proto::semantics::date::{imf_fixdate, rfc3339_utc};
 pub(crate) struct LogEntry<'a> {
     pub(crate) peer: Option<IpAddr>,
     pub(crate) head: Option<&'a RequestHead>,
+    /// Start of the request line of an invalid request, which has no head.
+    pub(crate) request_line: &'a [u8],
     /// Arrival of the request, in seconds since 1970.
     pub(crate) time: u64,
     pub(crate) duration: Duration,
@@ -42,6 +44,10 @@ impl<'a> LogEntry<'a> {
     /// The request ID, from the extensions of the request or from the response fields.
     fn id(&self) -> Option<&'a [u8]> {
         self.id.map(str::as_bytes).or_else(|| self.response_field("x-request-id"))
+    }
+
+    fn invalid_request_line(&self) -> Option<&'a [u8]> {
+        Some(self.request_line).filter(|line| !line.is_empty())
     }
 
     fn request_field(&self, name: &str) -> Option<&'a [u8]> {
@@ -115,13 +121,13 @@ fn push_item(text: &mut Vec<u8>, item: &FormatItem, entry: &LogEntry<'_>, time: 
         }
         FormatItem::RequestLine => match entry.head {
             Some(head) => {
-                push(text, head.method().as_str());
+                push(text, head.received_method().as_str());
                 text.push(b' ');
                 push_escaped(text, Some(head.target().as_bytes()));
                 text.push(b' ');
                 push(text, version(head.version()));
             }
-            None => text.push(b'-'),
+            None => push_escaped(text, entry.invalid_request_line()),
         },
         FormatItem::Status => push(text, entry.status.as_str()),
         FormatItem::BytesOrDash if entry.bytes == 0 => text.push(b'-'),
@@ -150,7 +156,7 @@ fn push_json(text: &mut Vec<u8>, entry: &LogEntry<'_>, time: &Timestamp) {
     }
     let head = entry.head;
     push_json_member(text, "user", entry.user.map(str::as_bytes));
-    push_json_member(text, "method", head.map(|head| head.method().as_str().as_bytes()));
+    push_json_member(text, "method", head.map(|head| head.received_method().as_str().as_bytes()));
     push_json_member(text, "target", head.map(|head| head.target().as_bytes()));
     push_json_member(text, "version", head.map(|head| version(head.version()).as_bytes()));
     push_json_member(text, "host", head.and_then(|head| head.authority()).map(str::as_bytes));
@@ -163,6 +169,7 @@ fn push_json(text: &mut Vec<u8>, entry: &LogEntry<'_>, time: &Timestamp) {
     push_json_member(text, "referer", entry.request_field("referer"));
     push_json_member(text, "user_agent", entry.request_field("user-agent"));
     push_json_member(text, "request_id", entry.id());
+    push_json_member(text, "request_line", entry.invalid_request_line());
     let end = match entry.outcome {
         Outcome::Complete => "whole",
         Outcome::Disconnected => "left",

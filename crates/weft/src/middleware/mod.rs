@@ -33,11 +33,13 @@ mod real_address; // client address from `Forwarded` or `X-Forwarded-For`
 pub(crate) mod log_format; // formats of the access log
 mod log_line; // one line of the access log
 mod log; // access log
+mod address_filter; // access by the address of the client
 mod rate_limit; // request rate limit per client
 mod auth; // authentication with passwords and bearer tokens
 mod body_limit; // limit on the size of request bodies
 mod concurrency; // limit on concurrent requests
 mod timeout; // limit on the response time of the application
+mod optional; // middleware that is selected at run time
 mod catch_panic; // error page for panics of the application
 
 // Routing, and changes to the request that the application gets.
@@ -69,7 +71,10 @@ use crate::message::response::Response;
 
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 pub use crate::compression::Coding;
-pub use auth::{BasicAuth, BearerAuth, User, fixed_tokens, fixed_users};
+pub use address_filter::AddressFilter;
+pub use auth::{
+    BasicAuth, BearerAuth, User, basic_credentials, bearer_token, fixed_tokens, fixed_users,
+};
 pub use body_limit::BodyLimit;
 pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
@@ -85,6 +90,7 @@ pub use health::Health;
 pub use log::Log;
 pub use method_override::MethodOverride;
 pub use mount::Mount;
+pub use optional::Optional;
 pub use rate_limit::RateLimit;
 pub use real_address::RealAddress;
 pub use request_id::{RequestId, RequestIds};

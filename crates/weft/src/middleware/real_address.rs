@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::app::{Application, Middleware};
@@ -40,30 +41,99 @@ use weft_proto::proxy_protocol::Network;
 /// (`_name`). The port is 0 if the entry has none. Peers on Unix sockets are trusted if the list
 /// of networks is not empty.
 ///
-/// The field that the proxies set has to be configured, because they pass on the other one as
-/// sent by the client. For the PROXY protocol see
-/// [`Settings::proxies`](crate::Settings::proxies).
+/// The field that the proxies set has to be configured, because they pass on the others as
+/// sent by the client. A field with more than 64 entries of trusted proxies at its end is not
+/// evaluated. For the PROXY protocol see [`Settings::proxy_protocol`](crate::Settings::proxy_protocol).
+///
+/// The hooks get the client as the peer of the [`Record`](crate::Record), and
+/// [`Request::connection_peer`] remains the proxy.
 #[derive(Clone, Debug)]
 pub struct RealAddress {
     field: ProxyField,
     trusted: Vec<Network>,
+    sets_scheme: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum ProxyField {
     Forwarded,
-    XForwardedFor,
+    /// A list of addresses, such as `X-Forwarded-For`.
+    Addresses(HeaderName),
 }
+
+/// Maximum number of entries that are evaluated: far more than there are proxies in a row.
+const MAX_ENTRIES: usize = 64;
 
 impl RealAddress {
     /// Trusts `Forwarded` (RFC 7239) from proxies in these networks.
     pub fn forwarded(proxies: impl Into<Vec<Network>>) -> RealAddress {
-        RealAddress { field: ProxyField::Forwarded, trusted: proxies.into() }
+        RealAddress::new(ProxyField::Forwarded, proxies.into())
     }
 
     /// Trusts `X-Forwarded-For` from proxies in these networks.
     pub fn x_forwarded_for(proxies: impl Into<Vec<Network>>) -> RealAddress {
-        RealAddress { field: ProxyField::XForwardedFor, trusted: proxies.into() }
+        RealAddress::header(X_FORWARDED_FOR, proxies)
+    }
+
+    /// Trusts a field of another name with a list of addresses, or with a single one, from proxies
+    /// in these networks: `X-Real-IP`, `CF-Connecting-IP`.
+    pub fn header(name: HeaderName, proxies: impl Into<Vec<Network>>) -> RealAddress {
+        RealAddress::new(ProxyField::Addresses(name), proxies.into())
+    }
+
+    fn new(field: ProxyField, trusted: Vec<Network>) -> RealAddress {
+        RealAddress { field, trusted, sets_scheme: false }
+    }
+
+    /// Also sets the [scheme](Request::scheme) to the one by which the client connected to the
+    /// nearest proxy: `proto` in `Forwarded`, or `X-Forwarded-Proto`. Only for proxies that set it;
+    /// others pass it on as sent by the client. Any value other than `https` and `http` is ignored.
+    ///
+    /// ```
+    /// use weft::middleware::RealAddress;
+    /// use weft::{Application, Network, Request, Response, testing};
+    ///
+    /// async fn scheme(request: Request) -> Response { Response::text(request.scheme()) }
+    ///
+    /// let proxies: Network = "10.0.0.0/8".parse()?;
+    /// let app = scheme.with(RealAddress::forwarded([proxies]).scheme());
+    /// let fields = "Forwarded: for=198.51.100.7;proto=https";
+    /// let mut request = testing::request(format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
+    /// request.set_peer("10.0.0.1:1234".parse().unwrap());
+    /// testing::call(app, request).assert_text("https");
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    pub fn scheme(self) -> RealAddress {
+        RealAddress { sets_scheme: true, ..self }
+    }
+
+    /// Sets the peer of a request, and its scheme, as the middleware does. For a router that does so
+    /// by its own rules.
+    pub fn apply(&self, request: &mut Request) {
+        let (client, is_secure) = (self.client(request), self.client_is_secure(request));
+        if let Some(client) = client {
+            request.set_peer(client);
+        }
+        if let Some(is_secure) = is_secure {
+            request.set_secure(is_secure);
+        }
+    }
+
+    /// Returns whether the client of the nearest proxy uses HTTPS; `None` to keep the scheme.
+    fn client_is_secure(&self, request: &Request) -> Option<bool> {
+        if !self.sets_scheme || !is_trusted(&self.trusted, request.peer()) {
+            return None;
+        }
+        let value = request.headers().get_all(self.field.scheme_name()).last()?;
+        let member = members_rev(value).next()?;
+        let scheme = match self.field {
+            ProxyField::Forwarded => forwarded_value(member, b"proto")?.trim_ascii(),
+            ProxyField::Addresses(_) => member,
+        };
+        let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name).then_some(name == b"https");
+        is(b"https").or_else(|| is(b"http"))
     }
 
     /// Address of the client; `None` to keep the peer.
@@ -74,7 +144,10 @@ impl RealAddress {
         let lines = request.headers().get_all(self.field.name());
         let lines: SmallVec<[&[u8]; 4]> = lines.collect();
         let mut client = None;
-        for member in lines.iter().rev().flat_map(|line| members_rev(line)) {
+        for (i, member) in lines.iter().rev().flat_map(|line| members_rev(line)).enumerate() {
+            if i == MAX_ENTRIES {
+                return None;
+            }
             let address = self.field.parse_address(member)?;
             client = Some(address);
             if !self.trusted.iter().any(|network| network.contains(address.ip())) {
@@ -87,26 +160,32 @@ impl RealAddress {
 
 impl Middleware for RealAddress {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        if let Some(client) = self.client(&request) {
-            request.set_peer(client);
-        }
+        self.apply(&mut request);
         next.call(request).await
     }
 }
 
 impl ProxyField {
-    fn name(self) -> &'static str {
+    fn name(&self) -> &str {
         match self {
             ProxyField::Forwarded => "forwarded",
-            ProxyField::XForwardedFor => "x-forwarded-for",
+            ProxyField::Addresses(name) => name.as_str(),
+        }
+    }
+
+    /// Name of the field with the scheme.
+    fn scheme_name(&self) -> &'static str {
+        match self {
+            ProxyField::Forwarded => "forwarded",
+            ProxyField::Addresses(_) => "x-forwarded-proto",
         }
     }
 
     /// Parses the address in a member of the list.
-    fn parse_address(self, member: &[u8]) -> Option<SocketAddr> {
+    fn parse_address(&self, member: &[u8]) -> Option<SocketAddr> {
         match self {
-            ProxyField::Forwarded => parse_address(forwarded_for(member)?),
-            ProxyField::XForwardedFor => parse_address(member),
+            ProxyField::Forwarded => parse_address(forwarded_value(member, b"for")?),
+            ProxyField::Addresses(_) => parse_address(member),
         }
     }
 }
@@ -140,9 +219,9 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|&&b| b == b'\\').count() % 2 == 1
 }
 
-/// The value of `for` in an element `name=value;name="value"` (RFC 7239 §4); `None` unless it
+/// The value of a parameter in an element `name=value;name="value"` (RFC 7239 §4); `None` unless it
 /// occurs exactly once and the element is well-formed.
-fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
+fn forwarded_value<'a>(element: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let mut found = None;
     let mut rest = element;
     while !rest.is_empty() {
@@ -157,7 +236,7 @@ fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
             }
             None => value.split_at(value.iter().position(|&b| b == b';').unwrap_or(value.len())),
         };
-        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+        if name.eq_ignore_ascii_case(wanted) && found.replace(value).is_some() {
             return None;
         }
         rest = match after.trim_ascii() {
@@ -197,7 +276,7 @@ mod tests {
         if !peer.is_empty() {
             request.set_peer(peer.parse().unwrap());
         }
-        let client = RealAddress { field, trusted }.client(&request);
+        let client = RealAddress::new(field, trusted).client(&request);
         client.map_or("-".to_owned(), |client| client.to_string())
     }
 
@@ -233,8 +312,22 @@ mod tests {
         ] {
             let fields: String =
                 lines.iter().map(|line| format!("X-Forwarded-For: {line}\r\n")).collect();
-            assert_eq!(peer(XForwardedFor, &fields, "10.0.0.1:80"), client, "{lines:?}");
+            let field = Addresses(X_FORWARDED_FOR);
+            assert_eq!(peer(field, &fields, "10.0.0.1:80"), client, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn evaluates_a_bounded_number_of_entries() {
+        for (proxies, client) in [(63, "192.0.2.1:0"), (64, "-"), (500, "-")] {
+            let proxies = ", 10.1.1.1".repeat(proxies);
+            let fields = format!("X-Forwarded-For: 192.0.2.1{proxies}\r\n");
+            let found = peer(Addresses(X_FORWARDED_FOR), &fields, "10.0.0.1:80");
+            assert_eq!(found, client, "{}", proxies.len());
+        }
+        let field = Addresses(HeaderName::from_static("x-real-ip"));
+        let fields = "X-Forwarded-For: 192.0.2.66\r\nX-Real-IP: 192.0.2.1\r\n";
+        assert_eq!(peer(field, fields, "10.0.0.1:80"), "192.0.2.1:0");
     }
 
     #[test]
@@ -272,18 +365,50 @@ mod tests {
     fn trusts_only_configured_peers() {
         let both = "X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.2\r\n";
         for (field, from, client) in [
-            (XForwardedFor, "10.0.0.1:80", "192.0.2.1:0"),
+            (Addresses(X_FORWARDED_FOR), "10.0.0.1:80", "192.0.2.1:0"),
             (Forwarded, "10.0.0.1:80", "192.0.2.2:0"),
-            (XForwardedFor, "[fd00::1]:80", "192.0.2.1:0"),
-            (XForwardedFor, "[::ffff:10.0.0.1]:80", "192.0.2.1:0"),
-            (XForwardedFor, "", "192.0.2.1:0"),
-            (XForwardedFor, "11.0.0.1:80", "-"),
+            (Addresses(X_FORWARDED_FOR), "[fd00::1]:80", "192.0.2.1:0"),
+            (Addresses(X_FORWARDED_FOR), "[::ffff:10.0.0.1]:80", "192.0.2.1:0"),
+            (Addresses(X_FORWARDED_FOR), "", "192.0.2.1:0"),
+            (Addresses(X_FORWARDED_FOR), "11.0.0.1:80", "-"),
             (Forwarded, "11.0.0.1:80", "-"),
         ] {
-            assert_eq!(peer(field, both, from), client, "{field:?} from {from}");
+            let name = format!("{field:?}");
+            assert_eq!(peer(field, both, from), client, "{name} from {from}");
         }
         let untrusting = RealAddress::x_forwarded_for([]);
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{both}\r\n");
         assert_eq!(untrusting.client(&testing::request(request)), None);
+    }
+
+    #[test]
+    fn scheme_is_that_of_the_nearest_proxy_if_enabled() {
+        let trusted = || TRUSTED.map(|network| network.parse().unwrap());
+        let forwarded = || RealAddress::forwarded(trusted()).scheme();
+        let x_forwarded = || RealAddress::x_forwarded_for(trusted()).scheme();
+        for (middleware, fields, from, scheme) in [
+            (forwarded(), "Forwarded: for=192.0.2.1;proto=HTTPS", "10.0.0.1:80", "https"),
+            (forwarded(), "Forwarded: proto=https, proto=\"http\"", "10.0.0.1:80", "http"),
+            (forwarded(), "Forwarded: proto=https, for=192.0.2.1", "10.0.0.1:80", "http"),
+            (forwarded(), "Forwarded: proto=https;proto=https", "10.0.0.1:80", "http"),
+            (forwarded(), "Forwarded: proto=https", "11.0.0.1:80", "http"),
+            (forwarded(), "X-Forwarded-Proto: https", "10.0.0.1:80", "http"),
+            (x_forwarded(), "X-Forwarded-Proto: https", "10.0.0.1:80", "https"),
+            (x_forwarded(), "X-Forwarded-Proto: http, https", "10.0.0.1:80", "https"),
+            (x_forwarded(), "X-Forwarded-Proto: wss", "10.0.0.1:80", "http"),
+            (x_forwarded(), "X-Forwarded-Proto: https", "11.0.0.1:80", "http"),
+            (
+                RealAddress::x_forwarded_for(trusted()),
+                "X-Forwarded-Proto: https",
+                "10.0.0.1:80",
+                "http",
+            ),
+        ] {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+            let mut request = testing::request(text);
+            request.set_peer(from.parse().unwrap());
+            let app = async |request: Request| Response::text(request.scheme());
+            testing::call(app.with(middleware), request).assert_text(scheme);
+        }
     }
 }

@@ -1,10 +1,15 @@
 //! Sockets: listening, accepting, reading, writing, TLS.
 
+pub(crate) mod accept;
 pub(crate) mod accepted;
+pub(crate) mod address;
 pub(crate) mod buffers;
+pub(crate) mod connection_limiter;
 pub(crate) mod listen;
 pub(crate) mod reader;
+mod reject;
 pub(crate) mod secure;
+mod shortage;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub mod tls;

@@ -66,6 +66,11 @@ pub(crate) enum ReadHalf {
 }
 
 impl Reader {
+    /// Releases the socket and the buffer.
+    pub(crate) fn close(&mut self) {
+        *self = Reader { half: ReadHalf::Detached, buffer: BytesMut::new() };
+    }
+
     /// Ready when there is input. For streams that do not report readiness, it is always ready.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_readable(cx)
@@ -133,6 +138,16 @@ impl Reader {
     }
 }
 
+/// Repeats a read that a signal has interrupted: tokio's sockets return that error.
+fn retry_interrupted<T>(mut read: impl FnMut() -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    loop {
+        match read() {
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 impl ReadHalf {
     /// Ready when there is input. For streams that do not report readiness, it is always ready.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -150,8 +165,8 @@ impl ReadHalf {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, buf),
-            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, buf),
+            ReadHalf::Tcp(half) => retry_interrupted(|| Pin::new(&mut *half).poll_read(cx, buf)),
+            ReadHalf::Unix(half) => retry_interrupted(|| Pin::new(&mut *half).poll_read(cx, buf)),
             ReadHalf::Other(half) => Pin::new(half).poll_read(cx, buf),
             ReadHalf::Secure(half) => half.poll_read(cx, buf),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
@@ -165,8 +180,8 @@ impl ReadHalf {
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         match self {
-            ReadHalf::Tcp(half) => pin!(half.read_buf(buffer)).poll(cx),
-            ReadHalf::Unix(half) => pin!(half.read_buf(buffer)).poll(cx),
+            ReadHalf::Tcp(half) => retry_interrupted(|| pin!(half.read_buf(buffer)).poll(cx)),
+            ReadHalf::Unix(half) => retry_interrupted(|| pin!(half.read_buf(buffer)).poll(cx)),
             ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Secure(half) => half.poll_fill(cx, buffer),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),

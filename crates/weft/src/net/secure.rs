@@ -15,6 +15,9 @@ use crate::net::reader::ReadHalf;
 use crate::net::writer::WriteHalf;
 use crate::peer::TlsSession;
 
+/// Callback for the result of each reload.
+pub(crate) type ReportReload<'a> = &'a dyn Fn(Result<(), &Error>);
+
 /// Configuration of a listener whose connections are encrypted.
 pub(crate) trait SecureAcceptor: Debug + Send + Sync {
     /// Starts the handshake of a connection, for which HTTP/2 may be negotiated if `http2` is set.
@@ -24,7 +27,7 @@ pub(crate) trait SecureAcceptor: Debug + Send + Sync {
     /// to it exists.
     fn reload_on_change<'a>(
         self: Arc<Self>,
-        report: &'a dyn Fn(&Error),
+        report: ReportReload<'a>,
     ) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }
 

@@ -4,6 +4,7 @@
 //! Either one acceptor on its own thread serves all workers, or each worker runs an acceptor in its
 //! event loop. Sockets can be added and closed while the acceptors run.
 
+use std::cmp::Reverse;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -15,10 +16,13 @@ use futures_util::future;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::request::ShutdownSignal;
+use crate::net::accept::{self, Workers};
 use crate::net::accepted::Accepted;
-use crate::net::listen::{self, ConnectionLimiter, Listener, LocalAddress, SocketFile};
+use crate::net::address::LocalAddress;
+use crate::net::connection_limiter::ConnectionLimiter;
+use crate::net::listen::{Listener, SocketFile};
 use crate::net::secure::SecureAcceptor;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
@@ -65,6 +69,8 @@ pub(crate) struct WorkerHandle {
 pub(crate) struct Acceptor {
     new_listeners: mpsc::UnboundedReceiver<AddListener>,
     limiter: Arc<ConnectionLimiter>,
+    /// All workers, because the limit counts the connections of all.
+    workers: Arc<[WorkerHandle]>,
     shutdown: ShutdownSignal,
 }
 
@@ -85,10 +91,11 @@ impl Acceptors {
     ) -> (Acceptors, Vec<Acceptor>) {
         let limiter = ConnectionLimiter::new(settings);
         let count = if settings.reuse_port { workers.len() } else { 1 };
+        let all: Arc<[WorkerHandle]> = workers.clone().into();
         let acceptor = |_| {
             let (sender, new_listeners) = mpsc::unbounded_channel();
             let (limiter, shutdown) = (limiter.clone(), shutdown.clone());
-            (sender, Acceptor { new_listeners, limiter, shutdown })
+            (sender, Acceptor { new_listeners, limiter, workers: all.clone(), shutdown })
         };
         let (senders, acceptors) = (0..count).map(acceptor).unzip();
         let (settings, limiter) = (settings.clone(), limiter.clone());
@@ -263,20 +270,46 @@ impl Acceptor {
         let stopped = async {
             future::select(pin!(shutdown), pin!(wait_for_close(closed))).await;
         };
-        let limiter = self.limiter.clone();
-        let deliver = move |accepted| deliver(accepted, &workers);
-        accepting.spawn_local(listen::accept(listener, limiter, deliver, stopped));
+        let workers = ListenerWorkers { serving: workers, all: self.workers.clone() };
+        accepting.spawn_local(accept::accept(listener, self.limiter.clone(), workers, stopped));
     }
 }
 
-/// Sends a connection to the worker with the fewest open connections.
-fn deliver(mut accepted: Accepted, workers: &[WorkerHandle]) {
-    // A closed channel means that the worker has panicked. If none is left, the connection is
-    // closed.
-    let alive = workers.iter().filter(|worker| !worker.commands.is_closed());
-    if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
-        accepted.permit.count_for_worker(&worker.load);
-        worker.send(WorkerCommand::Serve(accepted));
+/// The workers as a listener sees them.
+struct ListenerWorkers {
+    /// Workers that the listener's connections are distributed to.
+    serving: Vec<WorkerHandle>,
+    all: Arc<[WorkerHandle]>,
+}
+
+impl Workers for ListenerWorkers {
+    /// Sends a connection to the worker with the fewest open connections.
+    fn deliver(&self, mut accepted: Accepted) {
+        // A closed channel means that the worker has panicked. If none is left, the connection is
+        // closed.
+        let alive = self.serving.iter().filter(|worker| !worker.commands.is_closed());
+        if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
+            accepted.permit.count_for_worker(&worker.load);
+            worker.send(WorkerCommand::Serve(accepted));
+        }
+    }
+
+    /// Asks the workers one after the other, beginning with the one that has the most connections.
+    async fn close_idle(&self) -> bool {
+        let mut workers: Vec<&WorkerHandle> = self.all.iter().collect();
+        workers.sort_by_key(|worker| Reverse(worker.load.load(Relaxed)));
+        for worker in workers {
+            let (closed_tx, closed_rx) = oneshot::channel();
+            worker.send(WorkerCommand::CloseIdle(closed_tx));
+            if let Ok(true) = closed_rx.await {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn report(&self, error: Error) {
+        self.all[0].send(WorkerCommand::Report(error));
     }
 }
 

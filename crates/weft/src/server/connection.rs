@@ -71,7 +71,10 @@ impl Connection {
         };
         poll_fn(|cx| {
             loop {
-                if let Some(header) = proxy_protocol::read(&reader.buffer)? {
+                let header = proxy_protocol::read(&reader.buffer).map_err(|error| {
+                    Error::new(ErrorKind::ProxyHeader, "no PROXY header").with_source(error)
+                })?;
+                if let Some(header) = header {
                     reader.buffer.advance(header.length);
                     return Poll::Ready(Ok(header));
                 }

@@ -10,14 +10,16 @@
 //!    is sent piece by piece, as fast as the client receives it.
 //! 5. A response that fails before any of it was sent is replaced by an error response. A response
 //!    that fails later is abandoned, so that the client can detect that it is incomplete.
-//! 6. The hooks get a [`Record`].
+//! 6. The hooks get a [`Record`], whichever way the exchange ends.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{self, Either};
 use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body as _, Frame};
 
@@ -25,7 +27,7 @@ use crate::app::Application;
 use crate::clock::deadline::Stopwatch;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hooks::Record;
+use crate::hooks::{Record, client_closed_request};
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::Fields;
 use crate::message::representation::{self, ResponseContext};
@@ -40,6 +42,9 @@ use crate::server::worker::Worker;
 pub(super) trait ResponseSink {
     /// Head of the request; `None` if the request is invalid.
     fn head(&self) -> Option<&RequestHead>;
+
+    /// Start of the request line if the request is invalid, otherwise empty.
+    fn request_line(&self) -> &[u8];
 
     fn shared(&self) -> &Arc<Shared>;
 
@@ -70,14 +75,18 @@ pub(super) trait ResponseSink {
     /// Sends all buffered output.
     fn flush(&mut self) -> impl Future<Output = Result<()>>;
 
+    /// Ready when the next frame of a streamed body may be obtained: earlier content is sent, and the
+    /// client is able to receive more. Ready with an error when the exchange must end.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>>;
+
     /// Sends a piece of content. Completes when there is space for the next piece.
     fn send_data(&mut self, data: Bytes, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Sends a file, or a part of one, as a piece of content.
-    fn send_file(&mut self, file: File, is_last: bool) -> impl Future<Output = Result<()>>;
+    fn send_file(&mut self, file: &mut File, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Ends content whose last piece was not marked with `is_last`.
-    fn finish(&mut self, trailers: HeaderMap) -> impl Future<Output = Result<()>>;
+    fn finish(&mut self, trailers: &mut HeaderMap) -> impl Future<Output = Result<()>>;
 
     /// Discards a failed response. Returns `false` if a part of it may have been sent.
     fn roll_back(&mut self, error: &Error) -> bool;
@@ -107,10 +116,19 @@ pub(super) enum Outcome {
     Aborted,
 }
 
-/// A response whose head is buffered, or the error that prevented it.
-struct Begun {
-    status: StatusCode,
-    remaining: Result<Remaining>,
+/// An exchange in progress. Its drop passes the record to the hooks, so that each request is
+/// recorded exactly once, also if the client disconnects or the task of the connection is dropped.
+struct Exchange<'a, A: Application, S: ResponseSink> {
+    worker: &'a Worker<A>,
+    sink: &'a mut S,
+    /// `None` if the exchange is not recorded.
+    watch: Option<Stopwatch>,
+    /// Status of the response, once it is known.
+    status: Option<StatusCode>,
+    /// Set if the head of a response was buffered.
+    has_response: bool,
+    /// The result of the exchange; `None` while it is in progress.
+    end: Option<Result<()>>,
 }
 
 /// Serves `request`: calls the application and sends its response.
@@ -120,16 +138,26 @@ pub(super) async fn serve<A: Application, S: ResponseSink>(
     request: Request,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    let result = match catch_panic_sync(|| worker.app.call(request)) {
-        Ok(response) => await_response(sink, pin!(response)).await,
-        Err(panicked) => Err(panicked),
+    let mut exchange = Exchange::new(worker, sink, watch);
+    let result = {
+        // Pinned in a statement of its own: within the `await` expression, it would take its space
+        // twice.
+        let mut response = pin!(match catch_panic_sync(|| worker.app.call(request)) {
+            Ok(response) => Either::Left(response.map(Ok)),
+            Err(panicked) => Either::Right(future::ready(Err(panicked))),
+        });
+        poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
+            Ok(Poll::Ready(result)) => Poll::Ready(result),
+            Ok(Poll::Pending) => poll_connection(exchange.sink, cx).map(Err),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        })
+        .await
     };
-    match begin_response(worker, sink, result) {
-        // Most responses are buffered completely and are not recorded: no future for these.
-        Some(Begun { remaining: Ok(Remaining::Nothing), .. }) if watch.is_none() => {
-            Outcome::Completed
-        }
-        Some(begun) => finish(worker, sink, begun, watch).await,
+    match exchange.begin_response(result) {
+        // Most responses are buffered completely: no future for these.
+        Some(Ok(Remaining::Nothing)) => exchange.end(Ok(())),
+        // Boxed, because its future is large, and few responses need it.
+        Some(begun) => Box::pin(exchange.finish(begun)).await,
         None => Outcome::Aborted,
     }
 }
@@ -138,29 +166,28 @@ pub(super) async fn serve<A: Application, S: ResponseSink>(
 pub(super) async fn reject<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
-    error: &Error,
+    error: Error,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    worker.report(&sink.shared().peer, error);
-    if error.kind().status().is_none() || sink.is_closed() {
+    worker.report(&sink.shared().peer, &error);
+    let mut exchange = Exchange::new(worker, sink, watch);
+    if error.kind().status().is_none() || exchange.sink.is_closed() {
+        exchange.end_without_response(error);
         return Outcome::Aborted;
     }
-    sink.close_after_response();
-    let begun = begin(sink, error.into());
-    finish(worker, sink, begun, watch).await
+    exchange.sink.close_after_response();
+    let begun = exchange.begin((&error).into());
+    exchange.finish(begun).await
 }
 
-/// Polls the future of the application and, while it is pending, the connection.
-async fn await_response<S: ResponseSink>(
+/// Reports and records an invalid request that gets no response.
+pub(super) fn record_refused<A: Application, S: ResponseSink>(
+    worker: &Worker<A>,
     sink: &mut S,
-    mut response: Pin<&mut impl Future<Output = Response>>,
-) -> Result<Response> {
-    poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
-        Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
-        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
-        Err(panicked) => Poll::Ready(Err(panicked)),
-    })
-    .await
+    error: Error,
+) {
+    worker.report(&sink.shared().peer, &error);
+    Exchange::new(worker, sink, worker.stopwatch()).end_without_response(error);
 }
 
 fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
@@ -171,45 +198,116 @@ fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<
 /// Sends the interim responses that the application has queued.
 fn send_interim<S: ResponseSink>(sink: &mut S) {
     if let Some(queued) = sink.shared().take_interim() {
-        for Interim { status, fields } in queued {
+        for Interim { status, fields, .. } in queued {
             sink.send_interim(status, &fields);
         }
     }
 }
 
-/// Starts the response for the result of a call. Returns `None` if the client has disconnected.
-fn begin_response<A: Application, S: ResponseSink>(
-    worker: &Worker<A>,
-    sink: &mut S,
-    result: Result<Response>,
-) -> Option<Begun> {
-    match result {
-        // With `Disconnect::Detach`, the client may have disconnected during the call.
-        Ok(_) if sink.is_closed() => None,
-        Ok(response) => {
-            send_interim(sink);
-            if let Some(error) = response.error() {
-                worker.report(&sink.shared().peer, error);
+impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
+    fn new(worker: &'a Worker<A>, sink: &'a mut S, watch: Option<Stopwatch>) -> Self {
+        Exchange { worker, sink, watch, status: None, has_response: false, end: None }
+    }
+
+    /// Starts the response for the result of a call. Returns `None` if the client has disconnected.
+    fn begin_response(&mut self, result: Result<Response>) -> Option<Result<Remaining>> {
+        let worker = self.worker;
+        match result {
+            // With `Disconnect::Detach`, the client may have disconnected during the call.
+            Ok(response) if self.sink.is_closed() => {
+                self.status = Some(response.status);
+                self.end = Some(Err(Error::disconnected()));
+                None
             }
-            let Some(head) = sink.head() else { return Some(begin(sink, response)) };
-            let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
-            let response = representation::complete_file_response(head, response, &context);
-            Some(begin(sink, response))
-        }
-        Err(error) => {
-            worker.report(&sink.shared().peer, &error);
-            if error.kind() == ErrorKind::Disconnected || sink.is_closed() {
-                return None;
+            Ok(response) => {
+                send_interim(self.sink);
+                if let Some(error) = response.error() {
+                    worker.report(&self.sink.shared().peer, error);
+                }
+                let Some(head) = self.sink.head() else { return Some(self.begin(response)) };
+                let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
+                let response = representation::complete_file_response(head, response, &context);
+                Some(self.begin(response))
             }
-            sink.close_after_response();
-            Some(begin(sink, error.into()))
+            Err(error) => {
+                worker.report(&self.sink.shared().peer, &error);
+                if error.kind() == ErrorKind::Disconnected || self.sink.is_closed() {
+                    self.end = Some(Err(error));
+                    return None;
+                }
+                self.sink.close_after_response();
+                Some(self.begin(error.into()))
+            }
         }
+    }
+
+    /// Starts to send a response.
+    fn begin(&mut self, response: Response) -> Result<Remaining> {
+        self.status = Some(response.status);
+        let begun = try_begin(self.sink, response);
+        self.has_response = begun.is_ok();
+        begun
+    }
+
+    /// Sends the rest of a response, or an error response in its place.
+    async fn finish(mut self, begun: Result<Remaining>) -> Outcome {
+        let mut sent = match begun {
+            Ok(remaining) => send_remaining(self.sink, remaining).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &sent
+            && self.sink.roll_back(error)
+        {
+            self.worker.report(&self.sink.shared().peer, error);
+            sent = match self.begin(error.into()) {
+                Ok(remaining) => send_remaining(self.sink, remaining).await,
+                Err(error) => Err(error),
+            };
+        }
+        self.end(sent)
+    }
+
+    /// Ends the exchange, and abandons a response that was not sent completely.
+    fn end(mut self, sent: Result<()>) -> Outcome {
+        if let Err(error) = &sent {
+            self.worker.report(&self.sink.shared().peer, error);
+            self.sink.abandon(error);
+        }
+        let outcome = if sent.is_ok() { Outcome::Completed } else { Outcome::Aborted };
+        self.end = Some(sent);
+        outcome
+    }
+
+    /// Ends the exchange of an invalid request that gets no response.
+    fn end_without_response(mut self, error: Error) {
+        self.status = error.kind().status();
+        self.end = Some(Err(error));
+    }
+
+    #[cold]
+    fn cancelled() -> Error {
+        let reason = "the server closed the connection before the end of the response";
+        Error::new(ErrorKind::Cancelled, reason)
     }
 }
 
-/// Starts to send a response.
-fn begin<S: ResponseSink>(sink: &mut S, response: Response) -> Begun {
-    Begun { status: response.status, remaining: try_begin(sink, response) }
+impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
+    fn drop(&mut self) {
+        let (Some(watch), Some(hooks)) = (self.watch, self.worker.recorder()) else { return };
+        let end = self.end.take().unwrap_or_else(|| Err(Self::cancelled()));
+        // The request before an invalid one may have had another client.
+        let client = self.sink.head().and_then(|_| self.sink.shared().client());
+        hooks.on_response(&Record {
+            peer: client.as_ref().unwrap_or(&self.sink.shared().peer),
+            head: self.sink.head(),
+            request_line: self.sink.request_line(),
+            status: self.status.unwrap_or_else(client_closed_request),
+            has_response: self.has_response,
+            body_bytes: self.sink.body_bytes(),
+            duration: watch.elapsed(),
+            error: end.as_ref().err(),
+        });
+    }
 }
 
 /// Validates a response against its request and starts to send it.
@@ -228,52 +326,7 @@ fn try_begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remain
     sink.begin(response, length)
 }
 
-/// Sends the rest of a response, or an error response in its place, and records it.
-async fn finish<A: Application, S: ResponseSink>(
-    worker: &Worker<A>,
-    sink: &mut S,
-    begun: Begun,
-    watch: Option<Stopwatch>,
-) -> Outcome {
-    let Begun { mut status, remaining } = begun;
-    let mut sent = match remaining {
-        Ok(Remaining::Nothing) => Ok(()),
-        // Boxed, because its future is large, and few responses need it.
-        Ok(remaining) => Box::pin(send_remaining(sink, remaining)).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = &sent
-        && sink.roll_back(error)
-    {
-        worker.report(&sink.shared().peer, error);
-        let replacement = begin(sink, error.into());
-        status = replacement.status;
-        sent = match replacement.remaining {
-            Ok(remaining) => Box::pin(send_remaining(sink, remaining)).await,
-            Err(error) => Err(error),
-        };
-    }
-    if let (Some(hooks), Some(watch)) = (worker.recorder(), watch) {
-        hooks.on_response(&Record {
-            peer: &sink.shared().peer,
-            head: sink.head(),
-            status,
-            body_bytes: sink.body_bytes(),
-            duration: watch.elapsed(),
-            error: sent.as_ref().err(),
-        });
-    }
-    match sent {
-        Ok(()) => Outcome::Completed,
-        Err(error) => {
-            worker.report(&sink.shared().peer, &error);
-            sink.abandon(&error);
-            Outcome::Aborted
-        }
-    }
-}
-
-/// Sends the part of a response that [`begin`] has not buffered.
+/// Sends the part of a response that [`Exchange::begin`] has not buffered.
 async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: Remaining) -> Result<()> {
     let (payload, length) = match remaining {
         Remaining::Nothing => return Ok(()),
@@ -282,20 +335,22 @@ async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: Remaining) -> 
     };
     match payload {
         Payload::Upgrade(_) => unreachable!("an upgrade has no content"),
-        Payload::File(file) => sink.send_file(Arc::unwrap_or_clone(file), true).await,
-        Payload::Parts(parts) => {
-            let Parts { parts, end, .. } = *parts;
-            for Part { head, file } in parts {
-                sink.send_data(head.into(), false).await?;
-                sink.send_file(file, false).await?;
-            }
-            sink.send_data(end.into(), true).await
-        }
+        Payload::File(mut file) => sink.send_file(Arc::make_mut(&mut file), true).await,
+        Payload::Parts(parts) => Box::pin(send_parts(sink, *parts)).await,
         Payload::Body(body) => match body.into_bytes() {
             Ok(bytes) => sink.send_data(bytes, true).await,
-            Err(stream) => send_stream(sink, stream, length).await,
+            Err(stream) => Box::pin(send_stream(sink, stream, length)).await,
         },
     }
+}
+
+async fn send_parts<S: ResponseSink>(sink: &mut S, parts: Parts) -> Result<()> {
+    let Parts { parts, end, .. } = parts;
+    for Part { head, mut file } in parts {
+        sink.send_data(head.into(), false).await?;
+        sink.send_file(&mut file, false).await?;
+    }
+    sink.send_data(end.into(), true).await
 }
 
 /// Sends a body frame by frame. Returns an error if it does not have the declared length.
@@ -326,17 +381,20 @@ async fn send_stream<S: ResponseSink>(
     if length.is_some() && remaining > 0 {
         return Err(wrong_length());
     }
-    sink.finish(trailers).await
+    sink.finish(&mut trailers).await
 }
 
 async fn next_frame<S: ResponseSink>(
     sink: &mut S,
     body: &mut Body,
 ) -> Result<Option<Frame<Bytes>>> {
-    poll_fn(|cx| match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
-        Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
-        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
-        Err(panicked) => Poll::Ready(Err(panicked)),
+    poll_fn(|cx| {
+        ready!(sink.poll_ready(cx))?;
+        match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
+            Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
+            Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        }
     })
     .await
 }

@@ -81,8 +81,7 @@ impl<'a, A: Application> Handshake<'a, A> {
                 return Err(error);
             }
         }
-        self.finish();
-        Ok(true)
+        Ok(self.finish())
     }
 
     /// Reads once. Returns 0 at the end of the input, or if the deadline expires before the client
@@ -169,10 +168,12 @@ impl<'a, A: Application> Handshake<'a, A> {
         }
     }
 
-    /// Wraps the connection's transport in the negotiated TLS session.
-    fn finish(self) {
-        let Handshake { tls, conn, .. } = self;
+    /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if another
+    /// client authentication has taken effect during the handshake.
+    fn finish(self) -> bool {
+        let Handshake { tls, conn, worker, .. } = self;
         let session = tls.session();
+        worker.watch_policy(&session.policy);
         let reader = conn.reader.as_mut().expect(HAS_READER);
         let read = std::mem::replace(&mut reader.half, ReadHalf::Detached);
         let write = std::mem::replace(&mut conn.writer.half, WriteHalf::Closed);
@@ -181,6 +182,7 @@ impl<'a, A: Application> Handshake<'a, A> {
         conn.writer.half = WriteHalf::Secure(write);
         conn.http2 = session.alpn() == Some("h2");
         conn.shared = conn.shared.with_tls(session);
+        !conn.shared.peer.is_superseded()
     }
 
     fn reader(&mut self) -> &mut Reader {

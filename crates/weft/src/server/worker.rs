@@ -2,7 +2,7 @@
 //!
 //! Workers share no state while they serve requests.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{self, Either};
 use http::HeaderValue;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::app::Application;
-use crate::clock::deadline::{Deadlines, Stopwatch};
+use crate::clock::deadline::{Awaited, Deadlines, Stopwatch};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
 use crate::message::request::{Drain, Shared, ShutdownSignal};
@@ -24,7 +24,7 @@ use crate::net::buffers::Buffers;
 use crate::net::reader::Transport;
 use crate::net::secure::SecureAcceptor;
 use crate::panic::catch_panic;
-use crate::peer::Peer;
+use crate::peer::{AuthPolicy, Peer};
 use crate::server::connection::Connection;
 use crate::server::date::CachedDate;
 use crate::server::h1::{self, NextState};
@@ -49,6 +49,8 @@ pub(crate) struct Worker<A> {
     pub(super) handshake_semaphore: HandshakeSemaphore,
     pub(crate) shutdown: Arc<ShutdownSignal>,
     drain: Cell<Option<Drain>>,
+    /// Policies of its TLS connections that were in effect as of the last sweep.
+    policies: RefCell<Vec<Arc<AuthPolicy>>>,
     /// Set when a worker with newer settings has replaced this one for new connections.
     is_superseded: Cell<bool>,
     open_connections: Cell<usize>,
@@ -63,6 +65,11 @@ pub(crate) enum WorkerCommand {
     Serve(Accepted),
     /// Sets the limits and timeouts of new connections.
     UpdateSettings(Box<Settings>),
+    /// Closes the connection that has waited longest for a request, to make room for another one.
+    /// The answer is `false` if no connection waits.
+    CloseIdle(oneshot::Sender<bool>),
+    /// Reports an error that belongs to no connection.
+    Report(Error),
     /// Reloads certificates when their files change.
     WatchCertificates(Arc<dyn SecureAcceptor>),
 }
@@ -100,6 +107,7 @@ impl<A: Application> Worker<A> {
             handshake_semaphore: HandshakeSemaphore::default(),
             shutdown,
             drain: Cell::new(None),
+            policies: RefCell::default(),
             is_superseded: Cell::new(false),
             open_connections: Cell::new(0),
             state_changed: Notify::new(),
@@ -122,6 +130,14 @@ impl<A: Application> Worker<A> {
         while let Some(command) = commands.recv().await {
             match command {
                 WorkerCommand::Serve(accepted) => current.spawn_connection(accepted),
+                WorkerCommand::CloseIdle(closed) => {
+                    // Connections of superseded workers are older.
+                    let all = || workers.iter().chain([&current]);
+                    let is_closed = all().any(|worker| worker.deadlines.expire_longest_waiting());
+                    // Sending fails only if the acceptor was stopped.
+                    let _ = closed.send(is_closed);
+                }
+                WorkerCommand::Report(error) => current.report(&Peer::default(), &error),
                 WorkerCommand::WatchCertificates(tls) => current.clone().reload_on_change(tls),
                 WorkerCommand::UpdateSettings(settings) => {
                     workers.retain(|worker| worker.open_connections.get() > 0);
@@ -203,7 +219,7 @@ impl<A: Application> Worker<A> {
 
     /// Serves a connection until it closes.
     pub(crate) async fn serve(&self, conn: &mut Connection) {
-        conn.deadline.set(self.settings.head_timeout);
+        conn.deadline.set_awaiting(Awaited::Head, self.settings.head_timeout);
         if self.settings.is_proxy(conn.shared.peer.address())
             && let Err(error) = Box::pin(self.read_proxy_header(conn)).await
         {
@@ -226,7 +242,9 @@ impl<A: Application> Worker<A> {
             // so that an idle connection needs only the memory of this loop.
             let active = Box::new_uninit();
             match Box::into_pin(Box::write(active, h1::serve(conn, self))).await {
-                NextState::Idle => conn.deadline.set(self.settings.idle_timeout),
+                NextState::Idle => {
+                    conn.deadline.set_awaiting(Awaited::NextRequest, self.settings.idle_timeout);
+                }
                 NextState::Close | NextState::Linger => break,
                 // Boxed, so that it takes no space in connections that are never upgraded.
                 NextState::HandOver => return Box::pin(self.hand_over(conn)).await,
@@ -278,6 +296,9 @@ impl<A: Application> Worker<A> {
                     conn.deadline.set(idle_grace);
                 }
             }
+            if conn.shared.peer.is_superseded() {
+                return Poll::Ready(false);
+            }
             conn.deadline.poll_expired(cx).map(|()| false)
         })
         .await
@@ -289,7 +310,12 @@ impl<A: Application> Worker<A> {
         A: 'static,
     {
         tokio::task::spawn_local(async move {
-            tls.reload_on_change(&|error| self.report(&Peer::default(), error)).await;
+            tls.reload_on_change(&|reloaded| match (reloaded, &self.hooks) {
+                (Ok(()), Some(hooks)) => hooks.on_certificates_reloaded(),
+                (Ok(()), None) => {}
+                (Err(error), _) => self.report(&Peer::default(), error),
+            })
+            .await;
         });
     }
 
@@ -313,6 +339,7 @@ impl<A: Application> Worker<A> {
             tick.tick().await;
             self.date.refresh();
             self.deadlines.sweep();
+            self.wake_superseded();
             while self.deadlines.is_empty() {
                 if self.is_superseded.get() {
                     return;
@@ -342,7 +369,31 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Returns `true` during a shutdown: each response is the last one of its connection.
+    /// Watches a policy of a TLS connection, to close the connection when the policy ends.
+    pub(super) fn watch_policy(&self, policy: &Arc<AuthPolicy>) {
+        let mut policies = self.policies.borrow_mut();
+        if !policies.iter().any(|watched| Arc::ptr_eq(watched, policy)) {
+            policies.push(policy.clone());
+        }
+    }
+
+    /// Wakes all connections if one of their policies has ended, so that they check their own.
+    fn wake_superseded(&self) {
+        let mut policies = self.policies.borrow_mut();
+        let before = policies.len();
+        policies.retain(|policy| !policy.is_superseded());
+        if policies.len() < before {
+            self.deadlines.wake_all();
+        }
+    }
+
+    /// Returns `true` if each response is the last one of its connection: during a shutdown, or
+    /// after a change of the client authentication.
+    pub(crate) fn is_last_response(&self, peer: &Peer) -> bool {
+        self.is_draining() || peer.is_superseded()
+    }
+
+    /// Returns `true` during a shutdown.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.get().is_some()
     }

@@ -13,7 +13,14 @@ use weft_proto::http1::framing;
 pub(super) fn from_parts(parts: &Parts, original: Option<RequestHead>) -> Result<RequestHead> {
     match original {
         Some(head) if has_fields(&head, &parts.headers) => Ok(head),
-        Some(head) => write((head.method(), head.version(), head.target()), &parts.headers),
+        Some(original) => {
+            let line = (original.received_method(), original.version(), original.target());
+            let mut head = write(line, &parts.headers)?;
+            if head.method() != original.method() {
+                head.set_method(original.method().clone());
+            }
+            Ok(head)
+        }
         None => write((&parts.method, parts.version, &parts.uri.to_string()), &parts.headers),
     }
 }

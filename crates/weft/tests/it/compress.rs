@@ -247,7 +247,19 @@ fn head_response_has_the_fields_of_get() {
             let names = response.headers.iter().filter(|(name, _)| !is_time_field(name));
             names.cloned().collect()
         };
-        assert_eq!(lines(&head), lines(&get), "{path}");
+        match path {
+            // The length is known only after the compression, and HEAD does not compress.
+            "/bytes" => {
+                let framing = ["content-length", "transfer-encoding"];
+                let others = |response: &common::Response| -> Vec<_> {
+                    let lines = lines(response).into_iter();
+                    lines.filter(|(name, _)| !framing.contains(&name.as_str())).collect()
+                };
+                assert_eq!(head.header("content-length"), None);
+                assert_eq!(others(&head), others(&get), "{path}");
+            }
+            _ => assert_eq!(lines(&head), lines(&get), "{path}"),
+        }
         assert_eq!(head.header("content-encoding"), Some("gzip"), "{path}");
     }
     // An application that handles HEAD itself sets Content-Length to the uncompressed length.

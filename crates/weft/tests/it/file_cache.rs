@@ -491,11 +491,12 @@ fn compressed_forms_count_towards_the_limits() {
         assert_eq!(ask("/b.txt", "").body, letters(b'b', 2_000));
         tree.replace("b.txt", "new");
         assert_eq!(ask("/b.txt", "").text() != "new", is_cached, "{fields}");
-        // There is no room to cache this compressed form, but it is served.
+        // There may be no room to cache this compressed form. Without the cache, each request would
+        // compress the file again, and each slow client would hold a form of its own.
         for _ in 0..2 {
             let response = ask("/a.txt", "Accept-Encoding: zstd");
-            assert_eq!(response.header("content-encoding"), Some("zstd"));
-            assert_eq!(zstd::decode_all(&response.body[..]).unwrap(), letters(b'a', 2_000));
+            assert_eq!(response.header("content-encoding"), None);
+            assert_eq!(response.body, letters(b'a', 2_000));
         }
         stop(server);
     }

@@ -69,6 +69,7 @@ fn small() -> form::FormSettings {
         max_files: 2,
         max_file_bytes: 20,
         max_part_head_bytes: 100,
+        max_part_fields: 3,
         temp_dir: None,
     }
 }

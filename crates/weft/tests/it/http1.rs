@@ -809,7 +809,7 @@ fn closes_connection_after_max_requests() {
 }
 
 #[test]
-fn limits_connections_per_peer_and_in_total() {
+fn limits_connections_per_peer() {
     let settings = Settings { max_connections_per_peer: 2, ..Settings::default() };
     let server = start_with(settings, echo);
     let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
@@ -823,22 +823,6 @@ fn limits_connections_per_peer_and_in_total() {
         client.get("/");
         client.response().status == 200
     });
-    stop(server);
-
-    let server = start_with(Settings { max_connections: 2, ..Settings::default() }, echo);
-    let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
-    first.assert_open("/");
-    second.assert_open("/");
-    // The third waits in the listen queue until another connection is closed.
-    let mut third = Client::connect(&server);
-    third.get("/");
-    third.socket().set_nonblocking(true).unwrap();
-    first.assert_open("/");
-    assert!(third.socket().peek(&mut [0]).is_err(), "a connection was served beyond the limit");
-    third.socket().set_nonblocking(false).unwrap();
-    drop(first);
-    assert_eq!(third.response().status, 200);
-    second.assert_open("/");
     stop(server);
 }
 
@@ -1062,12 +1046,41 @@ fn late_early_hints_are_not_sent_to_the_next_request() {
     stop(server);
 }
 
+/// The application keeps a request beyond its response, in which it could send interim responses for
+/// the next request of the connection.
+#[test]
+fn kept_request_sends_no_early_hints_for_the_next_one() {
+    let kept = Arc::new(Mutex::new(None));
+    let server = start(move |request: Request| {
+        let kept = kept.clone();
+        async move {
+            if request.path() == "/keep" {
+                *kept.lock().unwrap() = Some(request);
+                return Response::text("kept");
+            }
+            if let Some(earlier) = kept.lock().unwrap().take() {
+                earlier.early_hints(["</earlier>"]);
+                earlier.interim(Response::new(StatusCode::PROCESSING));
+            }
+            // Interim responses are sent when the call is pending.
+            tokio::task::yield_now().await;
+            Response::text("ok")
+        }
+    });
+    let mut client = Client::connect(&server);
+    client.get("/keep");
+    assert_eq!(client.response().text(), "kept");
+    client.get("/next");
+    assert_eq!((client.response().status, client.received()), (200, &b""[..]));
+    stop(server);
+}
+
 // -- the PROXY protocol
 
 #[test]
 fn proxy_protocol_sets_the_peer_address() {
     let settings = Settings {
-        proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        proxy_protocol: vec!["127.0.0.0/8".parse().unwrap()],
         max_connections_per_peer: 1,
         ..short_timeouts()
     };

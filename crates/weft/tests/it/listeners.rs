@@ -4,10 +4,13 @@
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::common::frames::RawClient;
 use crate::common::{Client, address, boxed_server, until};
+use tokio::sync::Semaphore;
 use weft::{ErrorKind, Listener, LocalAddress, Request, Response, Server, ServerHandle, Settings};
 
 const GRACE: Duration = Duration::from_secs(30);
@@ -130,16 +133,163 @@ fn new_limits_apply_to_new_connections() {
 
 #[test]
 fn raising_the_limit_admits_waiting_connections() {
-    let settings = |max_connections| Settings { max_connections, ..Settings::default() };
-    let server = named("a", settings(1)).listen("127.0.0.1:0").unwrap();
-    let handle = server.start().unwrap();
-    let mut first = Client::connect(&handle);
-    first.send(REQUEST);
-    assert_eq!(text(&mut first), "a");
+    let (handle, permits) = holding_server(1, 2, false);
+    let mut busy = Client::connect(&handle);
+    busy.get("/hold");
+    until("the request has arrived", || permits.is_waited_for());
     let mut second = Client::connect(&handle);
     second.send(REQUEST);
-    handle.update_settings(settings(2));
+    handle.update_settings(limit_of(2));
     assert_eq!(text(&mut second), "a");
+    permits.release(1);
+    assert_eq!(text(&mut busy), "held");
+    handle.shutdown(GRACE);
+}
+
+// -- the limit of connections
+
+/// Timeouts that never expire in a test.
+fn limit_of(max_connections: usize) -> Settings {
+    let hour = Duration::from_secs(3_600);
+    Settings { max_connections, head_timeout: hour, idle_timeout: hour, ..Settings::default() }
+}
+
+/// Permits for which requests for `/hold` wait.
+#[derive(Clone)]
+struct Permits {
+    semaphore: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Permits {
+    fn is_waited_for(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
+    fn release(&self, count: usize) {
+        self.semaphore.add_permits(count);
+    }
+}
+
+/// A server that answers `/hold` with a permit, and everything else at once.
+fn holding_server(
+    max_connections: usize,
+    workers: usize,
+    reuse_port: bool,
+) -> (ServerHandle, Permits) {
+    let permits = Permits { semaphore: Arc::new(Semaphore::new(0)), waiting: Arc::default() };
+    let held = permits.clone();
+    let app = async move |request: Request| {
+        if request.path() == "/hold" {
+            held.waiting.fetch_add(1, Relaxed);
+            held.semaphore.acquire().await.unwrap().forget();
+            held.waiting.fetch_sub(1, Relaxed);
+            return Response::text("held");
+        }
+        Response::text("a")
+    };
+    let settings = Settings { reuse_port, ..limit_of(max_connections) };
+    let server = boxed_server(app).settings(settings).workers(workers);
+    (server.listen("127.0.0.1:0").unwrap().start().unwrap(), permits)
+}
+
+/// Number of clients whose connections the server has not closed.
+fn count_open(clients: &[Client]) -> usize {
+    let is_open = |client: &&Client| {
+        client.socket().set_nonblocking(true).unwrap();
+        let peeked = client.socket().peek(&mut [0]);
+        client.socket().set_nonblocking(false).unwrap();
+        peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    clients.iter().filter(is_open).count()
+}
+
+#[test]
+fn closes_longest_idle_connection_at_the_limit() {
+    for (workers, reuse_port) in [(1, false), (2, false), (2, true)] {
+        let (handle, _) = holding_server(3, workers, reuse_port);
+        let connect = || {
+            let mut client = Client::connect(&handle);
+            client.send(REQUEST);
+            assert_eq!(text(&mut client), "a");
+            client
+        };
+        let mut clients: Vec<Client> = (0..3).map(|_| connect()).collect();
+        // At the limit nothing is closed while no client waits.
+        assert_eq!(count_open(&clients), 3);
+        for _ in 1..=10 {
+            let client = connect();
+            if workers == 1 {
+                clients.remove(0).assert_closed();
+            } else {
+                until("a connection is closed", || count_open(&clients) < 3);
+            }
+            // On a busy machine a connection may close so late that another one is closed, too.
+            clients.retain(|client| count_open(std::slice::from_ref(client)) == 1);
+            clients.push(client);
+            while clients.len() < 3 {
+                clients.push(connect());
+            }
+        }
+        for client in &mut clients {
+            client.assert_open("/");
+        }
+        handle.shutdown(GRACE);
+    }
+}
+
+#[test]
+fn never_closes_a_busy_connection_at_the_limit() {
+    let (handle, permits) = holding_server(2, 2, false);
+    let mut busy: Vec<Client> = (0..2).map(|_| Client::connect(&handle)).collect();
+    busy.iter_mut().for_each(|client| client.get("/hold"));
+    until("the requests have arrived", || permits.waiting.load(Relaxed) == 2);
+    let mut waiting = Client::connect(&handle);
+    waiting.send(REQUEST);
+    waiting.socket().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(waiting.socket().peek(&mut [0]).is_err(), "a connection was served beyond the limit");
+    waiting.socket().set_read_timeout(Some(GRACE)).unwrap();
+    // A busy connection becomes idle and makes room.
+    permits.release(1);
+    assert_eq!(text(&mut waiting), "a");
+    permits.release(1);
+    busy.iter_mut().for_each(|client| assert_eq!(text(client), "held"));
+    handle.shutdown(GRACE);
+}
+
+#[test]
+fn closes_connections_without_a_complete_head_at_the_limit() {
+    for (start, answer) in [("", None), ("GET / HTTP/1.1\r\nHost:", Some(408))] {
+        let (handle, _) = holding_server(2, 1, false);
+        let mut slow: Vec<Client> =
+            (0..2).map(|_| Client::connect_and_send(&handle, start)).collect();
+        let mut client = Client::connect(&handle);
+        client.send(REQUEST);
+        assert_eq!(text(&mut client), "a", "{start:?}");
+        if let Some(status) = answer {
+            assert_eq!(slow[0].response().status, status);
+        }
+        slow[0].assert_closed();
+        handle.shutdown(GRACE);
+    }
+}
+
+#[test]
+fn closes_idle_http2_connection_at_the_limit() {
+    let (handle, permits) = holding_server(2, 1, false);
+    let (mut idle, mut busy) = (RawClient::connect(&handle), RawClient::connect(&handle));
+    for client in [&mut idle, &mut busy] {
+        let stream = client.get("/");
+        assert_eq!(client.response(stream).text(), "a");
+    }
+    let held = busy.get("/hold");
+    until("the request has arrived", || permits.is_waited_for());
+    let mut client = Client::connect(&handle);
+    client.send(REQUEST);
+    assert_eq!(idle.read_goaways(), ["NO_ERROR", "NO_ERROR"]);
+    assert_eq!(text(&mut client), "a");
+    permits.release(1);
+    assert_eq!(busy.response(held).text(), "held");
     handle.shutdown(GRACE);
 }
 

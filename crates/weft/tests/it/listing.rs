@@ -2,12 +2,17 @@
 #![cfg(feature = "files")]
 
 use crate::common::tree::{SECRET, Tree, ask, assert_statuses, send_request_with_fields};
-use crate::common::{self, Client, stop};
+use crate::common::{self, Client, stop, until};
 use serde_json::Value;
+use std::time::Duration;
 use weft::{DirectorySettings, Symlinks};
 
 fn listing() -> DirectorySettings {
     DirectorySettings { listing: true, ..DirectorySettings::default() }
+}
+
+fn revalidating(revalidate_after: Duration) -> DirectorySettings {
+    DirectorySettings { revalidate_after, ..listing() }
 }
 
 /// The names in a JSON listing, directories with a trailing slash.
@@ -98,25 +103,57 @@ fn lists_only_entries_that_can_be_requested() {
 #[test]
 fn removed_directories_are_not_found() {
     let tree = Tree::with_files(&[("gone/a.txt", "a"), ("file/a.txt", "a")]);
-    let server = tree.serve_with(listing());
+    let server = tree.serve_with(revalidating(Duration::from_millis(10)));
     let mut client = Client::connect(&server);
     for folder in ["gone", "file"] {
         let target = format!("/{folder}/");
-        assert_eq!(
-            send_request_with_fields(&mut client, "GET", &target, JSON).status,
-            200,
-            "{folder}"
-        );
+        let mut status = || send_request_with_fields(&mut client, "GET", &target, JSON).status;
+        assert_eq!(status(), 200, "{folder}");
         std::fs::remove_dir_all(tree.path(folder)).unwrap();
         if folder == "file" {
             tree.write(folder, "a file");
         }
-        assert_eq!(
-            send_request_with_fields(&mut client, "GET", &target, JSON).status,
-            404,
-            "{folder}"
-        );
+        until("the folder is not found", || status() == 404);
     }
+    stop(server);
+}
+
+/// Otherwise each request for a large folder would cost one `stat` for each of its entries, and a
+/// sort of them.
+#[test]
+fn listings_are_cached_like_other_lookups() {
+    let tree = Tree::with_files(&[("a.txt", "a"), ("b/c.txt", "c")]);
+    for (revalidate_after, is_cached) in
+        [(Duration::from_secs(86_400), true), (Duration::ZERO, false)]
+    {
+        let server = tree.serve_with(revalidating(revalidate_after));
+        let mut client = Client::connect(&server);
+        let mut has_new = |target: &str, fields: &str| {
+            let response = send_request_with_fields(&mut client, "GET", target, fields);
+            assert_eq!(response.status, 200);
+            response.text().contains("new.txt")
+        };
+        // A listing in another order or format is another text, and so not cached yet.
+        for (name, target, fields) in [
+            ("new.txt", "/", JSON),
+            ("new.txt", "/?sort=size", JSON),
+            ("new.txt", "/?sort=size&order=desc", JSON),
+            ("new.txt", "/?order=desc&sort=date", ""),
+            ("b/new.txt", "/b/", ""),
+        ] {
+            assert!(!has_new(target, fields), "{target}");
+            tree.write(name, "");
+            assert_eq!(has_new(target, fields), !is_cached, "{target}");
+            std::fs::remove_file(tree.path(name)).unwrap();
+        }
+        stop(server);
+    }
+
+    let server = tree.serve_with(revalidating(Duration::from_millis(10)));
+    let mut client = Client::connect(&server);
+    assert!(!ask(&mut client, "GET", "/").text().contains("new.txt"));
+    tree.write("new.txt", "");
+    until("the new file is listed", || ask(&mut client, "GET", "/").text().contains("new.txt"));
     stop(server);
 }
 

@@ -23,6 +23,7 @@ mod listing;
 mod middleware_limits;
 mod middleware_routes;
 mod properties;
+mod records;
 mod site;
 mod sse;
 #[cfg(feature = "tls")]

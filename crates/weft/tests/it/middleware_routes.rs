@@ -3,13 +3,14 @@
 
 use std::io::Write;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::common::{self, Client, boxed_server, stop};
 use futures_core::Stream;
 use weft::middleware::{
-    Canonical, CleanPath, Compress, Cors, ETag, HeadAsGet, Health, MethodOverride, Mount,
+    Canonical, CleanPath, Compress, Cors, ETag, HeadAsGet, Health, Log, MethodOverride, Mount,
     ResponseHeaders, Rewrite, SecurityHeaders, StripPrefix, VirtualHosts,
 };
 use weft::{
@@ -90,6 +91,28 @@ fn head_response_has_the_fields_of_get() {
     let whole = ask(&mut client, "HEAD /file", "Range: bytes=0-1\r\n");
     assert_eq!((whole.status, whole.header("content-length")), (200, Some("6")));
     stop(server);
+}
+
+/// Ranges apply only to GET (RFC 9110 §14.2).
+#[test]
+fn ranges_do_not_apply_to_head_in_any_order_of_middleware() {
+    let lines = Arc::new(Mutex::new(String::new()));
+    let sink = lines.clone();
+    let log = Log::new(move |line| sink.lock().unwrap().push_str(line));
+    let log = log.pattern("%r %s %B").unwrap();
+    for server in
+        [start(bodies.with(HeadAsGet).with(log.clone())), start(bodies.with(log).with(HeadAsGet))]
+    {
+        let mut client = Client::connect(&server);
+        for (method, status, length, bytes) in [("HEAD", 200, "6", 0), ("GET", 206, "2", 2)] {
+            let response = ask(&mut client, &format!("{method} /file"), "Range: bytes=0-1\r\n");
+            let line = std::mem::take(&mut *lines.lock().unwrap());
+            assert_eq!(response.status, status, "{method}");
+            assert_eq!(response.header("content-length"), Some(length), "{method}");
+            assert_eq!(line, format!("{method} /file HTTP/1.1 {status} {bytes}\n"));
+        }
+        stop(server);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::{
     Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, has_tool, stop, until,
@@ -56,9 +56,14 @@ impl Authority {
     }
 
     fn sign(&self, names: &[&str]) -> Signed {
+        self.sign_until(names, SystemTime::now() + Duration::from_secs(86_400))
+    }
+
+    fn sign_until(&self, names: &[&str], end: SystemTime) -> Signed {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         let name = |name: &&str| SanType::DnsName((*name).try_into().unwrap());
         params.subject_alt_names = names.iter().map(name).collect();
+        params.not_after = end.into();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Signed { certificate, key: key.serialize_pem() }
@@ -549,7 +554,192 @@ fn resumes_sessions_with_the_same_ticket_keys_and_client_auth() {
     stop(first);
 }
 
+/// Sends a request on a new connection. Returns the kind of the handshake if it is answered.
+fn handshake_kind(server: &ServerHandle, config: &ClientConfig) -> Option<HandshakeKind> {
+    // In TLS 1.3 the client receives the alert only after its handshake is complete.
+    let mut client = Client::connect(server, config, "a.test").ok()?;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().ok()?.status, 200);
+    client.tls.handshake_kind()
+}
+
+/// Returns clients for each version of TLS that resume sessions and have a certificate that is valid
+/// until `end`.
+fn resuming_clients(authority: &Authority, end: SystemTime) -> [ClientConfig; 2] {
+    let signed = authority.sign_until(&["client"], end);
+    [&TLS12, &TLS13].map(|version| {
+        let provider = aws_lc_rs::default_provider();
+        let mut config = client_config_with(authority, provider, &[version], Some(&signed));
+        config.resumption = Resumption::in_memory_sessions(8);
+        config
+    })
+}
+
+#[test]
+fn expired_client_certificate_is_rejected_with_a_ticket() {
+    let authority = Authority::new("root");
+    let identity = authority.sign(&["a.test"]).identity();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    fs::write(&keys, [1; 48]).unwrap();
+    let roots = || Roots::pem(authority.pem.as_str());
+    for (case, client_auth, ticket_keys) in [
+        ("required", ClientAuth::Required(roots()), None),
+        ("optional", ClientAuth::Optional(roots()), Some(keys)),
+    ] {
+        let settings = TlsSettings { client_auth, ticket_keys, ..with_identity(identity.clone()) };
+        let (server, _) = serve(settings);
+        // A busy machine may need longer for the handshakes than the certificate is valid.
+        let validities = (1..).map(|exponent| Duration::from_secs(1 << exponent));
+        let (end, configs) = validities
+            .map(|validity| SystemTime::now() + validity)
+            .map(|end| (end, resuming_clients(&authority, end)))
+            .find(|(end, configs)| {
+                let kinds: Vec<_> =
+                    [0, 0, 1, 1].map(|i| handshake_kind(&server, &configs[i])).into();
+                assert!(!kinds.contains(&Some(HandshakeKind::Resumed)), "{case}");
+                let is_in_time = SystemTime::now() < *end;
+                assert!(!is_in_time || !kinds.contains(&None), "{case}: the certificate is valid");
+                is_in_time
+            })
+            .expect("an endless sequence");
+        // A certificate is valid up to and including the last second.
+        until("the certificate has expired", || SystemTime::now() > end + Duration::from_secs(1));
+        for config in &configs {
+            for number in 0..3 {
+                assert_eq!(handshake_kind(&server, config), None, "{case}, attempt {number}");
+            }
+        }
+        stop(server);
+    }
+}
+
 // -- reloading
+
+#[test]
+fn changed_client_auth_closes_established_connections() {
+    let [ours, theirs] = ["ours", "theirs"].map(Authority::new);
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca");
+    fs::write(&ca, &ours.pem).unwrap();
+    let identity = ours.sign(&["a.test"]).identity();
+    let tls = |client_auth| {
+        Tls::new(TlsSettings {
+            client_auth,
+            check_files_every: Duration::from_millis(10),
+            ..with_identity(identity.clone())
+        })
+    };
+    let of_file = || ClientAuth::Required(Roots::file(&ca));
+    let without = client_config(&ours);
+    let client = ours.sign(&["client"]);
+    let with =
+        client_config_with(&ours, aws_lc_rs::default_provider(), &[&TLS13, &TLS12], Some(&client));
+    type Change<'a> = Box<dyn Fn(&Tls) + 'a>;
+    let changes: [(&str, _, _, bool, Change<'_>); 4] = [
+        (
+            "the same",
+            ClientAuth::None,
+            &without,
+            true,
+            Box::new(|shared| {
+                shared.renew(tls(ClientAuth::None).unwrap());
+            }),
+        ),
+        (
+            "none to required",
+            ClientAuth::None,
+            &without,
+            false,
+            Box::new(|shared| {
+                shared.renew(tls(of_file()).unwrap());
+            }),
+        ),
+        (
+            "required to none",
+            of_file(),
+            &with,
+            false,
+            Box::new(|shared| {
+                shared.renew(tls(ClientAuth::None).unwrap());
+            }),
+        ),
+        (
+            "another authority in the file",
+            of_file(),
+            &with,
+            false,
+            Box::new(|_| {
+                fs::write(&ca, &theirs.pem).unwrap();
+            }),
+        ),
+    ];
+    for (case, before, config, stays_open, change) in changes {
+        let hour = Duration::from_secs(3_600);
+        let settings = Settings { idle_timeout: hour, head_timeout: hour, ..Settings::default() };
+        let shared = tls(before).unwrap();
+        let (server, _) = serve_with(&shared, settings);
+        let mut clients: Vec<Client> =
+            (0..3).map(|_| Client::connect(&server, config, "a.test").unwrap()).collect();
+        let mut http2 = config.clone();
+        http2.alpn_protocols = vec![b"h2".to_vec()];
+        let mut h2 = Client::connect(&server, &http2, "a.test").unwrap();
+        h2.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        let [idle, busy, silent] = &mut clients[..] else { unreachable!() };
+        assert_eq!(idle.get("/").status, 200);
+        busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+        // The response streams the request body, so that its head proves that it has begun.
+        while busy.received.is_empty() {
+            assert!(busy.receive().unwrap(), "{case}");
+        }
+        change(&shared);
+        if stays_open {
+            assert_eq!(idle.get("/").status, 200, "{case}");
+            assert_eq!(silent.get("/").status, 200, "{case}");
+        } else {
+            assert!(idle.response().is_err(), "{case}: the idle connection is open");
+            assert!(silent.response().is_err(), "{case}: the connection without a request is open");
+            while let Ok(true) = h2.receive() {}
+            let goaway = b"\0\0\x08\x07\0\0\0\0\0";
+            assert!(h2.received.windows(9).any(|bytes| bytes == goaway), "{case}: no GOAWAY");
+        }
+        // A request in progress completes.
+        busy.send("def");
+        assert_eq!(busy.response().unwrap().text(), "abcdef", "{case}");
+        if stays_open {
+            assert_eq!(busy.get("/").status, 200, "{case}");
+        } else {
+            assert!(busy.response().is_err(), "{case}: the connection is open after the response");
+        }
+        stop(server);
+    }
+}
+
+#[test]
+fn tls_1_2_renegotiation_is_refused() {
+    if !has_tool("openssl") {
+        return;
+    }
+    let authority = Authority::new("root");
+    let (server, _) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let address = server.addresses()[0].address().unwrap().to_string();
+    let mut command = std::process::Command::new("timeout");
+    let piped = std::process::Stdio::piped;
+    let client = command
+        .args(["30", "openssl", "s_client", "-connect", &address, "-tls1_2"])
+        .stdin(piped())
+        .stdout(piped())
+        .stderr(piped());
+    let mut client = client.spawn().unwrap();
+    let mut stdin = client.stdin.take().unwrap();
+    // `R` renegotiates.
+    stdin.write_all(b"R\n").unwrap();
+    let output = client.wait_with_output().unwrap();
+    drop(stdin);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("no renegotiation"), "{stderr}");
+    stop(server);
+}
 
 #[test]
 fn reloads_changed_files() {
@@ -1020,8 +1210,8 @@ fn serves_tls_over_unix_sockets() {
 fn reads_proxy_header_before_the_handshake() {
     let authority = Authority::new("root");
     let tls = Tls::new(with_identity(authority.sign(&["a.test"]).identity())).unwrap();
-    let proxies = vec!["127.0.0.1".parse().unwrap()];
-    let (server, _) = serve_with(&tls, Settings { proxies, ..Settings::default() });
+    let proxy_protocol = vec!["127.0.0.1".parse().unwrap()];
+    let (server, _) = serve_with(&tls, Settings { proxy_protocol, ..Settings::default() });
     let name = ServerName::try_from("a.test").unwrap();
     let mut tls = ClientConnection::new(Arc::new(client_config(&authority)), name).unwrap();
     let mut socket = connect(&server);

@@ -29,6 +29,7 @@ use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetReques
 use tower_http::set_header::{SetRequestHeaderLayer, SetResponseHeaderLayer};
 use tower_http::timeout::{RequestBodyTimeoutLayer, ResponseBodyTimeoutLayer, TimeoutLayer};
 use tower_http::trace::TraceLayer;
+use weft::middleware::HeadAsGet;
 use weft::{
     Application, Body, Error, ErrorKind, File, HeaderValue, Hooks, Method, Next, Peer, Request,
     Response, ServerHandle, StatusCode, header,
@@ -649,6 +650,31 @@ fn application_works_with_tower_utilities() {
         let response = call(http::Request::get("/").header("a", "x".repeat(70_000)), "").await;
         assert_eq!(response.unwrap().status(), 431);
     });
+}
+
+/// Ranges apply only to GET (RFC 9110 §14.2), also if a layer behind `HeadAsGet` evaluates them.
+#[test]
+fn ranges_do_not_apply_to_head_behind_layers() {
+    async fn app(_: Request) -> Response {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        Response::file(File::open(file).unwrap())
+    }
+    let set_field = SetRequestHeaderLayer::overriding(header::FROM, HeaderValue::from_static("a"));
+    let servers = [
+        start(app.with(HeadAsGet).with(weft::tower::layer(TraceLayer::new_for_http()))),
+        // A head with changed fields is composed anew.
+        start(app.with(HeadAsGet).with(weft::tower::layer(set_field))),
+    ];
+    for server in servers {
+        let mut client = Client::connect(&server);
+        for (method, status, length) in [("HEAD", 200, "10"), ("GET", 206, "3")] {
+            let response = ask(&mut client, method, "/", "Range: bytes=2-4\r\n");
+            let actual = (response.status, response.header("content-length"));
+            assert_eq!(actual, (status, Some(length)), "{method}");
+        }
+        stop(server);
+    }
 }
 
 // -- bodies

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, SHORT_TIMEOUT, boxed_server, stop, until};
+use axum::Extension;
 use http::{HeaderMap, Version};
+use weft::tower::Connection;
 use weft::websocket::{self, Message, WebSocket};
 use weft::{Application, Body, ErrorKind, Method, Request, Response, ServerHandle};
 
@@ -291,8 +293,13 @@ fn shutdown_sends_a_close_frame() {
 /// An axum handler, without and with a tower layer.
 #[test]
 fn accepts_from_an_axum_handler() {
-    async fn chat(method: Method, version: Version, headers: HeaderMap) -> http::Response<Body> {
-        settings().accept_http(&method, version, &headers, async |mut socket| {
+    async fn chat(
+        method: Method,
+        version: Version,
+        headers: HeaderMap,
+        Extension(connection): Extension<Connection>,
+    ) -> http::Response<Body> {
+        settings().accept_http(&method, version, &headers, &connection, async |mut socket| {
             let _ = echo(&mut socket).await;
         })
     }

@@ -4,6 +4,7 @@
 #[path = "../it/common/mod.rs"]
 mod common;
 
+mod closed_windows;
 #[cfg(feature = "form")]
 mod forms;
 mod h2_attacks;

@@ -22,11 +22,11 @@ async fn count(mut parts: Multipart) -> Result<String, MultipartError> {
     Ok(report)
 }
 
-/// Uploads 256 MiB, or the size given by `WEFT_UPLOAD_MIB`.
+/// Uploads 64 MiB, or the size given by `WEFT_UPLOAD_MIB`.
 #[test]
 fn large_upload_uses_less_than_4_mib() {
     let mut memory = PeakMemory::begin();
-    let size = std::env::var("WEFT_UPLOAD_MIB").map_or(256, |mib| mib.parse().unwrap()) << 20;
+    let size = std::env::var("WEFT_UPLOAD_MIB").map_or(64, |mib| mib.parse().unwrap()) << 20;
     let router = Router::new().route("/", post(count).layer(DefaultBodyLimit::disable()));
     let settings = Settings { max_body_bytes: u64::MAX, ..Settings::default() };
     let server = Server::new(tower::app(router)).settings(settings).workers(1);

@@ -9,6 +9,8 @@ use weft::path::decode;
 
 use super::head::HOP_BY_HOP_FIELDS;
 use super::script::Script;
+use crate::apps::client_certificate::{is_certificate_field, pem};
+use crate::apps::request_fields::RequestFields;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
 /// their own, fields with credentials of the client (RFC 3875 §4.1.18), and `Proxy`, because many
@@ -61,6 +63,14 @@ pub(super) fn meta_variables(
     if request.is_secure() {
         set("HTTPS", b"on");
     }
+    if let Some(session) = request.peer().tls() {
+        // As mod_ssl of Apache sets them.
+        let certificate = session.peer_certificates().first();
+        set("SSL_CLIENT_VERIFY", if certificate.is_some() { b"SUCCESS" } else { b"NONE" });
+        if let Some(certificate) = certificate {
+            set("SSL_CLIENT_CERT", pem(certificate).as_bytes());
+        }
+    }
     if let Some(length) = length {
         set("CONTENT_LENGTH", length.to_string().as_bytes());
     }
@@ -100,6 +110,7 @@ fn origin_form(target: &str) -> &str {
 /// Returns the request's fields as `HTTP_…` variables (§4.1.18).
 fn fields(request: &Request) -> Vec<MetaVariable> {
     let headers = request.headers();
+    let changes = RequestFields::of(request);
     let connection_options: Vec<&[u8]> = headers.list("connection").collect();
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in headers.iter() {
@@ -108,11 +119,14 @@ fn fields(request: &Request) -> Vec<MetaVariable> {
         // have validated.
         let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
-        let is_excluded = excluded.any(|excluded| excluded.eq_ignore_ascii_case(name));
+        // The server has verified the certificate, and the client did not.
+        let is_excluded = excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
+            || is_certificate_field(name.as_bytes())
+            || changes.is_some_and(|changes| changes.replaces(name.as_bytes()));
         if !is_unambiguous || is_excluded || connection_options.iter().any(is_name) {
             continue;
         }
-        let variable = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
+        let variable = variable_name(name);
         match found.iter_mut().find(|(known, _)| *known == variable) {
             Some((_, all)) => {
                 // RFC 9110 §5.3; RFC 6265 §5.4 for cookies.
@@ -123,7 +137,14 @@ fn fields(request: &Request) -> Vec<MetaVariable> {
             None => found.push((variable, value.to_vec())),
         }
     }
+    let set = changes.into_iter().flat_map(RequestFields::iter);
+    found
+        .extend(set.map(|(name, value)| (variable_name(name.as_str()), value.as_bytes().to_vec())));
     found.into_iter().map(|(name, value)| (name, OsString::from_vec(value))).collect()
+}
+
+fn variable_name(field: &str) -> String {
+    format!("HTTP_{}", field.to_ascii_uppercase().replace('-', "_"))
 }
 
 #[cfg(test)]
@@ -210,6 +231,7 @@ mod tests {
             // httpoxy, and names that map to the variable of another field.
             ("Proxy: evil:80\r\nPROXY: evil:80", ""),
             ("X_Real_IP: evil\r\nX-Real-IP: good\r\nX.Y: evil", "HTTP_X_REAL_IP=good"),
+            ("Client-Cert: :AA==:\r\nX-SSL-Client-Verify: SUCCESS\r\nSSL-Client-S-DN: x", ""),
             ("Authorization: Basic x\r\nProxy-Authorization: Basic x", ""),
             ("Content-Length: 0\r\nExpect: 100-continue\r\nTE: trailers\r\nTrailer: x", ""),
             ("Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c", ""),

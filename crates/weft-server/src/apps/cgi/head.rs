@@ -1,5 +1,6 @@
 //! Head of a script's response (RFC 3875 §6): bytes → status and fields. Pure.
 
+use weft::header::CONTENT_TYPE;
 use weft::{HeaderName, HeaderValue, Response, StatusCode};
 
 /// Response head written by a script.
@@ -10,6 +11,17 @@ pub(super) struct ScriptHead {
     pub(super) length: Option<u64>,
     /// Fields that are passed to the client, except `Content-Length`.
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl ScriptHead {
+    /// Returns true if the body is an event stream.
+    pub(super) fn is_event_stream(&self) -> bool {
+        const EVENTS: &[u8] = b"text/event-stream";
+        self.fields.iter().any(|(name, value)| {
+            let kind = value.as_bytes().get(..EVENTS.len());
+            name == CONTENT_TYPE && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+        })
+    }
 }
 
 /// Fields that apply to one connection only (RFC 9110 §7.6.1). The engine sets its own.

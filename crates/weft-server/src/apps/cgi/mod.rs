@@ -3,14 +3,17 @@
 //! # Processing of a request
 //!
 //! 1. `script` resolves the path to a file and the rest of the path.
-//! 2. A `ConcurrencyLimit` bounds the number of concurrent processes; further requests queue.
-//! 3. `environment` sets the meta-variables. No part of the request becomes a command-line argument
+//! 2. `upload` receives the request body (`apps/spool`), so that a slow client occupies no process.
+//! 3. A `ClientLimit` bounds the number of concurrent processes, in total and per client; further
+//!    requests queue.
+//! 4. `environment` sets the meta-variables. No part of the request becomes a command-line argument
 //!    (§4.4 makes that optional), and no shell is involved.
-//! 4. `process` starts the script in a process group of its own, `upload` writes the request body
+//! 5. `process` starts the script in a process group of its own, `upload` writes the request body
 //!    to its standard input, and `stderr` copies its standard error to the log.
-//! 5. `run` waits for the head of the response, which `head` parses. `output` streams the body.
-//!    If a step fails, the client gets an error page (`apps/gateway`).
-//! 6. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
+//! 6. `run` waits for the head of the response, which `head` parses. `output` reads the body, as
+//!    fast as the script writes it (`apps/spool`). If a step fails, the client gets an error page
+//!    (`apps/gateway`).
+//! 7. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
 
 mod stderr;
 mod environment;
@@ -20,7 +23,6 @@ mod process;
 mod run;
 mod script;
 mod settings;
-mod task;
 mod timeout;
 mod upload;
 
@@ -29,16 +31,19 @@ use std::io;
 use std::process::Command;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::task::spawn_blocking;
-use weft::middleware::ConcurrencyLimit;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
+use self::head::ScriptHead;
 use self::output::Output;
 use self::run::Run;
 use self::script::{LookupError, Root, Script};
 pub(crate) use self::settings::{CgiSettings, Variable};
 use self::upload::Input;
-use crate::apps::gateway::GatewayError;
+use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings};
+use crate::apps::gateway::{GatewayError, method_not_allowed};
+use crate::apps::spool::{BufferSpace, Spool};
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -55,13 +60,16 @@ struct Shared {
     /// Configured variables: set explicitly, or copied from the server's environment.
     environment: Vec<(String, OsString)>,
     /// Limit on concurrent processes, shared by all workers.
-    limit: ConcurrencyLimit,
+    limit: ClientLimit,
+    buffer_space: Arc<BufferSpace>,
 }
 
 impl Cgi {
+    /// Creates an application that stores buffered bodies in `buffer_space`.
+    ///
     /// # Errors
     /// Fails if the directory or file does not exist.
-    pub(crate) fn new(settings: CgiSettings) -> io::Result<Cgi> {
+    pub(crate) fn new(settings: CgiSettings, buffer_space: Arc<BufferSpace>) -> io::Result<Cgi> {
         let root = Root::open(&settings.root, settings.index.clone())?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let variable = |Variable { name, value }: &Variable| {
@@ -69,16 +77,22 @@ impl Cgi {
             value.map(|value| (name.clone(), value))
         };
         let environment = settings.environment.iter().filter_map(variable).collect();
-        let limit = ConcurrencyLimit::new(settings.max_processes)
-            .max_queued(settings.max_queued)
-            .queue_timeout(settings.queue_timeout);
-        Ok(Cgi(Arc::new(Shared { settings, root, path, environment, limit })))
+        let limit = ClientLimit::new(ClientLimitSettings {
+            max: settings.max_processes,
+            max_per_client: settings.max_processes_per_client,
+            max_queued: settings.max_queued,
+            queue_timeout: settings.queue_timeout,
+        });
+        Ok(Cgi(Arc::new(Shared { settings, root, path, environment, limit, buffer_space })))
     }
 
     async fn respond(&self, mut request: Request) -> Response {
         if *request.method() == Method::CONNECT {
             // CONNECT applies to proxies only (RFC 9110 §9.3.6).
             return StatusCode::NOT_IMPLEMENTED.into();
+        }
+        if *request.method() == Method::TRACE {
+            return method_not_allowed();
         }
         let script = match self.find(&request).await {
             Ok(script) => script,
@@ -110,9 +124,10 @@ impl Cgi {
     /// Starts a script and waits for the head of its response.
     async fn run(&self, request: &mut Request, script: &Script) -> Result<Response, GatewayError> {
         let Shared { settings, limit, .. } = &*self.0;
-        let permit = limit.acquire().await;
+        let (client, space) = (self.limited_client(request), &self.0.buffer_space);
+        let (input, length) = Input::from_request(request, settings, space, client).await?;
+        let permit = limit.acquire(client).await;
         let permit = permit.ok_or(GatewayError::Overloaded("too many scripts are running"))?;
-        let (input, length) = Input::from_request(request, settings).await?;
         let command = self.command(request, script, length);
         let name = script.file.to_string_lossy().into();
         let mut run = Run::start(command, input, permit, name, settings).await?;
@@ -121,7 +136,7 @@ impl Cgi {
             run.detach();
             Response::new(head.status)
         } else if *request.method() != Method::HEAD {
-            Response::body(Body::from_http_body(Output::new(run, head.length)))
+            Response::body(self.response_body(&head, Output::new(run, head.length), client))
         } else {
             run.detach();
             match head.length {
@@ -130,6 +145,23 @@ impl Cgi {
             }
         };
         Ok(head.apply_to(response))
+    }
+
+    /// Returns the client that a process and buffered bodies are counted for; `None` for one without
+    /// a limit of its own.
+    fn limited_client(&self, request: &Request) -> Option<Client> {
+        let address = request.peer().address()?.ip();
+        let is_trusted = self.0.settings.trusted.iter().any(|net| net.contains(address));
+        (!is_trusted).then(|| Client::new(address))
+    }
+
+    fn response_body(&self, head: &ScriptHead, output: Output, client: Option<Client>) -> Body {
+        let settings = &self.0.settings;
+        if !settings.buffer_responses || head.is_event_stream() {
+            return Body::from_http_body(output);
+        }
+        let limits = settings.spool_limits(settings.response_buffer_bytes, &self.0.buffer_space);
+        Spool::new(Bytes::new(), output, &limits, client).receive_available().into_body()
     }
 
     fn command(&self, request: &Request, script: &Script, length: Option<u64>) -> Command {

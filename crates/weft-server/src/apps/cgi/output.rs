@@ -9,6 +9,7 @@ use weft::{Error, ErrorKind};
 
 use super::run::Run;
 use crate::apps::gateway::GatewayError;
+use crate::apps::spool::Source;
 
 /// Response body. Dropping it before its end terminates the script, because the rest of the output
 /// is not needed.
@@ -124,5 +125,13 @@ impl Body for Output {
 
     fn size_hint(&self) -> SizeHint {
         self.remaining.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Source for Output {
+    fn limit_read(&mut self, bytes: usize) {
+        if let Some(run) = &mut self.run {
+            run.limit_read(bytes);
+        }
     }
 }

@@ -10,10 +10,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::thread::clear_ambient_capability_set;
 use tokio::net::unix::pipe;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use weft::middleware::ConcurrencyPermit;
+
+use crate::apps::client_limit::ClientPermit;
+
+use crate::descriptors;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
@@ -36,14 +40,18 @@ pub(super) struct Pipes {
 }
 
 impl Process {
-    /// Starts a process in a new process group, on the blocking pool: the call blocks until the
-    /// kernel has loaded the file.
+    /// Starts a process in a new process group and without ambient capabilities, on the blocking
+    /// pool: the call blocks until the kernel has loaded the file.
     pub(super) async fn start(
         mut command: Command,
-        permit: ConcurrencyPermit,
+        permit: ClientPermit,
     ) -> io::Result<(Process, Pipes)> {
         let start = move || {
+            // Of this thread only, from which the process inherits them. The server may need them
+            // for a successor that binds ports.
+            clear_ambient_capability_set()?;
             let child = command.process_group(0).spawn()?;
+            descriptors::restore_limit(&child);
             Ok(Group { child: Some(child), permit: Some(permit) })
         };
         let mut group: Group =
@@ -98,7 +106,7 @@ impl RunningProcess {
 struct Group {
     child: Option<Child>,
     /// Held until the process has been reaped.
-    permit: Option<ConcurrencyPermit>,
+    permit: Option<ClientPermit>,
 }
 
 impl Group {
@@ -151,15 +159,21 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Instant;
 
-    use weft::middleware::ConcurrencyLimit;
+    use crate::apps::client_limit::{ClientLimit, ClientLimitSettings};
 
     /// Time limit for events that must happen; generous, because the machine may be busy.
     const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn sleeper(limit: &ConcurrencyLimit) -> (Command, ConcurrencyPermit) {
+    fn one_process() -> ClientLimit {
+        let queue_timeout = TEST_TIMEOUT;
+        let (max, max_per_client, max_queued) = (1, 1, 0);
+        ClientLimit::new(ClientLimitSettings { max, max_per_client, max_queued, queue_timeout })
+    }
+
+    fn sleeper(limit: &ClientLimit) -> (Command, ClientPermit) {
         let mut command = Command::new("sleep");
         command.arg("1000");
-        (command, limit.try_acquire().unwrap())
+        (command, limit.try_acquire(None).unwrap())
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -168,7 +182,7 @@ mod tests {
 
     /// Waits for the permit to be released, which happens when the process is reaped.
     #[track_caller]
-    fn wait_until_released(limit: &ConcurrencyLimit) {
+    fn wait_until_released(limit: &ClientLimit) {
         let start = Instant::now();
         while limit.in_use() > 0 {
             assert!(start.elapsed() < TEST_TIMEOUT, "the process is never reaped");
@@ -178,7 +192,7 @@ mod tests {
 
     #[test]
     fn reaps_process_when_its_start_is_canceled() {
-        let limit = ConcurrencyLimit::new(1);
+        let limit = one_process();
         let runtime = runtime();
         let (command, permit) = sleeper(&limit);
         runtime.block_on(async {
@@ -193,7 +207,7 @@ mod tests {
     #[test]
     fn reaps_process_on_drop_inside_and_outside_a_runtime() {
         for is_dropped_inside in [true, false] {
-            let limit = ConcurrencyLimit::new(1);
+            let limit = one_process();
             let runtime = runtime();
             let (command, permit) = sleeper(&limit);
             let (process, _) = runtime.block_on(Process::start(command, permit)).unwrap();

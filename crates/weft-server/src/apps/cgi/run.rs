@@ -3,31 +3,31 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::io::{AsyncRead, ReadBuf};
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use weft::middleware::ConcurrencyPermit;
 
 use super::head::{self, ScriptHead};
 use super::process::Process;
 use super::settings::CgiSettings;
 use super::stderr;
-use super::task::AbortOnDrop;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
+use crate::apps::client_limit::ClientPermit;
 use crate::apps::gateway::GatewayError;
+use crate::apps::task::AbortOnDrop;
 
-/// Bytes per read: the capacity of a pipe.
-const BUFFER_BYTES: usize = 64 << 10;
+/// Maximum size of a read, in bytes: the capacity of a pipe.
+const MAX_READ_BYTES: usize = 64 << 10;
 
 /// Time that the response waits for the script to exit after the end of its output. Most scripts
 /// exit at once; a script that runs longer does not delay the client.
@@ -42,7 +42,8 @@ pub(super) struct Run {
     process: Process,
     /// `None` after end of file.
     stdout: Option<pipe::Receiver>,
-    buffer: Box<[u8]>,
+    /// Maximum size of the next read, in bytes.
+    max_read_bytes: usize,
     /// Start of the body, read together with the head.
     buffered: Bytes,
     upload: Option<Upload>,
@@ -65,14 +66,13 @@ impl Run {
     pub(super) async fn start(
         mut command: Command,
         input: Input,
-        permit: ConcurrencyPermit,
+        permit: ClientPermit,
         script: Arc<str>,
         settings: &CgiSettings,
     ) -> Result<Run, GatewayError> {
         let (stdin, body) = match input {
             Input::Empty => (Stdio::null(), None),
-            Input::Spooled(file) => (file.into(), None),
-            Input::Streamed(body) => (Stdio::piped(), Some(body)),
+            Input::Body(body) => (Stdio::piped(), Some(body)),
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Process::start(command, permit).await;
@@ -96,7 +96,7 @@ impl Run {
         Ok(Run {
             process,
             stdout: stdout.transpose()?,
-            buffer: vec![0; BUFFER_BYTES].into(),
+            max_read_bytes: MAX_READ_BYTES,
             buffered: Bytes::new(),
             upload,
             _open_stdin: None,
@@ -143,10 +143,13 @@ impl Run {
             return Poll::Ready(Ok(std::mem::take(&mut self.buffered)));
         }
         let Some(stdout) = &mut self.stdout else { return Poll::Ready(Ok(Bytes::new())) };
-        let mut buffer = ReadBuf::new(&mut self.buffer);
-        match Pin::new(stdout).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) => {
-                let chunk = Bytes::copy_from_slice(buffer.filled());
+        // Most scripts write small pieces, and a script that is waited for needs no buffer.
+        let mut buffer = BytesMut::with_capacity(self.max_read_bytes);
+        match pin!(stdout.read_buf(&mut buffer)).poll(cx) {
+            Poll::Ready(Ok(length)) => {
+                let is_large = length > buffer.capacity() / 2;
+                let chunk =
+                    if is_large { buffer.freeze() } else { Bytes::copy_from_slice(&buffer) };
                 if chunk.is_empty() {
                     self.stdout = None;
                     // Progress of the request body no longer extends the timeout.
@@ -195,6 +198,11 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Limits the next read of output.
+    pub(super) fn limit_read(&mut self, bytes: usize) {
+        self.max_read_bytes = bytes.min(MAX_READ_BYTES);
     }
 
     /// Restarts the timeout for the next output.

@@ -1,26 +1,23 @@
 //! Transfer of the request body to a script's standard input.
 
-use std::fs::File;
-use std::io::{self, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use weft::{Body, Error, ErrorKind, Request};
 
 use super::settings::CgiSettings;
+use crate::apps::client_limit::Client;
 use crate::apps::gateway::GatewayError;
+use crate::apps::spool::{self, BufferSpace, ReceivedBody, SpoolLimits};
 
 /// Source of a script's standard input.
 pub(super) enum Input {
     Empty,
-    /// Body streamed from the client.
-    Streamed(Body),
-    /// Body stored in an unnamed temporary file.
-    Spooled(File),
+    /// Body received from the client before, or streamed from it.
+    Body(Body),
 }
 
 /// Progress of the transfer. A separate task transfers the body, because a script may write output
@@ -47,17 +44,26 @@ pub(super) struct IncompleteBody {
 }
 
 impl Input {
-    /// Takes the body of a request. Returns the input for the script and its `CONTENT_LENGTH` (RFC
-    /// 3875 §4.1.2).
+    /// Takes and receives the body of a request. Returns the input for the script and its
+    /// `CONTENT_LENGTH` (RFC 3875 §4.1.2).
     pub(super) async fn from_request(
         request: &mut Request,
         settings: &CgiSettings,
+        space: &Arc<BufferSpace>,
+        client: Option<Client>,
     ) -> Result<(Input, Option<u64>), GatewayError> {
         let mut body = std::mem::take(request.body());
+        let limits = settings.spool_limits(settings.request_buffer_bytes, space);
         let Some(length) = body.length() else {
-            body.set_limit(settings.max_spooled_bytes.min(settings.max_body_bytes));
-            let (file, length) = spool(body).await?;
-            return Ok((Input::Spooled(file), Some(length)));
+            let max_bytes = settings.max_spooled_bytes.min(settings.max_body_bytes);
+            body.set_limit(max_bytes);
+            let limits = SpoolLimits { max_file_bytes: max_bytes, ..(*limits).clone() };
+            let limits = Arc::new(limits);
+            let received = spool::receive(body, &limits, client).await;
+            let received = received.map_err(GatewayError::Client)?;
+            let no_space = GatewayError::Overloaded("no space for a request body");
+            let length = received.length.ok_or(no_space)?;
+            return Ok((Input::Body(received.body), Some(length)));
         };
         if length > settings.max_body_bytes {
             let reason = "the body is larger than allowed";
@@ -67,22 +73,14 @@ impl Input {
         let has_length_field = request.headers().get_bytes("content-length").is_some();
         Ok(match length {
             0 => (Input::Empty, has_length_field.then_some(0)),
-            _ => (Input::Streamed(body), Some(length)),
+            _ if !settings.buffer_requests => (Input::Body(body), Some(length)),
+            _ => {
+                let received = spool::receive(body, &limits, client).await;
+                let ReceivedBody { body, .. } = received.map_err(GatewayError::Client)?;
+                (Input::Body(body), Some(length))
+            }
         })
     }
-}
-
-/// Writes a body of unknown length to a temporary file. Returns the file and its length.
-async fn spool(mut body: Body) -> Result<(File, u64), GatewayError> {
-    let mut file = spawn_blocking(tempfile::tempfile).await.map_err(io::Error::other)??;
-    let mut length = 0;
-    while let Some(chunk) = body.chunk().await.map_err(GatewayError::Client)? {
-        length += chunk.len() as u64;
-        let write = move || file.write_all(&chunk).map(|()| file);
-        file = spawn_blocking(write).await.map_err(io::Error::other)??;
-    }
-    file.rewind()?;
-    Ok((file, length))
 }
 
 /// Writes a body to a pipe. Reports an incomplete body on `incomplete`.

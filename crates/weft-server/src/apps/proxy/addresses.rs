@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Age from which a new lookup is started. The system's resolver does not report the TTL.
 const REVALIDATE_AFTER: Duration = Duration::from_secs(30);

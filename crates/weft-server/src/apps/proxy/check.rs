@@ -17,7 +17,7 @@ use super::upstream::Upstream;
 const MAX_HEAD_BYTES: usize = 32 << 10;
 
 /// Checks one upstream periodically, until its last strong reference is dropped.
-pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>) {
+pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) {
     let mut tick = interval(check.interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Number of consecutive checks with the same result.
@@ -25,7 +25,8 @@ pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>) {
     loop {
         tick.tick().await;
         let Some(upstream) = upstream.upgrade() else { return };
-        let is_healthy = timeout(check.timeout, probe(&upstream, &check)).await.unwrap_or(false);
+        let probe = probe(&upstream, &check, is_lenient);
+        let is_healthy = timeout(check.timeout, probe).await.unwrap_or(false);
         streak = if is_healthy == was_healthy { streak.saturating_add(1) } else { 1 };
         was_healthy = is_healthy;
         let threshold = if is_healthy { check.rise } else { check.fall };
@@ -43,14 +44,14 @@ pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>) {
 }
 
 /// Sends one check; returns whether the response has the expected status.
-async fn probe(upstream: &Upstream, check: &Check) -> bool {
-    let status = fetch_status(upstream, check).await.map(|status| status.as_u16());
+async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
+    let status = fetch_status(upstream, check, is_lenient).await.map(|status| status.as_u16());
     status.is_some_and(|status| {
         check.status.map_or((200..400).contains(&status), |expected| status == expected)
     })
 }
 
-async fn fetch_status(upstream: &Upstream, check: &Check) -> Option<StatusCode> {
+async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> Option<StatusCode> {
     let url = &upstream.url;
     let mut head = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
     push_field(&mut head, b"host", url.authority.as_bytes());
@@ -59,12 +60,12 @@ async fn fetch_status(upstream: &Upstream, check: &Check) -> Option<StatusCode> 
     let mut connection = upstream.connect(check.timeout).await.ok()?;
     connection.write_all(&head).await.ok()?;
     connection.flush().await.ok()?;
-    let mut head_reader = HeadReader::new(MAX_HEAD_BYTES);
+    let mut head_reader = HeadReader::new(MAX_HEAD_BYTES).lenient(is_lenient);
     loop {
         match head_reader.read(&mut connection.input, &Method::GET).ok()? {
             Some(response) if response.status.is_informational() => {}
             Some(response) => return Some(response.status),
-            None => match poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES)).await {
+            None => match poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return None,
             },

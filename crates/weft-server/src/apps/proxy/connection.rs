@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use weft::Stream;
 use weft_proto::write_buffer::WriteBuffer;
@@ -29,6 +29,8 @@ pub(super) struct UpstreamConnection {
     pub(super) output: WriteBuffer,
     /// All written bytes have left the stream: TLS may hold bytes that it has accepted.
     is_flushed: bool,
+    /// Output was written since the last call of `take_progress`.
+    has_progressed: bool,
     /// Timeout for the upstream. Creating a timer costs more than polling an existing one, so each
     /// connection has its own.
     pub(super) timer: InactivityTimer,
@@ -41,6 +43,7 @@ impl UpstreamConnection {
             input: BytesMut::new(),
             output: WriteBuffer::new(LARGE_BYTES, MAX_BUFFERED_BYTES),
             is_flushed: true,
+            has_progressed: false,
             timer: InactivityTimer::default(),
         }
     }
@@ -67,7 +70,10 @@ impl UpstreamConnection {
             self.is_flushed = false;
             match self.poll_write_some(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => self.output.advance(count),
+                Poll::Ready(Ok(count)) => {
+                    self.has_progressed = true;
+                    self.output.advance(count);
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     self.output.compact();
@@ -82,29 +88,55 @@ impl UpstreamConnection {
         Poll::Ready(Ok(()))
     }
 
+    /// Returns true if output was written since the last call.
+    pub(super) fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.has_progressed)
+    }
+
     fn poll_write_some(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let (chunk, stream) = (self.output.chunk(), Pin::new(&mut self.stream));
+        let (chunk, stream) = (self.output.chunk(), &mut self.stream);
         if chunk.len() == self.output.remaining() {
-            return stream.poll_write(cx, chunk);
+            return retry_interrupted(|| Pin::new(&mut *stream).poll_write(cx, chunk));
         }
         let mut slices = [IoSlice::new(&[]); WriteBuffer::MAX_SLICES];
         let count = self.output.chunks_vectored(&mut slices);
-        stream.poll_write_vectored(cx, &slices[..count])
+        retry_interrupted(|| Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]))
     }
 
-    /// Reads once, into at least `min_capacity` free bytes of `input`. Returns 0 at the end.
+    /// Reads once, up to `max_bytes`, into at least `min_bytes` of free space. Returns 0 at the end.
     ///
     /// The read goes through `poll_read`, which clears the readiness flag after a short read: the
     /// next wait then suspends, and no read is attempted that would fail with `WouldBlock`.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        min_capacity: usize,
+        min_bytes: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
-        if self.input.capacity() - self.input.len() < min_capacity {
-            self.input.reserve(min_capacity.max(INPUT_BYTES));
+        if self.input.capacity() - self.input.len() < min_bytes {
+            self.input.reserve(max_bytes);
         }
-        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+        retry_interrupted(|| {
+            let mut input = (&mut self.input).limit(max_bytes);
+            pin!(self.stream.read_buf(&mut input)).poll(cx)
+        })
+    }
+
+    /// Frees the input buffer if it has no unparsed bytes: a connection that is waited for owns none.
+    pub(super) fn free_input(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+        }
+    }
+}
+
+/// Repeats a call that a signal has interrupted: tokio's streams return that error.
+fn retry_interrupted<T>(mut call: impl FnMut() -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    loop {
+        match call() {
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
@@ -116,7 +148,7 @@ impl AsyncRead for UpstreamConnection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.input.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+            return retry_interrupted(|| Pin::new(&mut self.stream).poll_read(cx, buf));
         }
         let length = self.input.len().min(buf.remaining());
         buf.put_slice(&self.input.split_to(length));
@@ -130,7 +162,7 @@ impl AsyncWrite for UpstreamConnection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        retry_interrupted(|| Pin::new(&mut self.stream).poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

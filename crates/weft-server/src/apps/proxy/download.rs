@@ -9,12 +9,13 @@ use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
 use weft_proto::http1::client::{BodyPiece, BodyReader, ResponseHead};
 
+use super::super::spool::Source;
 use super::pool::Lease;
 use super::response;
 use super::upload::{Upload, WaitingFor};
 
-/// Minimum free buffer space for a read, in bytes. It starts at the minimum and rises to the
-/// maximum while reads fill the buffer.
+/// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
+/// buffer.
 const MIN_READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
 
@@ -30,6 +31,8 @@ pub(super) struct Download {
     upload: Option<Box<Upload>>,
     idle_timeout: Duration,
     read_bytes: usize,
+    /// Maximum size of the next read, in bytes.
+    max_read_bytes: usize,
     /// Error to return from the next poll.
     failure: Option<Error>,
 }
@@ -49,6 +52,7 @@ impl Download {
             upload,
             idle_timeout,
             read_bytes: MIN_READ_BYTES,
+            max_read_bytes: MAX_READ_BYTES,
             failure: None,
         }
     }
@@ -88,30 +92,35 @@ impl Download {
             upload.stop();
         }
         loop {
+            let max_bytes = self.read_bytes.min(self.max_read_bytes);
             let frame = match self.body.read(&mut connection.input) {
                 Ok(BodyPiece::Data(data)) => Some(Frame::data(data)),
                 Ok(BodyPiece::Trailers(fields)) => {
                     Some(Frame::trailers(response::trailers(&fields)))
                 }
                 Ok(BodyPiece::End) => None,
-                Ok(BodyPiece::Wait) => match connection.poll_fill(cx, self.read_bytes) {
+                Ok(BodyPiece::Wait) => match connection.poll_fill(cx, max_bytes, max_bytes) {
                     Poll::Ready(Ok(0)) if self.body.may_end_at_eof() => None,
                     Poll::Ready(Ok(0)) => {
                         return Poll::Ready(Err(truncated(&"the connection closed")));
                     }
                     Poll::Ready(Ok(bytes)) => {
                         self.read_bytes =
-                            if bytes < self.read_bytes { MIN_READ_BYTES } else { MAX_READ_BYTES };
+                            if bytes < max_bytes { MIN_READ_BYTES } else { MAX_READ_BYTES };
                         continue;
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(truncated(&error))),
                     Poll::Pending => {
+                        connection.free_input();
                         // The upstream may be waiting for more of the request.
-                        let waiting_for =
-                            self.upload.as_mut().map(|upload| upload.take_wait_state().0);
+                        let upload = self.upload.as_ref();
+                        let waiting_for = upload.map(|upload| upload.waiting_for());
                         if waiting_for == Some(WaitingFor::Client) {
                             connection.timer.stop();
                             return Poll::Pending;
+                        }
+                        if connection.take_progress() {
+                            connection.timer.stop();
                         }
                         let elapsed = connection.timer.poll_elapsed(self.idle_timeout, cx);
                         return elapsed
@@ -178,6 +187,22 @@ impl Body for Download {
 
     fn size_hint(&self) -> SizeHint {
         self.body.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Source for Download {
+    fn limit_read(&mut self, bytes: usize) {
+        self.max_read_bytes = bytes;
+    }
+
+    fn buffered_bytes(&self) -> usize {
+        self.lease.as_ref().map_or(0, |lease| lease.connection.input.len())
+    }
+
+    fn free_memory(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.connection.free_input();
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weft::{Method, Request, StatusCode};
 use weft_proto::http1::client::{HeadReader, ResponseHead};
 
+use super::super::spool::BufferSpace;
 use super::GatewayError;
-use super::connection::UpstreamConnection;
+use super::connection::{INPUT_BYTES, UpstreamConnection};
 use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
@@ -18,6 +19,10 @@ use super::upload::{Upload, WaitingFor};
 
 /// Minimum free buffer space for a read of a response head, in bytes.
 const MIN_READ_BYTES: usize = 1 << 10;
+
+/// Buffer space for such a read while there is no memory for bodies, of which the read receives the
+/// beginning.
+const SHORT_READ_BYTES: usize = 2 << 10;
 
 /// A request while it is forwarded.
 pub(super) struct OutboundRequest {
@@ -38,15 +43,19 @@ impl OutboundRequest {
     }
 }
 
-/// Sends the buffered output, then the body, and waits for the head of the response.
+/// Sends the buffered output, then the body, and waits for the head of the response. `space` is
+/// that for bodies.
 pub(super) async fn run(
     lease: &mut Lease,
     outbound: &mut OutboundRequest,
     settings: &ProxySettings,
+    space: &BufferSpace,
 ) -> Result<ResponseHead, GatewayError> {
     let mut exchange = Exchange {
-        head_reader: HeadReader::new(settings.max_response_head_bytes),
+        head_reader: HeadReader::new(settings.max_response_head_bytes)
+            .lenient(settings.lenient_responses),
         response_timeout: settings.response_timeout,
+        space,
         is_reused: lease.is_reused,
         send_failure: None,
         connection: &mut lease.connection,
@@ -62,6 +71,7 @@ struct Exchange<'a> {
     outbound: &'a mut OutboundRequest,
     head_reader: HeadReader,
     response_timeout: Duration,
+    space: &'a BufferSpace,
     is_reused: bool,
     /// Reason why sending has failed. The response may have arrived nevertheless (RFC 9112 §9.5).
     send_failure: Option<GatewayError>,
@@ -74,8 +84,11 @@ impl Exchange<'_> {
                 && let Poll::Ready(Err(failure)) = self.poll_send(cx)
             {
                 match failure {
-                    GatewayError::Client(_) => return Poll::Ready(Err(failure)),
-                    failure => self.send_failure = Some(failure),
+                    GatewayError::ConnectionLost(error) if is_closed_by_peer(&error) => {
+                        self.send_failure = Some(GatewayError::ConnectionLost(error));
+                    }
+                    // The upstream waits for the rest of the request.
+                    failure => return Poll::Ready(Err(failure)),
                 }
             }
             let Poll::Ready(head) = self.poll_head(cx) else { break };
@@ -89,11 +102,10 @@ impl Exchange<'_> {
                 _ => self.outbound.request.interim(response::interim(&head)),
             }
         }
-        let (waiting_for, made_progress) = match &mut self.outbound.upload {
-            Some(upload) => upload.take_wait_state(),
-            None => (WaitingFor::Upstream, false),
-        };
-        if made_progress || waiting_for == WaitingFor::Client {
+        let upload = self.outbound.upload.as_ref();
+        let waiting_for = upload.map_or(WaitingFor::Upstream, |upload| upload.waiting_for());
+        // An upstream that takes a large body slowly is not silent.
+        if self.connection.take_progress() || waiting_for == WaitingFor::Client {
             self.connection.timer.stop();
         }
         match waiting_for {
@@ -124,10 +136,15 @@ impl Exchange<'_> {
                     return Poll::Ready(Ok(head));
                 }
             }
-            let error = match ready!(self.connection.poll_fill(cx, MIN_READ_BYTES)) {
-                Ok(1..) => continue,
-                Ok(0) => io::Error::from(io::ErrorKind::UnexpectedEof),
-                Err(error) => error,
+            let max_bytes = if self.space.is_short() { SHORT_READ_BYTES } else { INPUT_BYTES };
+            let error = match self.connection.poll_fill(cx, MIN_READ_BYTES, max_bytes) {
+                Poll::Ready(Ok(1..)) => continue,
+                Poll::Ready(Ok(0)) => io::Error::from(io::ErrorKind::UnexpectedEof),
+                Poll::Ready(Err(error)) => error,
+                Poll::Pending => {
+                    self.connection.free_input();
+                    return Poll::Pending;
+                }
             };
             return Poll::Ready(Err(self.classify_close(error)));
         }
@@ -147,4 +164,9 @@ impl Exchange<'_> {
             failure => failure,
         }
     }
+}
+
+/// Returns true if the peer has closed the connection, or at least its receiving direction.
+fn is_closed_by_peer(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

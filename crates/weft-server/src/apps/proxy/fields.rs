@@ -2,6 +2,9 @@
 
 use weft::Headers;
 
+use super::super::client_certificate::{is_certificate_field, starts_with};
+use super::settings::ForwardedNames;
+
 /// Hop-by-hop fields, which apply to one connection only (RFC 9110 §7.6.1), and `Proxy`, which CGI
 /// programs mistake for a configuration variable (`HTTP_PROXY`).
 static HOP_BY_HOP: FieldNames = FieldNames::new(&[
@@ -65,7 +68,125 @@ impl<'a> HopByHopFields<'a> {
     }
 }
 
-/// Returns true if the field is allowed in a trailer section.
+/// Fields of a request that the proxy generates instead of forwarding them.
+static GENERATED: FieldNames = FieldNames::new(&[
+    b"host",
+    b"content-length",
+    b"expect",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+]);
+
+/// Fields by which proxies and content delivery networks pass on the address, the scheme, the host or
+/// the target of the original request, besides `X-Forwarded-*`. Frameworks trust many of them without
+/// a setting: chi and gin `X-Real-IP`, Rails `Client-IP`, Symfony and IIS `X-Original-URL`, and the
+/// packages request-ip and axum-client-ip those of the networks.
+static ABOUT_CLIENT: FieldNames = FieldNames::new(&[
+    // The address.
+    b"cf-connecting-ip",
+    b"cf-connecting-ipv6",
+    b"cf-pseudo-ipv4",
+    b"client-ip",
+    b"cloudfront-viewer-address",
+    b"do-connecting-ip",
+    b"fastly-client-ip",
+    b"fly-client-ip",
+    b"forwarded-for",
+    b"true-client-ip",
+    b"x-appengine-user-ip",
+    b"x-azure-clientip",
+    b"x-azure-socketip",
+    b"x-client-ip",
+    b"x-cluster-client-ip",
+    b"x-envoy-external-address",
+    b"x-forwarded",
+    b"x-original-forwarded-for",
+    b"x-originating-ip",
+    b"x-real-ip",
+    b"x-remote-addr",
+    b"x-remote-ip",
+    // The scheme.
+    b"cloudfront-forwarded-proto",
+    b"front-end-https",
+    b"x-arr-ssl",
+    b"x-original-proto",
+    b"x-scheme",
+    b"x-url-scheme",
+    // The host and the target, which routes and access rules have been applied to.
+    b"x-host",
+    b"x-original-host",
+    b"x-original-uri",
+    b"x-original-url",
+    b"x-rewrite-url",
+]);
+
+/// Selection of the fields of a client's request that an upstream gets.
+pub(super) struct RequestFieldFilter<'a> {
+    pub(super) hop_by_hop: HopByHopFields<'a>,
+    pub(super) names: ForwardedNames,
+    /// The client is a trusted proxy, which may describe the original client.
+    pub(super) is_trusted: bool,
+}
+
+impl RequestFieldFilter<'_> {
+    /// Returns true for a field to forward whose name has letters, digits and hyphens only.
+    pub(super) fn selects(&self, name: &[u8]) -> bool {
+        let is_dropped = GENERATED.contains(name)
+            || self.hop_by_hop.contains(name)
+            || !self.is_trusted && describes_client(name);
+        !is_dropped
+    }
+
+    /// As [`selects`](RequestFieldFilter::selects), for a name with other bytes. Such a name must
+    /// not be that of a dropped field for an upstream that maps these bytes to hyphens or
+    /// underscores.
+    #[cold]
+    pub(super) fn selects_unusual(&self, name: &[u8]) -> bool {
+        let is_permitted = match self.names {
+            ForwardedNames::Plain => false,
+            ForwardedNames::Underscores => {
+                name.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            }
+            ForwardedNames::Any => true,
+        };
+        let to_plain = |&b: &u8| if b.is_ascii_alphanumeric() { b } else { b'-' };
+        is_permitted && self.selects(&name.iter().map(to_plain).collect::<Vec<_>>())
+    }
+}
+
+/// Returns true for a field by which a proxy describes its client.
+fn describes_client(name: &[u8]) -> bool {
+    // The first letters of these names are rare among other fields.
+    let may_be_known = matches!(
+        name.first().map(u8::to_ascii_lowercase),
+        Some(b'c' | b'd' | b'f' | b's' | b't' | b'x')
+    );
+    may_be_known
+        && (starts_with(name, b"x-forwarded-")
+            || ABOUT_CLIENT.contains(name)
+            || is_certificate_field(name))
+}
+
+/// Returns true if an operator may permit the field in the trailer section of requests: it is
+/// neither about framing, routing or authentication, nor about the content (RFC 9110 §6.5.1).
+pub(crate) fn may_permit_in_request_trailers(name: &[u8]) -> bool {
+    static HEAD_ONLY_IN_REQUESTS: FieldNames = FieldNames::new(&[
+        b"authorization",
+        b"cookie",
+        b"content-encoding",
+        b"content-range",
+        b"content-type",
+        b"max-forwards",
+    ]);
+    is_allowed_in_trailers(name)
+        && !GENERATED.contains(name)
+        && !HEAD_ONLY_IN_REQUESTS.contains(name)
+        && !describes_client(name)
+}
+
+/// Returns true if the field of a response is allowed in a trailer section.
 pub(super) fn is_allowed_in_trailers(name: &[u8]) -> bool {
     !HEAD_ONLY.contains(name) && !HOP_BY_HOP.contains(name)
 }
@@ -73,6 +194,39 @@ pub(super) fn is_allowed_in_trailers(name: &[u8]) -> bool {
 /// Appends a field line, with its name in lower case.
 pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend(name.iter().map(u8::to_ascii_lowercase));
+    push_value(out, value);
+}
+
+/// Appends a field line like [`push_field`] if the name has letters, digits and hyphens only.
+/// Otherwise returns false.
+pub(super) fn push_plain_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> bool {
+    let (start, mut is_plain) = (out.len(), true);
+    out.extend(name.iter().map(|&b| {
+        let lower_case = LOWER_CASE[usize::from(b)];
+        is_plain &= lower_case != 0;
+        lower_case
+    }));
+    match is_plain {
+        true => push_value(out, value),
+        false => out.truncate(start),
+    }
+    is_plain
+}
+
+/// The lower-case form of letters, digits and hyphens; 0 for all other bytes.
+static LOWER_CASE: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut b = 0;
+    while b < 128u8 {
+        if b.is_ascii_alphanumeric() || b == b'-' {
+            table[b as usize] = b.to_ascii_lowercase();
+        }
+        b += 1;
+    }
+    table
+};
+
+fn push_value(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");

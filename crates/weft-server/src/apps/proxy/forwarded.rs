@@ -1,10 +1,16 @@
-//! `Forwarded` and `X-Forwarded-*`: the fields that describe the client to the upstream. Pure.
+//! `Forwarded`, `X-Forwarded-*` and `Client-Cert`: the fields that describe the client to the
+//! upstream. Pure.
 
 use std::io::Write;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use bytes::Bytes;
 use weft::Headers;
+
+use super::super::client_certificate::byte_sequence;
+use super::fields::push_field;
+use super::settings::ClientCert;
 
 /// The client, and the fields it sent.
 pub(super) struct ForwardedClient<'a> {
@@ -36,6 +42,20 @@ pub(super) fn push(out: &mut Vec<u8>, client: &ForwardedClient<'_>) {
         push_node(out, address_range, is_ipv6);
         push_host_and_proto(out, client.scheme, client.authority);
     });
+}
+
+/// Appends `Client-Cert` and `Client-Cert-Chain` (RFC 9440 §2). The first of `certificates`, in DER,
+/// is that of the client.
+pub(super) fn push_certificates(out: &mut Vec<u8>, certificates: &[Bytes], which: ClientCert) {
+    let Some((leaf, chain)) = certificates.split_first().filter(|_| which != ClientCert::None)
+    else {
+        return;
+    };
+    push_field(out, b"client-cert", byte_sequence(leaf).as_bytes());
+    if which == ClientCert::Chain && !chain.is_empty() {
+        let chain: Vec<String> = chain.iter().map(|it| byte_sequence(it)).collect();
+        push_field(out, b"client-cert-chain", chain.join(", ").as_bytes());
+    }
 }
 
 /// Appends a list field, to which each proxy on the path adds a member.
@@ -202,6 +222,22 @@ mod tests {
             let lines: String = lines.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
             let lines = lines.trim_end().to_owned() + ";host=\"h:8\";proto=http\r\n";
             assert_eq!(str::from_utf8(&out), Ok(&*lines), "{received:?} {is_trusted} {address:?}");
+        }
+    }
+
+    #[test]
+    fn appends_certificates() {
+        let certificates = [b"\0\0\0".as_slice(), b"\xff", b"a"].map(Bytes::from_static);
+        for (count, which, expected) in [
+            (0, ClientCert::Chain, ""),
+            (3, ClientCert::None, ""),
+            (3, ClientCert::Leaf, "client-cert: :AAAA:\r\n"),
+            (1, ClientCert::Chain, "client-cert: :AAAA:\r\n"),
+            (3, ClientCert::Chain, "client-cert: :AAAA:\r\nclient-cert-chain: :/w==:, :YQ==:\r\n"),
+        ] {
+            let mut out = Vec::new();
+            push_certificates(&mut out, &certificates[..count], which);
+            assert_eq!(str::from_utf8(&out), Ok(expected), "{count} {which:?}");
         }
     }
 

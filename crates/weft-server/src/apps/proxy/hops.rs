@@ -2,6 +2,8 @@
 
 use weft::{HeaderValue, Method, Request, Response, StatusCode, Version};
 
+use super::super::gateway::method_not_allowed;
+
 pub(super) const MAX_FORWARDS: &str = "max-forwards";
 
 /// Number of passes from which a request counts as looping: several proxies of the same name may be
@@ -35,9 +37,12 @@ impl Via {
     }
 }
 
-/// Responds to a request that must not be forwarded: one with `Max-Forwards: 0`, or one that loops,
-/// detected by the number of `Via` members with the name of this proxy.
+/// Responds to a request that must not be forwarded: `TRACE`, one with `Max-Forwards: 0`, or one
+/// that loops, detected by the number of `Via` members with the name of this proxy.
 pub(super) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Response> {
+    if *request.method() == Method::TRACE {
+        return Some(method_not_allowed());
+    }
     let own_name = via.and_then(|via| received_by(via.http_11.as_bytes()));
     let is_own = |member: &&[u8]| {
         received_by(member)
@@ -47,14 +52,8 @@ pub(super) fn respond_locally(request: &Request, via: Option<&Via>) -> Option<Re
     if request.headers().list("via").filter(is_own).count() >= MAX_PASSES {
         return Some(StatusCode::LOOP_DETECTED.into());
     }
-    match max_forwards(request) {
-        // RFC 9110 §9.3.7: there are no communication options to report.
-        Some(0) if *request.method() == Method::OPTIONS => Some(Response::new(StatusCode::OK)),
-        // RFC 9110 §9.3.8: the request is not echoed, as it may hold fields that scripts must not
-        // see.
-        Some(0) => Some(StatusCode::NOT_IMPLEMENTED.into()),
-        _ => None,
-    }
+    // RFC 9110 §9.3.7: there are no communication options to report.
+    (max_forwards(request) == Some(0)).then(|| Response::new(StatusCode::OK))
 }
 
 /// Returns the received-by part of a member of `Via`: its second word.
@@ -67,9 +66,10 @@ pub(super) fn decremented_max_forwards(request: &Request) -> Option<u64> {
     max_forwards(request).map(|forwards| forwards.saturating_sub(1))
 }
 
-/// Parses `Max-Forwards`, for the methods that must respect it (RFC 9110 §7.6.2).
+/// Parses `Max-Forwards` of `OPTIONS`, which must respect it (RFC 9110 §7.6.2). So must `TRACE`,
+/// which is never forwarded.
 fn max_forwards(request: &Request) -> Option<u64> {
-    let is_required = matches!(*request.method(), Method::OPTIONS | Method::TRACE);
+    let is_required = *request.method() == Method::OPTIONS;
     is_required.then(|| request.headers().get(MAX_FORWARDS)?.parse().ok()).flatten()
 }
 
@@ -90,7 +90,8 @@ mod tests {
             ("GET /", format!("{}\r\nVia: 1.1 weft2, weft, 1.1 a weft", via_times(7)), None),
             ("OPTIONS *", "Max-Forwards: 0".to_owned(), Some(200)),
             ("OPTIONS *", "Max-Forwards: 1".to_owned(), None),
-            ("TRACE /", "Max-Forwards: 0".to_owned(), Some(501)),
+            ("TRACE /", "Max-Forwards: 0".to_owned(), Some(405)),
+            ("TRACE /", String::new(), Some(405)),
             ("GET /", "Max-Forwards: 0".to_owned(), None),
             ("OPTIONS *", "Max-Forwards: x".to_owned(), None),
         ] {

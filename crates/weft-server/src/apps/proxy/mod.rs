@@ -3,22 +3,29 @@
 //! # The path of a request
 //!
 //! 1. `balance` chooses one of the available upstreams (`health`).
-//! 2. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
+//! 2. The body of the request is received (`apps/spool`), so that a slow client occupies no
+//!    connection.
+//! 3. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
 //!    Connections belong to the worker; `connection` defines one.
-//! 3. `request` composes a new head from the parsed request. The body is sent as it arrives from
-//!    the client (`upload`), and `exchange` waits for the head of the response, which the library's
-//!    `weft_proto::http1::client` parses. All of this runs in the task of the request: no other task stands
-//!    between the client and the upstream.
-//! 4. A failure before the first byte of the response may be retried. Otherwise the client gets an
+//! 4. `request` composes a new head from the parsed request, `upload` sends the body, and
+//!    `exchange` waits for the head of the response, which the library's `weft_proto::http1::client`
+//!    parses.
+//! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
 //!    error page (`apps/gateway`).
-//! 5. `response` returns the head, `download` streams the body; at the end of the body the
-//!    connection returns to the pool. After a 101, `tunnel` copies between the two connections.
+//! 6. `response` returns the head, `download` reads the body; at the end of the body the connection
+//!    returns to the pool. After a 101, `tunnel` copies between the two connections.
+//!
+//! All of this runs in the task of the request, except for the rest of a response that has not been
+//! received together with its head: it is received in a task of its own (`apps/spool`), as fast as
+//! the upstream sends it. Without buffering, `upload` and `download` stream the bodies, and no task
+//! stands between the client and the upstream.
 
 mod addresses;
 mod balance;
 mod check;
 mod download;
 mod exchange;
+mod fetch;
 mod fields;
 mod forwarded;
 mod health;
@@ -29,7 +36,6 @@ mod response;
 mod settings;
 mod tls;
 mod metrics;
-mod throttled_log;
 mod tunnel;
 mod upload;
 mod upstream;
@@ -41,25 +47,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use bytes::Bytes;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 use self::balance::Candidate;
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::fetch::RemoteResource;
+pub(crate) use self::fields::may_permit_in_request_trailers;
 use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Pool};
 use self::request::{Destination, RequestOptions};
-pub(crate) use self::settings::{Balance, Check, Host, ProxySettings};
-use self::throttled_log::ThrottledWarning;
+pub(crate) use self::settings::{Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings};
 use self::upload::Upload;
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
+use super::client_limit::Client;
 use super::gateway::GatewayError;
+use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
+use crate::throttled_log::ThrottledWarning;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
 /// clone per worker); the health of the upstreams is shared.
@@ -69,6 +81,10 @@ pub(crate) struct Proxy {
     /// Index at which the next search for an upstream starts. Atomic only so that the proxy is
     /// `Sync`: one worker uses it.
     next_index: AtomicUsize,
+    /// Limits of buffered bodies. Each worker has its own, so that their reference counts are not
+    /// shared.
+    request_limits: Arc<SpoolLimits>,
+    response_limits: Arc<SpoolLimits>,
 }
 
 struct Shared {
@@ -79,21 +95,23 @@ struct Shared {
     /// Logged if no upstream is available for a request.
     no_upstream_warning: ThrottledWarning,
     via: Option<Via>,
+    buffer_space: Arc<BufferSpace>,
     /// Pools of the clones that collect metrics.
     counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
 
 impl Proxy {
-    /// Creates a proxy whose clones share the health of the upstreams.
+    /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored in
+    /// `buffer_space`.
     ///
     /// # Errors
     /// If a setting is invalid, or certificates cannot be read.
-    pub(crate) fn new(settings: ProxySettings) -> Result<Proxy, String> {
+    pub(crate) fn new(
+        settings: ProxySettings,
+        buffer_space: Arc<BufferSpace>,
+    ) -> Result<Proxy, String> {
         settings.validate()?;
-        let is_tls = |address: &url::UpstreamAddress| {
-            matches!(address, url::UpstreamAddress::Tcp { tls: true, .. })
-        };
-        let tls = match settings.upstreams.iter().any(|url| is_tls(&url.address)) {
+        let tls = match settings.has_tls_upstream() {
             true => Some(tls::config(settings.ca.as_deref())?),
             false => None,
         };
@@ -114,6 +132,7 @@ impl Proxy {
             upstreams,
             checks_started: AtomicBool::new(false),
             no_upstream_warning: ThrottledWarning::default(),
+            buffer_space,
             counted_pools: Mutex::default(),
         })))
     }
@@ -121,7 +140,14 @@ impl Proxy {
     fn with_own_pools(shared: Arc<Shared>) -> Proxy {
         let pool = |upstream: &Arc<Upstream>| Pool::new(upstream.clone(), shared.settings.clone());
         let pools = shared.upstreams.iter().map(pool).collect();
-        Proxy { shared, pools, next_index: AtomicUsize::new(0) }
+        let limits = |memory_bytes| {
+            let max_file_bytes = shared.settings.max_temp_file_bytes;
+            let space = shared.buffer_space.clone();
+            Arc::new(SpoolLimits { memory_bytes, max_file_bytes, space })
+        };
+        let request_limits = limits(shared.settings.request_buffer_bytes);
+        let response_limits = limits(shared.settings.response_buffer_bytes);
+        Proxy { pools, next_index: AtomicUsize::new(0), request_limits, response_limits, shared }
     }
 
     /// Collects metrics of the requests of this clone.
@@ -156,7 +182,7 @@ impl Proxy {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Forwards a request, with retries, until there is a response.
+    /// Forwards a request.
     async fn forward(&self, mut request: Request) -> Response {
         let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
@@ -169,15 +195,39 @@ impl Proxy {
         let mut body = std::mem::take(request.body());
         body.set_limit(settings.max_body_bytes);
         let body_length = body.length();
-        let options = RequestOptions::new(&request, body_length);
-        let upload =
-            (body_length != Some(0)).then(|| Box::new(Upload::new(body, options.expect_continue)));
-        let mut outbound = OutboundRequest { request, options, body_length, upload };
+        let mut options = RequestOptions::new(&request, body_length);
+        if body_length != Some(0) && settings.buffer_requests {
+            // The client has sent the body by then, after a 100 (Continue) if it waits for one.
+            options.expect_continue = false;
+            // Boxed: the future is large, and most requests have no body.
+            let client = self.limited_client(&request);
+            match Box::pin(spool::receive(body, &self.request_limits, client)).await {
+                Ok(ReceivedBody { body: received, .. }) => body = received,
+                Err(error) => return GatewayError::Client(error).into_response(),
+            }
+        }
+        let upload = (body_length != Some(0)).then(|| {
+            let (is_chunked, trailers) = (body_length.is_none(), settings.request_trailers.clone());
+            Box::new(Upload::new(body, is_chunked, options.expect_continue, trailers))
+        });
+        self.send(OutboundRequest { request, options, body_length, upload }).await
+    }
+
+    /// Sends a request of the server's own, without a body and without an upgrade.
+    pub(crate) async fn ask(&self, request: Request) -> Response {
+        let options = RequestOptions { upgrade: None, expect_continue: false };
+        self.send(OutboundRequest { request, options, body_length: Some(0), upload: None }).await
+    }
+
+    /// Sends a request, with retries, until there is a response.
+    async fn send(&self, mut outbound: OutboundRequest) -> Response {
+        let settings = &self.shared.settings;
         let mut tried = Vec::new();
         loop {
             let Some(index) = self.choose_upstream(&tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
-                return GatewayError::NoneAvailable.into_reported_response(&"the upstreams");
+                return GatewayError::NoneAvailable
+                    .into_reported_response(&"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
             let failure = match self.attempt(pool, &mut outbound, !tried.is_empty()).await {
@@ -208,8 +258,8 @@ impl Proxy {
                 _ => false,
             };
             if !may_retry || tried.len() > settings.max_retries {
-                return failure
-                    .into_reported_response(&format_args!("the upstream {}", pool.upstream));
+                let origin = format_args!("the upstream {}", pool.upstream);
+                return failure.into_reported_response(&origin, &outbound.request);
             }
         }
     }
@@ -245,7 +295,7 @@ impl Proxy {
         force_new: bool,
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
-        let mut lease = pool.lease(force_new).await?;
+        let mut lease = pool.lease(self.limited_client(&outbound.request), force_new).await?;
         let OutboundRequest { request, options, body_length, .. } = &*outbound;
         let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
         let (out, to) = (lease.connection.output.tail(), Destination { upstream, settings, via });
@@ -255,7 +305,7 @@ impl Proxy {
             return Err(GatewayError::Client(error));
         }
         let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(force_new));
-        let head = exchange::run(&mut lease, outbound, settings).await?;
+        let head = exchange::run(&mut lease, outbound, settings, &self.shared.buffer_space).await?;
         if let Some(sent_request) = sent_request {
             sent_request.record_response();
         }
@@ -265,6 +315,14 @@ impl Proxy {
         };
         pool.upstream.record_success();
         Ok(response)
+    }
+
+    /// Returns the client that a connection and buffered bodies are counted for; `None` for one
+    /// without a limit of its own.
+    fn limited_client(&self, request: &Request) -> Option<Client> {
+        let address = request.peer().address()?.ip();
+        let is_trusted = self.shared.settings.trusted().iter().any(|net| net.contains(address));
+        (!is_trusted).then(|| Client::new(address))
     }
 
     /// Converts the upstream's response to the response for the client.
@@ -290,6 +348,11 @@ impl Proxy {
             Some(bytes) => bytes.into(),
             None if response::is_event_stream(head) => {
                 Body::from_http_body(download.with_idle_timeout(settings.tunnel_timeout))
+            }
+            None if settings.buffer_responses => {
+                let client = self.limited_client(&outbound.request);
+                let spool = Spool::new(Bytes::new(), download, &self.response_limits, client);
+                spool.receive_available().into_body()
             }
             None => Body::from_http_body(download),
         };
@@ -331,7 +394,8 @@ impl Proxy {
         }
         let check = Arc::new(check.clone());
         for upstream in &self.shared.upstreams {
-            tokio::spawn(check::run(Arc::downgrade(upstream), check.clone()));
+            let is_lenient = self.shared.settings.lenient_responses;
+            tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
         }
     }
 }

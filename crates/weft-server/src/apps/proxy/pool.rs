@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use weft::middleware::{ConcurrencyLimit, ConcurrencyPermit};
 
+use super::super::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use super::GatewayError;
 use super::connection::{INPUT_BYTES, UpstreamConnection};
 use super::metrics::UpstreamMetrics;
@@ -19,7 +19,7 @@ pub(super) struct Pool {
     settings: Arc<ProxySettings>,
     /// Limit on the connections in use. A new connection is opened only if none is idle, so this
     /// also limits the total.
-    limit: ConcurrencyLimit,
+    limit: ClientLimit,
     idle: Mutex<Idle>,
     /// Metrics, if they are collected.
     pub(super) metrics: OnceLock<UpstreamMetrics>,
@@ -49,14 +49,17 @@ pub(super) struct Lease {
 /// The right to use one connection of a pool; ends on drop.
 struct PoolSlot {
     pool: Arc<Pool>,
-    _permit: ConcurrencyPermit,
+    _permit: ClientPermit,
 }
 
 impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<ProxySettings>) -> Arc<Pool> {
-        let limit = ConcurrencyLimit::new(settings.max_connections)
-            .max_queued(settings.max_queued)
-            .queue_timeout(settings.queue_timeout);
+        let limit = ClientLimit::new(ClientLimitSettings {
+            max: settings.max_connections,
+            max_per_client: settings.max_connections_per_client,
+            max_queued: settings.max_queued,
+            queue_timeout: settings.queue_timeout,
+        });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
         Arc::new(Pool { upstream, settings, limit, idle, metrics })
     }
@@ -86,12 +89,16 @@ impl Pool {
         self.limit.is_full()
     }
 
-    /// Leases a connection: an idle one, unless `force_new` is set, or else a new one.
-    pub(super) async fn lease(self: &Arc<Pool>, force_new: bool) -> Result<Lease, GatewayError> {
-        let permit = match self.limit.try_acquire() {
+    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one.
+    pub(super) async fn lease(
+        self: &Arc<Pool>,
+        client: Option<Client>,
+        force_new: bool,
+    ) -> Result<Lease, GatewayError> {
+        let permit = match self.limit.try_acquire(client) {
             Some(permit) => Some(permit),
             // Boxed: the future is large and rarely needed.
-            None => Box::pin(self.limit.acquire()).await,
+            None => Box::pin(self.limit.acquire(client)).await,
         };
         let permit = permit.ok_or(GatewayError::Overloaded("too many requests in progress"))?;
         let slot = PoolSlot { pool: self.clone(), _permit: permit };

@@ -1,23 +1,13 @@
 //! The head of the forwarded request: composed from the parsed request, field by field. Pure.
 
-use weft::{Error, ErrorKind, Headers, Request, Version};
+use weft::{Error, ErrorKind, Headers, Peer, Request, Version};
 
-use super::fields::{FieldNames, HopByHopFields, push_field};
+use super::super::request_fields::RequestFields;
+use super::fields::{HopByHopFields, RequestFieldFilter, push_field, push_plain_field};
 use super::forwarded::{self, ForwardedClient};
 use super::hops::{self, Via};
 use super::settings::{Host, ProxySettings};
 use super::url::UpstreamUrl;
-
-/// Fields that the proxy generates instead of forwarding them.
-static GENERATED_FIELDS: FieldNames = FieldNames::new(&[
-    b"host",
-    b"content-length",
-    b"expect",
-    b"forwarded",
-    b"x-forwarded-for",
-    b"x-forwarded-host",
-    b"x-forwarded-proto",
-]);
 
 /// Options of a request that concern its connection.
 pub(super) struct RequestOptions {
@@ -69,14 +59,25 @@ pub(super) fn compose(
     let (headers, authority) = (request.headers(), request.authority());
     out.extend_from_slice(request.method().as_str().as_bytes());
     out.push(b' ');
-    push_target(out, request.path(), request.query(), &upstream.path)?;
+    let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
+    let path = if is_route { upstream.path_of_route() } else { request.path() };
+    push_target(out, path, request.query(), &upstream.path)?;
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let host = match settings.host {
+    let host = match &settings.host {
         Host::Client => authority.filter(|authority| !authority.is_empty()),
         Host::Upstream => None,
+        Host::Fixed(host) => Some(&**host),
     };
     push_field(out, b"host", host.unwrap_or(&upstream.authority).as_bytes());
-    push_fields(out, request);
+    let address = |peer: &Peer| peer.address().map(|address| address.ip());
+    let sender = address(request.connection_peer());
+    let is_trusted =
+        settings.trusted().iter().any(|network| sender.is_none_or(|it| network.contains(it)));
+    // A trusted proxy has described its client, so that its own address is next in the list.
+    let address = if is_trusted { sender } else { address(request.peer()) };
+    let hop_by_hop = HopByHopFields::new(headers);
+    let filter = RequestFieldFilter { hop_by_hop, names: settings.field_names, is_trusted };
+    push_fields(out, request, &filter);
     match body_length {
         None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         // RFC 9110 §8.6: no Content-Length is added to a request without content.
@@ -87,14 +88,12 @@ pub(super) fn compose(
         out.extend_from_slice(b"expect: 100-continue\r\n");
     }
     push_connection_fields(out, headers, options);
-    let peer = request.peer().address().map(|address| address.ip());
-    let is_trusted =
-        settings.trusted.iter().any(|network| peer.is_none_or(|peer| network.contains(peer)));
     let scheme = request.scheme();
-    forwarded::push(
-        out,
-        &ForwardedClient { address: peer, scheme, authority, is_trusted, headers },
-    );
+    forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
+    // The certificate of a trusted proxy is not that of the client, which it describes itself.
+    if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
+        forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
+    }
     if let Some(via) = via {
         push_field(out, b"via", via.value(request.version()).as_bytes());
     }
@@ -111,18 +110,25 @@ pub(super) struct Destination<'a> {
 }
 
 /// Appends the end-to-end fields of the client's request.
-fn push_fields(out: &mut Vec<u8>, request: &Request) {
-    let hop_by_hop = HopByHopFields::new(request.headers());
+fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter<'_>) {
     let max_forwards = hops::decremented_max_forwards(request);
+    let changes = RequestFields::of(request);
     for (name, value) in request.headers().iter_bytes() {
         let is_max_forwards =
             || max_forwards.is_some() && name.eq_ignore_ascii_case(hops::MAX_FORWARDS.as_bytes());
-        if !GENERATED_FIELDS.contains(name) && !hop_by_hop.contains(name) && !is_max_forwards() {
+        let is_replaced = || changes.is_some_and(|changes| changes.replaces(name));
+        if !filter.selects(name) || is_max_forwards() || is_replaced() {
+            continue;
+        }
+        if !push_plain_field(out, name, value) && filter.selects_unusual(name) {
             push_field(out, name, value);
         }
     }
     if let Some(max_forwards) = max_forwards {
         push_field(out, hops::MAX_FORWARDS.as_bytes(), max_forwards.to_string().as_bytes());
+    }
+    for (name, value) in changes.into_iter().flat_map(RequestFields::iter) {
+        push_field(out, name.as_str().as_bytes(), value.as_bytes());
     }
 }
 

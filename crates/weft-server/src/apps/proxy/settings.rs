@@ -2,11 +2,12 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weft::Network;
+use weft::{HeaderName, Network};
 
-use super::url::UpstreamUrl;
+use super::url::{UpstreamAddress, UpstreamUrl};
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,11 +22,22 @@ pub(crate) struct ProxySettings {
     pub(crate) host: Host,
 
     /// Proxies in front of this one whose `Forwarded` and `X-Forwarded-*` are trusted and extended;
-    /// from any other peer these fields are replaced. If the list is not empty, peers on Unix
+    /// from any other peer these fields are replaced, and others by which proxies describe their
+    /// clients are dropped. If the list is not empty, peers on Unix
     /// sockets are trusted, too.
     ///
     /// Default none: if every peer were trusted, any client could choose its own address.
-    pub(crate) trusted: Vec<Network>,
+    pub(crate) trusted: Option<Vec<Network>>,
+
+    /// Names of fields that are forwarded. Default [`ForwardedNames::Plain`].
+    pub(crate) field_names: ForwardedNames,
+
+    /// Fields that are forwarded in the trailer section of a request. Default none: upstreams merge
+    /// trailers into the fields of the head, after checks that saw the head only.
+    pub(crate) request_trailers: Arc<[HeaderName]>,
+
+    /// Certificates of the client that upstreams get. Default [`ClientCert::Leaf`].
+    pub(crate) client_cert: ClientCert,
 
     /// Name of this proxy in `Via` (RFC 9110 §7.6.3); empty: no `Via` is added. Default `weft`.
     pub(crate) via: String,
@@ -52,8 +64,16 @@ pub(crate) struct ProxySettings {
     /// Maximum connections of one worker to one upstream; further requests are queued. Default 256.
     pub(crate) max_connections: usize,
 
+    /// Maximum connections of one worker to one upstream that one client uses at the same time; its
+    /// further requests are queued, without delaying those of others. A client is an IPv4 address
+    /// or an IPv6 /64 network. [Trusted](ProxySettings::trusted) proxies and peers on Unix sockets
+    /// are not limited: they forward requests of many clients. Default 0: half of
+    /// [`max_connections`](ProxySettings::max_connections).
+    pub(crate) max_connections_per_client: usize,
+
     /// Maximum requests of one worker that wait for a connection to one upstream; beyond it: 503
-    /// with `Retry-After`. Default 256.
+    /// with `Retry-After`. One client may have the same share of them as of the connections.
+    /// Default 256.
     pub(crate) max_queued: usize,
 
     /// Longest time in that queue; beyond it: 503. Default 5 s.
@@ -66,13 +86,37 @@ pub(crate) struct ProxySettings {
     /// upstreams, so that the proxy is the side that closes.
     pub(crate) keep_alive_timeout: Duration,
 
-    /// Maximum size of a request body, in bytes; larger: 413. Default 1 GiB: bodies are streamed
-    /// and use no memory.
+    /// Maximum size of a request body, in bytes; larger: 413. Default 16 MiB, as for all routes.
     pub(crate) max_body_bytes: u64,
+
+    /// Receive the body of a request before a connection is leased, so that slow clients occupy
+    /// none. Default true; false for upstreams that respond while they receive the body.
+    pub(crate) buffer_requests: bool,
+
+    /// Receive the body of a response as fast as the upstream sends it, so that slow clients occupy
+    /// no connection. Event streams are never buffered. Default true.
+    pub(crate) buffer_responses: bool,
+
+    /// Maximum memory of a buffered request body, in bytes; more is stored in a temporary file.
+    /// Default 64 KiB: few requests other than uploads of files are larger.
+    pub(crate) request_buffer_bytes: usize,
+
+    /// Maximum memory of a buffered response body, in bytes; more is stored in a temporary file.
+    /// Default 64 KiB: most pages, and one read from the upstream.
+    pub(crate) response_buffer_bytes: usize,
+
+    /// Maximum size of the temporary file of a buffered body, in bytes; more is streamed. 0: none
+    /// is used. Default 1 GiB, as nginx.
+    pub(crate) max_temp_file_bytes: u64,
 
     /// Maximum size of the head of a response, in bytes, including preceding interim responses;
     /// larger: 502. Default 32 KiB, at most 65,535.
     pub(crate) max_response_head_bytes: usize,
+
+    /// Accept two errors in the heads of responses: lines that end in a bare LF, and equal repeated
+    /// `Content-Length` fields. Default false: a server that does not keep to the framing of HTTP
+    /// may be misread at other places, too.
+    pub(crate) lenient_responses: bool,
 
     /// Maximum retries of a request, on another upstream or another connection. A request is
     /// retried if no byte of it was sent, or if it is idempotent, has no body, and no byte of a
@@ -115,6 +159,33 @@ pub(crate) enum Host {
     Client,
     /// The host and port of the upstream's URL.
     Upstream,
+    /// This host.
+    Fixed(String),
+}
+
+/// Names of fields that are forwarded. Upstreams that map names to variables (WSGI, Rack, CGI, PHP)
+/// do not distinguish `X_Forwarded_For` from `X-Forwarded-For`, and some map all other punctuation
+/// likewise. In no case do they get a field that would be mistaken for one that the proxy generates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum ForwardedNames {
+    /// Letters, digits and hyphens.
+    #[default]
+    Plain,
+    /// Also underscores.
+    Underscores,
+    /// All names that are valid in HTTP.
+    Any,
+}
+
+/// Certificates of a client, verified in the TLS handshake, that upstreams get (RFC 9440).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum ClientCert {
+    /// The certificate of the client, in `Client-Cert`.
+    #[default]
+    Leaf,
+    /// Also the intermediate certificates that the client sent, in `Client-Cert-Chain`.
+    Chain,
+    None,
 }
 
 /// A health check: a request that is sent to an upstream periodically.
@@ -158,6 +229,17 @@ impl ProxySettings {
         Ok(urls)
     }
 
+    /// Proxies in front of this one that are trusted.
+    pub(crate) fn trusted(&self) -> &[Network] {
+        self.trusted.as_deref().unwrap_or_default()
+    }
+
+    /// Returns true if connections to an upstream use TLS.
+    pub(crate) fn has_tls_upstream(&self) -> bool {
+        let is_tls = |address: &_| matches!(address, UpstreamAddress::Tcp { tls: true, .. });
+        self.upstreams.iter().any(|url| is_tls(&url.address))
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -174,6 +256,15 @@ impl ProxySettings {
         }
         if self.upstreams.is_empty() {
             return Err("a proxy needs at least one upstream".to_owned());
+        }
+        let mut others = self.upstreams.iter();
+        while let Some(url) = others.next() {
+            if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {
+                return Err(match url == same {
+                    true => format!("the upstream {url} is given twice"),
+                    false => format!("{url} and {same} are the same upstream"),
+                });
+            }
         }
         if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
@@ -204,19 +295,29 @@ impl Default for ProxySettings {
             upstreams: Vec::new(),
             balance: Balance::default(),
             host: Host::default(),
-            trusted: Vec::new(),
+            trusted: None,
+            field_names: ForwardedNames::default(),
+            request_trailers: Arc::default(),
+            client_cert: ClientCert::default(),
             via: "weft".to_owned(),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(60),
             tunnel_timeout: Duration::from_secs(3600),
             max_connections: 256,
+            max_connections_per_client: 0,
             max_queued: 256,
             queue_timeout: Duration::from_secs(5),
             max_idle_connections: 64,
             keep_alive_timeout: Duration::from_secs(30),
-            max_body_bytes: 1 << 30,
+            max_body_bytes: 16 << 20,
+            buffer_requests: true,
+            buffer_responses: true,
+            request_buffer_bytes: 16 << 10,
+            response_buffer_bytes: 16 << 10,
+            max_temp_file_bytes: 1 << 30,
             max_response_head_bytes: 32 << 10,
+            lenient_responses: false,
             max_retries: 2,
             max_failures: 3,
             failure_window: Duration::from_secs(10),

@@ -10,8 +10,10 @@ use weft::Upgraded;
 
 use super::pool::Lease;
 
-/// Size of the copy buffer of one direction, in bytes.
-const BUFFER_BYTES: usize = 16 << 10;
+/// Size of the copy buffer of one direction, in bytes. It doubles while the receiving side takes whole
+/// buffers, and is small again after a pause, so that an idle or stalled tunnel occupies little.
+const MIN_BUFFER_BYTES: usize = 1 << 10;
+const MAX_BUFFER_BYTES: usize = 16 << 10;
 
 /// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`. When
 /// the server shuts down, the engine ends the tunnel after the grace period.
@@ -36,16 +38,22 @@ async fn copy(
     to: &mut (impl AsyncWrite + Unpin),
     last_activity: &Cell<Instant>,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut buffer = vec![0; MIN_BUFFER_BYTES];
     loop {
         let length = from.read(&mut buffer).await?;
         last_activity.set(Instant::now());
         if length == 0 {
             return to.shutdown().await;
         }
-        to.write_all(&buffer[..length]).await?;
+        let taken = to.write(&buffer[..length]).await?;
+        to.write_all(&buffer[taken..length]).await?;
         to.flush().await?;
         last_activity.set(Instant::now());
+        if taken == buffer.len() && taken < MAX_BUFFER_BYTES {
+            buffer = vec![0; 2 * taken];
+        } else if length <= MIN_BUFFER_BYTES && buffer.len() > MIN_BUFFER_BYTES {
+            buffer = vec![0; MIN_BUFFER_BYTES];
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The body of a request, streamed from the client to an upstream.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use weft_proto::http1::chunk_encoder;
 
 use super::GatewayError;
 use super::connection::UpstreamConnection;
-use super::fields::is_allowed_in_trailers;
 
 /// Longest wait for a 100 (Continue). Many upstreams ignore `Expect: 100-continue` and wait for the
 /// body (RFC 9110 §10.1.1).
@@ -24,8 +24,8 @@ pub(super) struct Upload {
     is_chunked: bool,
     stage: Stage,
     waiting_for: WaitingFor,
-    /// Data was read from the client since the last call of `take_wait_state`.
-    made_progress: bool,
+    /// Names of the trailers to forward.
+    trailers: Arc<[HeaderName]>,
 }
 
 enum Stage {
@@ -47,15 +47,20 @@ pub(super) enum WaitingFor {
 }
 
 impl Upload {
-    /// Creates an upload that starts at once, or after a 100 (Continue).
-    pub(super) fn new(body: Body, expect_continue: bool) -> Upload {
-        let is_chunked = body.length().is_none();
+    /// Creates an upload that starts at once, or after a 100 (Continue). Of the trailers only those
+    /// with the given names are forwarded.
+    pub(super) fn new(
+        body: Body,
+        is_chunked: bool,
+        expect_continue: bool,
+        trailers: Arc<[HeaderName]>,
+    ) -> Upload {
         let stage = if expect_continue {
             Stage::AwaitingContinue(Box::pin(sleep(CONTINUE_TIMEOUT)))
         } else {
             Stage::Sending
         };
-        Upload { body, is_chunked, stage, waiting_for: WaitingFor::Upstream, made_progress: false }
+        Upload { body, is_chunked, stage, waiting_for: WaitingFor::Upstream, trailers }
     }
 
     /// Starts sending after a 100 (Continue).
@@ -77,10 +82,9 @@ impl Upload {
         matches!(self.stage, Stage::Done { is_complete: true })
     }
 
-    /// Returns the peer that has to act next, and true if data was read from the client since the
-    /// last call.
-    pub(super) fn take_wait_state(&mut self) -> (WaitingFor, bool) {
-        (self.waiting_for, std::mem::take(&mut self.made_progress))
+    /// Returns the peer that has to act next.
+    pub(super) fn waiting_for(&self) -> WaitingFor {
+        self.waiting_for
     }
 
     /// Sends the data that is available. Ready when there is no more to send.
@@ -124,7 +128,6 @@ impl Upload {
             Stage::Sending => {}
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.made_progress = true;
         let frame = frame.transpose().map_err(|error| {
             self.stop();
             GatewayError::Client(error)
@@ -142,8 +145,7 @@ impl Upload {
             None => {}
         }
         if self.is_chunked && self.is_complete() {
-            let is_allowed = |name: &HeaderName| is_allowed_in_trailers(name.as_str().as_bytes());
-            let trailers = trailers.iter().filter(|(name, _)| is_allowed(name));
+            let trailers = trailers.iter().filter(|(name, _)| self.trailers.contains(name));
             chunk_encoder::last_chunk(output, trailers);
         }
         Poll::Ready(Ok(()))

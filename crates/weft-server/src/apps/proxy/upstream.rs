@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 use super::addresses::AddressCache;
 use super::connection::UpstreamConnection;
 use super::health::{Health, HealthChange};
-use super::throttled_log::ThrottledWarning;
 use super::url::{UpstreamAddress, UpstreamUrl};
+use crate::throttled_log::ThrottledWarning;
 
 /// State of an upstream that all workers share.
 pub(super) struct Upstream {

@@ -15,6 +15,8 @@ pub(crate) struct UpstreamUrl {
     pub(super) authority: String,
     /// Prefix for the paths of requests, without a slash at the end.
     pub(super) path: String,
+    /// Set if the prefix was given with a slash at its end.
+    has_final_slash: bool,
 }
 
 /// The address of an upstream.
@@ -29,11 +31,39 @@ pub(super) enum UpstreamAddress {
     Unix(PathBuf),
 }
 
+impl UpstreamUrl {
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.address, UpstreamAddress::Tcp { tls: true, .. })
+    }
+
+    /// Path behind the prefix for a request whose path is the prefix of its route, without a slash
+    /// behind it: `"/hook" = ">> http://app/hook"` sends `/hook`.
+    pub(super) fn path_of_route(&self) -> &'static str {
+        if self.path.is_empty() || self.has_final_slash { "/" } else { "" }
+    }
+
+    /// Returns true if both have the same address and path, however they are written:
+    /// `http://app` and `http://app:80/`.
+    pub(super) fn is_same_upstream(&self, other: &UpstreamUrl) -> bool {
+        let is_same_address = match (&self.address, &other.address) {
+            (
+                UpstreamAddress::Tcp { host: a, port: a_port, tls: a_tls },
+                UpstreamAddress::Tcp { host: b, port: b_port, tls: b_tls },
+            ) => a.eq_ignore_ascii_case(b) && (a_port, a_tls) == (b_port, b_tls),
+            (a, b) => a == b,
+        };
+        is_same_address && self.path == other.path
+    }
+}
+
 impl FromStr for UpstreamUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<UpstreamUrl, String> {
         let invalid = |reason: &str| format!("{text}: {reason}");
+        if text.ends_with(',') || text.contains(",http") || text.contains(",unix:") {
+            return Err(invalid("URLs are separated by spaces, without a comma"));
+        }
         let (address, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             if !socket.starts_with('/') {
@@ -74,8 +104,9 @@ impl FromStr for UpstreamUrl {
         if path.parse::<Uri>().is_err() {
             return Err(invalid("the path contains characters that are not allowed in a request"));
         }
+        let has_final_slash = path.ends_with('/');
         let path = path.trim_end_matches('/').to_owned();
-        Ok(UpstreamUrl { text: text.to_owned(), address, authority, path })
+        Ok(UpstreamUrl { text: text.to_owned(), address, authority, path, has_final_slash })
     }
 }
 
@@ -103,6 +134,8 @@ mod tests {
             ("unix:/run/app.sock:/", Some((unix("/run/app.sock"), "localhost", ""))),
             ("unix:/run/app.sock:/a/", Some((unix("/run/app.sock"), "localhost", "/a"))),
             ("", None),
+            ("http://a/,", None),
+            ("http://a/,http://b/", None),
             ("app:3000", None),
             ("127.0.0.1:3000", None),
             ("/path", None),

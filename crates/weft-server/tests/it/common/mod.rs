@@ -1,6 +1,7 @@
 //! Helpers shared by the tests: child processes, and a client that sends and receives raw bytes.
 
 pub mod external;
+pub mod random;
 
 use std::env;
 use std::ffi::OsStr;
@@ -330,6 +331,10 @@ impl Weft {
 
     pub fn signal(&self, signal: Signal) {
         self.program.signal(signal);
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.program.is_running()
     }
 
     /// Waits for the process to exit, but not for its successors after an upgrade.

@@ -6,13 +6,13 @@
 use crate::files::listing::Entry;
 
 /// Sort key and direction. Folders are first in both directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Order {
     pub(crate) by: SortKey,
     pub(crate) is_descending: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum SortKey {
     #[default]
     Name,

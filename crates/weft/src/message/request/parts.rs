@@ -20,7 +20,7 @@ impl Request {
     ) -> Request {
         let nobody = || {
             let shared = Shared::new(Peer::default(), Arc::new(watch::channel(None).1));
-            Connection { shared, peer: None }
+            Connection { shared, exchange: 0, peer: None, is_secure: None }
         };
         Request { head, body, connection: connection.unwrap_or_else(nobody), extensions }
     }

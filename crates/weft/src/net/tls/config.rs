@@ -1,23 +1,31 @@
 //! Converts settings to a rustls configuration.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
 use crate::error::Result;
+use crate::net::tls::client_auth::ClientAuthDigest;
 use crate::net::tls::resolver::Resolver;
-use crate::net::tls::tickets::TicketKeys;
-use crate::net::tls::{TlsSettings, Version, invalid};
+use crate::net::tls::session_age::AgedTickets;
+use crate::net::tls::tickets::{NoTickets, TicketKeys};
+use crate::net::tls::{ClientAuth, TlsSettings, Version, invalid};
+use crate::peer::AuthPolicy;
 
 /// Configurations for new connections.
+#[derive(Clone)]
 pub(super) struct Configs {
     /// For servers with HTTP/2 enabled.
     pub(super) http2: Arc<ServerConfig>,
     /// For servers with HTTP/2 disabled.
     pub(super) http1: Arc<ServerConfig>,
+    /// Policy that the connections belong to.
+    pub(super) policy: Arc<AuthPolicy>,
+    client_auth: ClientAuthDigest,
 }
 
 impl Configs {
@@ -32,12 +40,16 @@ impl Configs {
         }
         let client_auth = settings.client_auth.load(&provider)?;
         let unusable = |error| invalid("cannot configure TLS".to_owned()).with_source(error);
-        // Tickets with other keys, or issued under other client authentication settings, are not
-        // accepted: rustls does not check which client certificate was required when a session
-        // began.
-        let ticketer = match &settings.ticket_keys {
-            Some(path) => TicketKeys::read(path, client_auth.digest)?,
+        let tickets = match &settings.ticket_keys {
+            Some(path) => TicketKeys::read(path)?,
             None => aws_lc_rs::Ticketer::new().map_err(unusable)?,
+        };
+        // rustls checks neither which client certificate was required when a session began, nor
+        // whether its certificate is still valid. A session could be verified only after it was
+        // resumed, when a client cannot fall back to a full handshake any more.
+        let tickets: Arc<dyn ProducesTickets> = match settings.client_auth {
+            ClientAuth::None => Arc::new(AgedTickets(tickets)),
+            ClientAuth::Optional(_) | ClientAuth::Required(_) => Arc::new(NoTickets),
         };
         let versions = match settings.min_version {
             Version::Tls12 => &[&TLS13, &TLS12][..],
@@ -48,13 +60,28 @@ impl Configs {
             .map_err(unusable)?
             .with_client_cert_verifier(client_auth.verifier)
             .with_cert_resolver(Arc::new(Resolver::new(identities)));
-        config.ticketer = ticketer;
+        config.ticketer = tickets;
         // Clients store their sessions in tickets. A server-side cache would need a lock and a
         // bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
         let mut http1 = config.clone();
         http1.alpn_protocols.remove(0);
-        Ok(Configs { http2: Arc::new(config), http1: Arc::new(http1) })
+        Ok(Configs {
+            http2: Arc::new(config),
+            http1: Arc::new(http1),
+            policy: Arc::default(),
+            client_auth: client_auth.digest,
+        })
+    }
+
+    /// Continues the policy of `former` if clients are authenticated in the same way, and supersedes
+    /// it otherwise.
+    pub(super) fn superseding(self, former: &Configs) -> Configs {
+        if self.client_auth == former.client_auth {
+            return Configs { policy: former.policy.clone(), ..self };
+        }
+        former.policy.is_superseded.store(true, Relaxed);
+        self
     }
 }

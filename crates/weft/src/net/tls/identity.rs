@@ -144,8 +144,12 @@ fn private_key(pem: &[u8], source: DataSource<'_>) -> Result<PrivateKeyDer<'stat
 }
 
 fn names(certificate: &CertificateDer<'_>, source: DataSource<'_>) -> Result<Vec<String>> {
-    let parsed = EndEntityCert::try_from(certificate).map_err(|error| {
-        invalid(format!("cannot parse the certificate in {source}")).with_source(error)
+    let parsed = EndEntityCert::try_from(certificate).map_err(|error| match error {
+        webpki::Error::UnsupportedCertVersion => invalid(format!(
+            "the certificate in {source} is of X.509 version 1, which has no names; create one of \
+             version 3, with subjectAltName"
+        )),
+        error => invalid(format!("cannot parse the certificate in {source}")).with_source(error),
     })?;
     Ok(parsed.valid_dns_names().map(str::to_ascii_lowercase).collect())
 }

@@ -1,12 +1,14 @@
 //! The parameters negotiated by a handshake.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rustls::{ProtocolVersion, ServerConnection};
 
-use crate::peer::TlsSession;
+use crate::peer::{AuthPolicy, TlsSession};
 
-/// The session that `connection` has negotiated.
-pub(super) fn session(connection: &ServerConnection) -> TlsSession {
+/// The session that `connection` has negotiated under `policy`.
+pub(super) fn session(connection: &ServerConnection, policy: Arc<AuthPolicy>) -> TlsSession {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
         _ => "TLSv1.2",
@@ -27,6 +29,7 @@ pub(super) fn session(connection: &ServerConnection) -> TlsSession {
         server_name: connection.server_name().map(Box::from),
         peer_certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
         is_resumed: kind == Some(rustls::HandshakeKind::Resumed),
+        policy,
     }
 }
 

@@ -11,17 +11,18 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use rustls::server::ProducesTickets;
 
 use crate::error::Result;
-use crate::net::tls::client_auth::ClientAuthDigest;
 use crate::net::tls::identity::{DataSource, read};
 use crate::net::tls::invalid;
+use crate::net::tls::session_age::MAX_SESSION_SECS;
 
 /// Keys from a file: the first encrypts, all decrypt.
 pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
-    /// Additional authenticated data of each ticket: a session that began without a client
-    /// certificate must not be resumed where one is required, even if the keys are the same.
-    client_auth: ClientAuthDigest,
 }
+
+/// Neither issues nor accepts tickets.
+#[derive(Debug)]
+pub(super) struct NoTickets;
 
 struct TicketKey {
     name: [u8; NAME_BYTES],
@@ -31,16 +32,14 @@ struct TicketKey {
 const NAME_BYTES: usize = 16;
 const KEY_BYTES: usize = NAME_BYTES + 32;
 
-/// Ticket lifetime sent to clients, in seconds. Removing a key ends it earlier.
-const LIFETIME_SECS: u32 = 12 * 60 * 60;
+/// Additional authenticated data of each ticket: the version of the format. Tickets of earlier
+/// versions are not accepted.
+const FORMAT: &[u8] = b"weft session ticket 2";
 
 impl TicketKeys {
-    pub(super) fn read(
-        path: &Path,
-        client_auth: ClientAuthDigest,
-    ) -> Result<Arc<dyn ProducesTickets>> {
+    pub(super) fn read(path: &Path) -> Result<Arc<dyn ProducesTickets>> {
         let bytes = read(DataSource::File(path))?;
-        let keys = TicketKeys::new(&bytes, client_auth).ok_or_else(|| {
+        let keys = TicketKeys::new(&bytes).ok_or_else(|| {
             let (path, length) = (path.display(), bytes.len());
             invalid(format!(
                 "{path} has {length} bytes, and keys of session tickets have {KEY_BYTES} each"
@@ -49,7 +48,7 @@ impl TicketKeys {
         Ok(Arc::new(keys))
     }
 
-    fn new(bytes: &[u8], client_auth: ClientAuthDigest) -> Option<TicketKeys> {
+    fn new(bytes: &[u8]) -> Option<TicketKeys> {
         let (keys, []) = bytes.as_chunks::<KEY_BYTES>() else { return None };
         let key = |bytes: &[u8; KEY_BYTES]| {
             let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
@@ -57,7 +56,7 @@ impl TicketKeys {
             Some(TicketKey { name: *name, key })
         };
         let keys: Vec<TicketKey> = keys.iter().map(key).collect::<Option<_>>()?;
-        (!keys.is_empty()).then_some(TicketKeys { keys, client_auth })
+        (!keys.is_empty()).then_some(TicketKeys { keys })
     }
 }
 
@@ -67,13 +66,13 @@ impl ProducesTickets for TicketKeys {
     }
 
     fn lifetime(&self) -> u32 {
-        LIFETIME_SECS
+        MAX_SESSION_SECS
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let TicketKey { name, key } = &self.keys[0];
         let mut sealed = plain.to_vec();
-        let nonce = key.seal_in_place_append_tag(Aad::from(self.client_auth), &mut sealed).ok()?;
+        let nonce = key.seal_in_place_append_tag(Aad::from(FORMAT), &mut sealed).ok()?;
         Some([&name[..], nonce.as_ref(), &sealed].concat())
     }
 
@@ -83,8 +82,26 @@ impl ProducesTickets for TicketKeys {
         let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let mut sealed = sealed.to_vec();
-        let plain = key.open_in_place(nonce, Aad::from(self.client_auth), &mut sealed).ok()?;
+        let plain = key.open_in_place(nonce, Aad::from(FORMAT), &mut sealed).ok()?;
         Some(plain.to_vec())
+    }
+}
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
     }
 }
 
@@ -100,18 +117,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_matching_keys_and_settings_decrypt_a_ticket() {
+    fn only_matching_keys_decrypt_a_ticket() {
         let (a, b) = ([b'a'; KEY_BYTES], [b'b'; KEY_BYTES]);
-        let keys = |bytes: &[u8], auth: u8| TicketKeys::new(bytes, [auth; 32]).unwrap();
-        let writer = keys(&a, 0);
+        let keys = |bytes: &[u8]| TicketKeys::new(bytes).unwrap();
+        let writer = keys(&a);
         let ticket = writer.encrypt(b"session").unwrap();
         assert_ne!(ticket, writer.encrypt(b"session").unwrap(), "each ticket has a new nonce");
         for (case, reader, decrypts) in [
             ("itself", &writer, true),
-            ("the same keys", &keys(&a, 0), true),
-            ("a newer key in front", &keys(&[b, a].concat(), 0), true),
-            ("a newer key alone", &keys(&b, 0), false),
-            ("other client authentication", &keys(&a, 1), false),
+            ("the same keys", &keys(&a), true),
+            ("a newer key in front", &keys(&[b, a].concat()), true),
+            ("a newer key alone", &keys(&b), false),
         ] {
             assert_eq!(reader.decrypt(&ticket).as_deref() == Some(b"session"), decrypts, "{case}");
         }
@@ -126,7 +142,7 @@ mod tests {
     #[test]
     fn rejects_files_with_incomplete_keys() {
         for (length, count) in [(0, None), (47, None), (48, Some(1)), (49, None), (96, Some(2))] {
-            let keys = TicketKeys::new(&vec![0; length], [0; 32]);
+            let keys = TicketKeys::new(&vec![0; length]);
             assert_eq!(keys.map(|keys| keys.keys.len()), count, "{length} bytes");
         }
     }

@@ -12,6 +12,7 @@
 //!    written when the input contains no further complete request.
 
 mod drain;
+mod lent_reader;
 mod loan;
 mod sink;
 
@@ -21,10 +22,12 @@ use std::task::{Context, Poll, ready};
 
 use http::{Method, Version};
 
-use self::loan::{LentReader, Loan, ReturnedReader};
+use self::lent_reader::{LentReader, ReturnedReader};
+use self::loan::Loan;
 use crate::app::Application;
-use crate::clock::deadline::Pace;
+use crate::clock::deadline::{Awaited, Pace};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hooks::request_line;
 use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
@@ -53,8 +56,13 @@ pub(crate) enum NextState {
     Linger,
 }
 
-/// Number of requests of one connection that are served before the task yields.
-const BUDGET: u32 = 64;
+/// Work for one connection after which the task yields: the bytes of the heads, and for each request
+/// [`REQUEST_BYTES`]. 64 requests with small heads, and fewer with large ones, because the time to
+/// parse and to evaluate a head grows with its length.
+const BUDGET_BYTES: usize = 64 << 10;
+
+/// Work for a request regardless of its length, in bytes of a head.
+const REQUEST_BYTES: usize = 900;
 
 /// Minimum buffer space for a read of a head.
 const MIN_READ_BYTES: usize = 1 << 10;
@@ -109,7 +117,7 @@ struct ActiveConnection<'a, A> {
 enum Input {
     Clear,
     /// The body has the reader.
-    Lent(Arc<Loan>),
+    Lent(Arc<Loan<ReturnedReader>>),
     /// Content that the application has not read.
     Unread(BodyDecoder),
     /// Input that cannot be parsed, or content that the client may not send: no request can follow.
@@ -137,6 +145,8 @@ enum CurrentRequest {
     Valid,
     Invalid {
         is_head: bool,
+        /// Start of its request line, for the record.
+        line: Box<[u8]>,
     },
 }
 
@@ -155,7 +165,7 @@ enum ResponseProgress {
 impl Default for ExchangeState {
     fn default() -> ExchangeState {
         ExchangeState {
-            request: CurrentRequest::Invalid { is_head: false },
+            request: CurrentRequest::Invalid { is_head: false, line: Box::default() },
             accepts_interim: false,
             awaits_continue: false,
             client_closes: false,
@@ -173,17 +183,18 @@ impl<A: Application> ActiveConnection<'_, A> {
         if self.reader().buffer.is_empty() && !matches!(self.fill().await, Ok(1..)) {
             return NextState::Close;
         }
-        for served in 1.. {
+        let mut work = 0;
+        loop {
             let length = match self.next_head().await {
                 Ok(Some(length)) => length,
                 Ok(None) => return NextState::Idle,
                 Err(error) if self.is_http2(&error) => return NextState::Http2,
-                Err(error) => return Box::pin(self.reject(&error, false)).await,
+                Err(error) => return Box::pin(self.reject(error, false)).await,
             };
             let is_head = self.heads.parsed.method == Method::HEAD;
             let request = match self.begin(length) {
                 Ok(request) => request,
-                Err(error) => return Box::pin(self.reject(&error, is_head)).await,
+                Err(error) => return Box::pin(self.reject(error, is_head)).await,
             };
             let (worker, watch) = (self.worker, self.worker.stopwatch());
             let next = match exchange::serve(worker, self, request, watch).await {
@@ -193,11 +204,12 @@ impl<A: Application> ActiveConnection<'_, A> {
             if next != NextState::Idle {
                 return next;
             }
-            if served % BUDGET == 0 {
+            work += REQUEST_BYTES + length;
+            if work >= BUDGET_BYTES {
+                work = 0;
                 tokio::task::yield_now().await;
             }
         }
-        unreachable!("the loop ends by returning")
     }
 
     /// Reads the next head and returns its length, or `None` when all input is processed and all
@@ -224,7 +236,8 @@ impl<A: Application> ActiveConnection<'_, A> {
                 return Ok(None);
             }
             if !std::mem::replace(&mut timed, true) {
-                self.conn.deadline.set(self.worker.settings.head_timeout);
+                let timeout = self.worker.settings.head_timeout;
+                self.conn.deadline.set_awaiting(Awaited::Head, timeout);
             }
             if self.fill().await? == 0 {
                 return Err(Error::disconnected());
@@ -243,8 +256,9 @@ impl<A: Application> ActiveConnection<'_, A> {
     /// Creates a request from the parsed head, which has this length, and from the content after
     /// it.
     fn begin(&mut self, length: usize) -> Result<Request> {
-        let text = self.reader().buffer.split_to(length).freeze();
-        let framed = framing::request(&self.heads.parsed, &text)?;
+        let input = &mut self.conn.reader.as_mut().expect("the reader is not lent").buffer;
+        let framed = framing::request(&self.heads.parsed, &input[..length])?;
+        let text = input.split_to(length).freeze();
         self.conn.requests += 1;
         let is_last = self.conn.requests == self.worker.settings.max_requests;
         let exchange = &mut self.exchange;
@@ -253,8 +267,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         exchange.awaits_continue = framed.expects_continue;
         exchange.client_closes = !framed.keep_alive;
         exchange.keep_alive = framed.keep_alive && !is_last;
-        // Interim responses queued after the last response are not for this request.
-        let _outdated = self.conn.shared.take_interim();
+        self.conn.shared.begin_exchange();
         let HeadBuffers { parsed, head } = self.heads;
         head.set_parsed(parsed, text, (framed.authority, framed.local));
         let head = head.clone();
@@ -283,10 +296,15 @@ impl<A: Application> ActiveConnection<'_, A> {
         Body::inbound(InboundBody::new(source, settings.max_body_bytes, clock))
     }
 
-    /// Sends an error response to an invalid request, and closes the connection.
-    async fn reject(&mut self, error: &Error, is_head: bool) -> NextState {
-        self.exchange.request = CurrentRequest::Invalid { is_head };
-        let (worker, watch) = (self.worker, self.worker.stopwatch());
+    /// Sends an error response to an invalid request, whose head is still in the input buffer, and
+    /// closes the connection.
+    async fn reject(&mut self, error: Error, is_head: bool) -> NextState {
+        let line: Box<[u8]> = request_line(&self.reader().buffer).into();
+        // A connection that is closed between two requests has no request to record.
+        let is_between_requests = line.is_empty() && error.kind().status().is_none();
+        self.exchange.request = CurrentRequest::Invalid { is_head, line };
+        let worker = self.worker;
+        let watch = if is_between_requests { None } else { worker.stopwatch() };
         match exchange::reject(worker, self, error, watch).await {
             Outcome::Completed => NextState::Linger,
             Outcome::Aborted => NextState::Close,
@@ -296,6 +314,7 @@ impl<A: Application> ActiveConnection<'_, A> {
     /// Prepares the input for the next request, if one may follow the response.
     async fn end_exchange(&mut self) -> NextState {
         self.exchange.progress = ResponseProgress::NotStarted;
+        self.exchange.body_bytes = 0;
         if self.conn.upgrade.is_some() {
             return NextState::HandOver;
         }

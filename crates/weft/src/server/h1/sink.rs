@@ -27,6 +27,13 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         }
     }
 
+    fn request_line(&self) -> &[u8] {
+        match &self.exchange.request {
+            CurrentRequest::Valid => &[],
+            CurrentRequest::Invalid { line, .. } => line,
+        }
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         &self.conn.shared
     }
@@ -76,13 +83,13 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
                 let head = &self.heads.head;
                 (head.version(), *head.method() == Method::HEAD)
             }
-            CurrentRequest::Invalid { is_head } => (Version::HTTP_11, is_head),
+            CurrentRequest::Invalid { is_head, .. } => (Version::HTTP_11, is_head),
         };
         let framing = framing::response(version, response.status, length);
         self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
-            && !self.worker.is_draining();
+            && !self.worker.is_last_response(&self.conn.shared.peer);
         let writer = &mut self.conn.writer;
         self.exchange.progress = ResponseProgress::Buffered { start: writer.buffer.mark() };
         self.exchange.body_bytes = 0;
@@ -157,6 +164,11 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         self.flush_output().await
     }
 
+    /// Always ready: `send_data` completes when there is space for the next piece.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
     async fn send_data(&mut self, data: Bytes, _is_last: bool) -> Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -173,21 +185,21 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         }
     }
 
-    async fn send_file(&mut self, mut file: File, is_last: bool) -> Result<()> {
+    async fn send_file(&mut self, file: &mut File, is_last: bool) -> Result<()> {
         if let Some(bytes) = file.in_memory() {
             return self.send_data(bytes, is_last).await;
         }
         self.exchange.progress = ResponseProgress::Started;
         let length = file.length;
         let conn = &mut *self.conn;
-        let sent = conn.writer.send_file(&mut file, &conn.deadline, &mut self.pace).await;
+        let sent = conn.writer.send_file(file, &conn.deadline, &mut self.pace).await;
         self.exchange.body_bytes += length - file.length;
         sent
     }
 
-    async fn finish(&mut self, trailers: HeaderMap) -> Result<()> {
+    async fn finish(&mut self, trailers: &mut HeaderMap) -> Result<()> {
         if self.exchange.framing == ResponseFraming::Chunked {
-            chunk_encoder::last_chunk(&mut self.conn.writer.buffer, &trailers);
+            chunk_encoder::last_chunk(&mut self.conn.writer.buffer, &*trailers);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::app::Application;
 use crate::clock::deadline::Pace;
-use crate::disk::File;
+use crate::disk::{self, File, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
 use crate::message::fields::Fields;
@@ -26,9 +26,10 @@ use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
 use crate::server::h2::pipe::Pipe;
-use crate::server::h2::request::ParsedRequest;
+use crate::server::h2::request::{ParsedRequest, RefusedRequest};
 use crate::server::h2::response;
 use crate::server::h2::tunnel::Tunnel;
+use crate::server::h2::turns::Demand;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
 use crate::settings::Disconnect;
@@ -50,6 +51,7 @@ pub(super) async fn serve<A: Application>(
         stream,
         shared: shared.unwrap_or_else(|| Shared::new(peer.clone(), worker.shutdown.clone())),
         head: None,
+        request_line: Box::default(),
         is_tunnel: false,
         on_read: None,
         has_started: false,
@@ -58,9 +60,15 @@ pub(super) async fn serve<A: Application>(
     };
     match request {
         Ok(request) => sink.serve(request, pipe).await,
-        Err(error) => {
-            let watch = worker.stopwatch();
-            Box::pin(exchange::reject(worker, &mut sink, &error, watch)).await;
+        Err(RefusedRequest { error, line, is_reset }) => {
+            sink.request_line = line;
+            match is_reset {
+                true => exchange::record_refused(worker, &mut sink, error),
+                false => {
+                    let watch = worker.stopwatch();
+                    Box::pin(exchange::reject(worker, &mut sink, error, watch)).await;
+                }
+            }
         }
     }
     connection.borrow_mut().end_exchange(stream, sink.shared);
@@ -73,6 +81,8 @@ struct StreamSink<'a, A> {
     stream: u32,
     shared: Arc<Shared>,
     head: Option<RequestHead>,
+    /// Start of the request line of an invalid request.
+    request_line: Box<[u8]>,
     is_tunnel: bool,
     /// Completes on the first read of the body, if the client waits for a 100.
     on_read: Option<oneshot::Receiver<()>>,
@@ -181,6 +191,10 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         self.head.as_ref()
     }
 
+    fn request_line(&self) -> &[u8] {
+        &self.request_line
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -240,8 +254,10 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         };
         match bytes {
             Ok(bytes) if bytes.len() <= SMALL_BYTES => {
-                self.content.queue_small(&mut self.connection.borrow_mut(), bytes)?;
-                Ok(Remaining::Nothing)
+                match self.content.send_small(&mut self.connection.borrow_mut(), bytes)? {
+                    None => Ok(Remaining::Nothing),
+                    Some(bytes) => Ok(Remaining::Content(Payload::Body(bytes.into()), length)),
+                }
             }
             Ok(bytes) => Ok(Remaining::Content(Payload::Body(bytes.into()), length)),
             Err(payload) => Ok(Remaining::Content(payload, length)),
@@ -261,32 +277,50 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         Ok(())
     }
 
-    async fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<()> {
-        self.content.send(self.worker, self.connection, data, is_last).await
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let connection = &mut self.connection.borrow_mut();
+        let demand = self.content.next_frame();
+        self.content.poll_turn(self.worker, connection, demand, cx).map_ok(|_| ())
     }
 
-    async fn send_file(&mut self, file: File, is_last: bool) -> Result<()> {
-        // The preconditions were already evaluated, so the version is not needed any more.
-        let mut pieces = Body::from(File { version: None, ..file });
-        let mut remaining = pieces.length().unwrap_or_default();
-        while let Some(piece) = poll_fn(|cx| match pieces.poll_chunk(cx) {
-            Poll::Pending => self.poll_connection(cx).map(Err),
-            ready => ready,
-        })
-        .await?
-        {
-            remaining -= piece.len() as u64;
-            self.send_data(piece, is_last && remaining == 0).await?;
+    fn send_data(&mut self, data: Bytes, is_last: bool) -> impl Future<Output = Result<()>> {
+        self.content.send(self.worker, self.connection, data, is_last)
+    }
+
+    async fn send_file(&mut self, file: &mut File, is_last: bool) -> Result<()> {
+        let open = match &file.source {
+            Source::Open(open) => open.clone(),
+            Source::Memory(_) => {
+                return self.send_data(file.in_memory().unwrap_or_default(), is_last).await;
+            }
+        };
+        while file.length > 0 {
+            let demand = Demand::File(file.length);
+            let length = poll_fn(|cx| {
+                let connection = &mut self.connection.borrow_mut();
+                self.content.poll_turn(self.worker, connection, demand, cx)
+            })
+            .await?;
+            let piece = {
+                let mut reading = pin!(disk::read(&open, file.start, length as u64));
+                poll_fn(|cx| match reading.as_mut().poll(cx) {
+                    Poll::Pending => self.poll_connection(cx).map(Err),
+                    Poll::Ready(piece) => Poll::Ready(piece.map_err(Error::from)),
+                })
+                .await?
+            };
+            file.advance(piece.len())?;
+            self.send_data(piece, is_last && file.length == 0).await?;
         }
         Ok(())
     }
 
-    async fn finish(&mut self, mut trailers: HeaderMap) -> Result<()> {
-        response::remove_connection_fields(&mut trailers);
+    async fn finish(&mut self, trailers: &mut HeaderMap) -> Result<()> {
+        response::remove_connection_fields(trailers);
         if trailers.is_empty() {
             return self.send_data(Bytes::new(), true).await;
         }
-        self.connection.borrow_mut().send_trailers(self.stream, trailers)
+        self.connection.borrow_mut().send_trailers(self.stream, std::mem::take(trailers))
     }
 
     fn roll_back(&mut self, error: &Error) -> bool {

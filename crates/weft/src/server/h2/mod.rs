@@ -24,5 +24,6 @@ mod response;
 mod session;
 mod streams;
 mod tunnel;
+mod turns;
 
 pub(crate) use self::session::serve;

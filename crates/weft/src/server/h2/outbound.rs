@@ -9,10 +9,11 @@ use bytes::Bytes;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::server::h2::connection::Connection;
+use crate::server::h2::turns::{Demand, FRAME_WINDOW};
 use crate::server::worker::Worker;
 
 /// Content of up to this size is queued in the connection regardless of the client's windows,
-/// because that is cheaper than waiting. The number of streams bounds the total size.
+/// because that is cheaper than waiting. A budget of the connection bounds the total size.
 pub(super) const SMALL_BYTES: usize = 4 << 10;
 
 /// The content of one response.
@@ -24,13 +25,22 @@ pub(super) struct OutboundContent {
     credited: u64,
     /// Number of bytes that the connection had sent when `pace` was last reset.
     sent_at_reset: u64,
-    /// Number of bytes queued by [`queue_small`](OutboundContent::queue_small).
+    /// Number of bytes queued by [`send_small`](OutboundContent::send_small).
     queued: u64,
+    /// The window that the next frame of a body is expected to need: the size of the last one.
+    frame_window: usize,
 }
 
 impl OutboundContent {
     pub(super) fn new(stream: u32) -> OutboundContent {
-        OutboundContent { stream, pace: None, credited: 0, sent_at_reset: 0, queued: 0 }
+        OutboundContent {
+            stream,
+            pace: None,
+            credited: 0,
+            sent_at_reset: 0,
+            queued: 0,
+            frame_window: FRAME_WINDOW,
+        }
     }
 
     /// Number of bytes sent, or queued in the connection.
@@ -41,35 +51,68 @@ impl OutboundContent {
         }
     }
 
-    /// Queues small content, which is the complete content, in the connection.
-    pub(super) fn queue_small(&mut self, connection: &mut Connection, bytes: Bytes) -> Result<()> {
-        self.queued = bytes.len() as u64;
-        connection.send(self.stream, bytes, true)
+    /// Queues small content, which is the complete content, in the connection. Returns it if it has
+    /// to wait.
+    pub(super) fn send_small(
+        &mut self,
+        connection: &mut Connection,
+        bytes: Bytes,
+    ) -> Result<Option<Bytes>> {
+        let length = bytes.len() as u64;
+        let waiting = connection.send_small(self.stream, bytes)?;
+        if waiting.is_none() {
+            self.queued = length;
+        }
+        Ok(waiting)
     }
 
     /// Sends bytes, and waits until they are written.
-    pub(super) async fn send<A>(
+    pub(super) fn send<A>(
         &mut self,
         worker: &Worker<A>,
         connection: &RefCell<Connection>,
         bytes: Bytes,
         is_last: bool,
-    ) -> Result<()> {
-        if bytes.is_empty() && !is_last {
-            return Ok(());
-        }
-        connection.borrow_mut().send(self.stream, bytes, is_last)?;
-        poll_fn(|cx| self.poll_sent(worker, &mut connection.borrow_mut(), cx)).await
+    ) -> impl Future<Output = Result<()>> {
+        self.frame_window = bytes.len().clamp(1, FRAME_WINDOW);
+        let mut unsent = Some(bytes).filter(|bytes| is_last || !bytes.is_empty());
+        // Without `async`, the future contains each argument once.
+        poll_fn(move |cx| {
+            let connection = &mut connection.borrow_mut();
+            if let Some(bytes) = unsent.take() {
+                connection.send(self.stream, bytes, is_last)?;
+            }
+            let polled = connection.poll_sent(self.stream, cx);
+            self.poll_paced(worker, connection, polled, cx)
+        })
     }
 
-    /// Ready when all queued bytes of the stream are framed.
-    fn poll_sent<A>(
+    /// The demand for the next frame of a body.
+    pub(super) fn next_frame(&self) -> Demand {
+        Demand::Frame(self.frame_window)
+    }
+
+    /// Ready when the next piece of content may be obtained. Returns the number of bytes to read from
+    /// a file.
+    pub(super) fn poll_turn<A>(
         &mut self,
         worker: &Worker<A>,
         connection: &mut Connection,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<()>> {
-        let polled = connection.poll_sent(self.stream, cx);
+        demand: Demand,
+        cx: &Context<'_>,
+    ) -> Poll<Result<usize>> {
+        let polled = connection.poll_turn(self.stream, demand, cx);
+        self.poll_paced(worker, connection, polled, cx)
+    }
+
+    /// Enforces the minimum rate while the result of a poll is pending.
+    fn poll_paced<A, T>(
+        &mut self,
+        worker: &Worker<A>,
+        connection: &Connection,
+        polled: Poll<Result<T>>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<T>> {
         if polled.is_ready() && self.pace.is_none() {
             return polled;
         }

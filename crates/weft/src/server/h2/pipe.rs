@@ -4,11 +4,12 @@
 //! A request without a body has no pipe.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_proto::headers::Headers;
 
 /// One end of the channel between a stream and the application.
@@ -65,6 +66,8 @@ pub(super) enum RecvEnd {
 #[derive(Default)]
 struct Outgoing {
     bytes: BytesMut,
+    /// Number of bytes that the connection has taken since, and not framed completely.
+    taken: usize,
     has_ended: bool,
     is_reset: bool,
     writer: Option<Waker>,
@@ -89,8 +92,16 @@ const MAX_TINY: usize = 2_000;
 /// Number of bytes read after which the connection is notified, even if more data is unread.
 const NOTIFY_BYTES: usize = 16 << 10;
 
-/// Maximum number of bytes that a tunnel has written and the connection has not taken.
-const MAX_OUTGOING_BYTES: usize = 16 << 10;
+/// Maximum number of bytes that a tunnel has written and the connection has not framed.
+const MAX_OUTGOING_BYTES: usize = 32 << 10;
+
+/// Number of these bytes that each tunnel may have, so that it makes progress while others, whose
+/// windows are closed, use up the budget of the connection.
+const MIN_OUTGOING_BYTES: usize = 1 << 10;
+
+/// Budget of a connection for what its tunnels have written and it has not framed, besides
+/// `MIN_OUTGOING_BYTES` for each. 64 KiB: two tunnels at full speed.
+const MAX_TUNNELS_BYTES: usize = 64 << 10;
 
 impl Pipe {
     pub(super) fn new(stream: u32, ready: Arc<ReadyQueue>) -> Pipe {
@@ -145,6 +156,7 @@ impl Pipe {
         let mut writer = None;
         if matches!(end, RecvEnd::Reset) {
             state.outgoing.is_reset = true;
+            self.0.ready.release(state.outgoing.discard());
             writer = state.outgoing.writer.take();
         }
         if matches!(state.end, RecvEnd::Open) {
@@ -183,13 +195,17 @@ impl Pipe {
         is_finished
     }
 
-    /// Takes the data that a tunnel has written, and `true` if no more follows.
+    /// Takes the data that a tunnel has written, and `true` if no more follows. All data taken
+    /// before is framed.
     pub(super) fn take_outgoing(&self) -> (Bytes, bool) {
         let mut state = self.state();
         let outgoing = &mut state.outgoing;
-        let (bytes, writer) = (outgoing.bytes.split().freeze(), outgoing.writer.take());
-        let has_ended = outgoing.has_ended;
+        // Its buffer is not kept: most tunnels write seldom.
+        let bytes = std::mem::take(&mut outgoing.bytes).freeze();
+        let framed = std::mem::replace(&mut outgoing.taken, bytes.len());
+        let (writer, has_ended) = (outgoing.writer.take(), outgoing.has_ended);
         drop(state);
+        self.0.ready.release(framed);
         wake(writer);
         (bytes, has_ended)
     }
@@ -248,12 +264,14 @@ impl Pipe {
         if outgoing.is_reset || outgoing.has_ended {
             return Poll::Ready(None);
         }
-        let room = MAX_OUTGOING_BYTES.saturating_sub(outgoing.bytes.len());
-        if room == 0 {
+        let held = outgoing.held();
+        let wanted = bytes.len().min(MAX_OUTGOING_BYTES.saturating_sub(held));
+        let length = self.0.ready.reserve(wanted, MIN_OUTGOING_BYTES.saturating_sub(held));
+        if length == 0 {
+            // Own data remains, and the next call of `take_outgoing` wakes the writer.
             register(&mut outgoing.writer, cx);
             return Poll::Pending;
         }
-        let length = room.min(bytes.len());
         outgoing.bytes.extend_from_slice(&bytes[..length]);
         drop(state);
         self.notify();
@@ -272,6 +290,26 @@ impl Pipe {
 
     fn notify(&self) {
         self.0.ready.notify(self.0.stream);
+    }
+}
+
+impl Drop for PipeShared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.ready.release(state.outgoing.discard());
+    }
+}
+
+impl Outgoing {
+    fn held(&self) -> usize {
+        self.bytes.len() + self.taken
+    }
+
+    /// Discards the data. Returns the number of bytes.
+    fn discard(&mut self) -> usize {
+        let held = self.held();
+        (self.bytes, self.taken) = (BytesMut::new(), 0);
+        held
     }
 }
 
@@ -300,9 +338,13 @@ impl PipeState {
     }
 }
 
-/// Streams that the task of the connection must process.
+/// Streams that the task of the connection must process, and the budget for what tunnels write.
 #[derive(Default)]
-pub(super) struct ReadyQueue(Mutex<ReadyState>);
+pub(super) struct ReadyQueue {
+    state: Mutex<ReadyState>,
+    /// Number of bytes that tunnels have written and the connection has not framed.
+    held: AtomicUsize,
+}
 
 #[derive(Default)]
 struct ReadyState {
@@ -312,7 +354,21 @@ struct ReadyState {
 
 impl ReadyQueue {
     fn state(&self) -> MutexGuard<'_, ReadyState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves up to `wanted` bytes of the budget, and at least `minimum` of them.
+    fn reserve(&self, wanted: usize, minimum: usize) -> usize {
+        let grant = |held| MAX_TUNNELS_BYTES.saturating_sub(held).max(minimum).min(wanted);
+        let add = |held| Some(held + grant(held));
+        self.held.fetch_update(Relaxed, Relaxed, add).map_or(0, grant)
+    }
+
+    fn release(&self, bytes: usize) {
+        // Most pipes are not tunnels, and write nothing.
+        if bytes > 0 {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
     }
 
     fn notify(&self, stream: u32) {

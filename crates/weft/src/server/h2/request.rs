@@ -7,6 +7,7 @@ use http::header::{CONNECTION, COOKIE, HOST, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{Method, Version};
 
 use crate::error::{Error, ErrorKind};
+use crate::hooks::request_line;
 use crate::message::request::RequestHead;
 use crate::random::random_bytes;
 use weft_proto::headers::Headers;
@@ -27,6 +28,16 @@ pub(super) struct ParsedRequest {
     pub(super) is_tunnel: bool,
 }
 
+/// An invalid request.
+#[derive(Debug)]
+pub(super) struct RefusedRequest {
+    pub(super) error: Error,
+    /// Start of its request line in HTTP/1 form, for the record.
+    pub(super) line: Box<[u8]>,
+    /// Set if the stream was reset, so that there is no response.
+    pub(super) is_reset: bool,
+}
+
 /// An error in a field block, in order of increasing severity.
 #[derive(Debug)]
 pub(super) enum FieldBlockError {
@@ -34,9 +45,6 @@ pub(super) enum FieldBlockError {
     Respond(Error),
     /// The stream is reset (RFC 9113 §8.1.1).
     ResetStream(ErrorCode),
-    /// The connection is closed. RFC 9113 §5.4.1 allows a stream error to be treated as a
-    /// connection error; this is done for bytes that no HTTP message can contain.
-    CloseConnection(ErrorCode),
 }
 
 impl From<weft_proto::Error> for FieldBlockError {
@@ -85,6 +93,24 @@ struct Pseudo {
     protocol: Option<Span>,
 }
 
+impl Pseudo {
+    /// Returns the method in HTTP/1 form. An extended CONNECT corresponds to the upgrade of a GET
+    /// (RFC 8441 §5). It is passed to the application in that form, so that applications handle one
+    /// form only.
+    fn http1_method(&self) -> Result<&Method, FieldBlockError> {
+        match self.protocol {
+            Some(_) => Ok(&Method::GET),
+            None => self.method.as_ref().ok_or(MALFORMED),
+        }
+    }
+
+    /// Takes the [method](Pseudo::http1_method) of a valid request.
+    fn take_http1_method(&mut self) -> Method {
+        let method = self.method.take();
+        method.filter(|_| self.protocol.is_none()).unwrap_or_default()
+    }
+}
+
 /// A field section up to this many times the limit is rejected with a response. Decoding stops
 /// beyond that.
 const MAX_OVERSIZE_FACTOR: usize = 4;
@@ -108,6 +134,11 @@ impl FieldBlock {
         self.is_trailers = is_trailers;
     }
 
+    /// Size of the names and values.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// Adds a field. Returns false if the section is so large that decoding must stop.
     pub(super) fn on_field(&mut self, field: Field<'_>, limits: &Limits) -> bool {
         self.size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
@@ -127,7 +158,6 @@ impl FieldBlock {
         let rank = |fault: &FieldBlockError| match fault {
             FieldBlockError::Respond(_) => 0,
             FieldBlockError::ResetStream(_) => 1,
-            FieldBlockError::CloseConnection(_) => 2,
         };
         if self.fault.as_ref().is_none_or(|recorded| rank(recorded) < rank(&fault)) {
             self.fault = Some(fault);
@@ -137,16 +167,11 @@ impl FieldBlock {
     fn read(&mut self, field: Field<'_>, limits: &Limits) -> Result<(), FieldBlockError> {
         let Field { name, value, class } = field;
         match class.name {
-            Name::Invalid => {
-                return Err(FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR));
-            }
             Name::Method | Name::Scheme | Name::Authority | Name::Path | Name::Protocol => {
                 return self.read_pseudo(class.name, value, limits);
             }
-            Name::Status | Name::ConnectionSpecific => return Err(MALFORMED),
-            _ if !class.is_valid_value => {
-                return Err(FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR));
-            }
+            Name::Invalid | Name::Status | Name::ConnectionSpecific => return Err(MALFORMED),
+            _ if !class.is_valid_value => return Err(MALFORMED),
             Name::Te if value != b"trailers" => return Err(MALFORMED),
             _ if self.fields.len() == limits.fields + usize::from(self.has_added_host()) => {
                 let reason = "the head has too many fields";
@@ -204,8 +229,7 @@ impl FieldBlock {
             Name::Method => {
                 let method = match value {
                     b"GET" => Method::GET,
-                    _ => Method::from_bytes(value)
-                        .map_err(|_| FieldBlockError::CloseConnection(ErrorCode::PROTOCOL_ERROR))?,
+                    _ => Method::from_bytes(value).map_err(|_| MALFORMED)?,
                 };
                 self.pseudo.method = Some(method);
             }
@@ -274,7 +298,7 @@ impl FieldBlock {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let (method, target, is_tunnel) = self.check_pseudo()?;
+        let (target, is_tunnel) = self.check_pseudo()?;
         if end_stream && self.length.is_some_and(|length| length > 0) {
             // RFC 9113 §8.1.1
             return Err(MALFORMED);
@@ -286,7 +310,8 @@ impl FieldBlock {
         if self.cookies > 1 {
             self.join_cookies()?;
         }
-        let parts = framing::target(&method, target, &self.text)?;
+        let parts = framing::target(self.pseudo.http1_method()?, target, &self.text)?;
+        let method = self.pseudo.take_http1_method();
         let headers = self.headers();
         let head = RequestHead::new(method, Version::HTTP_2, target, parts, headers);
         let (expects_continue, length) = (self.expects_continue, self.length);
@@ -307,21 +332,30 @@ impl FieldBlock {
         Headers::new(Bytes::copy_from_slice(&self.text), std::mem::take(&mut self.fields))
     }
 
-    /// Checks the pseudo-header fields. Returns method and target in their HTTP/1 form, and true if
-    /// the stream becomes a tunnel.
-    fn check_pseudo(&mut self) -> Result<(Method, Span, bool), FieldBlockError> {
-        let Pseudo { method, has_scheme, authority, path, protocol } = &mut self.pseudo;
-        let method = method.take().ok_or(MALFORMED)?;
+    /// Returns the refusal of the request in this block.
+    #[cold]
+    pub(super) fn refusal(&self, error: Error, is_reset: bool) -> RefusedRequest {
+        let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
+        let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
+        let line = [method.as_bytes(), b" ", path, b" HTTP/2.0"].concat();
+        RefusedRequest { error, line: request_line(&line).into(), is_reset }
+    }
+
+    /// Checks the pseudo-header fields. Returns the target in its HTTP/1 form, and true if the
+    /// stream becomes a tunnel.
+    fn check_pseudo(&self) -> Result<(Span, bool), FieldBlockError> {
+        let Pseudo { method, has_scheme, authority, path, protocol } = &self.pseudo;
+        let method = method.as_ref().ok_or(MALFORMED)?;
         let is_extended = protocol.is_some();
-        if method == Method::CONNECT && !is_extended {
+        if *method == Method::CONNECT && !is_extended {
             // RFC 9113 §8.5
             if *has_scheme || path.is_some() {
                 return Err(MALFORMED);
             }
             let target = authority.ok_or_else(|| refused("CONNECT without :authority"))?;
-            return Ok((method, target, true));
+            return Ok((target, true));
         }
-        if !*has_scheme || (is_extended && method != Method::CONNECT) {
+        if !*has_scheme || (is_extended && *method != Method::CONNECT) {
             return Err(MALFORMED);
         }
         let path = match path {
@@ -333,13 +367,11 @@ impl FieldBlock {
         };
         match path.of(&self.text) {
             [b'/', ..] => {}
-            b"*" if method == Method::OPTIONS => {}
+            b"*" if *method == Method::OPTIONS => {}
             [b'*' | b'?', ..] => return Err(refused("the path does not start with a slash")),
             _ => return Err(MALFORMED),
         }
-        // RFC 8441 §5: an extended CONNECT corresponds to the upgrade of a GET in HTTP/1. It is
-        // passed to the application in that form, so that applications handle one form only.
-        Ok((if is_extended { Method::GET } else { method }, path, is_extended))
+        Ok((path, is_extended))
     }
 
     fn put_host_first(&mut self) -> Result<(), FieldBlockError> {
@@ -519,6 +551,7 @@ mod tests {
             ("GET", &["http", "-", "/"], &[("host", "a b")], ErrorKind::Malformed),
             ("GET", plain, &[("host", "b")], ErrorKind::Malformed),
             ("GET", &["http", "u@a", "/"], &[], ErrorKind::Malformed),
+            ("GET", &["http", "a,b", "/"], &[], ErrorKind::Malformed),
             ("GET", &["http", "-", "*"], &[("host", "a")], ErrorKind::Malformed),
             ("GET", plain, &[("x", " 1")], ErrorKind::Malformed),
             ("GET", plain, &[("x", "1\t")], ErrorKind::Malformed),
@@ -561,49 +594,43 @@ mod tests {
     }
 
     #[test]
-    fn resets_stream_or_closes_connection_for_malformed_requests() {
+    fn resets_stream_for_malformed_requests() {
         let plain = &["http", "a", "/"][..];
-        for (method, uri, fields, of_connection) in [
-            ("-", plain, &[][..], false),
-            ("GET", &["-", "a", "/"], &[], false),
-            ("GET", &["http", "a"], &[], false),
-            ("GET", &["h/p", "a", "/"], &[], false),
-            ("GET", &["http", "a/b", "/"], &[], false),
-            ("GET", &["http", "a", ""], &[], false),
-            ("GET", &["http", "a", "x"], &[], false),
-            ("GET", &["http", "a", "/a b"], &[], false),
-            ("GET", &["http", "a", "/", "x"], &[], false),
-            ("CONNECT", &["http", "a:1"], &[], false),
-            ("CONNECT", &["-", "a:1", "/"], &[], false),
-            ("CONNECT", &["-", "a:1", "-", "x"], &[], false),
-            ("GET", plain, &[("x", ""), (":path", "/")], false),
-            ("GET", plain, &[(":path", "/")], false),
-            ("GET", plain, &[(":status", "200")], false),
-            ("GET", plain, &[("connection", "close")], false),
-            ("GET", plain, &[("te", "gzip")], false),
-            ("GET", plain, &[("content-length", "x")], false),
-            ("GET", plain, &[("content-length", "5")], false),
-            ("GET", plain, &[("content-length", "5"), ("content-length", "6")], false),
+        for (method, uri, fields) in [
+            ("-", plain, &[][..]),
+            ("GET", &["-", "a", "/"], &[]),
+            ("GET", &["http", "a"], &[]),
+            ("GET", &["h/p", "a", "/"], &[]),
+            ("GET", &["http", "a/b", "/"], &[]),
+            ("GET", &["http", "a", ""], &[]),
+            ("GET", &["http", "a", "x"], &[]),
+            ("GET", &["http", "a", "/a b"], &[]),
+            ("GET", &["http", "a", "/", "x"], &[]),
+            ("CONNECT", &["http", "a:1"], &[]),
+            ("CONNECT", &["-", "a:1", "/"], &[]),
+            ("CONNECT", &["-", "a:1", "-", "x"], &[]),
+            ("GET", plain, &[("x", ""), (":path", "/")]),
+            ("GET", plain, &[(":path", "/")]),
+            ("GET", plain, &[(":status", "200")]),
+            ("GET", plain, &[("connection", "close")]),
+            ("GET", plain, &[("te", "gzip")]),
+            ("GET", plain, &[("content-length", "x")]),
+            ("GET", plain, &[("content-length", "5")]),
+            ("GET", plain, &[("content-length", "5"), ("content-length", "6")]),
             // The most severe error counts, regardless of its position.
-            ("GET", plain, &[("x", " 1"), ("connection", "close")], false),
-            ("GET", plain, &[("connection", "close"), ("x", "\0")], true),
-            ("G T", plain, &[], true),
-            ("GET", plain, &[("X", "")], true),
-            ("GET", plain, &[("", "")], true),
-            ("GET", plain, &[(":x", "")], true),
-            ("GET", plain, &[("x", "a\nb")], true),
+            ("GET", plain, &[("x", " 1"), ("connection", "close")]),
+            ("GET", plain, &[("connection", "close"), ("x", "\0")]),
+            ("G T", plain, &[]),
+            ("GET", plain, &[("X", "")]),
+            ("GET", plain, &[("", "")]),
+            ("GET", plain, &[(":x", "")]),
+            ("GET", plain, &[("x", "a\nb")]),
         ] {
             let fault = read(method, uri, fields).unwrap_err();
-            let is_expected = match fault {
-                FieldBlockError::ResetStream(code) => {
-                    !of_connection && code == ErrorCode::PROTOCOL_ERROR
-                }
-                FieldBlockError::CloseConnection(code) => {
-                    of_connection && code == ErrorCode::PROTOCOL_ERROR
-                }
-                FieldBlockError::Respond(_) => false,
-            };
-            assert!(is_expected, "{method} {uri:?} {fields:?}: {fault:?}");
+            assert!(
+                matches!(fault, FieldBlockError::ResetStream(ErrorCode::PROTOCOL_ERROR)),
+                "{method} {uri:?} {fields:?}: {fault:?}"
+            );
         }
     }
 

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_util::StreamExt;
+use futures_util::future;
 use futures_util::stream::FuturesUnordered;
 
 use crate::app::Application;
-use crate::clock::deadline::{Deadline, Pace, Stopwatch};
+use crate::clock::deadline::{Awaited, Deadline, Pace, Stopwatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
+use crate::peer::Peer;
 use crate::server::connection;
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::exchange;
 use crate::server::linger;
 use crate::server::worker::Worker;
-use weft_proto::http2::flood::FloodLimiter;
 use weft_proto::http2::frame::{
     ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
 };
@@ -33,6 +34,7 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
     let connection = RefCell::new(connection);
     let mut session = Session {
         worker,
+        peer,
         deadline,
         reader,
         connection: &connection,
@@ -44,14 +46,13 @@ pub(crate) async fn serve<A: Application>(conn: &mut connection::Connection, wor
         requests: 0,
         pace: Pace::new(&worker.settings),
         write_deadline: worker.deadlines.deadline(),
-        flood: FloodLimiter::new(),
         refilled: Stopwatch::start(),
         received_since_wait: 0,
     };
     if let Err(error) = session.run().await {
         worker.report(peer, &error);
     }
-    session.linger().await;
+    session.close().await;
 }
 
 /// Number of bytes received without a wait after which the task yields.
@@ -59,6 +60,7 @@ const BUDGET_BYTES: usize = 256 << 10;
 
 struct Session<'a, A, E, F> {
     worker: &'a Worker<A>,
+    peer: &'a Peer,
     deadline: &'a Deadline,
     reader: Reader,
     connection: &'a RefCell<Connection>,
@@ -75,7 +77,6 @@ struct Session<'a, A, E, F> {
     /// Minimum rate at which the client must receive.
     pace: Pace,
     write_deadline: Deadline,
-    flood: FloodLimiter,
     /// Time at which the flood budget was last refilled.
     refilled: Stopwatch,
     /// Number of bytes received since the last wait.
@@ -134,7 +135,7 @@ where
             Ok(()) => poll_fn(|cx| self.poll(cx)).await,
             Err(end) => end,
         };
-        let end = match end {
+        match end {
             ConnectionEnd::Closed => Ok(()),
             ConnectionEnd::Failed(error) => Err(error),
             ConnectionEnd::ProtocolError(code, error) => {
@@ -147,12 +148,7 @@ where
                 .await;
                 Err(error)
             }
-        };
-        self.connection.borrow_mut().reset_all();
-        // Exchanges end after a disconnect: immediately with `Disconnect::Cancel`, and on their own
-        // if they are detached or upgraded.
-        while self.exchanges.next().await.is_some() {}
-        end
+        }
     }
 
     /// Makes all possible progress. Ready at the end of the connection.
@@ -202,7 +198,7 @@ where
                 Input::Ended => return Ok(true),
                 _ if has_work => {}
                 Input::Blocked if is_sent => {}
-                _ if is_sent && self.connection.borrow().can_send() => {}
+                _ if is_sent && self.connection.borrow_mut().can_send() => {}
                 _ if self.update_phase() => {}
                 _ => return Ok(is_sent && self.is_finished()),
             }
@@ -257,8 +253,10 @@ where
     /// Charges the flood budget for the frames in the input after position `before`.
     fn charge(&mut self, before: usize) -> Result<(), ConnectionEnd> {
         let waited = std::mem::replace(&mut self.refilled, Stopwatch::start());
-        self.flood.on_time_elapsed(self.refilled.since(waited));
-        match self.flood.on_bytes_received(&self.reader.buffer[before..]) {
+        let mut connection = self.connection.borrow_mut();
+        let flood = connection.flood();
+        flood.on_time_elapsed(self.refilled.since(waited));
+        match flood.on_bytes_received(&self.reader.buffer[before..]) {
             true => Ok(()),
             false => Err(protocol_error(ErrorCode::ENHANCE_YOUR_CALM)),
         }
@@ -362,7 +360,6 @@ where
         let before = writer.waiting();
         let flushed = writer.poll_flush(cx, &self.write_deadline, &mut self.pace);
         let sent = before - writer.waiting();
-        self.flood.on_bytes_sent(sent);
         connection.on_sent(sent);
         match flushed {
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
@@ -393,13 +390,13 @@ where
                 self.enter_phase_with_timeout(Phase::Drained, settings.stall_timeout)
             }
             Phase::Draining => {}
-            _ if self.worker.is_draining() || is_going_away => {
+            _ if self.worker.is_last_response(self.peer) || is_going_away => {
                 self.drain();
                 return true;
             }
             Phase::Active if is_idle => {
                 self.connection.borrow_mut().shrink();
-                self.enter_phase_with_timeout(Phase::Idle, settings.idle_timeout);
+                self.enter_idle();
             }
             Phase::AwaitingRequest | Phase::Active | Phase::Idle => {}
         }
@@ -409,6 +406,12 @@ where
     fn enter_phase(&mut self, phase: Phase) {
         self.deadline.clear();
         self.phase = phase;
+    }
+
+    /// Waits for another request, until a timeout or another connection needs the room.
+    fn enter_idle(&mut self) {
+        self.deadline.set_awaiting(Awaited::NextRequest, self.worker.settings.idle_timeout);
+        self.phase = Phase::Idle;
     }
 
     fn enter_phase_with_timeout(&mut self, phase: Phase, timeout: Duration) {
@@ -443,14 +446,23 @@ where
         }
     }
 
-    /// Closes the connection with a lingering close, because a reset would destroy the last frames.
-    async fn linger(&mut self) {
+    /// Closes the socket, and waits for the exchanges. They end after a disconnect: immediately with
+    /// `Disconnect::Cancel`, and on their own, without the socket, if they are detached or upgraded.
+    async fn close(&mut self) {
+        self.connection.borrow_mut().reset_all();
         self.deadline.set(self.worker.settings.linger_timeout);
         // Moved out, because no borrow may be held across an await point.
         let mut writer = self.connection.borrow_mut().writer().take();
-        if linger::shut_down(&mut writer, self.deadline).await {
-            linger::discard(&mut self.reader, self.deadline).await;
-        }
+        let Session { deadline, reader, exchanges, .. } = self;
+        let closed = async move {
+            // A lingering close, because a reset would destroy the last frames.
+            if linger::shut_down(&mut writer, deadline).await {
+                linger::discard(reader, deadline).await;
+            }
+            reader.close();
+        };
+        let ended = async { while exchanges.next().await.is_some() {} };
+        future::join(closed, ended).await;
     }
 }
 

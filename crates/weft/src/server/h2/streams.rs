@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::server::h2::pipe::{Pipe, RecvEnd};
+use crate::server::h2::turns::Holding;
 use weft_proto::http2::flow::{Overflow, RecvWindow, SendWindow};
 
 /// The states of a stream that a client has opened (RFC 9113 §5.1).
@@ -75,6 +76,8 @@ pub(super) struct Stream {
     pub(super) id: u32,
     state: StreamState,
     owner: Owner,
+    /// Size of the request's head beyond that of an ordinary one.
+    pub(super) excess_head_bytes: usize,
     /// Remaining length of the content, if the client declared it.
     content_length: Option<u64>,
     pub(super) recv: RecvWindow,
@@ -82,6 +85,10 @@ pub(super) struct Stream {
     pub(super) pipe: Option<Pipe>,
     send: SendWindow,
     outbox: Outbox,
+    /// The part of the outbox, or of the content before it, that [`Turns`] counts.
+    ///
+    /// [`Turns`]: crate::server::h2::turns::Turns
+    pub(super) holding: Holding,
     /// Set while the stream is in the [`SendQueue`].
     is_queued: bool,
     /// Number of framed content bytes.
@@ -117,11 +124,13 @@ impl Stream {
             id,
             state: if ends { StreamState::HalfClosedRemote } else { StreamState::Open },
             owner: Owner::Exchange,
+            excess_head_bytes: 0,
             content_length,
             recv,
             pipe,
             send,
             outbox: Outbox::default(),
+            holding: Holding::Nothing,
             is_queued: false,
             content_sent: 0,
             waker: None,

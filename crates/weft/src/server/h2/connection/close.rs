@@ -8,9 +8,9 @@ use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};
 
-/// Number of streams that may be reset because of client errors, in the lifetime of a connection,
-/// before it is treated as an attack.
-const MAX_FAULTS: usize = 1_000;
+/// Number of streams that may be refused, in excess of the accepted ones, before it is treated as an
+/// attack.
+const MAX_REFUSED: usize = 1_000;
 
 /// Number of reset streams that are recorded. Frames for an older reset stream are an error.
 const MAX_RECENT: usize = 512;
@@ -20,8 +20,6 @@ const MAX_RECENT: usize = 512;
 #[derive(Default)]
 pub(super) struct ResetHistory {
     recent: VecDeque<u32>,
-    /// Number of streams reset because of client errors.
-    faults: usize,
     /// Number of streams refused because of the limit, minus the number accepted since.
     refused: usize,
 }
@@ -70,6 +68,11 @@ impl Connection {
 
     /// Resets a stream because of a client error.
     pub(super) fn fail_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
+        // A stream is reset once, however many errors the client sent before it received that.
+        // After a RST_STREAM of the client it still gets one for a further frame (RFC 9113 §5.1).
+        if self.resets.contains(id) {
+            return self.count_stream_error();
+        }
         self.reset(id, Initiator::Server);
         self.reject_stream(id, code)
     }
@@ -77,8 +80,14 @@ impl Connection {
     /// Sends RST_STREAM for a stream without state.
     pub(super) fn reject_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, code);
-        self.resets.faults += 1;
-        if self.resets.faults > MAX_FAULTS { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
+        self.count_stream_error()
+    }
+
+    fn count_stream_error(&mut self) -> Result<(), ErrorCode> {
+        match self.flood.on_stream_error() {
+            true => Ok(()),
+            false => Err(ErrorCode::ENHANCE_YOUR_CALM),
+        }
     }
 
     /// Refuses a stream beyond the limit. The client may not be at fault, because streams that it
@@ -86,7 +95,7 @@ impl Connection {
     pub(super) fn refuse_stream(&mut self, id: u32) -> Result<(), ErrorCode> {
         self.send_rst_stream(id, ErrorCode::REFUSED_STREAM);
         self.resets.refused += 1;
-        if self.resets.refused > MAX_FAULTS { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
+        if self.resets.refused > MAX_REFUSED { Err(ErrorCode::ENHANCE_YOUR_CALM) } else { Ok(()) }
     }
 
     fn send_rst_stream(&mut self, id: u32, code: ErrorCode) {
@@ -105,6 +114,7 @@ impl Connection {
     /// Ends both directions of a stream.
     fn reset(&mut self, id: u32, initiator: Initiator) {
         let Some(stream) = self.streams.get_mut(id) else { return };
+        self.turns.release(stream);
         let discarded = stream.reset(initiator);
         self.credit_connection(discarded);
         self.remove_if_done(id);
@@ -132,6 +142,8 @@ impl Connection {
     pub(super) fn remove_if_done(&mut self, id: u32) {
         let Some(mut stream) = self.streams.take_if_done(id) else { return };
         self.queue.remove(&stream);
+        self.turns.release(&mut stream);
+        self.excess_head_bytes -= stream.excess_head_bytes;
         if stream.state() != StreamState::Reset(Initiator::Client) {
             self.progress.end_stream(self.writer.waiting());
         }

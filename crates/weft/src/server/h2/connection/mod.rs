@@ -13,14 +13,15 @@ use std::task::Context;
 
 use self::close::ResetHistory;
 use self::recv::HeaderBlock;
-use crate::error::Error;
 use crate::message::request::Shared;
 use crate::net::writer::Writer;
 use crate::server::h2::pipe::{Pipe, ReadyQueue};
-use crate::server::h2::request::{FieldBlock, ParsedRequest};
+use crate::server::h2::request::{FieldBlock, ParsedRequest, RefusedRequest};
 use crate::server::h2::streams::{SendQueue, Streams};
+use crate::server::h2::turns::Turns;
 use crate::settings::Settings;
 use weft_proto::http1::parse::Limits;
+use weft_proto::http2::flood::FloodLimiter;
 use weft_proto::http2::flow::{MAX_WINDOW, RecvWindow, SendWindow};
 use weft_proto::http2::frame::{
     self, DEFAULT_INITIAL_WINDOW, ErrorCode, FrameHeader, MAX_FRAME_PAYLOAD,
@@ -41,8 +42,12 @@ pub(super) struct Connection {
     /// Highest stream identifier that the client has used.
     last_stream: u32,
     max_streams: usize,
+    /// Total size of the heads of the open streams, without the first [`HEAD_BYTES`] of each.
+    excess_head_bytes: usize,
     resets: ResetHistory,
+    flood: FloodLimiter,
     queue: SendQueue,
+    turns: Turns,
     /// The client's connection window, and the initial window of its streams.
     send: SendWindow,
     initial_send_window: i64,
@@ -71,8 +76,7 @@ enum GoAway {
 /// A request on a new stream.
 pub(super) struct StreamRequest {
     pub(super) stream: u32,
-    /// The request, or the error for the error response.
-    pub(super) request: Result<ParsedRequest, Error>,
+    pub(super) request: Result<ParsedRequest, RefusedRequest>,
     pub(super) pipe: Option<Pipe>,
 }
 
@@ -104,6 +108,15 @@ impl SendProgress {
 /// Valid values of SETTINGS_MAX_FRAME_SIZE (RFC 9113 §6.5.2).
 const FRAME_SIZES: std::ops::Range<u32> = MAX_FRAME_PAYLOAD as u32..1 << 24;
 
+/// Size of an ordinary request head. Heads of this size are bounded by the number of streams.
+const HEAD_BYTES: usize = 1 << 10;
+
+/// Maximum size of larger heads of concurrent requests, as a multiple of the maximum size of one
+/// head. Further requests are refused like those over the limit of streams. References to the
+/// dynamic table are expanded: without a limit, a client could occupy 2 MiB with 4 KB. 16: 256 KiB,
+/// or 85 concurrent requests with 4 KiB of cookies.
+const MAX_LARGE_HEADS: usize = 16;
+
 /// Payload of the PING after the first GOAWAY.
 const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 
@@ -122,8 +135,11 @@ impl Connection {
             streams: Streams::default(),
             last_stream: 0,
             max_streams: settings.max_concurrent_streams as usize,
+            excess_head_bytes: 0,
             resets: ResetHistory::default(),
+            flood: FloodLimiter::new(),
             queue: SendQueue::default(),
+            turns: Turns::default(),
             send: SendWindow::new(DEFAULT_INITIAL_WINDOW),
             initial_send_window: DEFAULT_INITIAL_WINDOW,
             recv: RecvWindow::new(DEFAULT_INITIAL_WINDOW),
@@ -267,6 +283,7 @@ impl Connection {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for stream in self.streams.iter_mut() {
             stream.adjust_window(difference).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR)?;
+            self.turns.on_window_changed(stream);
             self.queue.push_ready(stream);
         }
         Ok(())
@@ -292,20 +309,24 @@ impl Connection {
     fn on_window_update(&mut self, head: FrameHeader, payload: &[u8]) -> Result<(), ErrorCode> {
         let bytes = payload.try_into().map_err(|_| ErrorCode::FRAME_SIZE_ERROR)?;
         let increment = i64::from(frame::read_u31(bytes));
-        if increment == 0 {
-            return Err(ErrorCode::PROTOCOL_ERROR);
-        }
         if head.stream == 0 {
-            return self.send.increase(increment).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR);
+            return match increment {
+                0 => Err(ErrorCode::PROTOCOL_ERROR),
+                _ => self.send.increase(increment).map_err(|_| ErrorCode::FLOW_CONTROL_ERROR),
+            };
         }
         let id = self.check_opened(head.stream)?;
         let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
         if stream.is_reset() {
             return Ok(());
         }
+        if increment == 0 {
+            return self.fail_stream(id, ErrorCode::PROTOCOL_ERROR);
+        }
         if stream.increase_window(increment).is_err() {
             return self.fail_stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         }
+        self.turns.on_window_changed(stream);
         self.queue.push_ready(stream);
         Ok(())
     }
@@ -351,6 +372,10 @@ impl Connection {
         &mut self.writer
     }
 
+    pub(super) fn flood(&mut self) -> &mut FloodLimiter {
+        &mut self.flood
+    }
+
     pub(super) fn has_streams(&self) -> bool {
         !self.streams.is_empty()
     }
@@ -365,6 +390,7 @@ impl Connection {
     /// Frees memory that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.streams.shrink();
+        self.turns.shrink();
     }
 
     pub(super) fn take_spare_shared(&mut self) -> Option<Arc<Shared>> {
@@ -381,6 +407,7 @@ impl Connection {
 
     /// Counts bytes written to the socket.
     pub(super) fn on_sent(&mut self, bytes: usize) {
+        self.flood.on_bytes_sent(bytes);
         self.progress.advance(bytes);
     }
 
@@ -472,6 +499,25 @@ mod tests {
             connection.end_exchange(id, shared());
         }
         assert!(connection.progress.unsent_ends.is_empty() && connection.writer.out().is_empty());
+    }
+
+    /// RFC 9113 §5.1: DATA after RST_STREAM is a stream error, whether the exchange has ended or not.
+    #[test]
+    fn frames_after_a_reset_by_the_client_are_answered_once() {
+        for ends_exchange in [false, true] {
+            let mut connection = connection();
+            recv(&mut connection, (kind::HEADERS, 4, 1), POST).unwrap().unwrap();
+            recv(&mut connection, (kind::RST_STREAM, 0, 1), &[0, 0, 0, 8]).unwrap();
+            if ends_exchange {
+                connection.end_exchange(1, shared());
+            }
+            for _ in 0..3 {
+                recv(&mut connection, (kind::DATA, 0, 1), b"x").unwrap();
+            }
+            let mut expected = Vec::new();
+            frame::rst_stream(&mut expected, 1, ErrorCode::STREAM_CLOSED);
+            assert_eq!(connection.writer.out()[..], expected, "ends exchange: {ends_exchange}");
+        }
     }
 
     #[test]

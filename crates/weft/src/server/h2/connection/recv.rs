@@ -1,9 +1,11 @@
 //! Received requests and their content.
 
 use crate::error::Error;
-use crate::server::h2::connection::{Connection, GoAway, StreamRequest, dependency};
+use crate::server::h2::connection::{
+    Connection, GoAway, HEAD_BYTES, MAX_LARGE_HEADS, StreamRequest, dependency,
+};
 use crate::server::h2::pipe::{Pipe, Pushed, RecvEnd};
-use crate::server::h2::request::{FieldBlockError, ParsedRequest};
+use crate::server::h2::request::{FieldBlockError, ParsedRequest, RefusedRequest};
 use crate::server::h2::streams::{Initiator, Stream, StreamState};
 use weft_proto::http2::flow::{RecvWindow, SendWindow};
 use weft_proto::http2::frame::{ErrorCode, FrameHeader, flag};
@@ -199,26 +201,44 @@ impl Connection {
             return Ok(None);
         }
         self.last_stream = id;
-        let is_full = || self.streams.len() + self.progress.unsent_ends.len() >= self.max_streams;
         let request = match self.field_block.request(ends) {
-            Err(FieldBlockError::CloseConnection(code)) => return Err(code),
-            Err(FieldBlockError::ResetStream(code)) => {
-                return self.reject_stream(id, code).map(|()| None);
-            }
-            _ if depends_on_itself => {
-                return self.reject_stream(id, ErrorCode::PROTOCOL_ERROR).map(|()| None);
-            }
-            _ if is_full() => return self.refuse_stream(id).map(|()| None),
-            Err(FieldBlockError::Respond(error)) => Err(error),
+            Err(FieldBlockError::ResetStream(code)) => return self.refuse_malformed(id, code),
+            _ if depends_on_itself => return self.refuse_malformed(id, ErrorCode::PROTOCOL_ERROR),
+            _ if self.is_full() => return self.refuse_stream(id).map(|()| None),
+            Err(FieldBlockError::Respond(error)) => Err(self.field_block.refusal(error, false)),
             Ok(request) => Ok(request),
         };
         Ok(Some(self.open_stream(id, request, ends)))
     }
 
+    /// Returns `true` if the request that was received last exceeds the number of streams, or the
+    /// size of their heads.
+    fn is_full(&self) -> bool {
+        let head_bytes = self.excess_head_bytes + self.last_excess_head_bytes();
+        self.streams.len() + self.progress.unsent_ends.len() >= self.max_streams
+            || head_bytes > MAX_LARGE_HEADS * self.limits.head
+    }
+
+    fn last_excess_head_bytes(&self) -> usize {
+        self.field_block.text_bytes().saturating_sub(HEAD_BYTES)
+    }
+
+    /// Resets the stream of a malformed request (RFC 9113 §8.1.1). The request is returned so that
+    /// it is recorded.
+    fn refuse_malformed(
+        &mut self,
+        id: u32,
+        code: ErrorCode,
+    ) -> Result<Option<StreamRequest>, ErrorCode> {
+        self.reject_stream(id, code)?;
+        let refusal = self.field_block.refusal(Error::malformed("the request is malformed"), true);
+        Ok(Some(StreamRequest { stream: id, request: Err(refusal), pipe: None }))
+    }
+
     fn open_stream(
         &mut self,
         id: u32,
-        request: Result<ParsedRequest, Error>,
+        request: Result<ParsedRequest, RefusedRequest>,
         ends: bool,
     ) -> StreamRequest {
         self.resets.on_accepted();
@@ -236,7 +256,10 @@ impl Connection {
         });
         let windows =
             (SendWindow::new(self.initial_send_window), RecvWindow::new(self.initial_recv_window));
-        self.streams.push(Stream::new(id, ends, content_length, pipe.clone(), windows));
+        let mut stream = Stream::new(id, ends, content_length, pipe.clone(), windows);
+        stream.excess_head_bytes = self.last_excess_head_bytes();
+        self.excess_head_bytes += stream.excess_head_bytes;
+        self.streams.push(stream);
         StreamRequest { stream: id, request, pipe }
     }
 
@@ -250,7 +273,6 @@ impl Connection {
         }
         let is_complete = ends && stream.is_content_complete();
         match self.field_block.trailers() {
-            Err(FieldBlockError::CloseConnection(code)) => Err(code),
             Ok(trailers) if is_complete => {
                 let trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
                 self.on_end(id, RecvEnd::Complete(trailers));

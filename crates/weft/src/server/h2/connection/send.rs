@@ -9,6 +9,7 @@ use http::HeaderMap;
 use crate::error::{Error, Result};
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{Outbox, Stream};
+use crate::server::h2::turns::{Demand, Lane, Room};
 use weft_proto::http2::frame::{
     self, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, flag, kind,
 };
@@ -38,21 +39,87 @@ impl Connection {
     /// Sends content. It is framed at once if the windows allow it and no other stream waits;
     /// otherwise it is queued.
     pub(in crate::server::h2) fn send(&mut self, id: u32, bytes: Bytes, ends: bool) -> Result<()> {
-        let Connection { streams, queue, writer, send, .. } = self;
+        if !self.send_now(id, &bytes, ends)? {
+            let stream = sendable(self.streams.get_mut(id))?;
+            self.turns.on_queued(stream, bytes.len());
+            self.queue_content(id, bytes, ends);
+        }
+        Ok(())
+    }
+
+    /// Sends small content, which is all of a response. Returns it if it has to wait, because much
+    /// small content is already queued.
+    pub(in crate::server::h2) fn send_small(
+        &mut self,
+        id: u32,
+        bytes: Bytes,
+    ) -> Result<Option<Bytes>> {
+        if self.send_now(id, &bytes, true)? {
+            return Ok(None);
+        }
+        let stream = sendable(self.streams.get_mut(id))?;
+        if !self.turns.queue_small(stream, bytes.len()) {
+            return Ok(Some(bytes));
+        }
+        self.queue_content(id, bytes, true);
+        Ok(None)
+    }
+
+    /// Frames content if the windows allow it and no other stream waits. Otherwise returns `false`.
+    fn send_now(&mut self, id: u32, bytes: &[u8], ends: bool) -> Result<bool> {
+        let Connection { streams, queue, turns, writer, send, .. } = self;
         let stream = sendable(streams.get_mut(id))?;
         let fits = bytes.len() <= MAX_FRAME_PAYLOAD
             && (bytes.is_empty()
                 || bytes.len() <= stream.window().available().min(send.available()))
             && stream.outbox().is_empty();
-        if fits && queue.is_empty() && !writer.must_flush() {
-            write_data(writer.out(), stream, &bytes, ends);
+        let is_next = queue.is_empty() && !writer.must_flush();
+        if fits && is_next {
+            turns.release(stream);
+            write_data(writer.out(), stream, bytes, ends);
             send.consume(bytes.len());
-            return Ok(());
         }
-        stream.set_outbox(Outbox { bytes, trailers: None, ends });
-        queue.push_ready(stream);
-        self.pump();
-        Ok(())
+        Ok(fits && is_next)
+    }
+
+    fn queue_content(&mut self, id: u32, bytes: Bytes, ends: bool) {
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.set_outbox(Outbox { bytes, trailers: None, ends });
+            self.queue.push_ready(stream);
+            self.pump();
+        }
+    }
+
+    /// Ready when the exchange of a stream may obtain the next piece of its content; returns the
+    /// number of bytes to read from a file. The exchange then obtains the piece and sends it, or
+    /// polls again if the piece is not available.
+    pub(in crate::server::h2) fn poll_turn(
+        &mut self,
+        id: u32,
+        demand: Demand,
+        cx: &Context<'_>,
+    ) -> Poll<Result<usize>> {
+        let room = self.room();
+        let stream = match sendable(self.streams.get_mut(id)) {
+            Ok(stream) => stream,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if let Some(bytes) = self.turns.take(stream, demand, room) {
+            return Poll::Ready(Ok(bytes));
+        }
+        stream.register_waker(cx);
+        Poll::Pending
+    }
+
+    fn room(&self) -> Room {
+        Room { is_open: !self.writer.must_flush(), window: self.send.available() }
+    }
+
+    /// The streams whose turn it is to obtain content.
+    fn next_turns(&mut self) -> impl Iterator<Item = u32> + use<> {
+        let room = self.room();
+        let next = [Lane::Wide, Lane::Narrow].map(|lane| self.turns.next(lane, room));
+        next.into_iter().flatten()
     }
 
     /// Sends trailers after all content.
@@ -109,15 +176,20 @@ impl Connection {
         may_send && self.streams.get(id).is_some_and(|stream| stream.window().is_open())
     }
 
-    /// Returns `true` if any stream can send now. END_STREAM without content needs no window.
-    pub(in crate::server::h2) fn can_send(&self) -> bool {
+    /// Returns `true` if any stream can send, or obtain content, now. END_STREAM without content
+    /// needs no window.
+    pub(in crate::server::h2) fn can_send(&mut self) -> bool {
+        if self.next_turns().next().is_some() {
+            return true;
+        }
         let needs_no_window =
             |id| self.streams.get(id).is_some_and(|stream| stream.outbox().bytes.is_empty());
         !self.queue.is_empty() && (self.send.is_open() || self.queue.iter().any(needs_no_window))
     }
 
     /// Frames queued data, one frame per stream in turn, until the output buffer is full. Returns
-    /// `true` if an exchange was woken because all of its content is framed.
+    /// `true` if an exchange was woken because all of its content is framed, or because it may
+    /// obtain more.
     pub(in crate::server::h2) fn pump(&mut self) -> bool {
         let mut has_woken = false;
         // Streams that wait for connection credit do not block other streams.
@@ -138,6 +210,7 @@ impl Connection {
                 continue;
             }
             let piece = stream.take_piece(room);
+            self.turns.on_framed(stream, piece.len());
             let is_last = stream.outbox().bytes.is_empty();
             let ends = is_last && stream.outbox().ends;
             if !piece.is_empty() || ends {
@@ -151,6 +224,9 @@ impl Connection {
                 let id = stream.id;
                 has_woken |= self.on_content_framed(id);
             }
+        }
+        for id in self.next_turns() {
+            has_woken |= self.streams.get_mut(id).is_some_and(Stream::wake);
         }
         has_woken
     }

@@ -1,4 +1,5 @@
-//! Rate-limited warnings, for conditions that could repeat on every request.
+//! Rate-limited warnings, for conditions that could repeat on every request or
+//! connection.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Logs a warning at once, then at most one every ten seconds, with the number suppressed in
 /// between.
 #[derive(Default)]
-pub(super) struct ThrottledWarning(Mutex<State>);
+pub(crate) struct ThrottledWarning(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -18,7 +19,7 @@ struct State {
 }
 
 impl ThrottledWarning {
-    pub(super) fn warn(&self, message: &str) {
+    pub(crate) fn warn(&self, message: &str) {
         if let Some(line) = self.line(message, Instant::now()) {
             log::warn!("{line}");
         }

@@ -1,0 +1,138 @@
+//! Bodies that are received ahead of their reader: into memory, then into a temporary file.
+//!
+//! A proxy connection or a CGI process is occupied while it sends a response, and would be occupied
+//! while it receives a request. A spool separates it from the pace of the client: a [pump] reads the
+//! source as fast as it sends, and the [`SpooledBody`] is read as fast as its reader takes it. Data
+//! that is received passes at once to a reader that waits for it.
+//!
+//! All bodies share a [`BufferSpace`], of which each client has a part only. If its memory is used
+//! up, bodies are written to the file at once. If there is no space in the file either, the pump
+//! stops reading until the reader has taken data: a spool delays, but it never fails.
+
+mod body;
+mod pump;
+mod queue;
+mod space;
+mod temp_file;
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use weft::{Body, Error};
+
+use self::body::SpooledBody;
+pub(crate) use self::pump::Source;
+use self::pump::{End, Shared};
+use self::queue::Queue;
+use self::space::Memory;
+pub(crate) use self::space::{BufferSpace, BufferSpaceLimits};
+use self::temp_file::TempFile;
+use super::client_limit::Client;
+
+/// Limits of the spools of a route.
+#[derive(Clone)]
+pub(crate) struct SpoolLimits {
+    /// Memory that is used before the file.
+    pub(crate) memory_bytes: usize,
+    /// Maximum size of the file.
+    pub(crate) max_file_bytes: u64,
+    /// Space that all bodies share.
+    pub(crate) space: Arc<BufferSpace>,
+}
+
+/// A body that is being received.
+pub(crate) struct Spool {
+    body: SpooledBody,
+    /// `None` once it has completed.
+    pump: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Spool {
+    /// Starts to receive `source`, after its `first` piece, within the share of `client`; `None` is
+    /// one that forwards the requests of many.
+    pub(crate) fn new<S: Source>(
+        first: Bytes,
+        source: S,
+        limits: &Arc<SpoolLimits>,
+        client: Option<Client>,
+    ) -> Spool {
+        let share = limits.space.share(client);
+        let file = TempFile::new(limits.clone(), share.clone());
+        let shared = Shared::new(Queue::new(limits.memory_bytes, file), Memory::new(share));
+        let length = source.size_hint().exact().map(|rest| rest + first.len() as u64);
+        let pump = Box::pin(pump::run(first, source, shared.clone()));
+        Spool { body: SpooledBody::new(shared, length), pump: Some(pump) }
+    }
+
+    /// Receives data. Ready when the body is complete, or when there is no space for more of it.
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(pump) = &mut self.pump else { return Poll::Ready(()) };
+        if pump.as_mut().poll(cx).is_ready() {
+            self.pump = None;
+            return Poll::Ready(());
+        }
+        match self.body.shared.state().writer {
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Receives the data that is available now.
+    pub(crate) fn receive_available(mut self) -> Spool {
+        // The task that continues registers its own waker.
+        let _ = self.poll_receive(&mut Context::from_waker(Waker::noop()));
+        self
+    }
+
+    /// Returns the body. Its rest is received in a task.
+    pub(crate) fn into_body(mut self) -> Body {
+        if let Some(pump) = self.pump.take() {
+            self.body.receive_in_task(pump);
+        }
+        Body::from_http_body(self.body)
+    }
+}
+
+/// The body of a request, received as far as the limits permit.
+pub(crate) struct ReceivedBody {
+    pub(crate) body: Body,
+    /// Length of the whole body, if it is known or the body is complete.
+    pub(crate) length: Option<u64>,
+}
+
+/// Receives the body of a request. A body that has been received already costs nothing.
+pub(crate) async fn receive(
+    mut body: Body,
+    limits: &Arc<SpoolLimits>,
+    client: Option<Client>,
+) -> Result<ReceivedBody, Error> {
+    let declared_length = body.length();
+    let first = loop {
+        match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.transpose()? {
+            None => return Ok(ReceivedBody { body: Body::empty(), length: Some(0) }),
+            Some(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    break data;
+                }
+            }
+        }
+    };
+    if declared_length.is_some() && body.is_end_stream() {
+        return Ok(ReceivedBody { body: first.into(), length: declared_length });
+    }
+    let mut spool = Spool::new(first, body, limits, client);
+    poll_fn(|cx| spool.poll_receive(cx)).await;
+    let length = {
+        let mut state = spool.body.shared.state();
+        match state.end.take() {
+            Some(End::Failed(error)) => return Err(error),
+            end => state.end = end,
+        }
+        state.end.as_ref().map(|_| state.received).or(declared_length)
+    };
+    Ok(ReceivedBody { body: spool.into_body(), length })
+}

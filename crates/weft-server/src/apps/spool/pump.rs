@@ -1,0 +1,269 @@
+//! The receiving side of a spool: reads the source within the memory that is available.
+//!
+//! A read needs a reservation of memory, which is reduced to the received bytes afterwards; while the
+//! source has no data, a spool occupies none. If there is no memory, a spool still reads
+//! [`SHORT_BYTES`], so that each body makes progress. If its reader does not wait for these, they are
+//! written to the file together with further bytes, and the permit for writes bounds the number of
+//! spools that do so at the same time. Only a spool without space in its file waits for its reader.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame};
+use tokio::task::{spawn_blocking, yield_now};
+use weft::{Body, Error, ErrorKind};
+
+use super::queue::Queue;
+use super::space::Memory;
+
+/// Maximum size of one read, in bytes.
+const READ_BYTES: usize = 64 << 10;
+
+/// Minimum reservation for a read, in bytes: fewer are not worth a system call.
+const MIN_READ_BYTES: usize = 4 << 10;
+
+/// Size of a read without a reservation, in bytes. Each body may occupy as much beyond the limits.
+const SHORT_BYTES: usize = 1 << 10;
+
+/// Size of a read of bytes that are written to the file at once, in bytes.
+const SPILL_BYTES: usize = 16 << 10;
+
+/// A body that can be received ahead of its reader.
+pub(crate) trait Source:
+    HttpBody<Data = Bytes, Error = Error> + Send + Unpin + 'static
+{
+    /// Limits the next read. A source whose data is in memory already may ignore it.
+    fn limit_read(&mut self, _bytes: usize) {}
+
+    /// Number of received bytes that no frame has returned yet.
+    fn buffered_bytes(&self) -> usize {
+        0
+    }
+
+    /// Frees memory that is not needed before the next read.
+    fn free_memory(&mut self) {}
+}
+
+/// The content of a request, which the engine receives in small pieces.
+impl Source for Body {}
+
+/// The state that the pump and the reader share. They run in the same thread, as a rule.
+pub(super) struct Shared(Mutex<State>);
+
+pub(super) struct State {
+    pub(super) queue: Queue,
+    pub(super) memory: Memory,
+    pub(super) end: Option<End>,
+    /// Number of bytes received.
+    pub(super) received: u64,
+    /// Number of bytes that the source has received and not returned.
+    in_source: usize,
+    /// Number of bytes that are being read from the file.
+    pub(super) reading: usize,
+    /// Waits for data.
+    pub(super) reader: Option<Waker>,
+    /// Waits for space.
+    pub(super) writer: Option<Waker>,
+}
+
+/// The end of the source.
+pub(super) enum End {
+    Complete(HeaderMap),
+    Failed(Error),
+}
+
+/// Reads the source to its end.
+pub(super) async fn run<S: Source>(first: Bytes, source: S, shared: Arc<Shared>) {
+    let mut guard = EndOnDrop { shared: shared.clone(), end: None };
+    let mut pump = Pump { source, shared: &shared, trailers: HeaderMap::new(), end: None };
+    let mut next = Some(Ok(Frame::data(first)));
+    let end = loop {
+        pump.accept(next);
+        pump.make_room().await;
+        if let Some(end) = pump.end.take() {
+            break end;
+        }
+        next = poll_fn(|cx| pump.poll_read(cx)).await;
+    };
+    drop(pump);
+    guard.end = Some(end);
+}
+
+/// A frame, `None` at the end, or an error.
+type Received = Option<Result<Frame<Bytes>, Error>>;
+
+struct Pump<'a, S> {
+    source: S,
+    shared: &'a Shared,
+    trailers: HeaderMap,
+    /// The end, once it was received.
+    end: Option<End>,
+}
+
+impl<S: Source> Pump<'_, S> {
+    /// Reads as much as there is memory for.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        let granted = self.shared.state().memory.grow(READ_BYTES, MIN_READ_BYTES);
+        self.source.limit_read(if granted > 0 { granted } else { SHORT_BYTES });
+        let polled = Pin::new(&mut self.source).poll_frame(cx);
+        let mut state = self.shared.state();
+        match polled.is_ready() {
+            true => state.set_short(granted == 0),
+            false => state.settle(),
+        }
+        polled
+    }
+
+    fn accept(&mut self, received: Received) {
+        match received.map(|frame| frame.map(Frame::into_data)) {
+            None => return self.end = Some(self.complete()),
+            Some(Err(error)) => return self.end = Some(End::Failed(error)),
+            Some(Ok(Ok(data))) => {
+                let in_source = self.source.buffered_bytes();
+                self.shared.change(|state| {
+                    state.received += data.len() as u64;
+                    state.in_source = in_source;
+                    state.queue.push(data);
+                });
+            }
+            Some(Ok(Err(frame))) => {
+                self.trailers.extend(frame.into_trailers().unwrap_or_default());
+            }
+        }
+        if self.source.is_end_stream() {
+            self.end = Some(self.complete());
+        }
+    }
+
+    fn complete(&mut self) -> End {
+        End::Complete(std::mem::take(&mut self.trailers))
+    }
+
+    /// Reads further bytes that are available now and written to the file at once, if there was no
+    /// memory to read more before.
+    async fn read_more_for_file(&mut self) {
+        let is_worth_it = || {
+            let state = self.shared.state();
+            state.memory.is_short() && state.queue.may_write(SPILL_BYTES)
+        };
+        if self.end.is_some() || !is_worth_it() {
+            return;
+        }
+        self.source.limit_read(SPILL_BYTES);
+        let more = poll_fn(|cx| Poll::Ready(Pin::new(&mut self.source).poll_frame(cx))).await;
+        if let Poll::Ready(more) = more {
+            self.accept(more);
+        }
+        self.source.free_memory();
+    }
+
+    /// Writes to the file, or waits for the reader, until there is room for more data.
+    async fn make_room(&mut self) {
+        if !self.shared.state().queue.is_full() {
+            return;
+        }
+        // A reader that keeps up takes the data now, and nothing is written to the file.
+        yield_now().await;
+        if !self.shared.state().queue.is_full() {
+            return;
+        }
+        self.source.free_memory();
+        let share = self.shared.state().memory.share().clone();
+        let mut permit = share.permit_write().await;
+        self.read_more_for_file().await;
+        while self.shared.state().queue.is_full() {
+            let write = self.shared.state().queue.start_write();
+            let Some(write) = write else {
+                permit = None;
+                poll_fn(|cx| self.shared.poll_space(cx)).await;
+                continue;
+            };
+            match spawn_blocking(move || write.run()).await {
+                Ok(written) => self.shared.change(|state| state.queue.finish_write(written)),
+                // The task is canceled if the runtime shuts down.
+                Err(error) => {
+                    return self.end = Some(End::Failed(failed("cannot be stored", error)));
+                }
+            }
+        }
+        drop(permit);
+    }
+}
+
+/// Ends the body when the pump ends, so that the reader does not wait for ever. A pump ends without
+/// a result if it panics, for example because no thread can be started for a write.
+struct EndOnDrop {
+    shared: Arc<Shared>,
+    end: Option<End>,
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        let aborted = || End::Failed(failed("is incomplete", "its task has ended"));
+        let end = self.end.take().unwrap_or_else(aborted);
+        self.shared.change(|state| state.end = Some(end));
+    }
+}
+
+impl Shared {
+    pub(super) fn new(queue: Queue, memory: Memory) -> Arc<Shared> {
+        Arc::new(Shared(Mutex::new(State {
+            queue,
+            memory,
+            end: None,
+            received: 0,
+            in_source: 0,
+            reading: 0,
+            reader: None,
+            writer: None,
+        })))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes the reader.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.settle();
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn poll_space(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if !state.queue.is_full() {
+            return Poll::Ready(());
+        }
+        state.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl State {
+    fn set_short(&mut self, is_short: bool) {
+        self.memory.set_short(is_short);
+        self.queue.set_short(is_short);
+    }
+
+    /// Reduces the reserved memory to that in use.
+    pub(super) fn settle(&mut self) {
+        self.memory.set(self.queue.memory_bytes() + self.in_source + self.reading);
+    }
+}
+
+pub(super) fn failed(
+    what: &str,
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    Error::new(ErrorKind::ServiceFailed, format!("a buffered body {what}")).with_source(error)
+}

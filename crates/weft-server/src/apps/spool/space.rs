@@ -1,0 +1,332 @@
+//! The memory and the disk space for buffered bodies, and the shares that clients have of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::super::client_limit::Client;
+use crate::throttled_log::ThrottledWarning;
+
+/// Maximum number of bodies of one client that are written to their files at the same time. It bounds
+/// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies.
+const MAX_WRITES_PER_CLIENT: usize = 4;
+
+/// Maximum number of bodies of all clients that are written at the same time: 4 MiB beyond the limit,
+/// and half of the threads for blocking work.
+const MAX_WRITES: usize = 256;
+
+/// The space for the buffered bodies of the process.
+pub(crate) struct BufferSpace {
+    memory: Budget,
+    disk: Budget,
+    max_memory_per_client: AtomicU64,
+    /// The clients with buffered bodies.
+    clients: Mutex<HashMap<Client, Weak<Share>>>,
+    writes: Semaphore,
+    /// Number of bodies that get no memory.
+    short_bodies: AtomicUsize,
+    pub(super) warning: ThrottledWarning,
+}
+
+/// Limits of a [`BufferSpace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferSpaceLimits {
+    /// Maximum memory of all bodies.
+    pub(crate) memory_bytes: u64,
+    /// Maximum memory of the bodies of one client.
+    pub(crate) memory_bytes_per_client: u64,
+    /// Maximum size of all temporary files; those of one client may have half of it.
+    pub(crate) disk_bytes: u64,
+}
+
+impl Default for BufferSpaceLimits {
+    fn default() -> BufferSpaceLimits {
+        BufferSpaceLimits {
+            // The shares of 256 clients.
+            memory_bytes: 64 << 20,
+            // 16 bodies of the size that a route keeps in memory by default.
+            memory_bytes_per_client: 256 << 10,
+            // Four bodies of the largest size that is permitted by default.
+            disk_bytes: 4 << 30,
+        }
+    }
+}
+
+impl BufferSpace {
+    pub(crate) fn set_limits(&self, limits: BufferSpaceLimits) {
+        self.memory.max.store(limits.memory_bytes, Relaxed);
+        self.max_memory_per_client.store(limits.memory_bytes_per_client, Relaxed);
+        self.disk.max.store(limits.disk_bytes, Relaxed);
+    }
+
+    /// Returns true if there is a body that gets no memory. Others should begin with small reads, then.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short_bodies.load(Relaxed) > 0
+    }
+
+    /// Returns the share of a client. `None` is one that forwards requests of many clients: only the
+    /// limits of the process apply to it.
+    pub(super) fn share(self: &Arc<BufferSpace>, client: Option<Client>) -> Arc<Share> {
+        let Some(client) = client else { return Share::new(self, None) };
+        let mut clients = self.clients();
+        if let Some(share) = clients.get(&client).and_then(Weak::upgrade) {
+            return share;
+        }
+        let share = Share::new(self, Some(client));
+        clients.insert(client, Arc::downgrade(&share));
+        share
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Client, Weak<Share>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for BufferSpace {
+    fn default() -> BufferSpace {
+        let limits = BufferSpaceLimits::default();
+        BufferSpace {
+            memory: Budget::new(limits.memory_bytes),
+            disk: Budget::new(limits.disk_bytes),
+            max_memory_per_client: AtomicU64::new(limits.memory_bytes_per_client),
+            clients: Mutex::default(),
+            writes: Semaphore::new(MAX_WRITES),
+            short_bodies: AtomicUsize::new(0),
+            warning: ThrottledWarning::default(),
+        }
+    }
+}
+
+/// The part of the space that the bodies of one client use.
+pub(super) struct Share {
+    pub(super) space: Arc<BufferSpace>,
+    client: Option<Client>,
+    memory: Used,
+    disk: Used,
+    writes: Semaphore,
+}
+
+/// The right to write a part of a body to its file; ends on drop.
+pub(super) struct WritePermit<'a> {
+    _of_client: SemaphorePermit<'a>,
+    _of_process: SemaphorePermit<'a>,
+}
+
+impl Share {
+    fn new(space: &Arc<BufferSpace>, client: Option<Client>) -> Arc<Share> {
+        Arc::new(Share {
+            space: space.clone(),
+            client,
+            memory: Used::default(),
+            disk: Used::default(),
+            writes: Semaphore::new(MAX_WRITES_PER_CLIENT),
+        })
+    }
+
+    /// Reserves up to `wanted` bytes of memory, or none if there are fewer than `min`.
+    fn reserve_memory(&self, wanted: u64, min: u64) -> u64 {
+        let max = match self.client {
+            Some(_) => self.space.max_memory_per_client.load(Relaxed),
+            None => u64::MAX,
+        };
+        let own = self.memory.reserve(wanted, min, max);
+        let granted = self.space.memory.reserve(own, min);
+        self.memory.release(own - granted);
+        granted
+    }
+
+    /// Reserves bytes of the disk, if there are as many.
+    pub(super) fn reserve_disk(&self, bytes: u64) -> bool {
+        let max = match self.client {
+            Some(_) => self.space.disk.max.load(Relaxed) / 2,
+            None => u64::MAX,
+        };
+        if self.disk.reserve(bytes, bytes, max) < bytes {
+            return false;
+        }
+        let is_granted = self.space.disk.reserve(bytes, bytes) == bytes;
+        if !is_granted {
+            self.disk.release(bytes);
+        }
+        is_granted
+    }
+
+    pub(super) fn release_disk(&self, bytes: u64) {
+        self.disk.release(bytes);
+        self.space.disk.used.release(bytes);
+    }
+
+    /// Waits until a part of a body may be written to its file. The wait is as long as the writes of
+    /// other bodies.
+    pub(super) async fn permit_write(&self) -> Option<WritePermit<'_>> {
+        let of_client = self.writes.acquire().await.ok()?;
+        let of_process = self.space.writes.acquire().await.ok()?;
+        Some(WritePermit { _of_client: of_client, _of_process: of_process })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let Some(client) = self.client else { return };
+        let mut clients = self.space.clients();
+        // A new share of the same client may have taken the place.
+        if clients.get(&client).is_some_and(|share| share.strong_count() == 0) {
+            clients.remove(&client);
+        }
+    }
+}
+
+/// The memory that one body occupies. It is released on drop.
+pub(super) struct Memory {
+    share: Arc<Share>,
+    bytes: usize,
+    /// The last reservation has failed.
+    is_short: bool,
+}
+
+impl Memory {
+    pub(super) fn new(share: Arc<Share>) -> Memory {
+        Memory { share, bytes: 0, is_short: false }
+    }
+
+    pub(super) fn share(&self) -> &Arc<Share> {
+        &self.share
+    }
+
+    /// Reserves up to `wanted` further bytes, or none if there are fewer than `min`.
+    pub(super) fn grow(&mut self, wanted: usize, min: usize) -> usize {
+        let granted = self.share.reserve_memory(wanted as u64, min as u64) as usize;
+        self.bytes += granted;
+        granted
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Records if the body gets no memory.
+    pub(super) fn set_short(&mut self, is_short: bool) {
+        let short_bodies = &self.share.space.short_bodies;
+        match (self.is_short, is_short) {
+            (false, true) => drop(short_bodies.fetch_add(1, Relaxed)),
+            (true, false) => drop(short_bodies.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+        self.is_short = is_short;
+    }
+
+    /// Sets the memory in use, which may be more than was reserved.
+    pub(super) fn set(&mut self, bytes: usize) {
+        let Share { memory, space, .. } = &*self.share;
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        match before.checked_sub(bytes) {
+            Some(0) => {}
+            Some(surplus) => {
+                memory.release(surplus as u64);
+                space.memory.used.release(surplus as u64);
+            }
+            None => {
+                memory.add((bytes - before) as u64);
+                space.memory.used.add((bytes - before) as u64);
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.set(0);
+        self.set_short(false);
+    }
+}
+
+/// A number of bytes with a limit.
+struct Budget {
+    used: Used,
+    max: AtomicU64,
+}
+
+impl Budget {
+    fn new(max: u64) -> Budget {
+        Budget { used: Used::default(), max: AtomicU64::new(max) }
+    }
+
+    fn reserve(&self, wanted: u64, min: u64) -> u64 {
+        self.used.reserve(wanted, min, self.max.load(Relaxed))
+    }
+}
+
+/// A number of bytes in use.
+#[derive(Default)]
+struct Used(AtomicU64);
+
+impl Used {
+    /// Adds up to `wanted` bytes within `max`, or none if there is room for fewer than `min`.
+    fn reserve(&self, wanted: u64, min: u64, max: u64) -> u64 {
+        let grant = |used: u64| match max.saturating_sub(used).min(wanted) {
+            room if room < min => 0,
+            room => room,
+        };
+        let add = |used: u64| Some(used + grant(used)).filter(|sum| *sum > used);
+        self.0.fetch_update(Relaxed, Relaxed, add).map_or(0, grant)
+    }
+
+    fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Relaxed);
+    }
+
+    fn release(&self, bytes: u64) {
+        if bytes > 0 {
+            self.0.fetch_sub(bytes, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(last: u8) -> Option<Client> {
+        Some(Client::new([192, 0, 2, last].into()))
+    }
+
+    fn space(memory_bytes: u64, memory_bytes_per_client: u64, disk_bytes: u64) -> Arc<BufferSpace> {
+        let space = Arc::<BufferSpace>::default();
+        space.set_limits(BufferSpaceLimits { memory_bytes, memory_bytes_per_client, disk_bytes });
+        space
+    }
+
+    #[test]
+    fn clients_have_shares_of_the_memory() {
+        let space = space(100, 40, 0);
+        let memory = |client| Memory::new(space.share(client));
+        let (mut one, mut same, mut other) =
+            (memory(client(1)), memory(client(1)), memory(client(2)));
+        assert_eq!((one.grow(30, 1), same.grow(30, 20), same.grow(30, 1)), (30, 0, 10));
+        assert_eq!((same.grow(1, 1), other.grow(50, 1)), (0, 40));
+        // Clients behind a trusted proxy have no limit of their own.
+        let mut many = memory(None);
+        assert_eq!((many.grow(50, 21), many.grow(50, 1), memory(None).grow(1, 1)), (0, 20, 0));
+        // More than was reserved is used up first.
+        one.set(35);
+        assert_eq!((one.grow(1, 1), same.grow(1, 1)), (0, 0));
+        one.set(5);
+        assert_eq!(same.grow(100, 1), 25);
+        drop((one, same, other, many));
+        assert_eq!(space.memory.used.0.load(Relaxed), 0);
+        assert!(space.clients().is_empty());
+    }
+
+    #[test]
+    fn a_client_has_half_of_the_disk() {
+        let space = space(0, 0, 100);
+        let (one, other, many) =
+            (space.share(client(1)), space.share(client(2)), space.share(None));
+        assert!(one.reserve_disk(30) && !one.reserve_disk(21) && one.reserve_disk(20));
+        assert!(other.reserve_disk(40) && !many.reserve_disk(11) && many.reserve_disk(10));
+        one.release_disk(50);
+        assert!(!other.reserve_disk(11) && other.reserve_disk(10) && many.reserve_disk(40));
+    }
+}

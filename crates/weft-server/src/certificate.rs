@@ -1,0 +1,124 @@
+//! The validity of a certificate (RFC 5280 §4.1.2.5).
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+/// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
+/// `is not valid yet …`. A file that cannot be read is reported by the code that loads it.
+pub(crate) fn invalidity(path: &Path) -> Option<String> {
+    let certificate = CertificateDer::from_pem_file(path).ok()?;
+    let Validity { not_before, not_after } = validity(&certificate)?;
+    let today = SystemTime::now();
+    let date = |time: SystemTime| weft_proto::semantics::date::rfc3339(time);
+    match today {
+        now if now > not_after => Some(format!("has expired: {}", date(not_after))),
+        now if now < not_before => Some(format!("is not valid before {}", date(not_before))),
+        _ => None,
+    }
+}
+
+struct Validity {
+    not_before: SystemTime,
+    not_after: SystemTime,
+}
+
+const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const VERSION: u8 = 0xa0;
+
+fn validity(certificate: &[u8]) -> Option<Validity> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut fields, _) = element(certificate)?;
+    if fields.first() == Some(&VERSION) {
+        fields = element(fields)?.2;
+    }
+    // The serial number, the algorithm and the issuer.
+    for _ in 0..3 {
+        fields = element(fields)?.2;
+    }
+    let (SEQUENCE, times, _) = element(fields)? else { return None };
+    let (tag, not_before, rest) = element(times)?;
+    let not_before = time(tag, not_before)?;
+    let (tag, not_after, _) = element(rest)?;
+    Some(Validity { not_before, not_after: time(tag, not_after)? })
+}
+
+/// Splits a DER element off: its tag, its contents, and the rest.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = der.split_first_chunk()?;
+    let (length, rest) = match usize::from(first) {
+        short @ 0..0x80 => (short, rest),
+        long => {
+            let (bytes, rest) = rest.split_at_checked(long - 0x80)?;
+            let length = bytes.iter().try_fold(0usize, |length, &byte| {
+                length.checked_mul(256)?.checked_add(byte.into())
+            })?;
+            (length, rest)
+        }
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    Some((tag, contents, rest))
+}
+
+/// Parses `YYMMDDHHMMSSZ` (UTCTime, years from 1950 to 2049) or `YYYYMMDDHHMMSSZ`.
+fn time(tag: u8, text: &[u8]) -> Option<SystemTime> {
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let digits = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
+    let (year, at) = match tag {
+        UTC_TIME => {
+            (digits(0..2).map(|year| if year < 50 { 2000 + year } else { 1900 + year })?, 2)
+        }
+        _ => (digits(0..4)?, 4),
+    };
+    let field = |number: usize| digits(at + 2 * number..at + 2 * number + 2);
+    let (month, day) = (field(0)?, field(1)?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Days since 1970 of the proleptic Gregorian calendar; the year begins in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day - 1;
+    let seconds = field(2)? * 3_600 + field(3)? * 60 + field(4)?;
+    // 719,468 days from the first of March of the year 0.
+    let since_1970 = days.saturating_sub(719_468) * 86_400 + seconds;
+    Some(UNIX_EPOCH + Duration::from_secs(since_1970))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_times() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "700101000000Z", Some(0)),
+            (UTC_TIME, "000229235959Z", Some(951_868_799)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (0x18, "20500101000000Z", Some(2_524_608_000)),
+            (0x18, "20240301000000Z", Some(1_709_251_200)),
+            (UTC_TIME, "701301000000Z", None),
+            (UTC_TIME, "7001010000Z", None),
+            (UTC_TIME, "700101000000", None),
+        ] {
+            let expected = expected.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(time(tag, text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_the_validity_of_certificates() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 2);
+        params.not_after = rcgen::date_time_ymd(2051, 12, 31);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let found = validity(certificate.der()).unwrap();
+        assert_eq!((found.not_before, found.not_after), (at(1_577_923_200), at(2_587_593_600)));
+        assert!(validity(&certificate.der()[..40]).is_none());
+        assert!(validity(b"").is_none());
+    }
+}

@@ -1,0 +1,52 @@
+//! Keys and words that have no effect where they stand.
+
+use super::location::{Located, Problem};
+use super::options::RouteOptions;
+use super::route::{Action, RouteConfig};
+use super::{Config, HostConfig};
+use crate::config_change::ConfigChanges;
+
+/// Returns a warning for each key of a route that has no effect without another.
+pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    for host in &config.hosts {
+        for route in &host.routes {
+            let found = of_route(config, host, route);
+            warnings.extend(found.map(|message| route.action.problem(message)));
+        }
+    }
+    let status = &config.status;
+    let is_unix = |address: &Located<String>| address.value.starts_with("unix:");
+    if let (ConfigChanges::Unix, Some(first)) = (status.config_changes, status.listen.first())
+        && !status.listen.iter().any(is_unix)
+    {
+        let message = "`config_changes = \"unix\"` has no effect without a Unix socket in `listen`";
+        warnings.push(first.problem(message));
+    }
+    warnings
+}
+
+fn of_route(
+    config: &Config,
+    host: &HostConfig,
+    route: &RouteConfig,
+) -> impl Iterator<Item = &'static str> {
+    let (own, Located { value: action, .. }) = (&route.options, &route.action);
+    let all = own.clone().or(&host.options).or(&config.defaults);
+    let RouteOptions { rate, basic_auth, .. } = &all;
+    let has_rate = rate.as_ref().is_some_and(|rate| rate.value().is_some());
+    let has_auth = basic_auth.as_ref().is_some_and(|file| file.value().is_some());
+    let proxy = match action {
+        Action::Proxy(settings) => Some(settings),
+        _ => None,
+    };
+    let found = [
+        (own.burst.is_some() && !has_rate, "`burst` has no effect without `rate`"),
+        (own.realm.is_some() && !has_auth, "`realm` has no effect without `basic_auth`"),
+        (
+            proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream()),
+            "`ca` has no effect without an upstream https://",
+        ),
+    ];
+    found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, message)| message)
+}

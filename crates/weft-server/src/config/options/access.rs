@@ -1,0 +1,239 @@
+//! Options that decide which requests a route serves.
+
+use weft::Network;
+
+use super::super::key::{Key, ValueKind, WordOrPath};
+use super::super::keys::{quoted, quoted_list, quoted_time};
+use super::super::limits::networks;
+use super::super::location::{ConfigResult, Located};
+use super::fields::{check_request_name, parse_name};
+use super::{NONE, RouteOptions, Setting, show_setting};
+use crate::apps::proxy::UpstreamUrl;
+
+/// An origin that CORS allows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    Any,
+    Only(String),
+}
+
+/// Requirements of a route with networks and authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Satisfy {
+    All,
+    Any,
+}
+
+/// URL of a request that the server sends itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AuthUrl {
+    pub(super) text: String,
+    /// The URL without its path.
+    pub(crate) upstream: UpstreamUrl,
+    /// Path and query.
+    pub(crate) target: String,
+}
+
+impl AuthUrl {
+    pub(super) fn parse(text: &str) -> Result<AuthUrl, String> {
+        let path_at = match text.split_once("://") {
+            Some((scheme, rest)) => {
+                let begin = scheme.len() + "://".len();
+                rest.find(['/', '?']).map_or(text.len(), |at| begin + at)
+            }
+            None => text
+                .find(":/")
+                .and_then(|colon| text[colon + 1..].find(":/").map(|at| colon + 1 + at))
+                .unwrap_or(text.len()),
+        };
+        let (upstream, target) = text.split_at(path_at);
+        let target = target.strip_prefix(':').unwrap_or(target);
+        let target = match target.starts_with('/') {
+            true => target.to_owned(),
+            false => format!("/{target}"),
+        };
+        if target.bytes().any(|b| b <= b' ' || b >= 0x7f || b == b'#') {
+            return Err(format!("{text}: the path has a character that no URL can have"));
+        }
+        Ok(AuthUrl { text: text.to_owned(), upstream: upstream.parse()?, target })
+    }
+}
+
+pub(super) const ALLOW: Key<RouteOptions> = Key {
+    name: "allow",
+    flag: "allow",
+    argument: "NETWORK",
+    help: "networks of the clients that are allowed; others: 403",
+    kind: ValueKind::Texts(|options, texts| networks(texts).map(|list| options.allow = Some(list))),
+    show: |options| options.allow.as_deref().map_or_else(String::new, show_networks),
+};
+
+pub(super) const DENY: Key<RouteOptions> = Key {
+    name: "deny",
+    flag: "deny",
+    argument: "NETWORK",
+    help: "networks of clients that are refused, even within allowed ones: 403",
+    kind: ValueKind::Texts(|options, texts| networks(texts).map(|list| options.deny = Some(list))),
+    show: |options| options.deny.as_deref().map_or_else(String::new, show_networks),
+};
+
+pub(super) const CORS: Key<RouteOptions> = Key {
+    name: "cors",
+    flag: "cors",
+    argument: "ORIGIN",
+    help: "origins whose scripts may read responses (CORS): https://app.example, or *",
+    kind: ValueKind::Texts(set_cors),
+    show: |options| {
+        let name = |origin: &Origin| match origin {
+            Origin::Any => "*".to_owned(),
+            Origin::Only(origin) => origin.clone(),
+        };
+        let list = |origins: &Vec<Origin>| quoted_list(origins.iter().map(name));
+        options.cors.as_ref().map_or_else(String::new, list)
+    },
+};
+
+pub(super) const BASIC_AUTH: Key<RouteOptions> = Key {
+    name: "basic_auth",
+    flag: "basic-auth",
+    argument: "FILE",
+    help: "file of users and hashed passwords that requests must present (htpasswd with \
+           bcrypt, SHA-crypt or Argon2), reloaded when it changes; none: no authentication",
+    kind: ValueKind::WordOrPath(&[NONE], |options, file| {
+        options.basic_auth = Some(match file.value {
+            WordOrPath::Word(_) => Setting::None,
+            WordOrPath::Path(path) => Setting::Value(path),
+        });
+    }),
+    show: |options| {
+        show_setting(options.basic_auth.as_ref(), |path| path.to_string_lossy().into_owned())
+    },
+};
+
+pub(super) const REALM: Key<RouteOptions> = Key {
+    name: "realm",
+    flag: "realm",
+    argument: "TEXT",
+    help: "realm of basic_auth, which browsers display (Restricted)",
+    kind: ValueKind::Text(set_realm),
+    show: |options| options.realm.as_deref().map_or_else(String::new, quoted),
+};
+
+pub(super) const FORWARD_AUTH: Key<RouteOptions> = Key {
+    name: "forward_auth",
+    flag: "",
+    argument: "",
+    help: "URL of a server that is asked about each request: with a status of 2xx the request \
+           continues, any other response is that for the client; none: no such server",
+    kind: ValueKind::Text(set_forward_auth),
+    show: |options| show_setting(options.forward_auth.as_ref(), |url| url.text.clone()),
+};
+
+pub(super) const FORWARD_AUTH_HEADERS: Key<RouteOptions> = Key {
+    name: "forward_auth_headers",
+    flag: "",
+    argument: "",
+    help: "names of fields of the response of `forward_auth` that upstreams and scripts get, in \
+           place of those of the client",
+    kind: ValueKind::Texts(|options, texts| {
+        let names = texts.iter().map(|text| parse_name(text, &text.value, check_request_name));
+        options.forward_auth_headers = Some(names.collect::<ConfigResult<_>>()?);
+        Ok(())
+    }),
+    show: |options| {
+        let names = options.forward_auth_headers.as_ref();
+        names.map_or_else(String::new, |names| quoted_list(names.iter()))
+    },
+};
+
+pub(super) const FORWARD_AUTH_TIMEOUT: Key<RouteOptions> = Key {
+    name: "forward_auth_timeout",
+    flag: "",
+    argument: "",
+    help: "timeout for the response of `forward_auth` (10s); then 504",
+    kind: ValueKind::Time(|options, time| options.forward_auth_timeout = Some(time)),
+    show: |options| options.forward_auth_timeout.map_or_else(String::new, quoted_time),
+};
+
+pub(super) const SATISFY: Key<RouteOptions> = Key {
+    name: "satisfy",
+    flag: "satisfy",
+    argument: "WHAT",
+    help: "what is required if there are networks (`allow`, `deny`) and authentication: all, or \
+           any of them (all)",
+    kind: ValueKind::Choice(&["all", "any"], |options, choice| {
+        options.satisfy = Some(if choice == "any" { Satisfy::Any } else { Satisfy::All });
+    }),
+    show: |options| match options.satisfy {
+        None => String::new(),
+        Some(Satisfy::All) => quoted("all"),
+        Some(Satisfy::Any) => quoted("any"),
+    },
+};
+
+fn set_forward_auth(options: &mut RouteOptions, text: Located<String>) -> ConfigResult {
+    options.forward_auth = Some(match &*text.value {
+        NONE => Setting::None,
+        url => Setting::Value(AuthUrl::parse(url).map_err(|invalid| text.problem(invalid))?),
+    });
+    Ok(())
+}
+
+fn set_cors(options: &mut RouteOptions, texts: Vec<Located<String>>) -> ConfigResult {
+    let origin = |text: Located<String>| {
+        let host = text.value.split_once("://").map_or("", |(_, host)| host);
+        let is_permitted = |c: char| !c.is_ascii_uppercase() && !c.is_whitespace() && c != '*';
+        match &*text.value {
+            "*" => Ok(Origin::Any),
+            origin
+                if !host.is_empty() && !host.contains('/') && origin.chars().all(is_permitted) =>
+            {
+                Ok(Origin::Only(origin.to_owned()))
+            }
+            origin => Err(text.problem(format!(
+                "expected an origin such as https://app.example (in lower case, without a path) \
+                 or *, found {origin:?}"
+            ))),
+        }
+    };
+    options.cors = Some(texts.into_iter().map(origin).collect::<ConfigResult<_>>()?);
+    Ok(())
+}
+
+fn set_realm(options: &mut RouteOptions, text: Located<String>) -> ConfigResult {
+    if text.value.chars().any(char::is_control) {
+        return Err(text.problem("a realm has no control characters"));
+    }
+    options.realm = Some(text.value);
+    Ok(())
+}
+
+fn show_networks(networks: &[Network]) -> String {
+    quoted_list(networks.iter().map(ToString::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_urls_into_upstream_and_target() {
+        for (text, expected) in [
+            ("http://a", Some(("http://a", "/"))),
+            ("http://a:1/b/c?d=e", Some(("http://a:1", "/b/c?d=e"))),
+            ("https://a?b", Some(("https://a", "/?b"))),
+            ("unix:/run/a.sock", Some(("unix:/run/a.sock", "/"))),
+            ("unix:/run/a.sock:/b?c", Some(("unix:/run/a.sock", "/b?c"))),
+            ("a/b", None),
+            ("http:///b", None),
+            ("http://a/b c", None),
+            ("http://a/b#c", None),
+            ("ftp://a/", None),
+        ] {
+            let url = AuthUrl::parse(text).ok();
+            let found = url.map(|url| (url.upstream.to_string(), url.target));
+            let expected = expected.map(|(url, target)| (url.to_owned(), target.to_owned()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Fields and codings of responses.
+
+use weft::{HeaderName, HeaderValue};
+
+use super::super::key::{Key, ValueKind};
+use super::super::keys::{engine_sets, quoted_list, quoted_time};
+use super::super::location::{ConfigResult, Located};
+use super::{RouteOptions, show};
+
+/// Changes to the fields of a message: some are removed, then some are set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct FieldChanges {
+    pub(crate) set: Vec<Field>,
+    pub(crate) remove: Vec<HeaderName>,
+}
+
+impl FieldChanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.remove.is_empty()
+    }
+
+    /// Adds the changes of `outer` to fields that are not changed here.
+    pub(super) fn or(self, outer: FieldChanges) -> FieldChanges {
+        let FieldChanges { mut set, mut remove } = self;
+        let is_inherited = |name: &HeaderName| {
+            !set.iter().any(|field| field.name == *name) && !remove.contains(name)
+        };
+        let (inherited_set, inherited_removed): (Vec<_>, Vec<_>) = (
+            outer.set.into_iter().filter(|field| is_inherited(&field.name)).collect(),
+            outer.remove.into_iter().filter(|name| is_inherited(name)).collect(),
+        );
+        set.extend(inherited_set);
+        remove.extend(inherited_removed);
+        FieldChanges { set, remove }
+    }
+}
+
+/// A field that is set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Field {
+    pub(crate) name: HeaderName,
+    pub(crate) value: HeaderValue,
+}
+
+pub(super) const REQUEST_HEADERS: Key<RouteOptions> = Key {
+    name: "request_headers",
+    flag: "",
+    argument: "",
+    help: "request fields that upstreams and scripts get: `{ Name = \"value\" }` or `NAME: VALUE`; \
+           each replaces fields of that name; inherited name by name",
+    kind: ValueKind::Fields(|options, texts| {
+        let fields = texts.iter().map(|text| parse_field(text, check_request_name));
+        options.request_fields.set = fields.collect::<ConfigResult<_>>()?;
+        Ok(())
+    }),
+    show: |options| show_fields(&options.request_fields.set),
+};
+
+pub(super) const REMOVE_REQUEST_HEADERS: Key<RouteOptions> = Key {
+    name: "remove_request_headers",
+    flag: "",
+    argument: "",
+    help: "names of request fields that upstreams and scripts do not get",
+    kind: ValueKind::Texts(|options, texts| {
+        let names = texts.iter().map(|text| parse_name(text, &text.value, check_request_name));
+        options.request_fields.remove = names.collect::<ConfigResult<_>>()?;
+        Ok(())
+    }),
+    show: |options| quoted_list(options.request_fields.remove.iter()),
+};
+
+pub(super) const RESPONSE_HEADERS: Key<RouteOptions> = Key {
+    name: "response_headers",
+    flag: "",
+    argument: "",
+    help: "response fields: `{ Name = \"value\" }` or `NAME: VALUE`; each replaces fields of \
+           that name; inherited name by name",
+    kind: ValueKind::Fields(set_headers),
+    show: |options| show_fields(&options.response_fields.set),
+};
+
+pub(super) const REMOVE_RESPONSE_HEADERS: Key<RouteOptions> = Key {
+    name: "remove_response_headers",
+    flag: "",
+    argument: "",
+    help: "names of response fields to remove, before `response_headers` are set",
+    kind: ValueKind::Texts(set_remove_response_headers),
+    show: |options| quoted_list(options.response_fields.remove.iter()),
+};
+
+pub(super) const SECURITY_HEADERS: Key<RouteOptions> = Key {
+    name: "security_headers",
+    flag: "security-headers",
+    argument: "",
+    help: "add X-Content-Type-Options, Referrer-Policy and X-Frame-Options to responses \
+           without them",
+    kind: ValueKind::Bool(|options, switch| options.security_headers = Some(switch)),
+    show: |options| show(options.security_headers.as_ref()),
+};
+
+pub(super) const HSTS: Key<RouteOptions> = Key {
+    name: "hsts",
+    flag: "hsts",
+    argument: "TIME",
+    help: "time for which browsers use HTTPS only (Strict-Transport-Security); start with a \
+           short one; 0s: none",
+    kind: ValueKind::Time(|options, time| options.hsts = Some(time)),
+    show: |options| options.hsts.map_or_else(String::new, quoted_time),
+};
+
+pub(super) const COMPRESS: Key<RouteOptions> = Key {
+    name: "compress",
+    flag: "",
+    argument: "",
+    help: "compress responses of upstreams and scripts for clients that accept it; for files \
+           see [files]",
+    kind: ValueKind::Bool(|options, switch| options.compress = Some(switch)),
+    show: |options| show(options.compress.as_ref()),
+};
+
+pub(super) fn set_headers(options: &mut RouteOptions, texts: Vec<Located<String>>) -> ConfigResult {
+    options.response_fields.set = texts
+        .iter()
+        .map(|text| parse_field(text, check_response_name))
+        .collect::<ConfigResult<_>>()?;
+    Ok(())
+}
+
+fn show_fields(fields: &[Field]) -> String {
+    let line = |Field { name, value }: &Field| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    };
+    quoted_list(fields.iter().map(line))
+}
+
+fn parse_field(text: &Located<String>, check: NameCheck) -> ConfigResult<Field> {
+    let invalid = || text.problem(format!("expected NAME: VALUE, found {:?}", text.value));
+    let (name, value) = text.value.split_once(':').ok_or_else(invalid)?;
+    let name = parse_name(text, name, check)?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| {
+        text.problem(format!("the value of {name} has a byte that no field can have"))
+    })?;
+    Ok(Field { name, value })
+}
+
+/// Returns an error message for a name that cannot be changed.
+pub(super) type NameCheck = fn(&HeaderName) -> Result<(), String>;
+
+pub(super) fn parse_name(
+    text: &Located<String>,
+    name: &str,
+    check: NameCheck,
+) -> ConfigResult<HeaderName> {
+    let name = name.trim();
+    let parsed: HeaderName = name
+        .parse()
+        .map_err(|_| text.problem(format!("expected the name of a field, found {name:?}")))?;
+    check(&parsed).map_err(|message| text.problem(message))?;
+    Ok(parsed)
+}
+
+fn check_response_name(name: &HeaderName) -> Result<(), String> {
+    match engine_sets(name) {
+        true => Err(format!("the server sets {name} itself")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses fields of requests that the proxy generates, and those that apply to one connection.
+pub(super) fn check_request_name(name: &HeaderName) -> Result<(), String> {
+    let hint = match name.as_str() {
+        "host" => "the key `host` of the proxy sets it",
+        "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" => {
+            "the proxy generates it; `trusted_proxies` determines if that of the client is kept"
+        }
+        "via" => "the key `via` of the proxy sets it",
+        "client-cert" | "client-cert-chain" => "the key `client_cert` of the proxy sets it",
+        "content-length" | "expect" | "trailer" => "it describes the body, which does not change",
+        "connection"
+        | "keep-alive"
+        | "proxy-authenticate"
+        | "proxy-authorization"
+        | "proxy-connection"
+        | "te"
+        | "transfer-encoding"
+        | "upgrade" => "it applies to one connection, and is not forwarded",
+        "proxy" => "programs mistake it for the variable HTTP_PROXY",
+        _ => return Ok(()),
+    };
+    Err(format!("{name} cannot be changed: {hint}"))
+}
+
+pub(super) fn set_remove_response_headers(
+    options: &mut RouteOptions,
+    texts: Vec<Located<String>>,
+) -> ConfigResult {
+    let names = texts.iter().map(|text| parse_name(text, &text.value, check_response_name));
+    options.response_fields.remove = names.collect::<ConfigResult<_>>()?;
+    Ok(())
+}

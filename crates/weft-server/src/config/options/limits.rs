@@ -1,0 +1,130 @@
+//! Limits of a route.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::super::key::{Key, ValueKind};
+use super::super::keys::{quoted, quoted_time};
+use super::super::location::{ConfigResult, Located};
+use super::super::units::{parse_time, show_size, show_time};
+use super::{NONE, RouteOptions, Setting, show, show_setting};
+
+/// Requests per period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rate {
+    pub(crate) requests: NonZeroU32,
+    pub(crate) period: Duration,
+}
+
+pub(super) const RATE: Key<RouteOptions> = Key {
+    name: "rate",
+    flag: "rate",
+    argument: "RATE",
+    help: "maximum rate of requests of each client, such as 10/s, 100/m or 1000/h; more: 429; \
+           none: unlimited",
+    kind: ValueKind::Text(set_rate),
+    show: |options| {
+        let show = |rate: &Rate| format!("{}/{}", rate.requests, unit(rate.period));
+        show_setting(options.rate.as_ref(), show)
+    },
+};
+
+pub(super) const BURST: Key<RouteOptions> = Key {
+    name: "burst",
+    flag: "burst",
+    argument: "N",
+    help: "number of requests that a client may send at once within its rate (the number in \
+           `rate`)",
+    kind: ValueKind::Count(1..=MAX_COUNT, |options, count| options.burst = Some(count as u32)),
+    show: |options| show(options.burst.as_ref()),
+};
+
+pub(super) const MAX_CONCURRENT_REQUESTS: Key<RouteOptions> = Key {
+    name: "max_concurrent_requests",
+    flag: "max-concurrent-requests",
+    argument: "N",
+    help: "maximum number of concurrent requests, over all workers; as many more wait for up \
+           to 5 s; more: 503; 0: unlimited",
+    kind: ValueKind::Count(0..=MAX_COUNT, |options, count| {
+        options.max_concurrent_requests = Some(count as u32);
+    }),
+    show: |options| show(options.max_concurrent_requests.as_ref()),
+};
+
+pub(super) const MAX_BODY_BYTES: Key<RouteOptions> = Key {
+    name: "max_body_bytes",
+    flag: "",
+    argument: "",
+    help: "maximum size of a request body (that of [limits]); larger: 413",
+    kind: ValueKind::Size(0..=u64::MAX, |options, bytes| options.max_body_bytes = Some(bytes)),
+    show: |options| options.max_body_bytes.map_or_else(String::new, |it| quoted(&show_size(it))),
+};
+
+pub(super) const REQUEST_TIMEOUT: Key<RouteOptions> = Key {
+    name: "request_timeout",
+    flag: "request-timeout",
+    argument: "TIME",
+    help: "maximum time until the head of the response, including that in which the body of the \
+           request is received; then 503; never: unlimited",
+    kind: ValueKind::Time(|options, time| options.request_timeout = Some(time)),
+    show: |options| options.request_timeout.map_or_else(String::new, quoted_time),
+};
+
+const MAX_COUNT: u64 = 1_000_000;
+
+pub(super) fn set_rate(options: &mut RouteOptions, text: Located<String>) -> ConfigResult {
+    options.rate = Some(match &*text.value {
+        NONE => Setting::None,
+        rate => Setting::Value(parse_rate(rate).ok_or_else(|| {
+            text.problem(format!("expected a rate such as 10/s, 100/m or none, found {rate:?}"))
+        })?),
+    });
+    Ok(())
+}
+
+/// `10/s`, `100/m`, `5/10s`.
+fn parse_rate(text: &str) -> Option<Rate> {
+    let (requests, period) = text.split_once('/')?;
+    let has_number = period.starts_with(|c: char| c.is_ascii_digit());
+    let period = if has_number { period.to_owned() } else { format!("1{period}") };
+    let period = parse_time(&period).ok().filter(|period| !period.is_zero())?;
+    Some(Rate { requests: requests.trim().parse().ok()?, period })
+}
+
+/// Formats a period as in a rate: `s`, or `10s`.
+fn unit(period: Duration) -> String {
+    let text = show_time(period);
+    match text.strip_prefix('1') {
+        Some(unit) if unit.starts_with(|c: char| c.is_ascii_alphabetic()) => unit.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_and_shows_rates() {
+        for (text, expected) in [
+            ("10/s", Some((10, 1))),
+            ("100/m", Some((100, 60))),
+            ("5/10s", Some((5, 10))),
+            ("1000/h", Some((1_000, 3_600))),
+            ("0/s", None),
+            ("10", None),
+            ("/s", None),
+            ("10/x", None),
+            ("10/0s", None),
+            ("-1/s", None),
+        ] {
+            let rate = parse_rate(text);
+            let found = rate.map(|rate| (rate.requests.get(), rate.period.as_secs()));
+            assert_eq!(found, expected, "{text}");
+            if let Some(rate) = rate {
+                let shown = format!("{}/{}", rate.requests, unit(rate.period));
+                assert_eq!(parse_rate(&shown), Some(rate), "{shown}");
+            }
+        }
+    }
+}

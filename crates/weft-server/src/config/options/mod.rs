@@ -1,0 +1,212 @@
+//! Options of a route, whatever serves it. A host, and `[defaults]` for all hosts, have the same
+//! keys: a route inherits each key that it does not set.
+
+mod access; // which requests a route serves
+mod canonical; // redirects to the canonical host and to HTTPS
+mod cors; // cross-origin requests
+mod fields; // fields and codings of responses
+mod jwt; // tokens
+mod limits; // rates and numbers of requests
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weft::{HeaderName, Method, Network};
+
+pub(crate) use access::{AuthUrl, Origin, Satisfy};
+pub(crate) use fields::FieldChanges;
+pub(crate) use jwt::JwtKeys;
+pub(crate) use limits::Rate;
+
+use super::key::Key;
+use super::keys::quoted;
+
+/// Options of a route, of a host, or of all hosts. `None`: not set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RouteOptions {
+    pub(crate) https_redirect: Option<bool>,
+    pub(crate) canonical_host: Option<String>,
+    pub(crate) allow: Option<Vec<Network>>,
+    pub(crate) deny: Option<Vec<Network>>,
+    pub(crate) rate: Option<Setting<Rate>>,
+    pub(crate) burst: Option<u32>,
+    pub(crate) max_concurrent_requests: Option<u32>,
+    pub(crate) max_body_bytes: Option<u64>,
+    pub(crate) request_timeout: Option<Duration>,
+    pub(crate) cors: Option<Vec<Origin>>,
+    pub(crate) cors_methods: Option<Vec<Method>>,
+    pub(crate) cors_headers: Option<Vec<HeaderName>>,
+    pub(crate) cors_credentials: Option<bool>,
+    pub(crate) cors_max_age: Option<Duration>,
+    pub(crate) basic_auth: Option<Setting<PathBuf>>,
+    pub(crate) realm: Option<String>,
+    pub(crate) jwt: Option<Setting<JwtKeys>>,
+    pub(crate) jwt_issuer: Option<Vec<String>>,
+    pub(crate) jwt_audience: Option<Vec<String>>,
+    pub(crate) jwt_claims: Option<Vec<String>>,
+    pub(crate) jwt_clock_skew: Option<Duration>,
+    pub(crate) forward_auth: Option<Setting<AuthUrl>>,
+    pub(crate) forward_auth_headers: Option<Vec<HeaderName>>,
+    pub(crate) forward_auth_timeout: Option<Duration>,
+    pub(crate) satisfy: Option<Satisfy>,
+    pub(crate) request_fields: FieldChanges,
+    pub(crate) response_fields: FieldChanges,
+    pub(crate) security_headers: Option<bool>,
+    pub(crate) hsts: Option<Duration>,
+    pub(crate) compress: Option<bool>,
+}
+
+/// A value, or the word `none`, with which a route opts out of an inherited value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Setting<T> {
+    None,
+    Value(T),
+}
+
+impl<T> Setting<T> {
+    pub(crate) fn value(&self) -> Option<&T> {
+        match self {
+            Setting::None => None,
+            Setting::Value(value) => Some(value),
+        }
+    }
+}
+
+const NONE: &str = "none";
+
+pub(crate) static OPTIONS: [Key<RouteOptions>; 34] = [
+    canonical::HTTPS_REDIRECT,
+    canonical::CANONICAL_HOST,
+    access::ALLOW,
+    access::DENY,
+    limits::RATE,
+    limits::BURST,
+    limits::MAX_CONCURRENT_REQUESTS,
+    limits::MAX_BODY_BYTES,
+    limits::REQUEST_TIMEOUT,
+    access::CORS,
+    cors::CORS_METHODS,
+    cors::CORS_HEADERS,
+    cors::CORS_CREDENTIALS,
+    cors::CORS_MAX_AGE,
+    access::BASIC_AUTH,
+    access::REALM,
+    jwt::JWT_KEYS,
+    jwt::JWT_KEYS_URL,
+    jwt::JWT_SECRET,
+    jwt::JWT_ISSUER,
+    jwt::JWT_AUDIENCE,
+    jwt::JWT_CLAIMS,
+    jwt::JWT_CLOCK_SKEW,
+    access::FORWARD_AUTH,
+    access::FORWARD_AUTH_HEADERS,
+    access::FORWARD_AUTH_TIMEOUT,
+    access::SATISFY,
+    fields::REQUEST_HEADERS,
+    fields::REMOVE_REQUEST_HEADERS,
+    fields::RESPONSE_HEADERS,
+    fields::REMOVE_RESPONSE_HEADERS,
+    fields::SECURITY_HEADERS,
+    fields::HSTS,
+    fields::COMPRESS,
+];
+
+impl RouteOptions {
+    /// Takes values that are not set from `outer`. `allow` and `deny` belong together: if either is
+    /// set, neither is inherited. Fields are inherited name by name.
+    pub(crate) fn or(self, outer: &RouteOptions) -> RouteOptions {
+        let outer = outer.clone();
+        let has_own_filter = self.allow.is_some() || self.deny.is_some();
+        let (allow, deny) = match has_own_filter {
+            true => (self.allow, self.deny),
+            false => (outer.allow, outer.deny),
+        };
+        RouteOptions {
+            https_redirect: self.https_redirect.or(outer.https_redirect),
+            canonical_host: self.canonical_host.or(outer.canonical_host),
+            allow,
+            deny,
+            // A burst without a rate of its own would be that of another rate.
+            burst: if self.rate.is_some() { self.burst } else { self.burst.or(outer.burst) },
+            rate: self.rate.or(outer.rate),
+            max_concurrent_requests: self.max_concurrent_requests.or(outer.max_concurrent_requests),
+            max_body_bytes: self.max_body_bytes.or(outer.max_body_bytes),
+            request_timeout: self.request_timeout.or(outer.request_timeout),
+            cors: self.cors.or(outer.cors),
+            cors_methods: self.cors_methods.or(outer.cors_methods),
+            cors_headers: self.cors_headers.or(outer.cors_headers),
+            cors_credentials: self.cors_credentials.or(outer.cors_credentials),
+            cors_max_age: self.cors_max_age.or(outer.cors_max_age),
+            basic_auth: self.basic_auth.or(outer.basic_auth),
+            realm: self.realm.or(outer.realm),
+            jwt: self.jwt.or(outer.jwt),
+            jwt_issuer: self.jwt_issuer.or(outer.jwt_issuer),
+            jwt_audience: self.jwt_audience.or(outer.jwt_audience),
+            jwt_claims: self.jwt_claims.or(outer.jwt_claims),
+            jwt_clock_skew: self.jwt_clock_skew.or(outer.jwt_clock_skew),
+            forward_auth: self.forward_auth.or(outer.forward_auth),
+            forward_auth_headers: self.forward_auth_headers.or(outer.forward_auth_headers),
+            forward_auth_timeout: self.forward_auth_timeout.or(outer.forward_auth_timeout),
+            satisfy: self.satisfy.or(outer.satisfy),
+            request_fields: self.request_fields.or(outer.request_fields),
+            response_fields: self.response_fields.or(outer.response_fields),
+            security_headers: self.security_headers.or(outer.security_headers),
+            hsts: self.hsts.or(outer.hsts),
+            compress: self.compress.or(outer.compress),
+        }
+    }
+}
+
+fn show<T: ToString>(value: Option<&T>) -> String {
+    value.map_or_else(String::new, T::to_string)
+}
+
+fn show_setting<T>(setting: Option<&Setting<T>>, show: impl FnOnce(&T) -> String) -> String {
+    match setting {
+        None => String::new(),
+        Some(Setting::None) => quoted(NONE),
+        Some(Setting::Value(value)) => quoted(&show(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fields::{set_headers, set_remove_response_headers};
+    use super::limits::set_rate;
+    use super::*;
+    use crate::config::Located;
+
+    #[test]
+    fn inherits_each_option_that_is_not_set() {
+        let at = |text: &str| Located {
+            location: crate::config::ConfigLocation::Unknown,
+            value: text.to_owned(),
+        };
+        let options = |headers: &[&str], removed: &[&str], allow: &str, deny: &str| {
+            let mut options = RouteOptions::default();
+            set_headers(&mut options, headers.iter().map(|text| at(text)).collect()).unwrap();
+            set_remove_response_headers(
+                &mut options,
+                removed.iter().map(|text| at(text)).collect(),
+            )
+            .unwrap();
+            let list = |text: &str| (!text.is_empty()).then(|| vec![text.parse().unwrap()]);
+            RouteOptions { allow: list(allow), deny: list(deny), ..options }
+        };
+        let outer = options(&["A: 1", "B: 1"], &["C"], "10.0.0.0/8", "10.1.0.0/16");
+        let inner = options(&["b: 2"], &["A"], "", "10.2.0.0/16").or(&outer);
+        assert_eq!(inner, options(&["b: 2"], &["a", "c"], "", "10.2.0.0/16"));
+        assert_eq!(options(&["c: 2"], &[], "", "").or(&outer), {
+            options(&["c: 2", "a: 1", "b: 1"], &[], "10.0.0.0/8", "10.1.0.0/16")
+        });
+        let rate = |rate: &str, burst| {
+            let mut options = RouteOptions { burst, ..RouteOptions::default() };
+            set_rate(&mut options, at(rate)).unwrap();
+            options
+        };
+        let unset = RouteOptions::default;
+        assert_eq!(unset().or(&rate("1/s", Some(5))), rate("1/s", Some(5)));
+        assert_eq!(rate("2/s", None).or(&rate("1/s", Some(5))), rate("2/s", None));
+        assert_eq!(rate("none", None).or(&rate("1/s", Some(5))), rate("none", None));
+    }
+}

@@ -1,0 +1,172 @@
+//! The texts of a configuration: the file of the command line, and the files that it includes.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use glob::{MatchOptions, Pattern};
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::environment;
+use super::location::{ConfigLocation, ConfigText, Located, Problem};
+use super::value::{Value, entries};
+
+/// Maximum size of a file, so that a device or a log that is named by mistake is an error.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Maximum number of files.
+const MAX_FILES: usize = 10_000;
+
+/// Maximum number of files of which each includes the next.
+const MAX_DEPTH: usize = 16;
+
+/// The texts of a configuration, and the errors of reading them. Each file occurs once, after the
+/// file that includes it.
+#[derive(Default)]
+pub(crate) struct Sources {
+    pub(super) files: Vec<Source>,
+    pub(super) problems: Vec<Problem>,
+    read: HashSet<PathBuf>,
+}
+
+/// The text of a file, and the directory against which its relative paths are resolved.
+pub(super) struct Source {
+    pub(super) text: ConfigText,
+    pub(super) base: PathBuf,
+}
+
+impl Sources {
+    /// Reads a file, or all files `*.toml` of a directory, and the files that they include.
+    pub(crate) fn read(path: &Path) -> Sources {
+        let mut sources = Sources::default();
+        sources.read_path(path, &ConfigLocation::Unknown, 0);
+        sources
+    }
+
+    /// Takes `text` as a file with this name in the directory `base`, and reads the files that it
+    /// includes.
+    pub(crate) fn of_text(name: &str, text: String, base: &Path) -> Sources {
+        let mut sources = Sources::default();
+        sources.add(ConfigText::new(name, text), base, 0);
+        sources
+    }
+
+    /// Reads a file or a directory that the value at `location` names.
+    fn read_path(&mut self, path: &Path, location: &ConfigLocation, depth: usize) {
+        if path.is_dir() {
+            let files = toml_files(path);
+            if files.as_ref().is_ok_and(Vec::is_empty) {
+                self.report(location, format!("{} has no file *.toml", path.display()));
+            }
+            return self.read_all(files, location, depth);
+        }
+        if !self.read.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())) {
+            return;
+        }
+        if self.files.len() == MAX_FILES {
+            return self.report(location, format!("there are more than {MAX_FILES} files"));
+        }
+        match read_text(path) {
+            Ok(text) => {
+                let text = ConfigText::new(&path.display().to_string(), text);
+                self.add(text, path.parent().unwrap_or(Path::new("")), depth);
+            }
+            Err(error) => self.report(location, format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    fn read_all(
+        &mut self,
+        files: Result<Vec<PathBuf>, String>,
+        location: &ConfigLocation,
+        depth: usize,
+    ) {
+        match files {
+            Ok(files) => files.iter().for_each(|file| self.read_path(file, location, depth)),
+            Err(message) => self.report(location, message),
+        }
+    }
+
+    fn add(&mut self, text: ConfigText, base: &Path, depth: usize) {
+        let source = Source { text, base: base.to_owned() };
+        let included = source.includes();
+        self.files.push(source);
+        for Located { location, value } in included {
+            if depth == MAX_DEPTH {
+                self.report(&location, format!("more than {MAX_DEPTH} files include each other"));
+                continue;
+            }
+            let path = base.join(&value);
+            match value.contains(['*', '?', '[']) {
+                true => {
+                    // Only the text of the file is a pattern.
+                    let base = Pattern::escape(&base.to_string_lossy());
+                    let files = matches(&Path::new(&base).join(&value), &path);
+                    self.read_all(files, &location, depth + 1);
+                }
+                false => self.read_path(&path, &location, depth + 1),
+            }
+        }
+    }
+
+    fn report(&mut self, location: &ConfigLocation, message: String) {
+        self.problems.push(Problem { location: location.clone(), message });
+    }
+}
+
+impl Source {
+    /// Parses the text, as far as it is valid, and replaces environment variables.
+    pub(super) fn table(&self, problems: &mut Vec<Problem>) -> Spanned<DeTable<'_>> {
+        let (mut table, errors) = DeTable::parse_recoverable(self.text.as_str());
+        problems.extend(super::syntax::problems(&self.text, &errors));
+        environment::expand_table(table.get_mut(), &self.text, problems);
+        table
+    }
+
+    /// Returns the values of the key `include`. Its errors are those of the later conversion.
+    fn includes(&self) -> Vec<Located<String>> {
+        let table = self.table(&mut Vec::new());
+        let entries = entries(table.get_ref(), &self.text, &self.base);
+        let include = entries.into_iter().find(|(name, _)| name.value == "include");
+        include.and_then(|(_, value): (_, Value<'_>)| value.texts().ok()).unwrap_or_default()
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("it has more than {} MiB", MAX_FILE_BYTES >> 20));
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not valid UTF-8".to_owned())
+}
+
+/// Returns the errors of the syntax of a file.
+pub(crate) fn syntax_problems(name: &str, text: &str) -> Vec<Problem> {
+    let (_, errors) = DeTable::parse_recoverable(text);
+    super::syntax::problems(&ConfigText::new(name, text.to_owned()), &errors)
+}
+
+/// Returns the files of a configuration that is a directory.
+pub(crate) fn toml_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let pattern = Pattern::escape(&directory.to_string_lossy());
+    matches(&Path::new(&pattern).join("*.toml"), directory)
+}
+
+/// Returns the files that match a pattern, sorted by path. `shown` is the pattern for messages.
+fn matches(pattern: &Path, shown: &Path) -> Result<Vec<PathBuf>, String> {
+    // As in a shell, so that files of editors such as `.#site.toml` are not read.
+    let options = MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let found = glob::glob_with(&pattern.to_string_lossy(), options)
+        .map_err(|error| format!("invalid pattern {}: {error}", shown.display()))?;
+    let is_directory = |found: &Result<PathBuf, _>| found.as_ref().is_ok_and(|path| path.is_dir());
+    let files = found.filter(|found| !is_directory(found));
+    files.map(|file| file.map_err(|error| format!("cannot read {error}"))).collect()
+}

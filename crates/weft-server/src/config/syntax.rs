@@ -1,0 +1,65 @@
+//! Syntax errors of a file, in the words of an operator.
+
+use super::location::{ConfigText, Problem};
+
+/// Converts the errors of the TOML parser.
+pub(super) fn problems(text: &ConfigText, errors: &[toml::de::Error]) -> Vec<Problem> {
+    if let Some(at) = nginx_directive(text.as_str()).filter(|_| !errors.is_empty()) {
+        let message = "this is the syntax of nginx; a configuration of weft is TOML, and \
+                       docs/nginx.md translates the directives";
+        return vec![Problem { location: text.location(at..at), message: message.to_owned() }];
+    }
+    let problem = |error: &toml::de::Error| {
+        let span = error.span().unwrap_or(0..0);
+        let message = match (error.message(), text.as_str().get(span.clone())) {
+            ("duplicate key", Some(key)) => format!("the key {key} is given twice"),
+            ("string values must be quoted, expected literal string", _) => {
+                "expected a value: a text in quotes, a number, true, false, a list or a table"
+                    .to_owned()
+            }
+            (message, _) => message.to_owned(),
+        };
+        Problem { location: text.location(span), message }
+    };
+    errors.iter().map(problem).collect()
+}
+
+/// Returns the position of the first line that begins a block of nginx, or that ends a directive.
+fn nginx_directive(text: &str) -> Option<usize> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.split('#').next().unwrap_or_default().trim_end();
+        let word: &str = code.trim_start().split([' ', '\t', '{']).next().unwrap_or_default();
+        let is_word = !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let has_key = code.trim_start()[word.len()..].trim_start().starts_with('=');
+        if is_word && !has_key && (code.ends_with('{') || code.ends_with(';')) {
+            return Some(at + (code.len() - code.trim_start().len()));
+        }
+        at += line.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recognizes_nginx() {
+        for (text, expected) in [
+            ("http {\n}", Some(0)),
+            ("# a\nuser www;\n", Some(4)),
+            ("  server {", Some(2)),
+            ("server{\n", Some(0)),
+            ("location ~ \\.php$ { # x\n", Some(0)),
+            ("proxy_set_header X $a;", Some(0)),
+            ("listen = 80", None),
+            ("a = { b = 1 }", None),
+            ("a = {\n", None),
+            ("\"/\" = \"-> x\" # a;\n", None),
+            ("a = \"x;y\";", None),
+        ] {
+            assert_eq!(nginx_directive(text), expected, "{text}");
+        }
+    }
+}

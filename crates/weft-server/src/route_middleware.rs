@@ -1,0 +1,224 @@
+//! Middleware of a route, made of its options.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use weft::middleware::{
+    AddressFilter, BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, RateLimit,
+    ResponseHeaders, SecurityHeaders, Timeout,
+};
+use weft::{Application, HeaderName, Method, Middleware, Request, Response, header};
+
+use crate::access::{AccessContext, Authentication, address_filter};
+use crate::apps::request_fields::RequestFields;
+use crate::config::{FieldChanges, Origin, Rate, RouteOptions};
+
+/// The middleware of a route, shared by all workers with its state, such as the rates of the
+/// clients.
+///
+/// A request passes through it in this order, regardless of the order in the file: response fields
+/// (so that they are on every response), canonical host and HTTPS, networks, rate, number of
+/// concurrent requests, time, CORS (whose preflight requests carry no credentials), authentication, size of
+/// the body, fields of the request, compression.
+pub(crate) struct RouteMiddleware {
+    fields: Option<ResponseHeaders>,
+    default_fields: Option<SecurityHeaders>,
+    canonical: Option<Canonical>,
+    filter: Option<AddressFilter>,
+    rate: Option<RateLimit>,
+    concurrency: Option<ConcurrencyLimit>,
+    timeout: Option<Timeout>,
+    cors: Option<Cors>,
+    authentication: Option<Authentication>,
+    body: Option<BodyLimit>,
+    request_fields: Option<RequestFieldChanges>,
+    compress: Option<Compress>,
+}
+
+/// An application with the middleware of its route.
+#[derive(Clone)]
+pub(crate) struct WrappedApp(Rc<dyn Fn(Request) -> LocalBoxFuture<'static, Response>>);
+
+impl WrappedApp {
+    fn new(app: impl Application + 'static) -> WrappedApp {
+        let app = Rc::new(app);
+        WrappedApp(Rc::new(move |request| {
+            let app = app.clone();
+            async move { app.call(request).await }.boxed_local()
+        }))
+    }
+
+    /// Handles a request. The future borrows nothing, so that a reload may replace the router.
+    pub(crate) fn respond(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        (self.0)(request)
+    }
+
+    /// Wraps this application, unless the route does not use the middleware.
+    fn with_some(self, middleware: Option<impl Middleware + 'static>) -> WrappedApp {
+        match middleware {
+            Some(middleware) => WrappedApp::new(self.with(middleware)),
+            None => self,
+        }
+    }
+}
+
+impl Application for WrappedApp {
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.respond(request)
+    }
+}
+
+impl RouteMiddleware {
+    /// Creates the middleware of a route; `None` if its options need none.
+    ///
+    /// # Errors
+    /// If a file of the options cannot be read.
+    pub(crate) fn new(
+        options: &RouteOptions,
+        context: &AccessContext<'_>,
+    ) -> Result<Option<RouteMiddleware>, String> {
+        if *options == RouteOptions::default() {
+            return Ok(None);
+        }
+        let authentication = Authentication::new(options, context)?;
+        let includes_addresses =
+            authentication.as_ref().is_some_and(Authentication::includes_addresses);
+        let rate = options.rate.as_ref().and_then(|rate| rate.value());
+        let limit = options.max_concurrent_requests.filter(|limit| *limit > 0);
+        Ok(Some(RouteMiddleware {
+            fields: response_headers(options),
+            default_fields: security_headers(options),
+            canonical: canonical(options),
+            filter: address_filter(options).filter(|_| !includes_addresses),
+            rate: rate.map(|rate| rate_limit(rate, options.burst)),
+            concurrency: limit.map(|limit| ConcurrencyLimit::new(limit as usize)),
+            timeout: options.request_timeout.filter(|time| *time < Duration::MAX).map(Timeout::new),
+            cors: cors(options)?,
+            authentication,
+            body: options.max_body_bytes.map(BodyLimit::new),
+            request_fields: RequestFieldChanges::new(&options.request_fields),
+            compress: options.compress.unwrap_or(false).then(Compress::new),
+        }))
+    }
+
+    /// Wraps the application of a worker.
+    pub(crate) fn wrap(&self, app: impl Application + 'static) -> WrappedApp {
+        // The outermost layer is added last. With one type for all layers, the future of each request
+        // would contain a copy of the request for every layer that the route does not use.
+        WrappedApp::new(app)
+            .with_some(self.compress.clone())
+            .with_some(self.request_fields.clone())
+            .with_some(self.body.clone())
+            .with_some(self.authentication.as_ref().map(Authentication::for_worker))
+            .with_some(self.cors.clone())
+            .with_some(self.timeout.clone())
+            .with_some(self.concurrency.clone())
+            .with_some(self.rate.clone())
+            .with_some(self.filter.clone())
+            .with_some(self.canonical.clone())
+            .with_some(self.default_fields.clone())
+            .with_some(self.fields.clone())
+    }
+}
+
+/// Changes the fields that upstreams and scripts get.
+#[derive(Clone)]
+struct RequestFieldChanges(Arc<FieldChanges>);
+
+impl RequestFieldChanges {
+    fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
+        (!changes.is_empty()).then(|| RequestFieldChanges(Arc::new(changes.clone())))
+    }
+}
+
+impl Middleware for RequestFieldChanges {
+    fn call(
+        &self,
+        mut request: Request,
+        next: &impl Application,
+    ) -> impl Future<Output = Response> {
+        for name in &self.0.remove {
+            RequestFields::remove(&mut request, name.clone());
+        }
+        for field in &self.0.set {
+            RequestFields::set(&mut request, field.name.clone(), field.value.clone());
+        }
+        next.call(request)
+    }
+}
+
+fn response_headers(options: &RouteOptions) -> Option<ResponseHeaders> {
+    let changes = &options.response_fields;
+    if changes.is_empty() {
+        return None;
+    }
+    let removed = changes.remove.iter().cloned();
+    let headers = removed.fold(ResponseHeaders::new(), ResponseHeaders::remove);
+    let set = changes.set.iter();
+    Some(set.fold(headers, |headers, field| headers.set(field.name.clone(), &field.value)))
+}
+
+fn security_headers(options: &RouteOptions) -> Option<SecurityHeaders> {
+    const DEFAULTS: [HeaderName; 3] =
+        [header::X_CONTENT_TYPE_OPTIONS, header::REFERRER_POLICY, header::X_FRAME_OPTIONS];
+    let max_age = options.hsts.map(|time| time.as_secs()).filter(|seconds| *seconds > 0);
+    let has_defaults = options.security_headers.unwrap_or(false);
+    if !has_defaults && max_age.is_none() {
+        return None;
+    }
+    let mut headers = SecurityHeaders::new();
+    if !has_defaults {
+        headers = DEFAULTS.into_iter().fold(headers, SecurityHeaders::without);
+    }
+    // A field that is removed explicitly is not added again.
+    let removed = options.response_fields.remove.iter().cloned();
+    headers = removed.fold(headers, SecurityHeaders::without);
+    Some(max_age.into_iter().fold(headers, SecurityHeaders::hsts))
+}
+
+fn canonical(options: &RouteOptions) -> Option<Canonical> {
+    let redirects_to_https = options.https_redirect.unwrap_or(false);
+    if !redirects_to_https && options.canonical_host.is_none() {
+        return None;
+    }
+    let canonical = Canonical::new();
+    let canonical = if redirects_to_https { canonical.https() } else { canonical };
+    Some(options.canonical_host.iter().fold(canonical, |canonical, host| canonical.host(host)))
+}
+
+fn rate_limit(rate: &Rate, burst: Option<u32>) -> RateLimit {
+    let limit = RateLimit::new(rate.requests.get(), rate.period);
+    burst.into_iter().fold(limit, RateLimit::burst)
+}
+
+/// Allows the methods and fields of common APIs, without cookies, unless the options have others.
+///
+/// # Errors
+/// If cookies are allowed for all origins, which browsers refuse.
+fn cors(options: &RouteOptions) -> Result<Option<Cors>, String> {
+    let Some(origins) = options.cors.as_ref().filter(|origins| !origins.is_empty()) else {
+        return Ok(None);
+    };
+    let methods = options.cors_methods.clone();
+    let methods = methods.unwrap_or_else(|| vec![Method::PUT, Method::PATCH, Method::DELETE]);
+    let names = options.cors_headers.clone();
+    let names = names.unwrap_or_else(|| vec![header::AUTHORIZATION, header::CONTENT_TYPE]);
+    let mut cors = Cors::new().methods(methods).headers(names);
+    if options.cors_credentials == Some(true) {
+        if origins.contains(&Origin::Any) {
+            return Err("`cors_credentials` cannot be combined with the origin * in `cors`: any \
+                        site could read what its visitors may"
+                .to_owned());
+        }
+        cors = cors.credentials();
+    }
+    if let Some(age) = options.cors_max_age {
+        cors = cors.max_age(u32::try_from(age.as_secs()).unwrap_or(u32::MAX));
+    }
+    Ok(Some(origins.iter().fold(cors, |cors, origin| match origin {
+        Origin::Any => cors.any_origin(),
+        Origin::Only(origin) => cors.origin(origin),
+    })))
+}

@@ -1,0 +1,166 @@
+//! `weft schema`: a JSON schema of the configuration file, with which editors complete and check it.
+//! It is made from the lists of keys.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{
+    CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, STATUS_CODE, TLS, TOP, ValueKind,
+};
+
+type Properties = Map<String, Value>;
+
+/// Prefixes in a host section: with methods, exact, a pattern or the name of a route.
+const ROUTE_NAMES: &str = "^([A-Z][A-Z, ]* )?(/|= |~ |@)|\\{env\\.";
+
+pub(crate) fn schema() -> String {
+    let mut top = properties(&TOP);
+    for (section, properties) in [
+        ("log", properties(&LOG)),
+        ("tls", properties(&TLS)),
+        ("status", properties(&STATUS)),
+        ("limits", properties(&LIMITS)),
+        ("files", properties(&FILES)),
+        ("defaults", properties(&OPTIONS)),
+    ] {
+        top.insert(section.to_owned(), table(properties));
+    }
+    let routes = json!({ ROUTE_NAMES: reference("route") });
+    let mut host = properties(&OPTIONS);
+    host.insert("use".to_owned(), reference("use"));
+    let mut host = table(host);
+    host["patternProperties"] = routes.clone();
+    let mut snippet = table(all_route_properties());
+    snippet["patternProperties"] = routes;
+    top.insert("hosts".to_owned(), json!({ "type": "object", "additionalProperties": host }));
+    let snippets = json!({ "type": "object", "additionalProperties": snippet });
+    top.insert("snippets".to_owned(), snippets);
+    let mut schema = table(top);
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("Configuration of the web server weft");
+    schema["definitions"] = json!({
+        "route": route(),
+        "use": with_description(texts(), "snippets whose keys this table takes over"),
+    });
+    format!("{schema:#}\n")
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/definitions/{name}") })
+}
+
+/// The forms of a route: a text, or a table with the key of the form. A table without one takes it
+/// from a snippet.
+fn route() -> Value {
+    let mut forms = vec![or_variable(matching("^ *(->|<<|=>|>>) *[^ ]"))];
+    for (form, own) in forms_of_routes() {
+        let mut form_table = own;
+        form_table.extend(properties(&OPTIONS));
+        form_table.insert("use".to_owned(), reference("use"));
+        let mut form_table = table(form_table);
+        form_table["required"] = json!([form]);
+        forms.push(form_table);
+    }
+    let mut of_snippet = all_route_properties();
+    of_snippet.insert("use".to_owned(), reference("use"));
+    let mut of_snippet = table(of_snippet);
+    of_snippet["required"] = json!(["use"]);
+    let form_names = forms_of_routes().map(|(form, _)| json!({ "required": [form] }));
+    of_snippet["not"] = json!({ "anyOf": form_names });
+    forms.push(of_snippet);
+    json!({ "anyOf": forms })
+}
+
+/// The keys of each form of a route, besides the options of every route.
+fn forms_of_routes() -> [(&'static str, Properties); 5] {
+    let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
+        own.insert(name.to_owned(), with_description(value, help));
+        (name, own)
+    };
+    [
+        form("files", text(), "directory to serve", properties(&FILES)),
+        form("proxy", texts(), "URLs of upstreams", properties(&PROXY)),
+        form("redirect", text(), "URL to redirect to", properties(&STATUS_CODE)),
+        form("respond", text(), "text of the response", properties(&STATUS_CODE)),
+        form("cgi", text(), "script, or directory of scripts", properties(&CGI)),
+    ]
+}
+
+fn all_route_properties() -> Properties {
+    let mut all = properties(&OPTIONS);
+    forms_of_routes().into_iter().for_each(|(_, own)| all.extend(own));
+    all
+}
+
+/// A table with these keys and no others.
+fn table(properties: Properties) -> Value {
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+fn properties<T>(keys: &[Key<T>]) -> Properties {
+    let property = |key: &Key<T>| {
+        let value = with_description(value_schema(&key.kind), key.help);
+        (key.name.to_owned(), value)
+    };
+    keys.iter().map(property).collect()
+}
+
+fn with_description(mut schema: Value, help: &str) -> Value {
+    schema["description"] = json!(help);
+    schema
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// A text, or a list of texts.
+fn texts() -> Value {
+    any_of([text(), json!({ "type": "array", "items": text() })])
+}
+
+fn any_of<const N: usize>(schemas: [Value; N]) -> Value {
+    json!({ "anyOf": Vec::from(schemas) })
+}
+
+/// A value, or a text with an environment variable.
+fn or_variable(schema: Value) -> Value {
+    any_of([schema, json!({ "type": "string", "pattern": "\\{env\\." })])
+}
+
+fn matching(pattern: &str) -> Value {
+    json!({ "type": "string", "pattern": pattern })
+}
+
+fn value_schema<T>(kind: &ValueKind<T>) -> Value {
+    match kind {
+        ValueKind::Bool(_) => or_variable(json!({ "type": "boolean" })),
+        ValueKind::Count(range, _) => or_variable(
+            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() }),
+        ),
+        ValueKind::Size(range, _) => any_of([
+            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() }),
+            or_variable(matching("^[0-9]+ ?([KMG]iB|[kKMG]?B)?$")),
+        ]),
+        ValueKind::Time(_) => or_variable(matching("^(never|[0-9]+ ?(ms|s|m|h|d))$")),
+        ValueKind::Choice(known, _) => or_variable(json!({ "enum": known })),
+        ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => text(),
+        ValueKind::Texts(_) => texts(),
+        ValueKind::Rules(_) => {
+            any_of([texts(), json!({ "type": "object", "additionalProperties": text() })])
+        }
+        ValueKind::Fields(_) => {
+            let of_patterns = json!({ "type": "object", "additionalProperties": text() });
+            let value = any_of([text(), of_patterns]);
+            any_of([texts(), json!({ "type": "object", "additionalProperties": value })])
+        }
+        ValueKind::CertificatePairs(_) => {
+            let pair = json!({
+                "type": "object",
+                "properties": { "cert": text(), "key": text() },
+                "required": ["cert", "key"],
+                "additionalProperties": false,
+            });
+            json!({ "type": "array", "items": pair })
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `PUT /config` and `POST /config/undo`: changes of the configuration.
+//!
+//! A client that may change the configuration may read all files of the server's user, and start its
+//! programs. So this is disabled by default, and refuses what could come from elsewhere:
+//!
+//! - connections other than those of `config_changes`;
+//! - requests that a proxy has forwarded;
+//! - requests of browsers, which any site can make them send to a local address. They have `Origin`
+//!   or `Sec-Fetch-Site`; a form cannot send `PUT` or the media type of TOML without a preflight
+//!   request, which gets no permission here; and a site that resolves its own name to the loopback
+//!   address (DNS rebinding) has that name in `Host`.
+
+use serde::Serialize;
+use tokio::sync::oneshot;
+use weft::{Method, Request, Response, StatusCode, header};
+
+use super::hosts::is_loopback_host;
+use crate::config::{ConfigLocation, Problem};
+use crate::config_change::{ChangeError, ChangeRequest, ChangeSender, ConfigChange, ConfigChanges};
+
+/// Maximum size of a configuration, in bytes: a thousand hosts. Files may be larger.
+pub(super) const MAX_CONFIG_BYTES: usize = 1 << 20;
+
+/// Fields of requests that come from a browser, or by way of a proxy.
+const FOREIGN_FIELDS: [&str; 6] =
+    ["origin", "sec-fetch-site", "via", "forwarded", "x-forwarded-for", "x-real-ip"];
+
+/// Returns true for the paths of this module.
+pub(super) fn is_change(request: &Request) -> bool {
+    matches!(request.path(), "/config" | "/config/undo")
+}
+
+/// Makes a change, if it is permitted.
+pub(super) async fn respond(
+    mut request: Request,
+    permitted: ConfigChanges,
+    changes: &ChangeSender,
+) -> Response {
+    let (method, is_undo) = match request.path() {
+        "/config" => (Method::PUT, false),
+        _ => (Method::POST, true),
+    };
+    if *request.method() != method {
+        let response = Response::from(StatusCode::METHOD_NOT_ALLOWED);
+        return response.with_header(header::ALLOW, method.as_str());
+    }
+    if let Err(reason) = check_origin(&request, permitted) {
+        return refusal(StatusCode::FORBIDDEN, reason);
+    }
+    let is_json = prefers_json(&request);
+    let stops = || refusal(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
+    // One body at a time is received.
+    let Ok(place) = changes.reserve().await else { return stops() };
+    let change = match is_undo {
+        true => ConfigChange::Undo,
+        false => match read_text(&mut request).await {
+            Ok(text) => ConfigChange::Replace(text),
+            Err(response) => return response,
+        },
+    };
+    let (reply, result) = oneshot::channel();
+    place.send(ChangeRequest { change, reply });
+    match result.await {
+        Ok(Ok(warnings)) => report(StatusCode::OK, &warnings, is_json),
+        Ok(Err(ChangeError::Invalid(problems))) => {
+            report(StatusCode::UNPROCESSABLE_ENTITY, &problems, is_json)
+        }
+        Ok(Err(ChangeError::Conflict(reason))) => refusal(StatusCode::CONFLICT, reason),
+        Err(_) => stops(),
+    }
+}
+
+fn check_origin(request: &Request, permitted: ConfigChanges) -> Result<(), &'static str> {
+    match (request.peer().address(), permitted) {
+        (_, ConfigChanges::Never) => {
+            return Err("changes of the configuration are disabled; see `config_changes` in \
+                        [status]");
+        }
+        (None, _) => {}
+        (Some(_), ConfigChanges::Unix) => return Err("changes are accepted on Unix sockets only"),
+        (Some(address), ConfigChanges::Loopback) => {
+            if !address.ip().to_canonical().is_loopback() {
+                return Err("changes are accepted from this machine only");
+            }
+            if !request.host().is_some_and(is_loopback_host) {
+                return Err("changes are accepted for `localhost` and loopback addresses only");
+            }
+        }
+    }
+    match FOREIGN_FIELDS.iter().any(|name| request.headers().get_bytes(name).is_some()) {
+        true => Err("changes are not accepted from browsers and by way of proxies"),
+        false => Ok(()),
+    }
+}
+
+fn prefers_json(request: &Request) -> bool {
+    let accepted = request.headers().get("accept").unwrap_or_default();
+    accepted.contains("application/json")
+}
+
+async fn read_text(request: &mut Request) -> Result<String, Response> {
+    let kind = request.headers().get("content-type").unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/toml") {
+        let reason = "expected a configuration with `Content-Type: application/toml`";
+        return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+    }
+    let body = std::mem::take(request.body());
+    let bytes = body.collect(MAX_CONFIG_BYTES).await.map_err(|error| Response::from(&error))?;
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| refusal(StatusCode::BAD_REQUEST, "the configuration is not valid UTF-8"))
+}
+
+fn refusal(status: StatusCode, reason: &str) -> Response {
+    Response::text(format!("{reason}\n")).with_status(status)
+}
+
+/// A problem as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    file: Option<&'a str>,
+    line: Option<usize>,
+    column: Option<usize>,
+    message: &'a str,
+}
+
+impl Report<'_> {
+    fn new(problem: &Problem) -> Report<'_> {
+        let message = &problem.message;
+        match &problem.location {
+            ConfigLocation::File { name, line, column } => {
+                Report { file: Some(name), line: Some(*line), column: Some(*column), message }
+            }
+            _ => Report { file: None, line: None, column: None, message },
+        }
+    }
+}
+
+/// Responds with errors or warnings, one in a line.
+fn report(status: StatusCode, problems: &[Problem], is_json: bool) -> Response {
+    if is_json {
+        let problems: Vec<_> = problems.iter().map(Report::new).collect();
+        let name = if status == StatusCode::OK { "warnings" } else { "problems" };
+        let json = serde_json::json!({ name: problems });
+        return Response::body(format!("{json}\n"))
+            .with_header(header::CONTENT_TYPE, "application/json")
+            .with_status(status);
+    }
+    let lines: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    Response::text(lines).with_status(status)
+}

@@ -1,0 +1,212 @@
+//! Text with placeholders such as `{host}`, which are replaced by values of a request. Pure.
+//!
+//! A template is parsed once, when the configuration is loaded. A text without placeholders is
+//! never expanded: [`Template::as_literal`] returns it.
+
+mod names; // names of placeholders, and suggestions
+mod value; // values of a request
+
+use std::fmt;
+
+use weft::{Error, ErrorKind, Request, Response, StatusCode};
+use weft_proto::semantics::path::encode;
+
+use names::Placeholder;
+pub(crate) use names::nginx_variable;
+use value::Value;
+
+/// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands
+/// for itself.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Template {
+    /// As it is written in the configuration.
+    source: Box<str>,
+    parts: Box<[Part]>,
+    /// Length of the literal text.
+    literal_len: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Literal(Box<str>),
+    Placeholder(Placeholder),
+}
+
+/// Maximum length of all values that an expansion inserts, in bytes. It is the default of
+/// `max_head_bytes`: a template that repeats a value cannot make a request cost more memory than
+/// the largest request does.
+const MAX_VALUE_BYTES: usize = 16 << 10;
+
+/// Reason that a template has no expansion for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpansionError {
+    /// The values are longer than [`MAX_VALUE_BYTES`] together.
+    TooLong,
+    /// A value of the authority of a URL is empty, as `{host}` in a request without that field.
+    IncompleteAuthority,
+}
+
+impl From<ExpansionError> for Response {
+    fn from(error: ExpansionError) -> Response {
+        match error {
+            ExpansionError::TooLong => Response::new(StatusCode::URI_TOO_LONG),
+            ExpansionError::IncompleteAuthority => {
+                let reason = "the request has no value for the host of the redirect";
+                let error = Error::new(ErrorKind::Malformed, reason);
+                Response::from(&error).with_error(error)
+            }
+        }
+    }
+}
+
+impl Template {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// With an unknown name. The message suggests another one.
+    pub(crate) fn parse(text: &str) -> Result<Template, String> {
+        let (mut parts, mut literal, mut rest) = (Vec::new(), String::new(), text);
+        while let Some(brace) = rest.find('{') {
+            literal.push_str(&rest[..brace]);
+            rest = &rest[brace + 1..];
+            if let Some(after) = rest.strip_prefix('{') {
+                literal.push('{');
+                rest = after;
+            } else if let Some((name, after)) = placeholder_name(rest) {
+                if !literal.is_empty() {
+                    parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                }
+                parts.push(Part::Placeholder(Placeholder::parse(name)?));
+                rest = after;
+            } else {
+                literal.push('{');
+            }
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal.into()));
+        }
+        let length = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Placeholder(_) => 0,
+        };
+        let literal_len = parts.iter().map(length).sum();
+        Ok(Template { source: text.into(), parts: parts.into(), literal_len })
+    }
+
+    /// The template as it is written in the configuration.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text, if it has no placeholders.
+    pub(crate) fn as_literal(&self) -> Option<&str> {
+        match &*self.parts {
+            [] => Some(""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Expands the template to text, in which values are not escaped.
+    pub(crate) fn expand(&self, request: &Request) -> Result<String, ExpansionError> {
+        self.expand_with(request, |out, value| {
+            out.push_str(&value.to_text());
+            Ok(())
+        })
+    }
+
+    /// Expands the template to a URL, or to a path with a query. Values are percent-encoded for
+    /// their position, so that they add neither a host, nor a query, nor a parameter of the query.
+    pub(crate) fn expand_url(&self, request: &Request) -> Result<String, ExpansionError> {
+        self.expand_with(request, push_url_value)
+    }
+
+    fn expand_with(
+        &self,
+        request: &Request,
+        push: impl Fn(&mut String, &Value<'_>) -> Result<(), ExpansionError>,
+    ) -> Result<String, ExpansionError> {
+        // Room for values of usual lengths, so that most expansions have one allocation.
+        let mut out = String::with_capacity(self.literal_len + 48 * self.parts.len());
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Placeholder(placeholder) => push(&mut out, &Value::of(request, placeholder))?,
+            }
+            if out.len() > self.literal_len + MAX_VALUE_BYTES {
+                return Err(ExpansionError::TooLong);
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Splits `name}…` behind an opening brace. Returns `None` if it is no placeholder.
+fn placeholder_name(text: &str) -> Option<(&str, &str)> {
+    let (name, rest) = text.split_once('}')?;
+    let is_permitted = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    (!name.is_empty() && name.bytes().all(is_permitted)).then_some((name, rest))
+}
+
+/// Part of a URL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Authority,
+    Path,
+    Query,
+}
+
+/// Returns the position at the end of a URL or path.
+fn position(url: &str) -> Position {
+    if url.contains(['?', '#']) {
+        return Position::Query;
+    }
+    match url.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') && !rest.contains('/') => Position::Authority,
+        _ => Position::Path,
+    }
+}
+
+/// Appends a value, percent-encoded for its position.
+fn push_url_value(out: &mut String, value: &Value<'_>) -> Result<(), ExpansionError> {
+    match (position(out), value) {
+        (Position::Authority, value) if value.to_text().is_empty() => {
+            return Err(ExpansionError::IncompleteAuthority);
+        }
+        (Position::Authority, Value::Authority(text)) => escape(out, text),
+        (Position::Query, Value::Query(text)) => escape(out, text),
+        (Position::Authority | Position::Path, Value::Target(text)) => escape(out, text),
+        (Position::Path, Value::Path(text)) => escape(out, text),
+        // The slash ends the authority.
+        (Position::Authority, Value::Path(text)) if text.starts_with('/') => escape(out, text),
+        (Position::Authority, value) => {
+            let mut encoded = String::new();
+            encode(&mut encoded, value.to_text().as_bytes());
+            out.push_str(&encoded.replace('/', "%2F"));
+        }
+        (Position::Path | Position::Query, value) => encode(out, value.to_text().as_bytes()),
+    }
+    Ok(())
+}
+
+/// Appends `text`, percent-encoding the characters that a URI reference cannot contain and the
+/// backslash, which browsers treat as a slash. Existing percent-encodings stay unchanged.
+pub(crate) fn escape(out: &mut String, text: &str) {
+    for b in text.bytes() {
+        match b {
+            b'\\' | b'"' | b'<' | b'>' | b'#' => out.push_str(&format!("%{b:02X}")),
+            b'!'..=b'~' => out.push(b.into()),
+            _ => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Values of a request, by which placeholders are replaced.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use weft::{Request, RequestHead};
+use weft_proto::semantics::path::decode;
+
+use super::names::Placeholder;
+
+/// Value of a placeholder. The variants differ in their encoding in URLs.
+pub(super) enum Value<'a> {
+    /// Not percent-encoded.
+    Plain(Cow<'a, str>),
+    /// A host or a port.
+    Authority(Cow<'a, str>),
+    /// A part of a path, percent-encoded.
+    Path(&'a str),
+    /// A query, percent-encoded.
+    Query(&'a str),
+    /// Path and query, percent-encoded.
+    Target(&'a str),
+}
+
+impl Value<'_> {
+    /// Returns the value as text. Paths are decoded.
+    pub(super) fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Value::Plain(text) | Value::Authority(text) => Cow::Borrowed(text),
+            Value::Path(path) => match decode(path.as_bytes()) {
+                Cow::Borrowed(_) => Cow::Borrowed(path),
+                Cow::Owned(decoded) => Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()),
+            },
+            Value::Query(text) | Value::Target(text) => Cow::Borrowed(text),
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Returns the value of a placeholder. One that the request does not have is empty.
+    pub(super) fn of(request: &'a Request, placeholder: &Placeholder) -> Value<'a> {
+        let (head, peer) = (request.head(), request.peer());
+        let plain = |text: &'a str| Value::Plain(Cow::Borrowed(text));
+        match placeholder {
+            Placeholder::Path => Value::Path(head.full_path()),
+            Placeholder::Rest => Value::Path(head.path()),
+            Placeholder::Query => Value::Query(head.query().unwrap_or_default()),
+            Placeholder::QueryParameter(name) => {
+                Value::Plain(query_parameter(head.query().unwrap_or_default(), name))
+            }
+            Placeholder::Uri => Value::Target(path_and_query(head.target())),
+            Placeholder::Host => {
+                Value::Authority(head.host().unwrap_or_default().to_ascii_lowercase().into())
+            }
+            Placeholder::Port => Value::Authority(port(request).into()),
+            Placeholder::Scheme => Value::Authority(request.scheme().into()),
+            Placeholder::ClientIp => Value::Plain(match peer.address() {
+                Some(address) => address.ip().to_canonical().to_string().into(),
+                None => "unix:".into(),
+            }),
+            Placeholder::ClientPort => {
+                // Most proxies do not tell the port of their client; then it is 0.
+                let port = peer.address().map(|address| address.port()).filter(|port| *port != 0);
+                Value::Plain(port.map(|port| port.to_string()).unwrap_or_default().into())
+            }
+            Placeholder::Method => plain(head.method().as_str()),
+            Placeholder::Header(name) => {
+                let value = head.headers().get_bytes(name.as_str()).unwrap_or_default();
+                Value::Plain(String::from_utf8_lossy(value))
+            }
+            Placeholder::Cookie(name) => Value::Plain(cookie(head, name)),
+            Placeholder::Time => Value::Plain(weft::date::rfc3339(SystemTime::now()).into()),
+            Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),
+            Placeholder::TlsCipher => plain(peer.tls().map_or("", |tls| tls.cipher_suite())),
+            Placeholder::TlsServerName => {
+                plain(peer.tls().and_then(|tls| tls.server_name()).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Returns the port of a request: that of its authority, or the default of the scheme.
+fn port(request: &Request) -> &str {
+    let authority = request.authority().unwrap_or_default();
+    let behind_host = authority.rsplit_once(']').map_or(authority, |(_, behind)| behind);
+    match behind_host.rsplit_once(':') {
+        Some((_, port)) if !port.is_empty() => port,
+        _ if request.is_secure() => "443",
+        _ => "80",
+    }
+}
+
+/// Returns path and query of a request target, which may have the absolute form.
+fn path_and_query(target: &str) -> &str {
+    match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+            rest.find(['/', '?']).map_or("/", |start| &rest[start..])
+        }
+        _ => target,
+    }
+}
+
+/// Returns the first value of a parameter, decoded as `application/x-www-form-urlencoded`.
+fn query_parameter<'a>(query: &'a str, name: &str) -> Cow<'a, str> {
+    let decoded = |text: &'a str| match text.contains(['+', '%']) {
+        true => {
+            let text = text.replace('+', " ");
+            Cow::Owned(String::from_utf8_lossy(&decode(text.as_bytes())).into_owned())
+        }
+        false => Cow::Borrowed(text),
+    };
+    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let found = pairs.find(|(known, _)| decoded(known) == name);
+    found.map_or(Cow::Borrowed(""), |(_, value)| decoded(value))
+}
+
+/// Returns the value of the first cookie with this name (RFC 6265 §4.2.1).
+fn cookie<'a>(head: &'a RequestHead, name: &str) -> Cow<'a, str> {
+    let pairs = head.headers().get_all("cookie").flat_map(|line| line.split(|&b| b == b';'));
+    let named = |pair: &'a [u8]| {
+        let pair = pair.trim_ascii();
+        let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value))
+    };
+    pairs.into_iter().find_map(named).unwrap_or_default()
+}

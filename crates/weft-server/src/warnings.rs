@@ -1,0 +1,99 @@
+//! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
+//! logs them at a start and at a reload.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::certificate;
+use crate::config::Problem;
+use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
+use crate::template::nginx_variable;
+
+/// Number of redirects after which browsers report a loop.
+const MAX_REDIRECTS: usize = 20;
+
+impl Plan {
+    /// Returns warnings, among them those about files, which are read for them.
+    pub(crate) fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = self.warnings.clone();
+        if let Some(tls) = &self.tls {
+            warnings.extend(tls.certificates.iter().filter_map(|pair| {
+                let path = &pair.value.certificate;
+                certificate::invalidity(path).map(|reason| {
+                    pair.problem(format!("the certificate {} {reason}", path.display()))
+                })
+            }));
+        }
+        for host in &self.hosts {
+            let routes = host.routes.iter().map(|route| (&*route.prefix, route)).collect();
+            for route in &host.routes {
+                warnings.extend(missing_fallback(route));
+                warnings.extend(unreplaced_variable(route));
+                warnings.extend(self.redirect_loop(host, &routes, route));
+            }
+        }
+        warnings
+    }
+
+    /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.
+    fn redirect_loop(
+        &self,
+        host: &HostPlan,
+        routes: &HashMap<&str, &RoutePlan>,
+        route: &RoutePlan,
+    ) -> Option<Problem> {
+        let mut path = format!("{}/", route.prefix);
+        for _ in 0..MAX_REDIRECTS {
+            let found = prefixes(&path).find_map(|prefix| routes.get(prefix))?;
+            let AppPlan::Redirect { to, .. } = &found.app.value else { return None };
+            let rest = path[found.prefix.len()..].trim_start_matches('/').to_owned();
+            path = format!(
+                "{}/{rest}",
+                self.path_of_this_server(host, to.as_literal()?)?.trim_end_matches('/')
+            );
+        }
+        let message = format!("the redirect of `{}/` leads back to itself", route.prefix);
+        Some(route.app.problem(message))
+    }
+
+    /// Returns the path of a redirect target, if a request for it has the same host and gets the
+    /// same route. Another server may be at another port, or in front of this one.
+    fn path_of_this_server<'a>(&self, host: &HostPlan, target: &'a str) -> Option<&'a str> {
+        let (scheme, rest) = match target.split_once("://") {
+            None => return Some(target),
+            Some(parts) => parts,
+        };
+        let is_served = match scheme {
+            "https" => self.tls.is_some(),
+            _ => !self.listen.list.is_empty() && self.tls.is_none(),
+        };
+        let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        (is_served && is_this_host).then_some(path)
+    }
+}
+
+/// Returns the prefixes of a path that end before a slash, the longest first.
+fn prefixes(path: &str) -> impl Iterator<Item = &str> {
+    path.rmatch_indices('/').map(|(slash, _)| &path[..slash])
+}
+
+fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
+    let AppPlan::Files { root, files } = &route.app.value else { return None };
+    let fallback = files.fallback.as_ref()?;
+    let path = root.join(fallback.trim_start_matches('/'));
+    let is_missing = root.is_dir() && !Path::new(&path).is_file();
+    is_missing.then(|| {
+        route
+            .app
+            .problem(format!("the fallback {} does not exist; 404 in its place", path.display()))
+    })
+}
+
+/// Finds a variable of nginx in a redirect or a text.
+fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
+    let (variable, placeholder) = nginx_variable(route.template()?.source())?;
+    Some(route.app.problem(format!(
+        "`${variable}`, a variable of nginx, is sent as it is; its value is {{{placeholder}}} here"
+    )))
+}

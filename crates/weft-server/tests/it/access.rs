@@ -1,0 +1,176 @@
+//! Authentication by another server, and its combination with addresses and passwords.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::common::{Client, Response, Weft, raw_upstream, read_head, weft};
+
+/// The password of `alice` is `open sesame`.
+const ALICE: &str = "alice:$2b$04$13JgGd/o0lgo1LEw3aX1Q.wexhYWPu/4NSjFzpo1zhhNouxntxg2e\n";
+
+/// `alice:open sesame`.
+const CREDENTIALS: &str = "Authorization: Basic YWxpY2U6b3BlbiBzZXNhbWU=\r\n";
+
+fn serve(config: &str) -> (TempDir, Weft) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("users"), ALICE).unwrap();
+    let config = format!("listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n{config}");
+    fs::write(folder.path().join("weft.toml"), config).unwrap();
+    let server = Weft::start(&mut weft([Path::new("--config"), &folder.path().join("weft.toml")]));
+    (folder, server)
+}
+
+/// Sends a request with additional field lines on a new connection.
+fn send(server: &Weft, method: &str, target: &str, fields: &str) -> Response {
+    let mut client = Client::from_stream(TcpStream::connect(server.address()).unwrap());
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"
+    ));
+    client.response()
+}
+
+fn text(response: &Response) -> &str {
+    std::str::from_utf8(&response.body).unwrap()
+}
+
+fn respond(stream: &mut TcpStream, status: &str, fields: &str, body: &str) {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n{body}");
+    stream.write_all(head.as_bytes()).unwrap();
+}
+
+/// Responds with the received head, its lines joined by `|`.
+fn echo() -> SocketAddr {
+    raw_upstream(|_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            respond(&mut stream, "200 OK", "", &head.trim_end().replace("\r\n", "|"));
+        }
+    })
+}
+
+/// Permits requests with the cookie `ok`, whose user is `bob`. Others get the head of the question.
+fn authority() -> SocketAddr {
+    raw_upstream(|_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            match head.contains("cookie: ok") {
+                true => respond(&mut stream, "204 No Content", "Remote-User: bob\r\n", ""),
+                false => {
+                    let head = head.trim_end().replace("\r\n", "|");
+                    let fields = "Location: https://login/\r\nSet-Cookie: a=b\r\n";
+                    respond(&mut stream, "302 Found", fields, &head);
+                }
+            }
+        }
+    })
+}
+
+#[test]
+fn forward_auth_decides_about_each_request() {
+    let (upstream, authority) = (echo(), authority());
+    let (_folder, server) = serve(&format!(
+        "[hosts.\"*\"]\n\
+         forward_auth = \"http://{authority}/verify?from=weft\"\n\
+         forward_auth_headers = [\"Remote-User\", \"Remote-Groups\"]\n\
+         \"/\" = {{ proxy = \"http://{upstream}/\", field_names = \"any\", via = \"\" }}\n\
+         \"/open\" = {{ respond = \"open\", forward_auth = \"none\" }}\n"
+    ));
+    assert_eq!(send(&server, "GET", "/open", "").status, 200);
+
+    let spoofed = "Remote-User: root\r\nRemote_User: root\r\nRemote-Groups: wheel\r\n";
+    let permitted = send(&server, "GET", "/a", &format!("Cookie: ok\r\n{spoofed}"));
+    assert_eq!(permitted.status, 200);
+    let received: Vec<&str> =
+        text(&permitted).split('|').filter(|line| !line.contains("forwarded")).collect();
+    assert_eq!(received, ["GET /a HTTP/1.1", "host: a", "cookie: ok", "remote-user: bob"]);
+
+    let fields = "X-Forwarded-Uri: /spoofed\r\nRange: bytes=0-0\r\nIf-None-Match: *\r\n\
+                  Content-Length: 3\r\nX-A: b\r\n";
+    let mut client = Client::from_stream(TcpStream::connect(server.address()).unwrap());
+    client.send(format!("POST /b?c=d HTTP/1.1\r\nHost: a\r\n{fields}\r\nxyz"));
+    let refused = client.response();
+    assert_eq!((refused.status, refused.header("location")), (302, Some("https://login/")));
+    assert_eq!(refused.header("set-cookie"), Some("a=b"));
+    let expected = format!(
+        "GET /verify?from=weft HTTP/1.1|host: {authority}|x-a: b|x-forwarded-method: POST|\
+         x-forwarded-uri: /b?c=d|content-length: 0|x-forwarded-for: 127.0.0.1|\
+         x-forwarded-proto: http|x-forwarded-host: a|"
+    );
+    assert!(text(&refused).starts_with(&expected), "{}", text(&refused));
+}
+
+/// Each row: a server that does not permit, and the status for the client.
+#[test]
+fn forward_auth_never_permits_by_mistake() {
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let fixed = |response: &'static str| {
+        raw_upstream(move |_, mut stream| {
+            while read_head(&mut stream).is_some() {
+                stream.write_all(response.as_bytes()).unwrap();
+            }
+        })
+    };
+    for (authority, status) in [
+        (unused, 502),
+        (fixed("HTTP/1.1 304 Not Modified\r\n\r\n"), 304),
+        (fixed("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), 500),
+        (fixed("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"), 502),
+        (fixed("nonsense\r\n\r\n"), 502),
+        (fixed(""), 504),
+    ] {
+        let (_folder, server) = serve(&format!(
+            "[hosts.\"*\"]\nforward_auth = \"http://{authority}/\"\n\
+             forward_auth_timeout = \"100ms\"\n\"/\" = {{ respond = \"\" }}\n"
+        ));
+        let mut client = server.client();
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        let line = client.head()[0].clone();
+        assert!(line.contains(&format!(" {status} ")), "{status}: {line}");
+        server.stop();
+    }
+}
+
+/// Each row: the options of the route, and the status without and with a password.
+#[test]
+fn satisfy_combines_addresses_and_authentication() {
+    let authority = authority();
+    let (_folder, server) = serve(&format!(
+        "trusted_proxies = \"127.0.0.1\"\n[defaults]\nbasic_auth = \"users\"\nallow = \"192.0.2.0/24\"\n\
+         [hosts.\"*\"]\n\
+         \"/all\" = {{ respond = \"\" }}\n\
+         \"/any\" = {{ respond = \"\", satisfy = \"any\" }}\n\
+         \"/deny\" = {{ respond = \"\", satisfy = \"any\", deny = \"192.0.2.1\", allow = [] }}\n\
+         \"/three\" = {{ respond = \"\", satisfy = \"any\", forward_auth = \"http://{authority}/\" }}\n\
+         \"/both\" = {{ respond = \"\", allow = [], forward_auth = \"http://{authority}/\" }}\n\
+         \"/none\" = {{ respond = \"\", satisfy = \"any\", basic_auth = \"none\" }}\n"
+    ));
+    let (inside, outside) = ("X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 10.0.0.1\r\n");
+    let cookie = "Cookie: ok\r\n";
+    for (target, fields, status) in [
+        ("/all", vec![inside], 401),
+        ("/all", vec![inside, CREDENTIALS], 200),
+        ("/all", vec![outside, CREDENTIALS], 403),
+        ("/any", vec![inside], 200),
+        ("/any", vec![outside], 401),
+        ("/any", vec![outside, CREDENTIALS], 200),
+        ("/deny", vec![inside], 401),
+        ("/deny", vec![inside, CREDENTIALS], 200),
+        ("/deny", vec![outside], 200),
+        ("/three", vec![inside], 200),
+        ("/three", vec![outside], 302),
+        ("/three", vec![outside, cookie], 200),
+        ("/three", vec![outside, CREDENTIALS], 200),
+        ("/both", vec![cookie], 401),
+        ("/both", vec![CREDENTIALS], 302),
+        ("/both", vec![CREDENTIALS, cookie], 200),
+        ("/none", vec![inside], 200),
+        ("/none", vec![outside], 403),
+    ] {
+        let response = send(&server, "GET", target, &fields.concat());
+        assert_eq!(response.status, status, "{target} {fields:?}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Warnings of `weft check`, and errors that it finds besides the syntax.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Signal, Weft, has_tool, until, weft};
+use crate::config::{folder_with, run_in};
+
+/// Each row: the file, and the warnings. They are no errors, unless `--strict` is given.
+#[test]
+fn check_warns_of_what_is_probably_not_intended() {
+    for (text, expected) in [
+        ("\"/\" = \"<< /\"\n", &[":2:7: warning: the redirect of `/` leads back to itself"][..]),
+        ("\"/\" = \"<< /new/\"\n", &[":2:7: warning: the redirect of `/` leads back to itself"]),
+        ("\"/\" = \"<< /new/\"\n\"/new\" = { respond = \"\" }\n", &[]),
+        (
+            "\"/a\" = \"<< /b/\"\n\"/b\" = \"<< http://a.example/a\"\n",
+            &[
+                ":2:8: warning: the redirect of `/a/` leads back to itself",
+                ":3:8: warning: the redirect of `/b/` leads back to itself",
+            ],
+        ),
+        ("\"/a\" = \"<< /b/\"\n\"/b\" = \"<< http://b.example/a\"\n", &[]),
+        ("\"/\" = \"<< http://a.example:8080/\"\n", &[]),
+        // TLS may be in front of this server.
+        ("\"/\" = \"<< https://a.example/\"\n", &[]),
+        (
+            "\"/\" = { files = \"site\", fallback = \"/index.html\" }\n",
+            &[":2:7: warning: the fallback site/index.html does not exist; 404 in its place"],
+        ),
+        ("\"/\" = { files = \"site\", fallback = \"/a.txt\" }\n", &[]),
+        (
+            "\"/\" = { respond = \"\", burst = 1, realm = \"x\" }\n",
+            &[
+                ":2:7: warning: `burst` has no effect without `rate`",
+                ":2:7: warning: `realm` has no effect without `basic_auth`",
+            ],
+        ),
+        (
+            "\"/\" = \"<< https://$host/\"\n",
+            &[
+                ":2:7: warning: `$host`, a variable of nginx, is sent as it is; its value is {host} here",
+            ],
+        ),
+        (
+            "\"/\" = { respond = \"\" }\n[status]\nlisten = \"127.0.0.1:1\"\nconfig_changes = \"unix\"\n",
+            &[
+                ":4:10: warning: `config_changes = \"unix\"` has no effect without a Unix socket in `listen`",
+            ],
+        ),
+        ("rate = \"1/s\"\n\"/\" = { respond = \"\", burst = 1 }\n", &[]),
+        (
+            "\"/\" = { proxy = \"http://a/\", ca = \"site/a.txt\" }\n",
+            &[":2:7: warning: `ca` has no effect without an upstream https://"],
+        ),
+    ] {
+        let text = format!("[hosts.\"a.example\"]\n{text}");
+        let folder = folder_with(&[("w.toml", &text), ("site/a.txt", "a")]);
+        let output = run_in(folder.path(), &["check", "w.toml"]);
+        let expected: Vec<String> = expected.iter().map(|it| format!("weft: w.toml{it}")).collect();
+        assert_eq!(output.stderr.lines().collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(output.status, Ok(0), "{text}");
+        let strict = run_in(folder.path(), &["check", "--strict", "w.toml"]);
+        assert_eq!(strict.status, Ok(i32::from(!expected.is_empty())), "{text}");
+    }
+}
+
+/// Writes a certificate that is valid in these years, and its key.
+fn write_certificate(folder: &Path, from: i32, to: i32) {
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(from, 1, 1);
+    params.not_after = rcgen::date_time_ymd(to, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(folder.join("a.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(folder.join("a.key"), key.serialize_pem()).unwrap();
+}
+
+const SECURE: &str = "[tls]\nlisten = [\"127.0.0.1:0\"]\n\
+    certificates = [{ cert = \"a.crt\", key = \"a.key\" }]\n[hosts.a]\n\"/\" = { respond = \"\" }\n";
+
+#[test]
+fn check_and_start_warn_of_invalid_certificates() {
+    let folder = folder_with(&[("w.toml", SECURE)]);
+    for (from, to, expected) in [
+        (2001, 2002, "the certificate a.crt has expired: 2002-01-01T00:00:00Z"),
+        (2060, 2070, "the certificate a.crt is not valid before 2060-01-01T00:00:00Z"),
+        (2001, 2060, ""),
+    ] {
+        write_certificate(folder.path(), from, to);
+        let output = run_in(folder.path(), &["check", "w.toml"]);
+        let line = match expected {
+            "" => String::new(),
+            _ => format!("weft: w.toml:3:17: warning: {expected}\n"),
+        };
+        assert_eq!((output.status, output.stderr), (Ok(0), line));
+        let server = Weft::start(weft(["--config", "w.toml"]).current_dir(folder.path()));
+        if !expected.is_empty() {
+            until("a warning", || server.stderr().contains(&format!("w.toml:3:17: {expected}")));
+        }
+        server.signal(Signal::TERM);
+        drop(server);
+    }
+}
+
+#[test]
+fn check_explains_certificates_of_version_1() {
+    if !has_tool("openssl") {
+        return;
+    }
+    let folder = folder_with(&[("w.toml", SECURE)]);
+    let openssl = |arguments: &str| {
+        let mut command = Command::new("openssl");
+        let output = command.args(arguments.split(' ')).current_dir(folder.path()).output();
+        assert!(output.unwrap().status.success(), "{arguments}");
+    };
+    openssl("req -newkey rsa:2048 -nodes -subj /CN=a -keyout a.key -out a.csr");
+    openssl("x509 -req -in a.csr -signkey a.key -days 2 -out a.crt");
+    let output = run_in(folder.path(), &["check", "w.toml"]);
+    let expected = "weft: w.toml:3:17: the certificate in a.crt is of X.509 version 1, which has no \
+                    names; create one of version 3, with subjectAltName\n";
+    assert_eq!((output.status, &*output.stderr), (Ok(1), expected));
+}
+
+#[test]
+fn check_has_the_permissions_of_the_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = folder_with(&[("w.toml", &format!("user = \"nobody\"\n{SECURE}"))]);
+    write_certificate(folder.path(), 2001, 2060);
+    use std::os::unix::fs::PermissionsExt;
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    set_mode(folder.path(), 0o755).unwrap();
+    assert_eq!(run_in(folder.path(), &["check", "w.toml"]).stderr, "");
+    set_mode(&folder.path().join("a.key"), 0o600).unwrap();
+    let output = run_in(folder.path(), &["check", "w.toml"]);
+    assert_eq!(output.status, Ok(1));
+    assert!(output.stderr.contains("cannot read a.key: Permission denied"), "{}", output.stderr);
+}

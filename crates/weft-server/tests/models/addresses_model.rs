@@ -1,0 +1,43 @@
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use shuttle::future::block_on;
+use shuttle::sync::Arc;
+use shuttle::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use shuttle::thread;
+
+use crate::addresses::AddressCache;
+use crate::stand_ins::coin;
+
+/// At most one lookup is in progress at a time, and each caller gets the result of one, also if
+/// others drop the addresses or the lookup fails.
+pub fn callers_share_a_lookup() {
+    let (addresses, now) = (AddressCache::default(), Instant::now());
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let callers = [0; 3].map(|_| {
+        let (addresses, lookups) = (addresses.clone(), lookups.clone());
+        thread::spawn(move || {
+            let (fails, invalidates) = (coin(), coin());
+            let resolve = |_| async move {
+                assert_eq!(lookups.fetch_add(1, SeqCst), 0);
+                shuttle::future::yield_now().await;
+                lookups.fetch_sub(1, SeqCst);
+                match fails {
+                    true => Err(io::Error::other("unknown host")),
+                    false => Ok([SocketAddr::from(([192, 0, 2, 1], 80))]),
+                }
+            };
+            match block_on(addresses.get(("a", 80), now, resolve)) {
+                Ok(found) => assert_eq!(found.len(), 1),
+                Err(error) => assert_eq!(error.to_string(), "unknown host"),
+            }
+            if invalidates {
+                addresses.invalidate();
+            }
+        })
+    });
+    for caller in callers {
+        caller.join().unwrap();
+    }
+}

@@ -1,0 +1,234 @@
+//! The texts of folder listings: made within limits, and cached for as long as other lookups.
+//!
+//! A listing costs one `stat` for each entry and a sort, so one request for the largest folder may
+//! take 50 ms of a thread. The cache bounds that cost: a folder is read at most six times for each
+//! format (the orders) in the time after which other lookups are revalidated, however often it is
+//! requested. All workers share it.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clock::deadline::Stopwatch;
+use crate::disk;
+use crate::files::listing::Order;
+use crate::files::lookup::Site;
+use crate::files::path_in_root::PathInRoot;
+
+/// Limit of concurrent reads of folders. A folder always uses the same of these threads, so that
+/// concurrent requests for it wait for one read and get its result.
+const MAX_CONCURRENT_READS: usize = 4;
+
+/// Limit of the number of cached listings.
+const MAX_CACHED: usize = 256;
+
+/// Limit of the memory for listings that are cached or wait to be sent, in permits of
+/// [`PERMIT_BYTES`]. Listings shorter than one permit are not counted.
+const MAX_PERMITS: usize = 1_024;
+const PERMIT_BYTES: usize = 64 << 10;
+
+/// The listings of a directory.
+#[derive(Debug)]
+pub(super) struct Listings {
+    cached: Mutex<HashMap<ListingKey, CachedListing, foldhash::quality::RandomState>>,
+    reads: [Arc<tokio::sync::Mutex<()>>; MAX_CONCURRENT_READS],
+    permits: Arc<Semaphore>,
+}
+
+/// A folder and a form of its listing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ListingKey {
+    pub(super) path: PathInRoot<'static>,
+    pub(super) order: Order,
+    pub(super) as_json: bool,
+}
+
+#[derive(Debug)]
+struct CachedListing {
+    text: Bytes,
+    made: Stopwatch,
+}
+
+/// The text of a listing, with its permits from the memory limit for listings.
+struct ListingText {
+    text: String,
+    _permits: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for ListingText {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Site {
+    /// Returns the text of a listing from the cache, or reads the folder on a thread of the blocking
+    /// pool.
+    ///
+    /// # Errors
+    /// Errors of the system, and `ENOMEM` if listings that wait to be sent use all of the memory
+    /// for listings.
+    pub(super) async fn listing_text(self: &Arc<Site>, key: ListingKey) -> io::Result<Bytes> {
+        let listings = &self.listings;
+        let max_age = self.settings.revalidate_after;
+        if let Some(text) = listings.get(&key, max_age) {
+            return Ok(text);
+        }
+        let turn = listings.read_lock(&key).lock_owned().await;
+        if let Some(text) = listings.get(&key, max_age) {
+            return Ok(text);
+        }
+        let site = self.clone();
+        disk::blocking(move || {
+            let listing = site.list(&key.path)?;
+            let text = match key.as_json {
+                true => listing.json(key.order),
+                false => listing.html(key.order),
+            };
+            let text = site.listings.hold(text)?;
+            site.cache_listing(key, text.clone());
+            // Held until here even if the client has disconnected.
+            drop(turn);
+            Ok(text)
+        })
+        .await
+    }
+
+    /// Caches a listing, and removes it when it is too old.
+    fn cache_listing(self: &Arc<Site>, key: ListingKey, text: Bytes) {
+        let max_age = self.settings.revalidate_after;
+        if max_age.is_zero() {
+            return;
+        }
+        let is_first = self.listings.insert(key, text, max_age);
+        if is_first {
+            let site = Arc::downgrade(self);
+            Handle::current().spawn(async move {
+                loop {
+                    tokio::time::sleep(max_age).await;
+                    let Some(site) = site.upgrade() else { return };
+                    if site.listings.remove_older_than(max_age) {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Listings {
+    pub(super) fn new() -> Listings {
+        Listings {
+            cached: Mutex::default(),
+            reads: Default::default(),
+            permits: Arc::new(Semaphore::new(MAX_PERMITS)),
+        }
+    }
+
+    fn cached(
+        &self,
+    ) -> MutexGuard<'_, HashMap<ListingKey, CachedListing, foldhash::quality::RandomState>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &ListingKey, max_age: Duration) -> Option<Bytes> {
+        let cached = self.cached();
+        let listing = cached.get(key).filter(|listing| listing.made.elapsed() < max_age)?;
+        Some(listing.text.clone())
+    }
+
+    /// Caches a listing. Returns true if it is the only one.
+    fn insert(&self, key: ListingKey, text: Bytes, max_age: Duration) -> bool {
+        let mut cached = self.cached();
+        let was_empty = cached.is_empty();
+        if cached.len() >= MAX_CACHED {
+            cached.retain(|_, listing| listing.made.elapsed() < max_age);
+        }
+        if cached.len() < MAX_CACHED {
+            cached.insert(key, CachedListing { text, made: Stopwatch::start() });
+        }
+        was_empty
+    }
+
+    /// Removes old listings. Returns true if none is left.
+    fn remove_older_than(&self, max_age: Duration) -> bool {
+        let mut cached = self.cached();
+        cached.retain(|_, listing| listing.made.elapsed() < max_age);
+        cached.is_empty()
+    }
+
+    /// Returns the lock for reads of a folder.
+    fn read_lock(&self, key: &ListingKey) -> Arc<tokio::sync::Mutex<()>> {
+        let hash = self.cached().hasher().hash_one(&key.path);
+        self.reads[hash as usize % MAX_CONCURRENT_READS].clone()
+    }
+
+    /// Acquires the memory for a listing. Listings that are only cached give way.
+    fn hold(&self, text: String) -> io::Result<Bytes> {
+        let count = u32::try_from(text.len() / PERMIT_BYTES).unwrap_or(u32::MAX);
+        let permits = self.permits.clone().try_acquire_many_owned(count).or_else(|_| {
+            self.cached().clear();
+            self.permits.clone().try_acquire_many_owned(count)
+        });
+        let permits = permits.map_err(|_| Errno::NOMEM)?;
+        Ok(Bytes::from_owner(ListingText { text, _permits: permits }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    fn key(path: &str) -> ListingKey {
+        let path = PathInRoot::from_setting(path).into_owned();
+        ListingKey { path, order: Order::default(), as_json: false }
+    }
+
+    #[test]
+    fn bounds_the_number_of_cached_listings() {
+        let listings = Listings::new();
+        for number in 0..MAX_CACHED + 10 {
+            let is_first = listings.insert(key(&number.to_string()), Bytes::new(), LONG);
+            assert_eq!(is_first, number == 0);
+        }
+        assert_eq!(listings.cached().len(), MAX_CACHED);
+        assert!(listings.get(&key("0"), LONG).is_some());
+        assert!(listings.get(&key("0"), Duration::ZERO).is_none());
+        // Old listings give way to a new one.
+        listings.insert(key("new"), Bytes::new(), Duration::ZERO);
+        assert_eq!(listings.cached().len(), 1);
+        assert!(listings.remove_older_than(Duration::ZERO));
+    }
+
+    #[test]
+    fn cached_listings_give_way_to_others() {
+        let listings = Listings::new();
+        let text = || "x".repeat(MAX_PERMITS * PERMIT_BYTES / 2);
+        let sent = listings.hold(text()).unwrap();
+        listings.insert(key("a"), listings.hold(text()).unwrap(), LONG);
+        assert_eq!(listings.permits.available_permits(), 0);
+        // The memory of the cached one is used again, that of the one being sent is not.
+        let other = listings.hold(text()).unwrap();
+        assert!(listings.get(&key("a"), LONG).is_none());
+        assert!(listings.hold(text()).is_err());
+        drop((sent, other));
+        assert_eq!(listings.permits.available_permits(), MAX_PERMITS);
+    }
+
+    #[test]
+    fn folder_has_one_read_lock_in_all_forms() {
+        let listings = Listings::new();
+        let first = listings.read_lock(&key("a"));
+        let other = listings.read_lock(&ListingKey { as_json: true, ..key("a") });
+        assert!(Arc::ptr_eq(&first, &other));
+    }
+}

@@ -1,0 +1,141 @@
+//! Accepting connections from a listening socket.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::{self, Either};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::error::{Error, ErrorKind};
+use crate::net::accepted::{Accepted, AcceptedSocket};
+use crate::net::address::LocalAddress;
+use crate::net::connection_limiter::{ConnectionLimiter, RETRY_DELAY};
+use crate::net::listen::Listener;
+use crate::net::reject::Rejection;
+use crate::net::secure::SecureAcceptor;
+use crate::net::shortage::Shortage;
+use crate::peer::Peer;
+
+/// Accepts from one socket until `stopped` is ready, then accepts the connections that the kernel
+/// has already completed.
+pub(crate) async fn accept(
+    listener: Listener,
+    limiter: Arc<ConnectionLimiter>,
+    workers: impl Workers,
+    stopped: impl Future<Output = ()>,
+) {
+    let Listener { socket, bound, tls, file: _file } = listener;
+    #[expect(deprecated, reason = "unsound for types whose descriptor changes; this one's cannot")]
+    let socket = AsyncFd::with_interest(socket, Interest::READABLE)
+        .expect("an event loop accepts a listening socket");
+    let mut shortage = Shortage::new(socket.get_ref());
+    let mut stopped = pin!(stopped);
+    loop {
+        let next = accept_next(&socket, &bound, &limiter, &workers);
+        // Polled first, so that a constant stream of connections does not delay it.
+        let accepted = match future::select(stopped.as_mut(), pin!(next)).await {
+            Either::Left(_) => break,
+            Either::Right((accepted, _)) => accepted,
+        };
+        match accepted {
+            Ok(accepted) => {
+                shortage.end();
+                admit(&limiter, accepted, &tls, &workers);
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => {
+                workers.report(cannot_accept(&bound, error));
+                if shortage.is_long() && shortage.reject_one(socket.get_ref(), &bound, &tls) {
+                    continue;
+                }
+                // A closed connection frees a descriptor. Only the sleep ends the pause: other
+                // users may take the freed resources.
+                workers.close_idle().await;
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+    while limiter.has_capacity() {
+        match AcceptedSocket::accept(socket.get_ref(), &bound) {
+            Ok(accepted) => admit(&limiter, accepted, &tls, &workers),
+            Err(error) if is_transient(&error) => {}
+            Err(_) => break,
+        }
+    }
+}
+
+/// The workers that serve the accepted connections.
+pub(crate) trait Workers {
+    /// Gives a connection to a worker.
+    fn deliver(&self, accepted: Accepted);
+
+    /// Closes the connection that has waited longest for a request. Returns `false` if no
+    /// connection waits.
+    fn close_idle(&self) -> impl Future<Output = bool>;
+
+    /// Reports that a connection could not be accepted.
+    fn report(&self, error: Error);
+}
+
+/// Accepts the next connection that the limit permits. While a client waits at the limit,
+/// connections without a request are closed.
+async fn accept_next(
+    socket: &AsyncFd<Arc<OwnedFd>>,
+    bound: &LocalAddress,
+    limiter: &ConnectionLimiter,
+    workers: &impl Workers,
+) -> io::Result<(AcceptedSocket, Peer)> {
+    loop {
+        let accept = |socket: &Arc<OwnedFd>| match limiter.has_capacity() {
+            // Without a descriptor, accept4(2) fails even if no client waits.
+            true => AcceptedSocket::accept(socket, bound)
+                .map(Some)
+                .or_else(|error| poll_client(socket).and(Err(error))),
+            // Without a client that waits, no connection is closed.
+            false => poll_client(socket).map(|()| None),
+        };
+        if let Some(accepted) = socket.async_io(Interest::READABLE, accept).await? {
+            return Ok(accepted);
+        }
+        limiter.wait_for_capacity(async || workers.close_idle().await).await;
+    }
+}
+
+/// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if no connection can be accepted.
+fn poll_client(socket: &impl AsFd) -> io::Result<()> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, Some(&Timespec::default()))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_accept(bound: &LocalAddress, error: io::Error) -> Error {
+    Error::new(ErrorKind::Accept, format!("cannot accept connections on {bound}"))
+        .with_source(error)
+}
+
+/// Returns `true` if the next connection can be accepted at once: the peer closed the connection
+/// before it was accepted, or a signal interrupted the call.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}
+
+fn admit(
+    limiter: &Arc<ConnectionLimiter>,
+    (socket, peer): (AcceptedSocket, Peer),
+    tls: &Option<Arc<dyn SecureAcceptor>>,
+    workers: &impl Workers,
+) {
+    match limiter.try_acquire(peer.address().map(|address| address.ip())) {
+        Some(permit) => workers.deliver(Accepted { socket, peer, permit, tls: tls.clone() }),
+        None if tls.is_none() => Rejection::TooManyOfPeer.send(&socket),
+        // A response would need a TLS handshake, which costs too much for a rejected connection.
+        None => {}
+    }
+}

@@ -1,0 +1,157 @@
+//! The content of a request whose body has the connection's reader on loan.
+//!
+//! The body reads and decodes in the task or thread in which it is polled, and returns the reader
+//! when it ends or is dropped. There is no task and no channel between the application and the
+//! socket, so backpressure reaches the client directly.
+
+use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::reader::Reader;
+use crate::server::h1::loan::Loan;
+use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
+use weft_proto::headers::Headers;
+use weft_proto::http1::chunked::{BodyDecoder, Step};
+use weft_proto::http1::parse::Limits;
+
+/// Buffer space requested for one read of a body.
+const READ_BYTES: u64 = 64 << 10;
+const MIN_READ_BYTES: u64 = 1 << 10;
+
+/// Number of bytes received without a wait after which the task yields. Some readers of bodies
+/// collect everything that is received before the next wait.
+const BUDGET_BYTES: usize = 256 << 10;
+
+/// The returned reader, and its position in the body.
+pub(super) struct ReturnedReader {
+    pub(super) reader: Reader,
+    pub(super) decoder: BodyDecoder,
+    /// Set if the rest of the input cannot be parsed, so that no request can follow.
+    pub(super) failed: bool,
+}
+
+/// The content of a request, decoded from a reader on loan.
+pub(super) struct LentReader {
+    /// `None` once it was returned.
+    reader: Option<Reader>,
+    decoder: BodyDecoder,
+    trailer_limits: Limits,
+    /// Set while the client waits for a 100 before it sends the body.
+    expects_continue: bool,
+    /// Number of bytes received since the last wait.
+    received_since_wait: usize,
+    loan: Arc<Loan<ReturnedReader>>,
+}
+
+impl LentReader {
+    pub(super) fn new(
+        reader: Reader,
+        loan: Arc<Loan<ReturnedReader>>,
+        (decoder, trailer_limits): (BodyDecoder, Limits),
+        expects_continue: bool,
+    ) -> LentReader {
+        let reader = Some(reader);
+        LentReader {
+            reader,
+            decoder,
+            trailer_limits,
+            expects_continue,
+            received_since_wait: 0,
+            loan,
+        }
+    }
+
+    /// Receives more of the body into the reader's buffer.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, clock: &mut ReceiveClock) -> Poll<Result<()>> {
+        if std::mem::take(&mut self.expects_continue) {
+            self.loan.request_continue();
+        }
+        if self.received_since_wait >= BUDGET_BYTES {
+            self.received_since_wait = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
+        let Some(reader) = &mut self.reader else { return Poll::Ready(Err(incomplete())) };
+        match reader.poll_fill(cx, room as usize) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
+            // A reset also ends the body; so does, over TLS, an end without close_notify.
+            Poll::Ready(Err(error)) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => {
+                Poll::Ready(Err(incomplete()))
+            }
+            Poll::Ready(Ok(bytes)) => {
+                self.received_since_wait += bytes;
+                clock.received(bytes);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending if self.loan.poll_revoked(cx).is_ready() => {
+                Poll::Ready(Err(Error::disconnected()))
+            }
+            Poll::Pending => {
+                self.received_since_wait = 0;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl ContentSource for LentReader {
+    fn poll_event(
+        &mut self,
+        cx: &mut Context<'_>,
+        clock: &mut ReceiveClock,
+    ) -> Poll<Result<ContentEvent>> {
+        if self.loan.is_revoked() {
+            return Poll::Ready(Err(Error::disconnected()));
+        }
+        let mut trailers = None;
+        loop {
+            let Some(reader) = &mut self.reader else {
+                return Poll::Ready(Ok(ContentEvent::End(None)));
+            };
+            match self.decoder.step(&reader.buffer, &self.trailer_limits)? {
+                Step::Skip(bytes) => reader.buffer.advance(bytes),
+                Step::Data(bytes) => {
+                    let data = reader.buffer.split_to(bytes).freeze();
+                    return Poll::Ready(Ok(ContentEvent::Data(data)));
+                }
+                Step::Trailers(fields, bytes) => {
+                    let text = reader.buffer.split_to(bytes).freeze();
+                    trailers = Some(Headers::new(text, fields));
+                }
+                Step::End => return Poll::Ready(Ok(ContentEvent::End(trailers))),
+                Step::Wait => match self.poll_receive(cx, clock) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => return Poll::Pending,
+                },
+            }
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.decoder.remaining()
+    }
+
+    /// The reader is returned with the last piece of a body with a declared length, so that the
+    /// next request can be read even if the application does not poll for the end.
+    fn is_complete(&self) -> bool {
+        self.decoder == BodyDecoder::Done
+    }
+
+    fn release(&mut self, failed: bool) {
+        if let Some(reader) = self.reader.take() {
+            let returned = ReturnedReader { reader, decoder: self.decoder, failed };
+            self.loan.give_back(returned);
+        }
+    }
+}
+
+fn incomplete() -> Error {
+    Error::new(ErrorKind::BodyIncomplete, "the connection was closed in the middle of the body")
+}

@@ -1,0 +1,358 @@
+//! The order and the amount in which responses obtain content that is not in memory yet.
+//!
+//! A piece of a file, or a frame of a body, is obtained when it can be sent, apart from a small
+//! amount per connection. Otherwise a client that keeps its windows closed, or does not read, would
+//! make the server hold content of all of its streams (CVE-2019-9517).
+//!
+//! Waiting streams are in one of two lanes, by the window of the stream:
+//!
+//! - *wide*: the window is worth a piece. Such a stream gets its turn even if other streams have
+//!   used up the budget of the connection because their clients do not read.
+//! - *narrow*: the window is smaller. Such a stream gets its turn while the budget lasts: a body may
+//!   end, or have a frame that fits.
+//!
+//! A file whose window is closed is in neither: its end is known in advance.
+
+use std::collections::VecDeque;
+
+use crate::server::h2::streams::Stream;
+use weft_proto::http2::frame::MAX_FRAME_PAYLOAD;
+
+/// Budget of a connection for content that was obtained and cannot be sent yet. It is exceeded by
+/// less than one piece. 32 KiB: as much as the output buffer.
+const MAX_AHEAD_BYTES: usize = 32 << 10;
+
+/// Maximum number of bytes of files that are being read for one connection. 64 KiB: four reads that
+/// wait for the disk.
+const MAX_READING_BYTES: usize = 64 << 10;
+
+/// Budget of a connection for small content that is queued regardless of the windows; further
+/// content waits. 32 KiB: eight responses, or as much as the output buffer.
+const MAX_SMALL_BYTES: usize = 32 << 10;
+
+/// Maximum size of a piece of a file: one frame, or several if no other stream has content.
+const FILE_PIECE_BYTES: usize = MAX_FRAME_PAYLOAD;
+const LONE_FILE_PIECE_BYTES: usize = 4 * MAX_FRAME_PAYLOAD;
+
+/// Minimum size of a piece of a file. Without it, a client that opens its windows byte by byte would
+/// cause as many reads. The surplus counts as obtained ahead.
+const MIN_FILE_PIECE_BYTES: usize = 1 << 10;
+
+/// Window from which a body may produce a frame although the budget is used up, unless its last frame
+/// was smaller. The size of the frame is not known in advance. Clients open a window again when half
+/// of it is used, and most windows are 65,535 bytes or more.
+pub(super) const FRAME_WINDOW: usize = 32_767;
+
+/// The next piece of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// A file, with this number of remaining bytes.
+    File(u64),
+    /// A body that produces frames of any size. The next one is expected to need this window.
+    Frame(usize),
+}
+
+impl Demand {
+    /// The window that is worth a piece.
+    fn full_window(self) -> usize {
+        match self {
+            Demand::File(remaining) => MIN_FILE_PIECE_BYTES.min(saturate(remaining)),
+            Demand::Frame(window) => window,
+        }
+    }
+
+    fn lane(self, window: usize) -> Option<Lane> {
+        match self {
+            _ if window >= self.full_window() => Some(Lane::Wide),
+            Demand::File(_) if window == 0 => None,
+            _ => Some(Lane::Narrow),
+        }
+    }
+
+    /// The number of bytes to read from a file for `credit` bytes of the windows.
+    fn piece(self, credit: usize, is_alone: bool) -> usize {
+        match self {
+            Demand::File(remaining) => {
+                let max = if is_alone { LONE_FILE_PIECE_BYTES } else { FILE_PIECE_BYTES };
+                credit.clamp(MIN_FILE_PIECE_BYTES, max).min(saturate(remaining))
+            }
+            Demand::Frame(_) => 0,
+        }
+    }
+}
+
+fn saturate(length: u64) -> usize {
+    usize::try_from(length).unwrap_or(usize::MAX)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    Wide,
+    Narrow,
+}
+
+/// The content of a stream that is waited for, or counts against a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Holding {
+    #[default]
+    Nothing,
+    /// Waits for its turn, in a lane unless the window is closed.
+    Waiting(Demand, Option<Lane>),
+    /// A piece of this size is being read.
+    Reading(usize),
+    /// This number of bytes was obtained ahead and is not framed.
+    Ahead(usize),
+    /// This number of bytes of small content is not framed.
+    Small(usize),
+}
+
+/// The state of the connection's output.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// The output buffer has space.
+    pub(super) is_open: bool,
+    /// The window of the connection.
+    pub(super) window: usize,
+}
+
+/// The streams that wait for a turn, in its order, and the used budgets.
+#[derive(Default)]
+pub(super) struct Turns {
+    wide: VecDeque<Waiting>,
+    narrow: VecDeque<Waiting>,
+    reading: usize,
+    ahead: usize,
+    small: usize,
+}
+
+struct Waiting {
+    stream: u32,
+    full_window: usize,
+}
+
+impl Turns {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Waiting> {
+        match lane {
+            Lane::Wide => &mut self.wide,
+            Lane::Narrow => &mut self.narrow,
+        }
+    }
+
+    /// Takes a turn, if it is the stream's. Returns the number of bytes to read from a file.
+    /// Otherwise the stream waits.
+    pub(super) fn take(
+        &mut self,
+        stream: &mut Stream,
+        demand: Demand,
+        room: Room,
+    ) -> Option<usize> {
+        let window = stream.window().available();
+        let lane = demand.lane(window);
+        let is_next = lane.is_some_and(|lane| match self.lane(lane).front() {
+            Some(front) if front.stream != stream.id => false,
+            _ => self.permits(lane, demand.full_window(), room),
+        });
+        if !is_next {
+            self.wait(stream, demand, lane);
+            return None;
+        }
+        self.release(stream);
+        let is_alone = self.wide.is_empty() && self.narrow.is_empty() && self.used() == 0;
+        let bytes = demand.piece(window.min(room.window), is_alone);
+        self.reading += bytes;
+        stream.holding = Holding::Reading(bytes);
+        Some(bytes)
+    }
+
+    /// Returns the next stream of a lane, if it may take its turn now.
+    pub(super) fn next(&mut self, lane: Lane, room: Room) -> Option<u32> {
+        let &Waiting { stream, full_window } = self.lane(lane).front()?;
+        self.permits(lane, full_window, room).then_some(stream)
+    }
+
+    fn permits(&self, lane: Lane, full_window: usize, room: Room) -> bool {
+        let has_budget = self.used() < MAX_AHEAD_BYTES;
+        let is_worth_it = || self.reading < MAX_READING_BYTES && room.window >= full_window;
+        room.is_open && (has_budget || (lane == Lane::Wide && is_worth_it()))
+    }
+
+    fn used(&self) -> usize {
+        self.reading + self.ahead
+    }
+
+    fn wait(&mut self, stream: &mut Stream, demand: Demand, lane: Option<Lane>) {
+        let holding = Holding::Waiting(demand, lane);
+        if stream.holding == holding {
+            return;
+        }
+        self.release(stream);
+        stream.holding = holding;
+        if let Some(lane) = lane {
+            let waiting = Waiting { stream: stream.id, full_window: demand.full_window() };
+            self.lane(lane).push_back(waiting);
+        }
+    }
+
+    /// Processes a change of a stream's window.
+    pub(super) fn on_window_changed(&mut self, stream: &mut Stream) {
+        if let Holding::Waiting(demand, _) = stream.holding {
+            self.wait(stream, demand, demand.lane(stream.window().available()));
+        }
+    }
+
+    /// Counts a piece that is queued. Content for which no turn was taken belongs to the application
+    /// and is not counted.
+    pub(super) fn on_queued(&mut self, stream: &mut Stream, bytes: usize) {
+        if let Holding::Reading(_) = stream.holding {
+            self.release(stream);
+            self.ahead += bytes;
+            stream.holding = Holding::Ahead(bytes);
+        }
+    }
+
+    /// Counts small content. Returns `false` if the budget is used up.
+    pub(super) fn queue_small(&mut self, stream: &mut Stream, bytes: usize) -> bool {
+        let is_allowed = self.small + bytes <= MAX_SMALL_BYTES;
+        if is_allowed {
+            self.small += bytes;
+            stream.holding = Holding::Small(bytes);
+        }
+        is_allowed
+    }
+
+    /// Counts framed content.
+    pub(super) fn on_framed(&mut self, stream: &mut Stream, bytes: usize) {
+        match &mut stream.holding {
+            Holding::Ahead(held) => {
+                self.ahead -= bytes;
+                *held -= bytes;
+            }
+            Holding::Small(held) => {
+                self.small -= bytes;
+                *held -= bytes;
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the wait of a stream, and returns its part of the budgets.
+    pub(super) fn release(&mut self, stream: &mut Stream) {
+        match std::mem::take(&mut stream.holding) {
+            Holding::Nothing | Holding::Waiting(_, None) => {}
+            Holding::Waiting(_, Some(lane)) => {
+                let lane = self.lane(lane);
+                match lane.front() {
+                    Some(front) if front.stream == stream.id => drop(lane.pop_front()),
+                    _ => lane.retain(|waiting| waiting.stream != stream.id),
+                }
+            }
+            Holding::Reading(bytes) => self.reading -= bytes,
+            Holding::Ahead(bytes) => self.ahead -= bytes,
+            Holding::Small(bytes) => self.small -= bytes,
+        }
+    }
+
+    /// Frees the memory of a former larger number of streams.
+    pub(super) fn shrink(&mut self) {
+        self.wide.shrink_to_fit();
+        self.narrow.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_proto::http2::flow::{RecvWindow, SendWindow};
+
+    const OPEN: Room = Room { is_open: true, window: 1 << 20 };
+
+    fn stream(id: u32, window: i64) -> Stream {
+        Stream::new(id, true, None, None, (SendWindow::new(window), RecvWindow::new(0)))
+    }
+
+    #[test]
+    fn pieces_of_files_are_as_large_as_the_windows() {
+        for (window, connection_window, remaining, alone, piece) in [
+            (1 << 20, 1 << 20, 1 << 20, true, Some(LONE_FILE_PIECE_BYTES)),
+            (1 << 20, 1 << 20, 1 << 20, false, Some(FILE_PIECE_BYTES)),
+            (5_000, 1 << 20, 1 << 20, false, Some(5_000)),
+            (1 << 20, 5_000, 1 << 20, false, Some(5_000)),
+            (1 << 20, 1 << 20, 3, false, Some(3)),
+            (1, 1 << 20, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
+            (1, 1 << 20, 10, false, Some(10)),
+            (1 << 20, 0, 1 << 20, false, Some(MIN_FILE_PIECE_BYTES)),
+            (0, 1 << 20, 1 << 20, false, None),
+            (-1, 1 << 20, 1 << 20, false, None),
+        ] {
+            let mut turns = Turns { ahead: usize::from(!alone), ..Turns::default() };
+            let room = Room { window: connection_window, ..OPEN };
+            let taken = turns.take(&mut stream(1, window), Demand::File(remaining), room);
+            assert_eq!(taken, piece, "{window} {connection_window} {remaining}");
+        }
+    }
+
+    #[test]
+    fn only_wide_windows_get_a_turn_without_a_budget() {
+        let mut turns = Turns::default();
+        let demand = Demand::Frame(FRAME_WINDOW);
+        let (mut first, mut narrow, mut wide) = (stream(1, 10), stream(3, 10), stream(5, 1 << 20));
+        assert_eq!(turns.take(&mut first, demand, OPEN), Some(0));
+        turns.on_queued(&mut first, 64 << 10);
+        assert_eq!(turns.take(&mut narrow, demand, OPEN), None);
+        assert_eq!(turns.take(&mut wide, demand, OPEN), Some(0));
+        // Not while the output or the window of the connection is closed.
+        for room in [Room { is_open: false, ..OPEN }, Room { window: 1_000, ..OPEN }] {
+            assert_eq!(turns.take(&mut wide, demand, room), None);
+            assert_eq!(
+                (turns.next(Lane::Wide, room), turns.next(Lane::Narrow, room)),
+                (None, None)
+            );
+        }
+        assert_eq!(turns.next(Lane::Wide, OPEN), Some(5));
+        // A smaller last frame needs a smaller window.
+        assert_eq!(turns.take(&mut narrow, Demand::Frame(10), OPEN), None);
+        turns.release(&mut wide);
+        assert_eq!(turns.take(&mut narrow, Demand::Frame(10), OPEN), Some(0));
+        // The budget is returned.
+        turns.release(&mut first);
+        assert_eq!(turns.take(&mut narrow, demand, OPEN), Some(0));
+        for stream in [&mut first, &mut narrow, &mut wide] {
+            turns.release(stream);
+        }
+        assert!(turns.used() == 0 && turns.wide.is_empty() && turns.narrow.is_empty());
+    }
+
+    #[test]
+    fn streams_of_a_lane_take_turns() {
+        let mut turns = Turns::default();
+        let closed = Room { is_open: false, ..OPEN };
+        let mut streams = [1, 3, 5].map(|id| stream(id, 1 << 20));
+        let mut order = Vec::new();
+        for stream in &mut streams {
+            assert_eq!(turns.take(stream, Demand::File(1 << 20), closed), None);
+        }
+        for _ in 0..6 {
+            let next = turns.next(Lane::Wide, OPEN).unwrap();
+            let stream = streams.iter_mut().find(|stream| stream.id == next).unwrap();
+            let piece = turns.take(stream, Demand::File(1 << 20), OPEN).unwrap();
+            turns.on_queued(stream, piece);
+            turns.on_framed(stream, piece);
+            order.push(next);
+            assert_eq!(turns.take(stream, Demand::File(1 << 20), closed), None);
+        }
+        assert_eq!(order, [1, 3, 5, 1, 3, 5]);
+    }
+
+    #[test]
+    fn a_window_update_moves_a_stream_to_another_lane() {
+        let mut turns = Turns { ahead: MAX_AHEAD_BYTES, ..Turns::default() };
+        let mut stream = stream(1, 0);
+        assert_eq!(turns.take(&mut stream, Demand::File(1 << 20), OPEN), None);
+        for (increment, wide, narrow) in [(0, 0, 0), (1, 0, 1), (MIN_FILE_PIECE_BYTES, 1, 0)] {
+            stream.increase_window(increment as i64).unwrap();
+            turns.on_window_changed(&mut stream);
+            assert_eq!((turns.wide.len(), turns.narrow.len()), (wide, narrow), "{increment}");
+        }
+        assert_eq!(turns.next(Lane::Wide, OPEN), Some(1));
+    }
+}

@@ -1,0 +1,30 @@
+//! Response heads of CGI scripts: the result does not depend on the bytes after the head, an
+//! incomplete head stays incomplete for every prefix, and no field of a connection is passed on.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+// The program has no library. This module of it is pure.
+#[allow(dead_code, reason = "the program uses more of it")]
+#[path = "../../crates/weft-server/src/apps/cgi/head.rs"]
+mod head;
+
+const MAX_HEAD_BYTES: usize = 1 << 10;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(Some((head, length))) = head::parse(input, MAX_HEAD_BYTES) else { return };
+    assert!(length <= input.len().min(MAX_HEAD_BYTES));
+    let alone = head::parse(&input[..length], MAX_HEAD_BYTES);
+    assert_eq!(alone, Ok(Some((head, length))));
+    for end in 0..length {
+        let prefix = head::parse(&input[..end], MAX_HEAD_BYTES);
+        assert!(!matches!(prefix, Ok(Some(_))), "complete after {end} of {length} bytes");
+    }
+    let (head, _) = alone.expect("valid").expect("complete");
+    assert!((200..600).contains(&head.status.as_u16()), "{:?}", head.status);
+    for (name, _) in &head.fields {
+        let name = name.as_str();
+        assert!(!head::HOP_BY_HOP_FIELDS.contains(&name), "{name} is passed on");
+        assert_ne!(name, "content-length");
+    }
+});
