@@ -34,16 +34,33 @@ pub(crate) enum Source {
 /// The attributes that identify a version of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
-    device: u64,
-    inode: u64,
     length: u64,
-    /// Seconds and nanoseconds since 1970; `None` for bytes that are not from a file.
-    modified: Option<(i64, i64)>,
-    /// Time of the last change of contents or metadata (`ctime`). Unlike the modification time, it
-    /// cannot be set: a copy may give different contents the old modification time. It is not sent
-    /// to clients, because a rename or a change of permissions also changes it.
-    changed: (i64, i64),
+    origin: Origin,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A file of the file system. Times are in seconds and nanoseconds since 1970.
+    Stored {
+        device: u64,
+        inode: u64,
+        modified: (i64, i64),
+        /// Time of the last change of contents or metadata (`ctime`). Unlike the modification time,
+        /// it cannot be set: a copy may give different contents the old modification time. It
+        /// differs between copies, and a rename or a change of permissions also changes it.
+        changed: (i64, i64),
+    },
+    /// Constant bytes, by their hash.
+    Constant { hash: u64 },
+}
+
+/// Time that a file must have been unchanged before its contents are cached, and before its
+/// validator is strong. It is far longer than the resolution of the kernel's clock for file times.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// Modification times up to this one, in seconds since 1970, are set by build systems for
+/// reproducible results (Nix, OSTree), and are the same for all versions of a file.
+const MAX_CONSTANT_MTIME: i64 = 1;
 
 fn after_1970(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
@@ -51,34 +68,13 @@ fn after_1970(seconds: i64) -> SystemTime {
 
 impl FileVersion {
     pub(crate) fn new(metadata: &fs::Metadata) -> FileVersion {
-        FileVersion {
+        let origin = Origin::Stored {
             device: metadata.dev(),
             inode: metadata.ino(),
-            length: metadata.len(),
-            modified: Some((metadata.mtime(), metadata.mtime_nsec())),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    /// Returns `true` if an open file still has this version. An open descriptor always refers to
-    /// the same file, so comparing length and times is sufficient.
-    pub(crate) fn matches(&self, file: &fs::File) -> bool {
-        // Cheaper than `statx(2)`, which the standard library uses.
-        rustix::fs::fstat(file).is_ok_and(|stat| {
-            let modified = (stat.st_mtime, stat.st_mtime_nsec as i64);
-            let changed = (stat.st_ctime, stat.st_ctime_nsec as i64);
-            stat.st_size as u64 == self.length
-                && Some(modified) == self.modified
-                && changed == self.changed
-        })
-    }
-
-    /// Returns a strong validator (RFC 9110 §8.8.3), as far as the resolution of file times, in
-    /// nanoseconds, permits.
-    pub(crate) fn etag(&self) -> String {
-        let FileVersion { device, inode, length, .. } = self;
-        let (seconds, nanoseconds) = self.modified.unwrap_or_default();
-        format!("\"{device:x}-{inode:x}-{length:x}-{seconds:x}.{nanoseconds:x}\"")
+        };
+        FileVersion { length: metadata.len(), origin }
     }
 
     /// Returns the version of constant bytes.
@@ -86,24 +82,76 @@ impl FileVersion {
         // The default keys are constant, so all workers and all processes compute the same version.
         let mut hasher = std::hash::DefaultHasher::new();
         bytes.hash(&mut hasher);
-        let length = bytes.len() as u64;
-        let changed = (0, 0);
-        FileVersion { device: 0, inode: hasher.finish(), length, modified: None, changed }
+        let origin = Origin::Constant { hash: hasher.finish() };
+        FileVersion { length: bytes.len() as u64, origin }
     }
 
-    /// Time of the last change of contents or metadata, in whole seconds.
-    pub(crate) fn changed(&self) -> SystemTime {
-        after_1970(self.changed.0)
+    /// Returns `true` if an open file still has this version. An open descriptor always refers to
+    /// the same file, so comparing length and times is sufficient.
+    pub(crate) fn matches(&self, file: &fs::File) -> bool {
+        let Origin::Stored { modified, changed, .. } = self.origin else { return true };
+        // Cheaper than `statx(2)`, which the standard library uses.
+        rustix::fs::fstat(file).is_ok_and(|stat| {
+            stat.st_size as u64 == self.length
+                && (stat.st_mtime, stat.st_mtime_nsec as i64) == modified
+                && (stat.st_ctime, stat.st_ctime_nsec as i64) == changed
+        })
     }
 
-    /// Modification time, in whole seconds.
+    /// Returns the entity tag of a file without variants; see [`opaque_tag`](Self::opaque_tag). It
+    /// is weak (RFC 9110 §8.8.1) until the file has settled: two changes within the resolution of
+    /// file times have the same tag. `now` is in seconds since 1970.
+    pub(crate) fn entity_tag(&self, now: u64) -> String {
+        let weakness = if self.is_settled(now) { "" } else { "W/" };
+        format!("{weakness}\"{}\"", self.opaque_tag())
+    }
+
+    /// Returns the text between the quotes of an entity tag (RFC 9110 §8.8.3): length and
+    /// modification time, which copies of a file on several machines have in common.
+    pub(crate) fn opaque_tag(&self) -> String {
+        let length = self.length;
+        match self.origin {
+            Origin::Constant { hash } => format!("{length:x}-{hash:x}"),
+            Origin::Stored { modified: (seconds, _), changed, .. }
+                if seconds <= MAX_CONSTANT_MTIME =>
+            {
+                format!("{length:x}-c{:x}.{:x}", changed.0, changed.1)
+            }
+            Origin::Stored { modified: (seconds, nanoseconds), .. } => {
+                format!("{length:x}-{seconds:x}.{nanoseconds:x}")
+            }
+        }
+    }
+
+    /// Returns `true` if the file has been unchanged for [`SETTLE_TIME`]. `now` is in seconds since
+    /// 1970.
+    pub(crate) fn is_settled(&self, now: u64) -> bool {
+        match self.origin {
+            Origin::Stored { changed: (changed, _), .. } => {
+                let age = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(changed);
+                age >= SETTLE_TIME.as_secs() as i64
+            }
+            Origin::Constant { .. } => true,
+        }
+    }
+
+    /// Modification time, in whole seconds; `None` for constant bytes.
     pub(crate) fn modified(&self) -> Option<SystemTime> {
-        self.modified.map(|(seconds, _)| after_1970(seconds))
+        match self.origin {
+            Origin::Stored { modified: (seconds, _), .. } => Some(after_1970(seconds)),
+            Origin::Constant { .. } => None,
+        }
     }
 
     /// Returns `true` if this version was modified before `other`.
     pub(crate) fn is_older_than(&self, other: &FileVersion) -> bool {
-        self.modified < other.modified
+        match (self.origin, other.origin) {
+            (
+                Origin::Stored { modified, .. },
+                Origin::Stored { modified: modified_of_other, .. },
+            ) => modified < modified_of_other,
+            _ => false,
+        }
     }
 }
 

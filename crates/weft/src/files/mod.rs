@@ -5,6 +5,7 @@ mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
 mod lookup; // the lookup of a path
 mod resource; // a file's representations: languages, content codings
+mod entity_tag; // entity tags of representations
 mod compressed; // the forms of files that the server compresses
 mod listing; // folder listings as HTML and JSON
 mod listings; // the texts of listings, cached for a short time

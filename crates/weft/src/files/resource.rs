@@ -23,6 +23,7 @@ use crate::disk;
 use crate::disk::{File, FileVersion, Source};
 use crate::error::Result;
 use crate::files::compressed::{CodedForm, CodedSlot, SlotResponse};
+use crate::files::entity_tag;
 use crate::files::lookup::Site;
 use crate::files::root::{MayBlock, Opened};
 use crate::message::body::Body;
@@ -66,7 +67,7 @@ struct Variant {
 pub(super) struct Representation {
     file: Arc<File>,
     fields: Fields,
-    /// True if the file had changed within [`SETTLE_TIME`] when it was opened.
+    /// True if the file had not [settled](FileVersion::is_settled) when it was opened.
     recently_changed: bool,
 }
 
@@ -91,10 +92,6 @@ struct VariantFiles {
 /// memory, while descriptors are available for that. Measured: sending from process memory costs
 /// about as much as the additional system calls of `sendfile` at 16 KiB, and more at 32 KiB.
 const MIN_SENDFILE_BYTES: u64 = 24 << 10;
-
-/// Time that a file must have been unchanged before its contents are cached. It is far longer than
-/// the resolution of the kernel's clock for file times.
-const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// A path that is looked up, and the conditions of the lookup.
 #[derive(Clone, Copy)]
@@ -369,8 +366,8 @@ impl Representation {
     /// §8.8.1).
     fn to_coded_response(&self, coding: Coding) -> Response {
         let mut response = self.to_response();
-        if let Some(version) = &self.file.version {
-            response.set_header(ETAG, format!("W/{}", version.etag()));
+        if let Some(tag) = response.header(ETAG.as_str()).map(entity_tag::weak) {
+            response.set_header(ETAG, tag);
         }
         response.set_header(CONTENT_ENCODING, coding.token());
         response
@@ -420,22 +417,24 @@ impl Opened {
     ) -> io::Result<Representation> {
         let version = self.version();
         let modified = version.modified();
-        let uncached = |file, fields, recently_changed| {
-            let (file, fields) = (Arc::new(file), Fields::Owned(fields));
-            Ok(Representation { file, fields, recently_changed })
-        };
         let file = match &self.file.source {
             Source::Memory(_) => self.file,
             // A file that changed recently may change again without a change of its version.
-            Source::Open(_) if !is_older_than(version.changed(), SETTLE_TIME) => {
-                return uncached(self.file, fields, true);
+            Source::Open(_) if !version.is_settled(wall::now()) => {
+                return Ok(self.into_changing(fields));
             }
             // A Last-Modified in the future must not be sent (RFC 9110 §8.8.2.1), and prepared
             // fields do not follow the clock.
             Source::Open(_)
                 if modified.is_some_and(|modified| !is_older_than(modified, Duration::ZERO)) =>
             {
-                return uncached(self.file, fields, false);
+                let tag = entity_tag::strong(&version, None, &fields);
+                push_unless_set(&mut fields, (ETAG, tag));
+                return Ok(Representation {
+                    file: Arc::new(self.file),
+                    fields: Fields::Owned(fields),
+                    recently_changed: false,
+                });
             }
             Source::Open(_) if self.file.length > max_bytes => {
                 File { is_resident: Some(Arc::default()), ..self.file }
@@ -445,21 +444,35 @@ impl Opened {
                     self.file.clone().with_bytes(bytes)
                 }
                 // The file changed while it was read.
-                _ => return uncached(self.file, fields, true),
+                _ => return Ok(self.into_changing(fields)),
             },
         };
-        let etag = (ETAG, field_value(version.etag().as_bytes()));
+        // Larger files are in memory or not, depending on the free descriptors.
+        let contents = file.as_slice().filter(|_| file.length <= MIN_SENDFILE_BYTES);
+        let etag = (ETAG, entity_tag::strong(&version, contents, &fields));
         let modified =
             modified.map(|time| (LAST_MODIFIED, field_value(http_date(time).as_bytes())));
         let ranges = (ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        for (name, value) in [Some(etag), modified, Some(ranges)].into_iter().flatten() {
-            // A header rule takes precedence.
-            if !fields.iter().any(|(other, _)| *other == name) {
-                fields.push((name, value));
-            }
+        for field in [Some(etag), modified, Some(ranges)].into_iter().flatten() {
+            push_unless_set(&mut fields, field);
         }
         let fields = Fields::Owned(fields).preserialize();
         Ok(Representation { file: Arc::new(file), fields, recently_changed: false })
+    }
+
+    /// Makes a representation of this file, which changed recently or is being changed.
+    fn into_changing(self, mut fields: Vec<Field>) -> Representation {
+        let tag = entity_tag::strong(&self.version(), None, &fields);
+        push_unless_set(&mut fields, (ETAG, entity_tag::weak(&tag)));
+        let (file, fields) = (Arc::new(self.file), Fields::Owned(fields));
+        Representation { file, fields, recently_changed: true }
+    }
+}
+
+/// Adds a field, unless a header rule has set it.
+fn push_unless_set(fields: &mut Vec<Field>, field: Field) {
+    if !fields.iter().any(|(name, _)| *name == field.0) {
+        fields.push(field);
     }
 }
 

@@ -120,7 +120,7 @@ fn has_condition_or_range(head: &RequestHead) -> bool {
 fn add_validators(response: &mut Response, file: &File, now: u64) {
     let Some(version) = &file.version else { return };
     if response.header(ETAG.as_str()).is_none() {
-        response.set_header(ETAG, version.etag());
+        response.set_header(ETAG, version.entity_tag(now));
     }
     if response.header(LAST_MODIFIED.as_str()).is_none()
         && let Some(modified) = version.modified()

@@ -102,6 +102,7 @@ fn ranges_and_preconditions_over_one_connection() {
     let tree = Tree::with_files(&[("ten.txt", "0123456789"), ("empty.txt", "")]);
     let large = pattern(3_000_000);
     fs::write(tree.path("large.bin"), &large).unwrap();
+    tree.settle();
     let server = tree.serve();
     let mut client = Client::connect(&server);
     let first = ask(&mut client, "GET", "/ten.txt");

@@ -10,6 +10,7 @@ mod common;
 mod axum;
 mod compress;
 mod directory;
+mod entity_tag;
 mod file_cache;
 #[cfg(feature = "form")]
 mod forms;
