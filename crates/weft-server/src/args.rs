@@ -267,7 +267,7 @@ fn add_route(
     action: Action,
 ) {
     let names = Located { location: location.clone(), value: host };
-    let prefix = Located { location: location.clone(), value: prefix };
+    let key = Located { location: location.clone(), value: prefix };
     let (options, action) = (RouteOptions::default(), Located { location, value: action });
-    config.add_route(names, RouteConfig { prefix, options, action });
+    config.add_route(names, RouteConfig { key, options, action });
 }

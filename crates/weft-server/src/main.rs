@@ -5,6 +5,7 @@ mod help; // its help text
 mod config; // text → Config
 mod plan; // Config → Plan
 mod warnings; // probable mistakes in a plan
+mod captures;
 mod certificate; // the validity of a certificate
 mod print; // Plan → text
 mod format; // the canonical layout of a file

@@ -65,9 +65,9 @@ impl Plan {
                     Some(app) => Ok(Arc::clone(app)),
                     None => open_app(&route.app, directories, &buffer_space).map(Arc::new),
                 };
-                let (names, prefix) = (host.names.clone(), route.prefix.clone());
+                let (names, key) = (host.names.clone(), route.key.to_string());
                 let trusted_proxies = self.trusted_proxies.clone();
-                let options = (names, prefix, route.options.clone(), trusted_proxies);
+                let options = (names, key, route.options.clone(), trusted_proxies);
                 let opened = match former.and_then(|former| former.middleware.get(&options)) {
                     Some(opened) => Ok(opened.clone()),
                     None => RouteMiddleware::new(&route.options, &context)
@@ -78,12 +78,16 @@ impl Plan {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
-                        routes.push((&*route.prefix, Target { app, middleware: opened }));
+                        routes.push((&route.key, Target { app, middleware: opened }));
                     }
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
                 }
             }
-            builder.add(&host.names, routes);
+            if let (Err(message), Some(route)) =
+                (builder.add(&host.names, routes), host.routes.first())
+            {
+                problems.push(route.app.problem(message));
+            }
         }
         let former_tls = former.and_then(|former| former.tls.as_ref());
         let tls = self.tls.as_ref().map(|plan| {

@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{HeaderName, Network, Settings, StatusCode};
+use weft::{HeaderName, Method, Network, Settings, StatusCode};
 
 use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
+use crate::captures::Group;
 use crate::config::{
     Action, CertificatePair, Config, ConfigLocation, ConfigResult, FilesConfig, Located, LogConfig,
-    Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, without_effect,
+    Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, suggest, without_effect,
 };
 use crate::config_change::ConfigChanges;
+use crate::route::{PathKey, Pattern, RouteKey};
 use crate::template::Template;
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
@@ -82,8 +84,7 @@ pub(crate) struct HostPlan {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
-    /// Without its trailing slash. Empty: all paths.
-    pub(crate) prefix: String,
+    pub(crate) key: RouteKey,
     /// With the inherited options.
     pub(crate) options: RouteOptions,
     pub(crate) app: Located<AppPlan>,
@@ -97,6 +98,24 @@ pub(crate) enum AppPlan {
     Proxy(Box<proxy::ProxySettings>),
     Redirect { to: Template, status: StatusCode },
     Respond { text: Template, status: StatusCode },
+}
+
+impl HostPlan {
+    /// Returns the route of a GET request for a decoded path.
+    pub(crate) fn route_of(&self, path: &str) -> Option<&RoutePlan> {
+        let all = self.routes.iter().filter(|route| route.key.includes(&Method::GET));
+        let exact =
+            all.clone().find(|route| matches!(&route.key.path, PathKey::Exact(it) if it == path));
+        let pattern = || {
+            let matches = |route: &&RoutePlan| matches!(&route.key.path, PathKey::Pattern(pattern) if pattern.matches(path.as_bytes()));
+            all.clone().find(matches)
+        };
+        let prefix = || {
+            let length = |route: &&RoutePlan| route.key.prefix_length(path);
+            all.clone().filter(|route| length(route).is_some()).max_by_key(length)
+        };
+        exact.or_else(pattern).or_else(prefix)
+    }
 }
 
 impl RoutePlan {
@@ -336,60 +355,34 @@ fn plan_routes(
     problems: &mut Vec<Problem>,
 ) -> Vec<RoutePlan> {
     let mut plans = Vec::<RoutePlan>::new();
-    for RouteConfig { prefix, options, action } in routes {
+    for RouteConfig { key: written, options, action } in routes {
         let mut options = options.or(&inherited.options);
-        let app = match plan_app(action, &mut options, inherited) {
-            Ok(app) => app,
-            Err(problem) => {
-                problems.push(problem);
-                continue;
-            }
-        };
-        match normalize_prefix(&prefix.value) {
-            Err(message) => problems.push(prefix.problem(message)),
-            Ok(normal) if plans.iter().any(|known| known.prefix == normal) => {
-                let written = &prefix.value;
-                problems.push(prefix.problem(format!(
-                    "the prefix `{written}` is given twice; a slash at its end makes no difference"
-                )));
-            }
-            Ok(normal) => plans.push(RoutePlan { prefix: normal.to_owned(), options, app }),
+        let key = RouteKey::parse(&written.value);
+        let key = key.map_err(|message| problems.push(written.problem(message))).ok();
+        let app = plan_app(action, key.as_ref(), &mut options, inherited);
+        let app = app.map_err(|problem| problems.push(problem)).ok();
+        let (Some(key), Some(app)) = (key, app) else { continue };
+        match plans.iter().any(|known| known.key.conflicts_with(&key)) {
+            true => problems.push(written.problem(already_given(&written.value, &key))),
+            false => plans.push(RoutePlan { key, options, app }),
         }
     }
     plans
 }
 
-/// Returns a prefix without its trailing slash. Prefixes are compared with decoded and normalized
-/// paths, so that a prefix in any other form is an error: it would never match.
-fn normalize_prefix(prefix: &str) -> Result<&str, String> {
-    let normal = prefix.strip_suffix('/').unwrap_or(prefix);
-    let mut segments = normal.split('/');
-    let invalid = |reason: &str| Err(format!("the prefix {prefix:?} {reason}"));
-    match segments.next() {
-        Some("") if !prefix.is_empty() => {}
-        _ => return invalid("does not begin with a slash"),
-    }
-    for segment in segments {
-        match segment {
-            "" => return invalid("has an empty segment"),
-            "." | ".." => return invalid("has a segment of dots"),
-            _ if segment.contains('%') => {
-                return invalid("is percent-encoded; write it as it reads, such as /buenos días/");
-            }
-            // Some servers end a segment at a backslash or a semicolon.
-            _ if segment.contains(['?', '#', '\\', ';']) => {
-                return invalid("has one of the characters ? # \\ ;");
-            }
-            _ if segment.contains(char::is_control) => return invalid("has a control character"),
-            _ => {}
-        }
-    }
-    Ok(normal)
+fn already_given(written: &str, key: &RouteKey) -> String {
+    let reason = match (&key.methods, &key.path) {
+        (Some(_), _) => "for one of these methods; GET includes HEAD",
+        (None, PathKey::Prefix(_)) => "a slash at its end makes no difference",
+        (None, _) => "for all methods",
+    };
+    format!("the route `{written}` is given twice; {reason}")
 }
 
 /// Returns the application of a route. Options that its files have themselves move there.
 fn plan_app(
     action: Located<Action>,
+    key: Option<&RouteKey>,
     options: &mut RouteOptions,
     inherited: &Inherited<'_>,
 ) -> ConfigResult<Located<AppPlan>> {
@@ -418,7 +411,9 @@ fn plan_app(
             AppPlan::Proxy(settings)
         }
         Action::Redirect { to, status } => {
-            let to = Template::parse(&to).and_then(|to| check_redirect(&to).map(|()| to));
+            let appends_rest = key.is_none_or(|key| key.prefix().is_some());
+            let to = parse_template(&to, key)
+                .and_then(|to| check_redirect(&to, appends_rest).map(|()| to));
             let to = to.map_err(problem)?;
             let status = match status {
                 301 | 302 | 303 | 307 | 308 => status_code(status),
@@ -433,11 +428,46 @@ fn plan_app(
             if matches!(status, 204 | 205 | 304) && !text.is_empty() {
                 return Err(problem(format!("a response of status {status} has no text")));
             }
-            let text = Template::parse(&text).map_err(problem)?;
+            let text = parse_template(&text, key).map_err(problem)?;
             AppPlan::Respond { text, status: status_code(status) }
         }
     };
     Ok(Located { location, value: app })
+}
+
+/// Parses a template of a route, which may have the groups of its pattern.
+fn parse_template(text: &str, key: Option<&RouteKey>) -> Result<Template, String> {
+    let template = Template::parse(text)?;
+    let pattern = match key {
+        None => return Ok(template),
+        Some(RouteKey { path: PathKey::Pattern(pattern), .. }) => Some(pattern),
+        Some(_) => None,
+    };
+    for group in template.groups() {
+        match pattern {
+            None => {
+                return Err(format!(
+                    "{{re.{group}}} needs a route with a pattern, as \"~ ^/a/(.+)\""
+                ));
+            }
+            Some(pattern) if !pattern.has_group(group) => {
+                return Err(unknown_group(group, pattern));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(template)
+}
+
+fn unknown_group(group: &Group, pattern: &Pattern) -> String {
+    let hint = match suggest(&group.to_string(), pattern.group_names()) {
+        Some(suggestion) => format!("did you mean {{re.{suggestion}}}?"),
+        None => match pattern.count_groups() {
+            0 => "it has none".to_owned(),
+            count => format!("its groups are {{re.1}} to {{re.{count}}}"),
+        },
+    };
+    format!("the pattern has no group {{re.{group}}}; {hint}")
 }
 
 /// Converts a status. The configuration syntax permits 200 to 599.
@@ -445,9 +475,10 @@ fn status_code(number: u16) -> StatusCode {
     StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Validates the target of a redirect. If it has no placeholders, the rest of the path and the query
-/// of the request are appended to it, so that it has no query and no fragment of its own.
-fn check_redirect(target: &Template) -> Result<(), String> {
+/// Validates the target of a redirect. If it has no placeholders, and `appends_rest` is set, the rest of
+/// the path and the query of the request are appended to it, so that it has no query and no fragment
+/// of its own.
+fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
     let to = target.source();
     let authority =
         ["https://", "http://", "{scheme}://"].iter().find_map(|it| to.strip_prefix(it));
@@ -461,7 +492,7 @@ fn check_redirect(target: &Template) -> Result<(), String> {
             "expected a redirect to https://HOST/PATH or to /PATH on the same host, found {to:?}"
         ));
     }
-    if target.as_literal().is_some() && to.contains(['?', '#']) {
+    if appends_rest && target.as_literal().is_some() && to.contains(['?', '#']) {
         return Err(format!(
             "the redirect to {to:?} has a query or a fragment; the rest of the path and the query \
              of the request follow its target"
@@ -524,27 +555,6 @@ mod tests {
     }
 
     #[test]
-    fn normalizes_and_rejects_prefixes() {
-        for (prefix, expected) in [
-            ("/", Some("")),
-            ("/app", Some("/app")),
-            ("/app/", Some("/app")),
-            ("/buenos días/x", Some("/buenos días/x")),
-            ("", None),
-            ("app", None),
-            ("//", None),
-            ("/a//b", None),
-            ("/a/../b", None),
-            ("/%61", None),
-            ("/a?b", None),
-            ("/a;b", None),
-            ("/a\nb", None),
-        ] {
-            assert_eq!(normalize_prefix(prefix).ok(), expected, "{prefix}");
-        }
-    }
-
-    #[test]
     fn checks_redirect_targets() {
         for (to, is_good) in [
             ("https://example.org", true),
@@ -577,7 +587,7 @@ mod tests {
             ("{query.a}", false),
         ] {
             let to = Template::parse(to).unwrap();
-            assert_eq!(check_redirect(&to).is_ok(), is_good, "{to:?}");
+            assert_eq!(check_redirect(&to, true).is_ok(), is_good, "{to:?}");
         }
     }
 }

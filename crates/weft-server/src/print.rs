@@ -48,8 +48,7 @@ pub(crate) fn print(plan: &Plan) -> String {
     for host in &plan.hosts {
         line(&mut out, format_args!("\n[hosts.{}]", quoted(&host.names.join(" "))));
         for route in &host.routes {
-            let prefix = quoted(&format!("{}/", route.prefix));
-            line(&mut out, format_args!("{prefix} = {}", app(route)));
+            line(&mut out, format_args!("{} = {}", quoted(&route.key.to_string()), app(route)));
         }
     }
     out

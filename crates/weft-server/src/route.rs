@@ -12,7 +12,12 @@
 //! An application gets the path as the client sent it, apart from step 1. So an identifier with
 //! `%2F` reaches an upstream unchanged, as long as it is within one route.
 
-mod reading;
+mod key; // keys of routes in the configuration
+mod methods; // methods of a key
+mod pattern; // regular expressions
+mod reading; // readings of a path that decide about prefixes
+mod table; // the route table
+mod variants; // all readings of a path
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -23,7 +28,12 @@ use serde::Serialize;
 use weft::middleware::RealAddress;
 use weft::{Application, Error, ErrorKind, Method, Request, Response, StatusCode, header};
 
-use self::reading::{InvalidPath, Readings};
+use self::reading::InvalidPath;
+use self::table::{HostRoutes, Match, Route, RouteTable};
+
+pub(crate) use self::key::{PathKey, RouteKey};
+pub(crate) use self::pattern::Pattern;
+pub(crate) use self::variants::units;
 
 use crate::apps::{App, FORWARDED_METHODS};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
@@ -63,7 +73,7 @@ pub(crate) struct Router {
 pub(crate) struct RouteName {
     /// Names of its hosts, separated by spaces.
     pub(crate) host: String,
-    /// With its trailing slash.
+    /// Key in the section of the host: a prefix with its trailing slash, or another one.
     pub(crate) prefix: String,
 }
 
@@ -90,41 +100,14 @@ pub(crate) struct RoutingBuilder {
     real_address: Option<Arc<RealAddress>>,
 }
 
-/// Routes by host name. The lists of names are sorted.
-#[derive(Default)]
-struct RouteTable {
-    exact: Vec<(String, HostRoutes)>,
-    /// The keys begin with the dot, without the `*`.
-    wildcards: Vec<(String, HostRoutes)>,
-    fallback: Option<HostRoutes>,
-}
-
-/// The routes of a host.
-#[derive(Clone, Default)]
-struct HostRoutes {
-    /// Sorted by prefix.
-    list: Arc<[Route]>,
-    /// Maximum number of segments of a prefix.
-    max_segments: usize,
-}
-
-struct Route {
-    /// Percent-decoded, without a trailing slash.
-    prefix: Box<[u8]>,
-    /// Index of the target.
-    target: usize,
-    /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
-    directory: Option<Arc<str>>,
-}
-
 impl Router {
     /// Handles a request with the application of its route.
     pub(crate) fn handle(&self, mut request: Request) -> impl Future<Output = Response> + use<> {
         if let Some(real_address) = &self.real_address {
             real_address.apply(&mut request);
         }
-        let found = self.table.find(|| request.host(), request.path());
-        let index = found.as_ref().map_or(self.targets.len(), |(route, _)| route.target);
+        let found = self.table.find(request.head(), request.path());
+        let index = found.as_ref().map_or(self.targets.len(), |found| found.route.target);
         let timer = self.counts.as_ref().map(|counts| counts[index].begin());
         let measured = |response: Response| {
             if let Some(timer) = timer {
@@ -134,14 +117,17 @@ impl Router {
         };
         let entered = match found {
             Err(unrouted) => Err(unrouted.response()),
-            Ok((route, bytes)) => {
+            Ok(Match { route, mount, captures }) => {
+                if let Some(captures) = captures {
+                    request.extensions_mut().insert(*captures);
+                }
                 let target = &self.targets[route.target];
                 if let Some(wrapped) = &target.wrapped {
                     // Middleware gets the whole path.
-                    request.extensions_mut().insert(PrefixLength(bytes));
+                    request.extensions_mut().insert(PrefixLength(mount));
                     return Either::Right(Either::Left(wrapped.respond(request).map(measured)));
                 }
-                match enter(&mut request, bytes, route.directory.as_deref()) {
+                match enter(&mut request, mount, route.directory.as_deref()) {
                     None => Ok(&target.app.own),
                     Some(redirect) => Err(redirect),
                 }
@@ -163,6 +149,8 @@ enum Unrouted {
     InvalidPath(InvalidPath),
     /// The path belongs to another route in the reading of another server.
     AmbiguousPath,
+    /// The path has routes for other methods, which are those for `Allow`.
+    MethodNotAllowed(String),
 }
 
 impl Unrouted {
@@ -174,6 +162,10 @@ impl Unrouted {
                     .with_header(header::ALLOW, FORWARDED_METHODS);
             }
             Unrouted::NotFound => return Response::not_found(),
+            Unrouted::MethodNotAllowed(allow) => {
+                return Response::new(StatusCode::METHOD_NOT_ALLOWED)
+                    .with_header(header::ALLOW, allow);
+            }
             Unrouted::InvalidPath(InvalidPath::Nul) => "the path contains %00",
             Unrouted::InvalidPath(InvalidPath::HiddenParent) => {
                 "the path has an encoded parent segment"
@@ -279,35 +271,35 @@ impl RoutingBuilder {
         self.real_address = Some(Arc::new(by));
     }
 
-    /// Adds a host section: its names, which must be new, and its targets by prefix.
-    pub(crate) fn add(&mut self, names: &[String], targets: Vec<(&str, Target)>) {
-        let first = self.targets.len();
-        let (prefixes, targets): (Vec<&str>, Vec<_>) = targets.into_iter().unzip();
+    /// Adds a host section: its names, which must be new, and its targets with their keys.
+    ///
+    /// # Errors
+    /// If there are too many patterns.
+    pub(crate) fn add(
+        &mut self,
+        names: &[String],
+        targets: Vec<(&RouteKey, Target)>,
+    ) -> Result<(), String> {
         let host = names.join(" ");
-        let name = |prefix| RouteName { host: host.clone(), prefix: format!("{prefix}/") };
-        self.names.extend(prefixes.iter().map(name));
-        let mut list = Vec::new();
-        for (i, (prefix, target)) in prefixes.iter().zip(&targets).enumerate() {
+        let mut routes = Vec::new();
+        for (key, target) in targets {
             let is_directory = matches!(*target.app, App::Files(_));
-            let directory = is_directory.then(|| directory_reference(prefix));
-            list.push(Route { prefix: prefix.as_bytes().into(), target: first + i, directory });
+            let directory = key.prefix().filter(|_| is_directory).map(directory_reference);
+            let takes_path = match (&key.path, &*target.app) {
+                (PathKey::Prefix(_), _) => false,
+                (PathKey::Exact(_), App::Proxy(proxy)) => proxy.has_path(),
+                (_, app) => matches!(app, App::Redirect(_)),
+            };
+            routes.push((key, Route { target: self.targets.len(), directory, takes_path }));
+            self.targets.push(target);
+            self.names.push(RouteName { host: host.clone(), prefix: key.to_string() });
         }
-        list.sort_by(|a, b| a.prefix.cmp(&b.prefix));
-        let max_segments = prefixes.iter().map(|prefix| prefix.matches('/').count()).max();
-        let routes = HostRoutes { list: list.into(), max_segments: max_segments.unwrap_or(0) };
-        self.targets.extend(targets);
-        for name in names {
-            match (&**name, name.strip_prefix('*')) {
-                ("*", _) => self.table.fallback = Some(routes.clone()),
-                (_, Some(suffix)) => self.table.wildcards.push((suffix.to_owned(), routes.clone())),
-                (name, None) => self.table.exact.push((name.to_owned(), routes.clone())),
-            }
-        }
+        self.table.add(names, &HostRoutes::new(routes)?);
+        Ok(())
     }
 
     pub(crate) fn build(mut self) -> Routing {
-        self.table.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
-        self.table.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.table.sort();
         let RoutingBuilder { table, targets, names, real_address } = self;
         Routing { table: Arc::new(table), targets, names, real_address }
     }
@@ -321,92 +313,6 @@ fn directory_reference(prefix: &str) -> Arc<str> {
     reference.into()
 }
 
-impl RouteTable {
-    /// Returns the routes of all hosts. Those of a host with several names occur once for each.
-    fn routes(&self) -> impl Iterator<Item = &Route> {
-        let named = self.exact.iter().chain(&self.wildcards).map(|(_, routes)| routes);
-        named.chain(&self.fallback).flat_map(|routes| &*routes.list)
-    }
-
-    /// Returns the route of a request, and the length of the prefix in the path as it was sent.
-    fn find<'h>(
-        &self,
-        host: impl FnOnce() -> Option<&'h str>,
-        path: &str,
-    ) -> Result<(&Route, usize), Unrouted> {
-        if path == "*" {
-            return Err(Unrouted::WholeServer);
-        }
-        let routes = match self.exact.is_empty() && self.wildcards.is_empty() {
-            true => self.fallback.as_ref(),
-            false => host().and_then(|host| self.find_host(host)).or(self.fallback.as_ref()),
-        };
-        routes.ok_or(Unrouted::NotFound)?.find(path)
-    }
-
-    fn find_host(&self, host: &str) -> Option<&HostRoutes> {
-        find_name(&self.exact, host).or_else(|| {
-            // The `*` matches at least one byte. The first dot gives the longest suffix.
-            let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
-            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
-        })
-    }
-}
-
-/// Looks a name up in a sorted list, ignoring case.
-fn find_name<'a>(list: &'a [(String, HostRoutes)], name: &str) -> Option<&'a HostRoutes> {
-    let lower_case = || name.bytes().map(|b| b.to_ascii_lowercase());
-    let at = list.binary_search_by(|(known, _)| known.bytes().cmp(lower_case())).ok()?;
-    Some(&list[at].1)
-}
-
-impl HostRoutes {
-    /// Returns the route with the longest matching prefix, and the length of the prefix in the path
-    /// as it was sent.
-    fn find(&self, path: &str) -> Result<(&Route, usize), Unrouted> {
-        let route = match Readings::new(path).map_err(Unrouted::InvalidPath)? {
-            None => self.longest_match(path.as_bytes()),
-            Some(readings) => {
-                let route = self.longest_match(&readings.by_segment);
-                let target = |route: Option<&Route>| route.map(|route| route.target);
-                if readings
-                    .of_others()
-                    .any(|other| target(self.longest_match(other)) != target(route))
-                {
-                    return Err(Unrouted::AmbiguousPath);
-                }
-                route
-            }
-        };
-        let route = route.ok_or(Unrouted::NotFound)?;
-        let segments = route.prefix.iter().filter(|&&b| b == b'/').count();
-        Ok((route, end_of_segments(path.as_bytes(), segments)))
-    }
-
-    /// Returns the route with the longest prefix of a decoded path.
-    fn longest_match(&self, decoded: &[u8]) -> Option<&Route> {
-        let mut start = &decoded[..end_of_segments(decoded, self.max_segments)];
-        // The empty prefix is the first of the list and is not compared: on a processor with masked
-        // compares, comparing zero bytes at the dangling address of an empty slice takes a fault.
-        while !start.is_empty() {
-            if let Ok(at) = self.list.binary_search_by(|route| (*route.prefix).cmp(start)) {
-                return Some(&self.list[at]);
-            }
-            start = &start[..start.iter().rposition(|&b| b == b'/')?];
-        }
-        self.list.first().filter(|route| route.prefix.is_empty())
-    }
-}
-
-/// Returns the length of the first `segments` segments of a path, which may have fewer.
-fn end_of_segments(path: &[u8], segments: usize) -> usize {
-    if segments == 0 || !path.starts_with(b"/") {
-        return 0;
-    }
-    let mut slashes = path.iter().enumerate().filter(|&(_, &b)| b == b'/');
-    slashes.nth(segments).map_or(path.len(), |(at, _)| at)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,18 +320,18 @@ mod tests {
     use crate::template::Template;
     use weft::testing;
 
-    fn router(hosts: &[(&str, &[&'static str])]) -> Router {
+    fn router(hosts: &[(&str, &[&str])]) -> Router {
         let mut builder = RoutingBuilder::default();
-        for (names, prefixes) in hosts {
+        for (names, keys) in hosts {
             let names: Vec<String> = names.split(' ').map(str::to_owned).collect();
-            let app = |prefix: &&'static str| {
-                let text = format!("{} {prefix}", names[0]);
+            let app = |key: &RouteKey| {
+                let text = format!("{} {key}", names[0]);
                 let text = Template::parse(&text).unwrap();
                 let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK)));
-                (*prefix, Target { app, middleware: None })
+                Target { app, middleware: None }
             };
-            let apps = prefixes.iter().map(app);
-            builder.add(&names, apps.collect());
+            let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
+            builder.add(&names, keys.iter().map(|key| (key, app(key))).collect()).unwrap();
         }
         builder.build().router(None, None)
     }
@@ -440,26 +346,26 @@ mod tests {
 
     #[test]
     fn longest_prefix_matches() {
-        let router = router(&[("*", &["", "/app", "/app/in/deep", "/días", "/a/b"])]);
+        let router = router(&[("*", &["/", "/app", "/app/in/deep", "/días", "/a/b"])]);
         for (path, expected) in [
-            ("/", "* "),
-            ("/x", "* "),
-            ("/app", "* /app"),
-            ("/app/", "* /app"),
-            ("/app/x/y", "* /app"),
-            ("/apple", "* "),
-            ("/ap", "* "),
-            ("/APP", "* "),
-            ("/%61pp/x", "* /app"),
-            ("/app/in", "* /app"),
-            ("/app/in/deeper", "* /app"),
-            ("/app/%69n/deep/x", "* /app/in/deep"),
-            ("/app/in/deep", "* /app/in/deep"),
-            ("/d%C3%ADas/x", "* /días"),
-            ("/d%c3%adas", "* /días"),
-            ("/%64%ff", "* "),
-            ("/a", "* "),
-            ("/a/b?/app", "* /a/b"),
+            ("/", "* /"),
+            ("/x", "* /"),
+            ("/app", "* /app/"),
+            ("/app/", "* /app/"),
+            ("/app/x/y", "* /app/"),
+            ("/apple", "* /"),
+            ("/ap", "* /"),
+            ("/APP", "* /"),
+            ("/%61pp/x", "* /app/"),
+            ("/app/in", "* /app/"),
+            ("/app/in/deeper", "* /app/"),
+            ("/app/%69n/deep/x", "* /app/in/deep/"),
+            ("/app/in/deep", "* /app/in/deep/"),
+            ("/d%C3%ADas/x", "* /días/"),
+            ("/d%c3%adas", "* /días/"),
+            ("/%64%ff", "* /"),
+            ("/a", "* /"),
+            ("/a/b?/app", "* /a/b/"),
         ] {
             let head = format!("GET {path} HTTP/1.1\r\nHost: a");
             assert_eq!(response_text(&router, &head), expected, "{path}");
@@ -473,24 +379,24 @@ mod tests {
         const AMBIGUOUS: &str = "another route";
         const PARENT: &str = "parent segment";
         const NUL: &str = "%00";
-        let router = router(&[("*", &["", "/admin", "/app", "/app/admin"])]);
+        let router = router(&[("*", &["/", "/admin", "/app", "/app/admin"])]);
         for (path, expected) in [
             // One route in all readings.
-            ("/@scope%2Fname", "* "),
-            ("/x%2Fadmin/y", "* "),
-            ("/app/a%2Fadmin%5C;v=1", "* /app"),
+            ("/@scope%2Fname", "* /"),
+            ("/x%2Fadmin/y", "* /"),
+            ("/app/a%2Fadmin%5C;v=1", "* /app/"),
             ("/app;", AMBIGUOUS),
             ("/admin%2f%2fx/y", AMBIGUOUS),
-            ("/x;admin/y;/z", "* "),
-            ("/admin%252Fx", "* "),
-            ("/%252e%252e%252fadmin", "* "),
-            ("/admin/x%2fy;z\\a", "* /admin"),
+            ("/x;admin/y;/z", "* /"),
+            ("/admin%252Fx", "* /"),
+            ("/%252e%252e%252fadmin", "* /"),
+            ("/admin/x%2fy;z\\a", "* /admin/"),
             // Windows and case-insensitive upstreams are not considered.
-            ("/admin./x", "* "),
-            ("/admin%20/x", "* "),
-            ("/ADMIN%2Fx", "* "),
-            ("/admin%c0%afx", "* "),
-            ("/%ffadmin/x", "* "),
+            ("/admin./x", "* /"),
+            ("/admin%20/x", "* /"),
+            ("/ADMIN%2Fx", "* /"),
+            ("/admin%c0%afx", "* /"),
+            ("/%ffadmin/x", "* /"),
             // An encoded slash.
             ("/admin%2Fsecret", AMBIGUOUS),
             ("/admin%2F", AMBIGUOUS),
@@ -535,7 +441,7 @@ mod tests {
 
     #[test]
     fn options_of_the_server_reach_no_application() {
-        let router = router(&[("a", &[""])]);
+        let router = router(&[("a", &["/"])]);
         for host in ["a", "b"] {
             let app = async |request: Request| router.handle(request).await;
             let request = testing::request(format!("OPTIONS * HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -547,7 +453,7 @@ mod tests {
 
     #[test]
     fn prefix_length_counts_encoded_bytes() {
-        let routes = router(&[("*", &["", "/app", "/a b/c"])]).table.clone();
+        let routes = router(&[("*", &["/", "/app", "/a b/c"])]).table.clone();
         for (path, bytes) in [
             ("/x", 0),
             ("/app", 4),
@@ -556,33 +462,35 @@ mod tests {
             ("/a%20b/c", 8),
             ("/a%20b/%63/d", 10),
         ] {
-            assert_eq!(routes.find(|| None, path).unwrap().1, bytes, "{path}");
+            let request = testing::request(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let found = routes.find(request.head(), path).ok();
+            assert_eq!(found.map(|found| found.mount), Some(bytes), "{path}");
         }
     }
 
     #[test]
     fn matches_exact_hosts_before_wildcards() {
         let router = router(&[
-            ("example.org www.example.org", &["", "/only"]),
-            ("*.example.org", &[""]),
-            ("*.b.example.org [2001:db8::1]", &[""]),
+            ("example.org www.example.org", &["/", "/only"]),
+            ("*.example.org", &["/"]),
+            ("*.b.example.org [2001:db8::1]", &["/"]),
             ("x.b.example.org", &["/deep"]),
-            ("192.0.2.1", &[""]),
+            ("192.0.2.1", &["/"]),
         ]);
         for (host, expected) in [
-            ("example.org", "example.org "),
-            ("EXAMPLE.org.:8080", "example.org "),
-            ("www.example.org", "example.org "),
-            ("a.example.org", "*.example.org "),
-            ("a.c.Example.ORG", "*.example.org "),
-            ("b.example.org", "*.example.org "),
-            ("a.b.example.org", "*.b.example.org "),
+            ("example.org", "example.org /"),
+            ("EXAMPLE.org.:8080", "example.org /"),
+            ("www.example.org", "example.org /"),
+            ("a.example.org", "*.example.org /"),
+            ("a.c.Example.ORG", "*.example.org /"),
+            ("b.example.org", "*.example.org /"),
+            ("a.b.example.org", "*.b.example.org /"),
             // An exact host without a matching prefix does not fall back to the wildcard.
             ("x.b.example.org", NOT_FOUND),
             (".example.org", NOT_FOUND),
             ("aexample.org", NOT_FOUND),
-            ("192.0.2.1:80", "192.0.2.1 "),
-            ("[2001:DB8::1]:80", "*.b.example.org "),
+            ("192.0.2.1:80", "192.0.2.1 /"),
+            ("[2001:DB8::1]:80", "*.b.example.org /"),
             ("elsewhere", NOT_FOUND),
         ] {
             let head = format!("GET / HTTP/1.1\r\nHost: {host}");
@@ -590,19 +498,19 @@ mod tests {
         }
         assert_eq!(
             response_text(&router, "GET http://192.0.2.1/ HTTP/1.1\r\nHost: a"),
-            "192.0.2.1 "
+            "192.0.2.1 /"
         );
         assert_eq!(response_text(&router, "GET / HTTP/1.0"), NOT_FOUND);
     }
 
     #[test]
     fn star_matches_all_other_hosts() {
-        let router = router(&[("a", &["/only"]), ("*", &[""])]);
+        let router = router(&[("a", &["/only"]), ("*", &["/"])]);
         for (head, expected) in [
-            ("GET /only HTTP/1.1\r\nHost: a", "a /only"),
+            ("GET /only HTTP/1.1\r\nHost: a", "a /only/"),
             ("GET / HTTP/1.1\r\nHost: a", NOT_FOUND),
-            ("GET /only HTTP/1.1\r\nHost: b", "* "),
-            ("GET / HTTP/1.0", "* "),
+            ("GET /only HTTP/1.1\r\nHost: b", "* /"),
+            ("GET / HTTP/1.0", "* /"),
         ] {
             assert_eq!(response_text(&router, head), expected, "{head}");
         }

@@ -11,6 +11,7 @@ use std::fmt;
 use weft::{Error, ErrorKind, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 
+use crate::captures::Group;
 use names::Placeholder;
 pub(crate) use names::nginx_variable;
 use value::Value;
@@ -108,6 +109,14 @@ impl Template {
         }
     }
 
+    /// Groups of patterns among the placeholders.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Placeholder(Placeholder::Capture(group)) => Some(group),
+            _ => None,
+        })
+    }
+
     /// Expands the template to text, in which values are not escaped.
     pub(crate) fn expand(&self, request: &Request) -> Result<String, ExpansionError> {
         self.expand_with(request, |out, value| {
@@ -177,7 +186,7 @@ fn push_url_value(out: &mut String, value: &Value<'_>) -> Result<(), ExpansionEr
         (Position::Authority, Value::Authority(text)) => escape(out, text),
         (Position::Query, Value::Query(text)) => escape(out, text),
         (Position::Authority | Position::Path, Value::Target(text)) => escape(out, text),
-        (Position::Path, Value::Path(text)) => escape(out, text),
+        (Position::Path, Value::Path(text) | Value::Capture(text)) => escape(out, text),
         // The slash ends the authority.
         (Position::Authority, Value::Path(text)) if text.starts_with('/') => escape(out, text),
         (Position::Authority, value) => {

@@ -1,12 +1,12 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
 //! logs them at a start and at a reload.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use crate::certificate;
 use crate::config::Problem;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
+use crate::route::PathKey;
 use crate::template::nginx_variable;
 
 /// Number of redirects after which browsers report a loop.
@@ -25,35 +25,38 @@ impl Plan {
             }));
         }
         for host in &self.hosts {
-            let routes = host.routes.iter().map(|route| (&*route.prefix, route)).collect();
             for route in &host.routes {
                 warnings.extend(missing_fallback(route));
                 warnings.extend(unreplaced_variable(route));
-                warnings.extend(self.redirect_loop(host, &routes, route));
+                warnings.extend(self.redirect_loop(host, route));
             }
         }
         warnings
     }
 
     /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.
-    fn redirect_loop(
-        &self,
-        host: &HostPlan,
-        routes: &HashMap<&str, &RoutePlan>,
-        route: &RoutePlan,
-    ) -> Option<Problem> {
-        let mut path = format!("{}/", route.prefix);
+    fn redirect_loop(&self, host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+        let mut path = match &route.key.path {
+            PathKey::Prefix(prefix) => format!("{prefix}/"),
+            PathKey::Exact(path) => path.clone(),
+            // Paths that match are not known.
+            PathKey::Pattern(_) => return None,
+        };
         for _ in 0..MAX_REDIRECTS {
-            let found = prefixes(&path).find_map(|prefix| routes.get(prefix))?;
+            let found = host.route_of(&path)?;
             let AppPlan::Redirect { to, .. } = &found.app.value else { return None };
-            let rest = path[found.prefix.len()..].trim_start_matches('/').to_owned();
-            path = format!(
-                "{}/{rest}",
-                self.path_of_this_server(host, to.as_literal()?)?.trim_end_matches('/')
-            );
+            let target = self.path_of_this_server(host, to.as_literal()?)?;
+            let target = target.split(['?', '#']).next().unwrap_or_default();
+            path = match found.key.prefix() {
+                Some(prefix) => {
+                    let rest = path[prefix.len()..].trim_start_matches('/');
+                    format!("{}/{rest}", target.trim_end_matches('/'))
+                }
+                None if target.is_empty() => "/".to_owned(),
+                None => target.to_owned(),
+            };
         }
-        let message = format!("the redirect of `{}/` leads back to itself", route.prefix);
-        Some(route.app.problem(message))
+        Some(route.app.problem(format!("the redirect of `{}` leads back to itself", route.key)))
     }
 
     /// Returns the path of a redirect target, if a request for it has the same host and gets the
@@ -71,11 +74,6 @@ impl Plan {
         let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
         (is_served && is_this_host).then_some(path)
     }
-}
-
-/// Returns the prefixes of a path that end before a slash, the longest first.
-fn prefixes(path: &str) -> impl Iterator<Item = &str> {
-    path.rmatch_indices('/').map(|(slash, _)| &path[..slash])
 }
 
 fn missing_fallback(route: &RoutePlan) -> Option<Problem> {

@@ -7,7 +7,7 @@ use weft::{Request, Response, StatusCode};
 use crate::template::{Template, escape};
 
 /// Redirects to a target URL. If it has no placeholders, the rest of the request's path and the
-/// query are appended.
+/// query are appended. A query in the target replaces that of the request.
 #[derive(Clone)]
 pub(crate) struct Redirect {
     target: Arc<Template>,
@@ -15,7 +15,8 @@ pub(crate) struct Redirect {
 }
 
 impl Redirect {
-    /// A `target` without placeholders must have neither a query nor a fragment.
+    /// A `target` without placeholders must have neither a query nor a fragment if requests have a
+    /// rest of the path.
     pub(crate) fn new(target: &Template, status: StatusCode) -> Redirect {
         Redirect { target: Arc::new(target.clone()), status }
     }
@@ -44,6 +45,7 @@ fn on_same_host(url: String) -> String {
 /// Joins the target and the rest of a path with exactly one slash, so that the rest can neither
 /// extend the target's host name nor start an authority of its own.
 fn location(target: &str, rest: &str, query: Option<&str>) -> String {
+    let (target, fragment) = target.split_at(target.find('#').unwrap_or(target.len()));
     let mut location = String::with_capacity(target.len() + rest.len() + 1);
     match rest.trim_start_matches('/') {
         // The asterisk-form of `OPTIONS *` has no path (RFC 9112 §3.2.4).
@@ -54,11 +56,16 @@ fn location(target: &str, rest: &str, query: Option<&str>) -> String {
             escape(&mut location, rest);
         }
     }
-    if let Some(query) = query {
-        location.push('?');
-        escape(&mut location, query);
+    match query {
+        // A question mark without a query removes the query.
+        _ if target.ends_with('?') => drop(location.pop()),
+        Some(query) if !target.contains('?') => {
+            location.push('?');
+            escape(&mut location, query);
+        }
+        _ => {}
     }
-    location
+    location + fragment
 }
 
 #[cfg(test)]
@@ -80,6 +87,10 @@ mod tests {
             ("/new/", "/a%2Fb%0d%0aX:y", None, "/new/a%2Fb%0d%0aX:y"),
             ("/new/", "/a b\r\nX: y", Some("é\n"), "/new/a%20b%0D%0AX:%20y?%C3%A9%0A"),
             ("/new/", "*", None, "/new/"),
+            ("/new?a=b", "/", Some("c"), "/new?a=b"),
+            ("/new?", "/", Some("c"), "/new"),
+            ("/new#d", "/", Some("c"), "/new?c#d"),
+            ("/new?a#d", "/", Some("c"), "/new?a#d"),
         ] {
             assert_eq!(location(target, rest, query), expected, "{target} {rest}");
         }

@@ -40,6 +40,7 @@ pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use suggestion::suggest;
 
+use crate::route::RouteKey;
 use snippet::{Entries, Snippets};
 use value::{Name, Value, entries};
 
@@ -153,12 +154,11 @@ impl Config {
 
     /// Adds a route, which replaces a route of the file with the same hosts and prefix.
     pub(crate) fn add_route(&mut self, names: Located<String>, route: RouteConfig) {
-        let prefix = |route: &RouteConfig| route.prefix.value.trim_end_matches('/').to_owned();
+        let key = |route: &RouteConfig| route.key.value.trim_end_matches('/').to_owned();
         match self.hosts.iter_mut().find(|host| host.names.value == names.value) {
             Some(host) => {
-                host.routes.retain(|known| {
-                    prefix(known) != prefix(&route) || !known.prefix.location.is_in_file()
-                });
+                host.routes
+                    .retain(|known| key(known) != key(&route) || !known.key.location.is_in_file());
                 host.routes.push(route);
             }
             None => {
@@ -271,7 +271,7 @@ fn read_hosts(
         let (options, others) = snippets.read_options(entries, |_| false, problems);
         let mut routes = Vec::new();
         for (name, value) in others {
-            match name.value.starts_with('/') {
+            match RouteKey::is_meant(&name.value) {
                 true => routes.extend(route::read_route(name, &value, snippets, problems)),
                 false => problems.push(unknown_host_key(&name)),
             }

@@ -13,10 +13,10 @@ use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
 
-/// A route: the action for all paths under a prefix.
+/// A route: the action for the requests of a key, such as a prefix.
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
-    pub(crate) prefix: Located<String>,
+    pub(crate) key: Located<String>,
     pub(crate) options: RouteOptions,
     pub(crate) action: Located<Action>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn parse_route(text: &str) -> Result<(String, String, Action), String
 
 /// Reads a route of a file. Appends errors to `problems`.
 pub(super) fn read_route<'a>(
-    prefix: Name,
+    key: Name,
     value: &Value<'a>,
     snippets: &Snippets<'a>,
     problems: &mut Vec<Problem>,
@@ -93,7 +93,7 @@ pub(super) fn read_route<'a>(
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
                 let (options, others) = snippets.read_options(entries, is_own, problems);
                 let action = read_table(value, &others, problems)?;
-                return Some(RouteConfig { prefix, options, action });
+                return Some(RouteConfig { key, options, action });
             }
             Err(_) => Err(value.problem(
                 "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
@@ -101,7 +101,7 @@ pub(super) fn read_route<'a>(
         },
     };
     let found = action.map_err(|problem| problems.push(problem)).ok();
-    found.map(|value| RouteConfig { prefix, options, action: Located { location, value } })
+    found.map(|value| RouteConfig { key, options, action: Located { location, value } })
 }
 
 /// The keys that select the form of a route table.

@@ -16,6 +16,8 @@
 use weft::path::decode;
 use weft_proto::http1::scan;
 
+use super::variants::ENCODED_SLASH;
+
 /// A path in the readings that decide about its route, each decoded and with a slash before each
 /// segment.
 ///
@@ -42,10 +44,6 @@ pub(super) enum InvalidPath {
     /// the upstream.
     HiddenParent,
 }
-
-/// Replaces a slash that is percent-encoded in a segment. This byte does not occur in UTF-8, so
-/// that no prefix contains it.
-const ENCODED_SLASH: u8 = 0xff;
 
 impl Readings {
     /// Returns `None` for a path with one reading only, as nearly all are.

@@ -2,6 +2,7 @@
 
 use weft::HeaderName;
 
+use crate::captures::Group;
 use crate::config::suggest;
 
 /// A value of a request, by its name.
@@ -24,6 +25,8 @@ pub(super) enum Placeholder {
     TlsVersion,
     TlsCipher,
     TlsServerName,
+    /// Group of the pattern of the route.
+    Capture(Group),
 }
 
 /// Names without a parameter.
@@ -45,7 +48,7 @@ const NAMES: [(&str, Placeholder); 14] = [
 ];
 
 /// Names with a parameter behind a dot.
-const PREFIXES: [&str; 3] = ["query", "header", "cookie"];
+const PREFIXES: [&str; 4] = ["query", "header", "cookie", "re"];
 
 impl Placeholder {
     /// Parses the name between two braces.
@@ -59,6 +62,9 @@ impl Placeholder {
             }
             Some(("cookie", cookie)) if !cookie.is_empty() => {
                 Ok(Placeholder::Cookie(cookie.into()))
+            }
+            Some(("re", group)) if !group.is_empty() => {
+                Ok(Placeholder::Capture(Group::parse(group)))
             }
             Some(("header", field)) => match field.parse() {
                 Ok(field) => Ok(Placeholder::Header(field)),
@@ -83,6 +89,8 @@ fn unknown(name: &str) -> String {
         _ => None,
     };
     let known = NAMES.iter().map(|(known, _)| *known);
+    let is_group = name.bytes().all(|b| b.is_ascii_digit());
+    let suggestion = suggestion.or_else(|| is_group.then(|| format!("re.{name}")));
     let suggestion = suggestion.or_else(|| of_nginx(name));
     match suggestion.or_else(|| suggest(name, known).map(str::to_owned)) {
         Some(suggestion) => {

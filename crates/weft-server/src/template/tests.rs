@@ -94,7 +94,8 @@ fn reports_unknown_names_with_a_suggestion() {
         ("{tls.versoin}", "did you mean {tls.version}?"),
         ("{query.}", "unknown placeholder {query.}"),
         ("{nothing}", "{{nothing} stands for the text {nothing}"),
-        ("{1}", "{{1} stands for the text {1}"),
+        ("{1}", "unknown placeholder {1}; did you mean {re.1}?"),
+        ("{re.}", "unknown placeholder {re.}"),
         ("{header.}", "{header.}: expected the name of a field"),
         ("{env.A}", "{env.A}: environment variables are replaced in files only"),
     ] {

@@ -7,6 +7,7 @@ use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
+use crate::captures::Captures;
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
 pub(super) enum Value<'a> {
@@ -16,6 +17,8 @@ pub(super) enum Value<'a> {
     Authority(Cow<'a, str>),
     /// A part of a path, percent-encoded.
     Path(&'a str),
+    /// A group in a path, percent-encoded. It may begin with a slash.
+    Capture(&'a str),
     /// A query, percent-encoded.
     Query(&'a str),
     /// Path and query, percent-encoded.
@@ -27,7 +30,7 @@ impl Value<'_> {
     pub(super) fn to_text(&self) -> Cow<'_, str> {
         match self {
             Value::Plain(text) | Value::Authority(text) => Cow::Borrowed(text),
-            Value::Path(path) => match decode(path.as_bytes()) {
+            Value::Path(path) | Value::Capture(path) => match decode(path.as_bytes()) {
                 Cow::Borrowed(_) => Cow::Borrowed(path),
                 Cow::Owned(decoded) => Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()),
             },
@@ -70,6 +73,10 @@ impl<'a> Value<'a> {
             }
             Placeholder::Cookie(name) => Value::Plain(cookie(head, name)),
             Placeholder::Time => Value::Plain(weft::date::rfc3339(SystemTime::now()).into()),
+            Placeholder::Capture(group) => {
+                let captures = request.extensions().get::<Captures>();
+                Value::Capture(captures.and_then(|it| it.get(group)).unwrap_or_default())
+            }
             Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),
             Placeholder::TlsCipher => plain(peer.tls().map_or("", |tls| tls.cipher_suite())),
             Placeholder::TlsServerName => {

@@ -123,7 +123,7 @@ fn rejects_invalid_arguments() {
         (&["--header", "x"], 2, "--header: expected NAME: VALUE or PATTERN=NAME: VALUE"),
         (&["--route", "x"], 2, "--route: expected `HOST/PREFIX -> FOLDER`, or"),
         (&["--route", "a:80/ -> ."], 2, "--route: `a:80` is neither"),
-        (&["--route", "/ -> .", "--route", "/ -> check"], 2, "the prefix `/` is given twice"),
+        (&["--route", "/ -> .", "--route", "/ -> check"], 2, "the route `/` is given twice"),
         (&["--route", "/a/ -> nothing"], 1, "--route: cannot serve nothing: No such file"),
         (&["--log-format", "%h %y"], 2, "--log-format: expected h, l, u, t, r, s"),
         (&["--log-format", "common"], 2, "--log-format: expected combined, json or a pattern"),

@@ -21,6 +21,7 @@ mod include;
 mod lifecycle;
 mod limits;
 mod log;
+mod matching;
 mod client_address;
 mod options;
 mod paths;

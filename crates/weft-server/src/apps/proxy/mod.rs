@@ -101,6 +101,11 @@ struct Shared {
 }
 
 impl Proxy {
+    /// Returns true if all upstreams have a path in their URL.
+    pub(crate) fn has_path(&self) -> bool {
+        self.shared.settings.upstreams.iter().all(UpstreamUrl::has_path)
+    }
+
     /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored in
     /// `buffer_space`.
     ///

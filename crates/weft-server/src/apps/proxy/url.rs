@@ -36,6 +36,11 @@ impl UpstreamUrl {
         matches!(self.address, UpstreamAddress::Tcp { tls: true, .. })
     }
 
+    /// Returns true if the URL has a path other than a slash.
+    pub(super) fn has_path(&self) -> bool {
+        !self.path.is_empty()
+    }
+
     /// Path behind the prefix for a request whose path is the prefix of its route, without a slash
     /// behind it: `"/hook" = ">> http://app/hook"` sends `/hook`.
     pub(super) fn path_of_route(&self) -> &'static str {

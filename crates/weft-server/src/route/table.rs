@@ -1,0 +1,336 @@
+//! The route table: host, path and method → route. It is shared by all workers.
+
+use std::sync::Arc;
+
+use weft::{Method, RequestHead};
+
+use super::Unrouted;
+use super::key::{PathKey, RouteKey};
+use super::methods::Methods;
+use super::pattern::{Pattern, PatternSet};
+use super::reading::Readings;
+use super::variants;
+use crate::captures::Captures;
+
+/// Routes by host name. The lists of names are sorted.
+#[derive(Default)]
+pub(super) struct RouteTable {
+    exact: Vec<(String, HostRoutes)>,
+    /// The keys begin with the dot, without the `*`.
+    wildcards: Vec<(String, HostRoutes)>,
+    fallback: Option<HostRoutes>,
+}
+
+/// The routes of a host.
+#[derive(Clone)]
+pub(super) enum HostRoutes {
+    /// Prefixes for all methods, as most hosts have.
+    Prefixes(PrefixMap<Route>),
+    Mixed(Arc<MixedRoutes>),
+}
+
+/// Prefixes of decoded paths, each with a value.
+#[derive(Clone)]
+pub(super) struct PrefixMap<T> {
+    /// Sorted by prefix.
+    list: Arc<[(Box<[u8]>, T)]>,
+    /// Maximum number of segments of a prefix.
+    max_segments: usize,
+}
+
+/// Routes of all kinds.
+pub(super) struct MixedRoutes {
+    /// Sorted by path.
+    exact: Vec<(Box<[u8]>, PathRoutes)>,
+    patterns: PatternSet,
+    /// Routes of the patterns, in their order.
+    of_patterns: Vec<(Pattern, PathRoutes)>,
+    prefixes: PrefixMap<PathRoutes>,
+}
+
+/// The routes for one path, by method.
+struct PathRoutes(Vec<(Option<Methods>, Route)>);
+
+#[derive(Clone)]
+pub(super) struct Route {
+    /// Index of the target.
+    pub(super) target: usize,
+    /// For a directory: `Location` of the redirect for the prefix without its trailing slash.
+    pub(super) directory: Option<Arc<str>>,
+    /// Set if the application gets no part of a path that an exact path or a pattern matches.
+    pub(super) takes_path: bool,
+}
+
+/// The route of a request.
+pub(super) struct Match<'t> {
+    pub(super) route: &'t Route,
+    /// Length of the path that the application does not get, as it was sent.
+    pub(super) mount: usize,
+    /// Groups of a pattern.
+    pub(super) captures: Option<Box<Captures>>,
+}
+
+impl RouteTable {
+    /// Adds the routes of a host under its names, which must be new.
+    pub(super) fn add(&mut self, names: &[String], routes: &HostRoutes) {
+        for name in names {
+            match (&**name, name.strip_prefix('*')) {
+                ("*", _) => self.fallback = Some(routes.clone()),
+                (_, Some(suffix)) => self.wildcards.push((suffix.to_owned(), routes.clone())),
+                (name, None) => self.exact.push((name.to_owned(), routes.clone())),
+            }
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.exact.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.wildcards.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+
+    /// Returns the routes of all hosts. Those of a host with several names occur once for each.
+    pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
+        let named = self.exact.iter().chain(&self.wildcards).map(|(_, routes)| routes);
+        named.chain(&self.fallback).flat_map(HostRoutes::iter)
+    }
+
+    /// Returns the route of a request for a path.
+    pub(super) fn find<'t>(
+        &'t self,
+        head: &RequestHead,
+        path: &str,
+    ) -> Result<Match<'t>, Unrouted> {
+        if path == "*" {
+            return Err(Unrouted::WholeServer);
+        }
+        let routes = match self.exact.is_empty() && self.wildcards.is_empty() {
+            true => self.fallback.as_ref(),
+            false => head.host().and_then(|host| self.find_host(host)).or(self.fallback.as_ref()),
+        };
+        match routes.ok_or(Unrouted::NotFound)? {
+            HostRoutes::Prefixes(prefixes) => prefixes.find(path),
+            HostRoutes::Mixed(routes) => routes.find(path, head.method()),
+        }
+    }
+
+    fn find_host(&self, host: &str) -> Option<&HostRoutes> {
+        find_name(&self.exact, host).or_else(|| {
+            // The `*` matches at least one byte. The first dot gives the longest suffix.
+            let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
+            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
+        })
+    }
+}
+
+/// Looks a name up in a sorted list, ignoring case.
+fn find_name<'a>(list: &'a [(String, HostRoutes)], name: &str) -> Option<&'a HostRoutes> {
+    let lower_case = || name.bytes().map(|b| b.to_ascii_lowercase());
+    let at = list.binary_search_by(|(known, _)| known.bytes().cmp(lower_case())).ok()?;
+    Some(&list[at].1)
+}
+
+impl HostRoutes {
+    /// # Errors
+    /// If there are too many patterns.
+    pub(super) fn new(routes: Vec<(&RouteKey, Route)>) -> Result<HostRoutes, String> {
+        let is_plain =
+            |(key, _): &(&RouteKey, Route)| key.methods.is_none() && key.prefix().is_some();
+        match routes.iter().all(is_plain) {
+            true => {
+                let prefix = |key: &RouteKey| key.prefix().unwrap_or_default().to_owned();
+                let list = routes.into_iter().map(|(key, route)| (prefix(key), route)).collect();
+                Ok(HostRoutes::Prefixes(PrefixMap::new(list)))
+            }
+            false => MixedRoutes::new(routes).map(|routes| HostRoutes::Mixed(Arc::new(routes))),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Route> {
+        let (prefixes, mixed) = match self {
+            HostRoutes::Prefixes(prefixes) => (Some(prefixes.list.iter()), None),
+            HostRoutes::Mixed(routes) => (None, Some(routes.iter())),
+        };
+        let prefixes = prefixes.into_iter().flatten().map(|(_, route)| route);
+        prefixes.chain(mixed.into_iter().flatten())
+    }
+}
+
+impl<T> PrefixMap<T> {
+    /// Prefixes are percent-decoded, without a trailing slash.
+    fn new(list: Vec<(String, T)>) -> PrefixMap<T> {
+        let max_segments = list.iter().map(|(prefix, _)| prefix.matches('/').count()).max();
+        let mut list: Vec<_> = list.into_iter().map(|(prefix, it)| (bytes(prefix), it)).collect();
+        list.sort_by(|(a, _), (b, _)| a.cmp(b));
+        PrefixMap { list: list.into(), max_segments: max_segments.unwrap_or(0) }
+    }
+
+    /// Returns the longest prefix of a decoded path.
+    fn longest_match(&self, decoded: &[u8]) -> Option<&(Box<[u8]>, T)> {
+        let mut start = &decoded[..end_of_segments(decoded, self.max_segments)];
+        // The empty prefix is the first of the list and is not compared: on a processor with masked
+        // compares, comparing zero bytes at the dangling address of an empty slice takes a fault.
+        while !start.is_empty() {
+            if let Ok(at) = self.list.binary_search_by(|(prefix, _)| (**prefix).cmp(start)) {
+                return Some(&self.list[at]);
+            }
+            start = &start[..start.iter().rposition(|&b| b == b'/')?];
+        }
+        self.list.first().filter(|(prefix, _)| prefix.is_empty())
+    }
+}
+
+impl PrefixMap<Route> {
+    fn find(&self, path: &str) -> Result<Match<'_>, Unrouted> {
+        let found = match Readings::new(path).map_err(Unrouted::InvalidPath)? {
+            None => self.longest_match(path.as_bytes()),
+            Some(readings) => {
+                let found = self.longest_match(&readings.by_segment);
+                let target = |found: Option<&(_, Route)>| found.map(|(_, route)| route.target);
+                if readings
+                    .of_others()
+                    .any(|other| target(self.longest_match(other)) != target(found))
+                {
+                    return Err(Unrouted::AmbiguousPath);
+                }
+                found
+            }
+        };
+        let (prefix, route) = found.ok_or(Unrouted::NotFound)?;
+        Ok(Match { route, mount: mount(prefix, path), captures: None })
+    }
+}
+
+/// Returns the length of a decoded prefix in the path as it was sent.
+fn mount(prefix: &[u8], path: &str) -> usize {
+    let segments = prefix.iter().filter(|&&b| b == b'/').count();
+    end_of_segments(path.as_bytes(), segments)
+}
+
+/// Returns the length of the first `segments` segments of a path, which may have fewer.
+fn end_of_segments(path: &[u8], segments: usize) -> usize {
+    if segments == 0 || !path.starts_with(b"/") {
+        return 0;
+    }
+    let mut slashes = path.iter().enumerate().filter(|&(_, &b)| b == b'/');
+    slashes.nth(segments).map_or(path.len(), |(at, _)| at)
+}
+
+fn bytes(text: String) -> Box<[u8]> {
+    text.into_bytes().into()
+}
+
+/// The routes for a path, with the reason that they are.
+#[derive(Clone, Copy)]
+enum Found<'t> {
+    Exact(&'t PathRoutes),
+    Pattern(&'t Pattern, &'t PathRoutes),
+    Prefix(&'t [u8], &'t PathRoutes),
+}
+
+impl<'t> Found<'t> {
+    fn routes(self) -> &'t PathRoutes {
+        match self {
+            Found::Exact(routes) | Found::Pattern(_, routes) | Found::Prefix(_, routes) => routes,
+        }
+    }
+}
+
+impl MixedRoutes {
+    fn new(routes: Vec<(&RouteKey, Route)>) -> Result<MixedRoutes, String> {
+        let mut by_path = Vec::<(&PathKey, PathRoutes)>::new();
+        for (key, route) in routes {
+            let route = (key.methods.clone(), route);
+            match by_path.iter_mut().find(|(known, _)| **known == key.path) {
+                Some((_, routes)) => routes.0.push(route),
+                None => by_path.push((&key.path, PathRoutes(vec![route]))),
+            }
+        }
+        let (mut exact, mut of_patterns, mut prefixes) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, routes) in by_path {
+            match path {
+                PathKey::Exact(path) => exact.push((bytes(path.clone()), routes)),
+                PathKey::Pattern(pattern) => of_patterns.push((pattern.clone(), routes)),
+                PathKey::Prefix(prefix) => prefixes.push((prefix.clone(), routes)),
+            }
+        }
+        exact.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let patterns = PatternSet::new(of_patterns.iter().map(|(pattern, _)| pattern))?;
+        Ok(MixedRoutes { exact, patterns, of_patterns, prefixes: PrefixMap::new(prefixes) })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Route> {
+        let exact = self.exact.iter().map(|(_, routes)| routes);
+        let of_patterns = self.of_patterns.iter().map(|(_, routes)| routes);
+        let prefixes = self.prefixes.list.iter().map(|(_, routes)| routes);
+        let all = exact.chain(of_patterns).chain(prefixes);
+        all.flat_map(|routes| routes.0.iter().map(|(_, route)| route))
+    }
+
+    /// Finds the route of a path. One that belongs to other routes in the reading of another server
+    /// is rejected, whatever their methods are.
+    fn find(&self, path: &str, method: &Method) -> Result<Match<'_>, Unrouted> {
+        let readings = Readings::new(path).map_err(Unrouted::InvalidPath)?;
+        let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
+        let found = self.find_decoded(decoded);
+        if readings.is_some() {
+            let address =
+                |found: Option<Found<'_>>| found.map(|it| std::ptr::from_ref(it.routes()));
+            let is_same = |other: Vec<u8>| address(self.find_decoded(&other)) == address(found);
+            let others = variants::readings(path).ok_or(Unrouted::AmbiguousPath)?;
+            if !others.into_iter().all(is_same) {
+                return Err(Unrouted::AmbiguousPath);
+            }
+        }
+        let found = found.ok_or(Unrouted::NotFound)?;
+        let route = found.routes().find(method)?;
+        let mount = match found {
+            Found::Prefix(prefix, _) => mount(prefix, path),
+            _ if route.takes_path => path.len(),
+            _ => 0,
+        };
+        let captures = match found {
+            Found::Pattern(pattern, _) => pattern.captures(path, decoded).map(Box::new),
+            _ => None,
+        };
+        Ok(Match { route, mount, captures })
+    }
+
+    /// Returns the routes for a decoded path: those of the exact path, of the first pattern, or of the
+    /// longest prefix.
+    fn find_decoded(&self, decoded: &[u8]) -> Option<Found<'_>> {
+        if let Ok(at) = self.exact.binary_search_by(|(path, _)| (**path).cmp(decoded)) {
+            return Some(Found::Exact(&self.exact[at].1));
+        }
+        if let Some(number) = self.patterns.first_match(decoded) {
+            let (pattern, routes) = &self.of_patterns[number];
+            return Some(Found::Pattern(pattern, routes));
+        }
+        let (prefix, routes) = self.prefixes.longest_match(decoded)?;
+        Some(Found::Prefix(prefix, routes))
+    }
+}
+
+impl PathRoutes {
+    /// Returns the route for a method: that with the method, or the one without methods.
+    fn find(&self, method: &Method) -> Result<&Route, Unrouted> {
+        let with_method = |(methods, _): &&(Option<Methods>, Route)| {
+            methods.as_ref().is_some_and(|methods| methods.contains(method))
+        };
+        let without = || self.0.iter().find(|(methods, _)| methods.is_none());
+        let found = self.0.iter().find(with_method).or_else(without);
+        found.map(|(_, route)| route).ok_or_else(|| Unrouted::MethodNotAllowed(self.allow()))
+    }
+
+    /// Returns the methods of all routes for `Allow` (RFC 9110 §10.2.1).
+    #[cold]
+    fn allow(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for method in
+            self.0.iter().filter_map(|(methods, _)| methods.as_ref()).flat_map(Methods::iter)
+        {
+            if !names.contains(&method.as_str()) {
+                names.push(method.as_str());
+            }
+        }
+        names.join(", ")
+    }
+}
