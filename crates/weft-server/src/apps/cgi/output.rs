@@ -134,4 +134,8 @@ impl Source for Output {
             run.limit_read(bytes);
         }
     }
+
+    fn buffered_bytes(&self) -> usize {
+        self.run.as_ref().map_or(0, |run| run.buffered_bytes())
+    }
 }

@@ -29,6 +29,10 @@ use crate::apps::task::AbortOnDrop;
 /// Maximum size of a read, in bytes: the capacity of a pipe.
 const MAX_READ_BYTES: usize = 64 << 10;
 
+/// Maximum size of a read before the end of the head, in bytes. It bounds the part of the body that
+/// is read without a reservation of memory.
+const HEAD_READ_BYTES: usize = 8 << 10;
+
 /// Time that the response waits for the script to exit after the end of its output. Most scripts
 /// exit at once; a script that runs longer does not delay the client.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -96,7 +100,7 @@ impl Run {
         Ok(Run {
             process,
             stdout: stdout.transpose()?,
-            max_read_bytes: MAX_READ_BYTES,
+            max_read_bytes: HEAD_READ_BYTES,
             buffered: Bytes::new(),
             upload,
             _open_stdin: None,
@@ -114,6 +118,7 @@ impl Run {
             let parsed = head::parse(&output, max_bytes).map_err(GatewayError::BadResponse)?;
             if let Some((head, end)) = parsed {
                 self.buffered = output.split_off(end).into();
+                self.max_read_bytes = MAX_READ_BYTES;
                 self.output_timeout.set(self.body_timeout);
                 return Ok(head);
             }
@@ -140,7 +145,8 @@ impl Run {
     ) -> Poll<Result<Bytes, GatewayError>> {
         self.poll_request_body(cx)?;
         if !self.buffered.is_empty() {
-            return Poll::Ready(Ok(std::mem::take(&mut self.buffered)));
+            let length = self.buffered.len().min(self.max_read_bytes);
+            return Poll::Ready(Ok(self.buffered.split_to(length)));
         }
         let Some(stdout) = &mut self.stdout else { return Poll::Ready(Ok(Bytes::new())) };
         // Most scripts write small pieces, and a script that is waited for needs no buffer.
@@ -203,6 +209,11 @@ impl Run {
     /// Limits the next read of output.
     pub(super) fn limit_read(&mut self, bytes: usize) {
         self.max_read_bytes = bytes.min(MAX_READ_BYTES);
+    }
+
+    /// Number of bytes of the body that were read and not returned.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffered.len()
     }
 
     /// Restarts the timeout for the next output.

@@ -63,6 +63,16 @@ fn stored(site: &Site) -> u64 {
     site.temp_files().iter().sum()
 }
 
+/// The first script writes less than a connection obtains ahead (32 KiB), the others as much as a
+/// pipe holds (64 KiB) before the program reads: on a busy machine any script does.
+const UNEQUAL_WRITES: &str = "
+if mkdir first 2>/dev/null; then
+    head -c 30000 response; touch written; exec tail -c +30001 response
+fi
+until [ -e written ]; do sleep 0.01; done
+exec cat response
+";
+
 /// Each row: the limits, and the range of the bytes that the responses have in memory, of which
 /// the connection itself may hold some.
 #[test]
@@ -86,9 +96,10 @@ fn responses_beyond_the_memory_are_stored_in_files() {
             let route = match is_script {
                 false => format!("proxy = \"http://{}/\"", large_upstream(BYTES as usize)),
                 true => {
-                    let text =
-                        format!("printf 'Content-Type: a/b\\n\\n'; exec head -c {BYTES} /dev/zero");
-                    Site::write_script(&folder, &text)
+                    let mut response = b"Content-Type: a/b\n\n".to_vec();
+                    response.resize(response.len() + BYTES as usize, 0);
+                    fs::write(folder.path().join("response"), response).unwrap();
+                    Site::write_script(&folder, UNEQUAL_WRITES)
                 }
             };
             let site = Site::start(folder, top, &route);
