@@ -321,7 +321,7 @@ fn micros(time: Duration) -> i64 {
 }
 
 /// Measures the duration of an exchange, or an age.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::clock::deadline::Stopwatch;
+use crate::files::followed_root::RootGeneration;
 use crate::files::lookup::Target;
 use crate::files::resource::Resource;
 use crate::files::settings::DirectorySettings;
@@ -27,6 +28,9 @@ struct FileCache {
     /// entries.
     entries: HashMap<Box<[u8]>, Entry, foldhash::quality::RandomState>,
     limits: Limits,
+    /// The root directory of the last lookup. Entries of another one, and all entries when it has to
+    /// be followed again, are not current. `None` before the first lookup.
+    root: Option<RootGeneration>,
     /// Bytes of memory that all entries hold.
     bytes: usize,
     /// Descriptors that all entries hold.
@@ -54,6 +58,8 @@ struct Entry {
     descriptors: usize,
     validated: Stopwatch,
     last_used: Stopwatch,
+    /// Number of the root directory in which the target was looked up.
+    generation: u64,
 }
 
 /// A target from the cache.
@@ -83,6 +89,7 @@ impl CacheHandle {
         CacheHandle(Arc::new(Mutex::new(FileCache {
             entries: HashMap::default(),
             limits,
+            root: None,
             bytes: 0,
             descriptors: 0,
             empty_entries: 0,
@@ -113,17 +120,24 @@ impl CacheHandle {
         inspect: impl FnOnce(&Target, bool) -> T,
     ) -> Option<T> {
         let mut cache = self.lock();
-        let revalidate_after = cache.limits.revalidate_after;
+        let (root, revalidate_after) = (cache.root, cache.limits.revalidate_after);
         let entry = cache.entries.get_mut(key)?;
-        entry.last_used = Stopwatch::start();
-        let is_fresh = entry.last_used.since(entry.validated) < revalidate_after;
+        let now = Stopwatch::start();
+        entry.last_used = now;
+        let is_fresh = now.since(entry.validated) < revalidate_after
+            && root.is_some_and(|root| {
+                root.number() == entry.generation && root.is_fresh(now, revalidate_after)
+            });
         Some(inspect(&entry.target, is_fresh && entry.target.is_current()))
     }
 
     /// Inserts the result of a lookup that was just made, if there is room.
-    pub(super) fn insert(&self, key: &[u8], target: Target) {
+    pub(super) fn insert(&self, key: &[u8], target: Target, root: RootGeneration) {
         let mut cache = self.lock();
-        cache.insert(key, target);
+        if cache.root.is_none_or(|known| root.is_newer_than(&known)) {
+            cache.root = Some(root);
+        }
+        cache.insert(key, target, root.number());
         // The prune task ensures that no file is held for long. It needs a runtime.
         if !cache.has_prune_task && !cache.entries.is_empty() {
             let interval = cache.limits.prune_interval();
@@ -211,14 +225,15 @@ impl Limits {
 }
 
 impl FileCache {
-    fn insert(&mut self, key: &[u8], target: Target) {
+    fn insert(&mut self, key: &[u8], target: Target, generation: u64) {
         let now = Stopwatch::start();
         self.remove(key);
         let (bytes, descriptors) = match &target {
             Target::File(resource) => (resource.bytes_in_memory(), resource.open_descriptors()),
             _ => (0, 0),
         };
-        let entry = Entry { target, bytes, descriptors, validated: now, last_used: now };
+        let entry =
+            Entry { target, bytes, descriptors, validated: now, last_used: now, generation };
         if entry.is_empty() && key.len() > MAX_EMPTY_KEY_BYTES {
             return;
         }

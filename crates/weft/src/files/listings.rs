@@ -21,6 +21,7 @@ use crate::disk;
 use crate::files::listing::Order;
 use crate::files::lookup::Site;
 use crate::files::path_in_root::PathInRoot;
+use crate::files::root::Root;
 
 /// Limit of concurrent reads of folders. A folder always uses the same of these threads, so that
 /// concurrent requests for it wait for one read and get its result.
@@ -48,6 +49,8 @@ pub(super) struct ListingKey {
     pub(super) path: PathInRoot<'static>,
     pub(super) order: Order,
     pub(super) as_json: bool,
+    /// Number of the generation of the root directory.
+    pub(super) generation: u64,
 }
 
 #[derive(Debug)]
@@ -69,13 +72,17 @@ impl AsRef<[u8]> for ListingText {
 }
 
 impl Site {
-    /// Returns the text of a listing from the cache, or reads the folder on a thread of the blocking
-    /// pool.
+    /// Returns the text of a listing from the cache, or reads the folder beneath `root` on a thread
+    /// of the blocking pool.
     ///
     /// # Errors
     /// Errors of the system, and `ENOMEM` if listings that wait to be sent use all of the memory
     /// for listings.
-    pub(super) async fn listing_text(self: &Arc<Site>, key: ListingKey) -> io::Result<Bytes> {
+    pub(super) async fn listing_text(
+        self: &Arc<Site>,
+        root: Arc<Root>,
+        key: ListingKey,
+    ) -> io::Result<Bytes> {
         let listings = &self.listings;
         let max_age = self.settings.revalidate_after;
         if let Some(text) = listings.get(&key, max_age) {
@@ -87,7 +94,7 @@ impl Site {
         }
         let site = self.clone();
         disk::blocking(move || {
-            let listing = site.list(&key.path)?;
+            let listing = site.list(&root, &key.path)?;
             let text = match key.as_json {
                 true => listing.json(key.order),
                 false => listing.html(key.order),
@@ -190,7 +197,7 @@ mod tests {
 
     fn key(path: &str) -> ListingKey {
         let path = PathInRoot::from_setting(path).into_owned();
-        ListingKey { path, order: Order::default(), as_json: false }
+        ListingKey { path, order: Order::default(), as_json: false, generation: 0 }
     }
 
     #[test]

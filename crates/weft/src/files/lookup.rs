@@ -9,18 +9,19 @@ use http::{HeaderName, HeaderValue};
 use rustix::io::Errno;
 
 use crate::disk::Source;
+use crate::files::followed_root::{FollowedRoot, RootGeneration};
 use crate::files::listing::{self, Folder, Listing};
 use crate::files::listings::Listings;
 use crate::files::path_in_root::PathInRoot;
 use crate::files::resource::{LookupContext, Resource};
-use crate::files::root::{FileKind, MayBlock, Opened, Root};
+use crate::files::root::{FileKind, MayBlock, Opened, Root, RootAccess};
 use crate::files::settings::DirectorySettings;
 use weft_proto::semantics::mime;
 
 /// The root directory and its settings, shared by all workers.
 #[derive(Debug)]
 pub(super) struct Site {
-    pub(super) root: Root,
+    pub(super) root: FollowedRoot,
     pub(super) settings: DirectorySettings,
     pub(super) listings: Listings,
 }
@@ -34,6 +35,13 @@ pub(super) enum Target {
     /// A folder without an index file, with listings enabled.
     Listing,
     NotFound,
+}
+
+/// Result of a lookup.
+pub(super) struct Found {
+    pub(super) target: Target,
+    /// The root directory in which the target was looked up.
+    pub(super) generation: RootGeneration,
 }
 
 /// Options of a lookup.
@@ -66,27 +74,39 @@ impl Site {
         &self,
         path: &PathInRoot<'_>,
         options: LookupOptions<'_>,
+    ) -> io::Result<Found> {
+        let may_block = options.may_block;
+        let (root, generation) = self.root.current(self.settings.revalidate_after, may_block)?;
+        let root = RootAccess { root: &root, may_block };
+        let target = self.lookup_beneath(root, path, options)?;
+        Ok(Found { target, generation })
+    }
+
+    fn lookup_beneath(
+        &self,
+        root: RootAccess<'_>,
+        path: &PathInRoot<'_>,
+        options: LookupOptions<'_>,
     ) -> io::Result<Target> {
-        let Some(opened) = self.open_path(path.path(), options.may_block)? else {
-            return Ok(Target::NotFound);
-        };
+        let Some(opened) = root.open_path(path.path())? else { return Ok(Target::NotFound) };
         match (opened.kind == FileKind::Folder, path.is_folder()) {
-            (true, true) => self.lookup_index(path, options),
+            (true, true) => self.lookup_index(root, path, options),
             (true, false) => Ok(Target::FolderWithoutSlash),
             (false, true) => Ok(Target::NotFound),
-            (false, false) => self.file_target(path.path(), opened, options),
+            (false, false) => self.file_target(root, path.path(), opened, options),
         }
     }
 
     fn lookup_index(
         &self,
+        root: RootAccess<'_>,
         folder: &PathInRoot<'_>,
         options: LookupOptions<'_>,
     ) -> io::Result<Target> {
         for name in &self.settings.index {
             let path = folder.join(name);
-            if let Some(opened) = self.open_file(&path, options.may_block)? {
-                return self.file_target(&path, opened, options);
+            if let Some(opened) = root.open_file(&path)? {
+                return self.file_target(root, &path, opened, options);
             }
         }
         Ok(if self.settings.listing { Target::Listing } else { Target::NotFound })
@@ -94,6 +114,7 @@ impl Site {
 
     fn file_target(
         &self,
+        root: RootAccess<'_>,
         path: &[u8],
         opened: Opened,
         options: LookupOptions<'_>,
@@ -106,8 +127,8 @@ impl Site {
             Some(Target::File(resource)) => Some(resource),
             _ => None,
         };
-        let LookupOptions { may_block, may_keep_open, .. } = options;
-        let context = LookupContext { site: self, path, may_block, may_keep_open };
+        let may_keep_open = options.may_keep_open;
+        let context = LookupContext { site: self, root, path, may_keep_open };
         let built = Resource::build(context, opened, cached.map(|cached| &**cached))?;
         Ok(match (built, cached) {
             (None, Some(cached)) => Target::File(cached.clone()),
@@ -115,51 +136,24 @@ impl Site {
         })
     }
 
-    /// Opens the regular file at this path, if there is one.
-    fn open_file(&self, path: &[u8], may_block: MayBlock) -> io::Result<Option<Opened>> {
-        Ok(self.open_path(path, may_block)?.filter(|opened| opened.kind == FileKind::File))
-    }
-
-    /// Reads the entries of a folder. Blocks on the disk.
+    /// Reads the entries of a folder beneath `root`. Blocks on the disk.
     ///
     /// # Errors
     /// Errors of the system.
-    pub(super) fn list(&self, path: &PathInRoot<'_>) -> io::Result<Listing> {
+    pub(super) fn list(&self, root: &Root, path: &PathInRoot<'_>) -> io::Result<Listing> {
         let is_shown = |name: &[u8]| self.settings.dot_files || !name.starts_with(b".");
         let path = path.path().to_vec();
         let limit = self.settings.max_listed_entries;
-        match &self.root {
+        match root {
             Root::Embedded(files) => Ok(listing::list_embedded(files, path, limit, is_shown)),
             Root::Folder { fd, resolve } => {
-                let opened = self.root.open_path(&path, MayBlock::Yes)?;
+                let opened = root.open_path(&path, MayBlock::Yes)?;
                 let Source::Open(open) = opened.file.source else {
                     return Err(Errno::NOTDIR.into());
                 };
                 let folder = Folder { root: fd.as_fd(), path, resolve: *resolve };
                 Ok(folder.read(&*open, limit, is_shown)?)
             }
-        }
-    }
-
-    /// Opens a file that may be served in place of another one: a translation or a precompressed
-    /// file. Returns `None` if there is none or it may not be read.
-    pub(super) fn open_alternative(
-        &self,
-        path: &[u8],
-        may_block: MayBlock,
-    ) -> io::Result<Option<Opened>> {
-        match self.open_file(path, may_block) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-            opened => opened,
-        }
-    }
-
-    /// Opens the file or folder at this path, if it exists.
-    fn open_path(&self, path: &[u8], may_block: MayBlock) -> io::Result<Option<Opened>> {
-        match self.root.open_path(path, may_block) {
-            Ok(opened) => Ok(Some(opened)),
-            Err(error) if is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
         }
     }
 
@@ -191,24 +185,4 @@ impl Site {
             }
         }
     }
-}
-
-/// Returns true for errors that mean 404: the file does not exist, may not be reached from the
-/// root, or is of a kind that cannot be read.
-pub(super) fn is_not_found(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| {
-        [
-            Errno::NOENT,
-            Errno::NOTDIR,
-            Errno::LOOP,
-            Errno::XDEV,
-            Errno::NAMETOOLONG,
-            Errno::NXIO,
-            Errno::NODEV,
-            Errno::INVAL,
-            Errno::ILSEQ,
-        ]
-        .contains(&errno)
-    })
 }

@@ -3,6 +3,7 @@
 mod settings; // `DirectorySettings`, and header rules by pattern
 mod path_in_root; // request path → path beneath the root
 mod root; // the root directory; all files are opened beneath it
+mod followed_root; // the root directory by its path, which is followed again
 mod lookup; // the lookup of a path
 mod resource; // a file's representations: languages, content codings
 mod entity_tag; // entity tags of representations
@@ -25,12 +26,13 @@ use http::{Method, StatusCode};
 use rustix::io::Errno;
 
 use self::cache::{CacheHandle, CachedTarget};
+use self::followed_root::FollowedRoot;
 use self::listing::{Order, PAGE_CSP};
 use self::listings::{ListingKey, Listings};
-use self::lookup::{LookupOptions, Site, Target, is_not_found};
+use self::lookup::{Found, LookupOptions, Site, Target};
 use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
-use self::root::{MayBlock, Root};
+use self::root::{MayBlock, Root, is_not_found};
 use crate::app::Application;
 use crate::disk;
 use crate::disk::File;
@@ -89,7 +91,10 @@ impl Clone for Directory {
 }
 
 impl Directory {
-    /// Opens the directory at this path. It may be renamed afterwards.
+    /// Opens the directory at this path. The path is followed again after
+    /// [`revalidate_after`](DirectorySettings::revalidate_after), so that a deployment may switch a
+    /// symbolic link to another directory. While the path leads to no directory, the last one is
+    /// served.
     ///
     /// # Errors
     /// An error of the system if the path is not a directory or cannot be opened.
@@ -105,7 +110,7 @@ impl Directory {
         path: impl AsRef<Path>,
         settings: DirectorySettings,
     ) -> io::Result<Directory> {
-        Ok(Directory::from_root(Root::open(path.as_ref(), settings.symlinks)?, settings))
+        Ok(Directory::from_root(FollowedRoot::open(path.as_ref(), settings.symlinks)?, settings))
     }
 
     /// Serves files that are compiled into the program, given as pairs of path and contents.
@@ -141,10 +146,11 @@ impl Directory {
         let trimmed = |path: P| path.into().trim_matches('/').as_bytes().to_vec();
         let files =
             files.into_iter().map(|(path, bytes)| (trimmed(path), File::from_static(bytes)));
-        Directory::from_root(Root::Embedded(files.collect()), settings)
+        let root = FollowedRoot::constant(Root::Embedded(files.collect()));
+        Directory::from_root(root, settings)
     }
 
-    fn from_root(root: Root, settings: DirectorySettings) -> Directory {
+    fn from_root(root: FollowedRoot, settings: DirectorySettings) -> Directory {
         let cache = CacheHandle::new(&settings);
         Directory { site: Arc::new(Site { root, settings, listings: Listings::new() }), cache }
     }
@@ -224,18 +230,18 @@ impl Directory {
             Some(CachedTarget { target, is_current: true }) => return Ok(target),
             cached => cached.map(|cached| cached.target),
         };
-        let mut target = self.lookup_uncached(path, cached.clone()).await;
-        if let Err(Errno::MFILE | Errno::NFILE) = target.as_ref().map_err(errno) {
+        let mut found = self.lookup_uncached(path, cached.clone()).await;
+        if let Err(Errno::MFILE | Errno::NFILE) = found.as_ref().map_err(errno) {
             // No descriptors are left: a stale entry is better than an error.
             if let Some(target) = cached {
                 return Ok(target);
             }
             self.cache.close_descriptors();
-            target = self.lookup_uncached(path, None).await;
+            found = self.lookup_uncached(path, None).await;
         }
-        match target {
-            Ok(target) => {
-                self.cache.insert(path.cache_key(), target.clone());
+        match found {
+            Ok(Found { target, generation }) => {
+                self.cache.insert(path.cache_key(), target.clone(), generation);
                 Ok(target)
             }
             Err(error) => {
@@ -251,7 +257,7 @@ impl Directory {
         &self,
         path: &PathInRoot<'_>,
         cached: Option<Target>,
-    ) -> io::Result<Target> {
+    ) -> io::Result<Found> {
         let may_keep_open = self.cache.has_spare_descriptors();
         let options =
             LookupOptions { cached: cached.as_ref(), may_block: MayBlock::No, may_keep_open };
@@ -264,7 +270,7 @@ impl Directory {
                 })
                 .await
             }
-            target => target,
+            found => found,
         }
     }
 
@@ -295,8 +301,10 @@ impl Directory {
     ) -> Result<Response, StatusCode> {
         let order = Order::from_query(head.query());
         let as_json = listing::prefers_json(head.headers());
-        let key = ListingKey { path: path.into_owned(), order, as_json };
-        let text = self.site.listing_text(key).await.map_err(|error| status_of(&error))?;
+        let (root, generation) = self.site.root.latest();
+        let generation = generation.number();
+        let key = ListingKey { path: path.into_owned(), order, as_json, generation };
+        let text = self.site.listing_text(root, key).await.map_err(|error| status_of(&error))?;
         Ok(match as_json {
             true => Response::body(text).with_header(CONTENT_TYPE, "application/json"),
             false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::files::compressed::{CodedForm, CodedSlot, SlotResponse};
 use crate::files::entity_tag;
 use crate::files::lookup::Site;
-use crate::files::root::{MayBlock, Opened};
+use crate::files::root::{MayBlock, Opened, RootAccess};
 use crate::message::body::Body;
 use crate::message::fields::{Field, Fields};
 use crate::message::representation::{ResponseContext, complete_file_response};
@@ -97,8 +97,8 @@ const MIN_SENDFILE_BYTES: u64 = 24 << 10;
 #[derive(Clone, Copy)]
 pub(super) struct LookupContext<'a> {
     pub(super) site: &'a Site,
+    pub(super) root: RootAccess<'a>,
     pub(super) path: &'a [u8],
-    pub(super) may_block: MayBlock,
     /// True if a descriptor may be kept open in place of contents in memory.
     pub(super) may_keep_open: bool,
 }
@@ -248,7 +248,7 @@ impl Resource {
 impl VariantFiles {
     /// Opens the files of all variants: the default and one for each language.
     fn open_all(context: LookupContext<'_>, original: Opened) -> io::Result<Vec<VariantFiles>> {
-        let LookupContext { site, path, may_block, .. } = context;
+        let LookupContext { site, root, path, .. } = context;
         let compressible = compression::is_compressible(site.media_type(path).as_bytes());
         let open_precompressed = |path: &[u8], original: &Opened| match site.settings.precompressed
         {
@@ -261,7 +261,7 @@ impl VariantFiles {
         let is_page = path.ends_with(b".html");
         for language in site.settings.languages.iter().filter(|_| is_page) {
             let path = [path, b".", language.as_bytes()].concat();
-            if let Some(original) = site.open_alternative(&path, may_block)? {
+            if let Some(original) = root.open_alternative(&path)? {
                 let precompressed = open_precompressed(&path, &original)?;
                 let language = Some(language.clone());
                 all.push(VariantFiles { path, language, precompressed, original });
@@ -282,7 +282,7 @@ fn open_precompressed(
     context: LookupContext<'_>,
     original: &Opened,
 ) -> io::Result<Vec<(Coding, Opened)>> {
-    let LookupContext { site, path, may_block, .. } = context;
+    let LookupContext { site, root, path, .. } = context;
     let mut precompressed = Vec::new();
     // `index.html.br` may be a page in Breton.
     let is_language = |coding: &Coding| {
@@ -291,7 +291,7 @@ fn open_precompressed(
     };
     for coding in Coding::ALL.into_iter().filter(|coding| !is_language(coding)) {
         let path = [path, b".", coding.extension().as_bytes()].concat();
-        if let Some(file) = site.open_alternative(&path, may_block)?
+        if let Some(file) = root.open_alternative(&path)?
             && !file.version().is_older_than(&original.version())
         {
             precompressed.push((coding, file));
@@ -308,7 +308,7 @@ impl Variant {
         files: VariantFiles,
         has_languages: bool,
     ) -> io::Result<Variant> {
-        let LookupContext { site, path, may_block, .. } = context;
+        let LookupContext { site, root, path, .. } = context;
         let (settings, content_type) = (&site.settings, site.media_type(path));
         let sizes = settings.min_compressed_bytes..=settings.max_compressed_bytes;
         let is_compressible = settings.compress
@@ -333,10 +333,10 @@ impl Variant {
         for (coding, opened) in files.precompressed {
             let encoding = (CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
             let fields = fields.iter().cloned().chain([encoding]).collect();
-            let representation = opened.into_representation(fields, max_bytes, may_block)?;
+            let representation = opened.into_representation(fields, max_bytes, root.may_block)?;
             precompressed.push((coding, representation));
         }
-        let identity = files.original.into_representation(fields, max_bytes, may_block)?;
+        let identity = files.original.into_representation(fields, max_bytes, root.may_block)?;
         Ok(Variant { identity, precompressed, compressed: Default::default(), is_compressible })
     }
 

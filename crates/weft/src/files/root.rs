@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::disk::File;
@@ -21,6 +21,9 @@ pub(super) enum Root {
     /// Files that are compiled into the program, by path.
     Embedded(BTreeMap<Vec<u8>, File>),
 }
+
+/// Device and inode of a root directory.
+pub(super) type RootId = (u64, u64);
 
 /// Permission to wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +48,45 @@ pub(super) enum FileKind {
     Other,
 }
 
+/// The root directory in one lookup: all files of the lookup are opened beneath the same directory.
+#[derive(Clone, Copy)]
+pub(super) struct RootAccess<'a> {
+    pub(super) root: &'a Root,
+    pub(super) may_block: MayBlock,
+}
+
+impl RootAccess<'_> {
+    /// Opens the file or folder at this path, if it exists.
+    pub(super) fn open_path(&self, path: &[u8]) -> io::Result<Option<Opened>> {
+        match self.root.open_path(path, self.may_block) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the regular file at this path, if there is one.
+    pub(super) fn open_file(&self, path: &[u8]) -> io::Result<Option<Opened>> {
+        Ok(self.open_path(path)?.filter(|opened| opened.kind == FileKind::File))
+    }
+
+    /// Opens a file that may be served in place of another one: a translation or a precompressed
+    /// file. Returns `None` if there is none or it may not be read.
+    pub(super) fn open_alternative(&self, path: &[u8]) -> io::Result<Option<Opened>> {
+        match self.open_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            opened => opened,
+        }
+    }
+}
+
 impl Root {
-    pub(super) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Root> {
+    pub(super) fn open(path: &Path, symlinks: Symlinks, may_block: MayBlock) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        // The path of the root itself is the operator's, and may contain links of all kinds.
+        let fd = open_without_waiting(may_block, |resolve| {
+            openat2(CWD, path, flags, Mode::empty(), resolve)
+        })?;
         let resolve = match symlinks {
             Symlinks::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
             Symlinks::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
@@ -56,6 +94,16 @@ impl Root {
             Symlinks::Anywhere => ResolveFlags::NO_MAGICLINKS,
         };
         Ok(Root::Folder { fd, resolve })
+    }
+
+    /// Identifies the directory; `None` for embedded files.
+    pub(super) fn id(&self) -> Option<RootId> {
+        match self {
+            Root::Folder { fd, .. } => {
+                rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino))
+            }
+            Root::Embedded(_) => None,
+        }
     }
 
     /// Opens a path beneath the root; an empty path is the root itself.
@@ -84,20 +132,31 @@ fn open_beneath(
     let path = OsStr::from_bytes(if path.is_empty() { b"." } else { path });
     // Without NONBLOCK, opening a pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = match may_block {
-        MayBlock::No => resolve | ResolveFlags::CACHED,
-        MayBlock::Yes => resolve,
+    let opened = open_without_waiting(may_block, |cached| {
+        openat2(root, path, flags, Mode::empty(), resolve | cached)
+    });
+    opened.map(fs::File::from)
+}
+
+/// Calls `open` with the flags for an open that waits for the disk only if it may.
+fn open_without_waiting(
+    may_block: MayBlock,
+    open: impl Fn(ResolveFlags) -> rustix::io::Result<OwnedFd>,
+) -> rustix::io::Result<OwnedFd> {
+    let cached = match may_block {
+        MayBlock::No => ResolveFlags::CACHED,
+        MayBlock::Yes => ResolveFlags::empty(),
     };
     let mut tries = 0;
     loop {
-        match openat2(root, path, flags, Mode::empty(), resolve) {
+        match open(cached) {
             Err(Errno::INTR) => {}
             // Kernels before 5.12 do not support CACHED.
             Err(Errno::INVAL) if may_block == MayBlock::No => return Err(Errno::AGAIN),
             // A rename during the resolution: the kernel could not verify that the path stays
             // beneath the root.
             Err(Errno::AGAIN) if may_block == MayBlock::Yes && tries < 8 => tries += 1,
-            opened => return opened.map(fs::File::from),
+            opened => return opened,
         }
     }
 }
@@ -113,4 +172,24 @@ fn open_embedded(files: &BTreeMap<Vec<u8>, File>, path: &[u8]) -> rustix::io::Re
         }
         _ => Err(Errno::NOENT),
     }
+}
+
+/// Returns true for errors that mean 404: the file does not exist, may not be reached from the
+/// root, or is of a kind that cannot be read.
+pub(super) fn is_not_found(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| {
+        [
+            Errno::NOENT,
+            Errno::NOTDIR,
+            Errno::LOOP,
+            Errno::XDEV,
+            Errno::NAMETOOLONG,
+            Errno::NXIO,
+            Errno::NODEV,
+            Errno::INVAL,
+            Errno::ILSEQ,
+        ]
+        .contains(&errno)
+    })
 }

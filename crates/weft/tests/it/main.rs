@@ -25,6 +25,7 @@ mod middleware_limits;
 mod middleware_routes;
 mod properties;
 mod records;
+mod root_link;
 mod site;
 mod sse;
 #[cfg(feature = "tls")]
