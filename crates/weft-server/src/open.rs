@@ -161,13 +161,23 @@ fn open_app(
 /// all directories together, so that each directory gets an equal share.
 fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySettings {
     let defaults = DirectorySettings::default();
-    let FilesConfig { index, list, fallback, cache, languages, compress, links, headers } =
-        files.clone();
+    let FilesConfig {
+        index,
+        list,
+        list_title,
+        fallback,
+        cache,
+        languages,
+        compress,
+        links,
+        headers,
+    } = files.clone();
     let rules = cache.into_iter().chain(headers).flatten();
     let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
     DirectorySettings {
         index: index.unwrap_or_default(),
         listing: list.unwrap_or(false),
+        listing_title: list_title,
         fallback,
         headers,
         languages: languages.unwrap_or_default(),

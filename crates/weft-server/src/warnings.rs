@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::certificate;
-use crate::config::Problem;
+use crate::config::{FilesConfig, Problem};
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
 use crate::template::nginx_variable;
@@ -27,6 +27,7 @@ impl Plan {
         for host in &self.hosts {
             for route in &host.routes {
                 warnings.extend(missing_fallback(route));
+                warnings.extend(missing_index(route));
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
             }
@@ -86,6 +87,23 @@ fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
             .app
             .problem(format!("the fallback {} does not exist; 404 in its place", path.display()))
     })
+}
+
+/// Finds a folder of the command line whose first page is 404. In a file, such a folder is usually
+/// intended: it has style sheets or images.
+fn missing_index(route: &RoutePlan) -> Option<Problem> {
+    let AppPlan::Files { root, files } = &route.app.value else { return None };
+    let FilesConfig { index, list, fallback, .. } = &**files;
+    let names = index.as_deref().unwrap_or_default();
+    let has_first_page = *list == Some(true)
+        || fallback.is_some()
+        || names.iter().any(|name| root.join(name).is_file());
+    if route.app.location.is_in_file() || has_first_page || !root.is_dir() {
+        return None;
+    }
+    let (root, names) = (root.display(), names.join(" and no "));
+    let message = format!("{root} has no {names}; with --list, its files are listed");
+    Some(route.app.problem(message))
 }
 
 /// Finds a variable of nginx in a redirect or a text.

@@ -1,7 +1,7 @@
 //! The names of content codings (RFC 9110 §8.4.1).
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// `br`. The smallest files. As a stream it is no better than gzip, and needs more memory.
     Brotli,

@@ -250,6 +250,7 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
 pub(crate) struct FilesConfig {
     pub(crate) index: Option<Vec<String>>,
     pub(crate) list: Option<bool>,
+    pub(crate) list_title: Option<String>,
     pub(crate) fallback: Option<String>,
     pub(crate) cache: Option<Vec<Rule>>,
     pub(crate) languages: Option<Vec<String>>,
@@ -265,7 +266,7 @@ pub(crate) struct Rule {
     pub(crate) rule: HeaderRule,
 }
 
-pub(crate) static FILES: [Key<FilesConfig>; 8] = [
+pub(crate) static FILES: [Key<FilesConfig>; 9] = [
     Key {
         name: "index",
         flag: "index",
@@ -286,6 +287,17 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
         help: "list directories without an index file",
         kind: ValueKind::Bool(|files, switch| files.list = Some(switch)),
         show: |files| files.list.map_or_else(String::new, |list| list.to_string()),
+    },
+    Key {
+        name: "list_title",
+        flag: "list-title",
+        argument: "TEXT",
+        help: "name of the directory in the titles of its listings",
+        kind: ValueKind::Text(|files, title| {
+            files.list_title = Some(title.value);
+            Ok(())
+        }),
+        show: |files| files.list_title.as_ref().map_or_else(String::new, |title| quoted(title)),
     },
     Key {
         name: "fallback",
@@ -370,11 +382,20 @@ pub(crate) static FILES: [Key<FilesConfig>; 8] = [
 impl FilesConfig {
     /// The defaults of [`DirectorySettings`].
     pub(crate) fn defaults() -> FilesConfig {
-        let DirectorySettings { index, listing, fallback, languages, compress, symlinks, .. } =
-            DirectorySettings::default();
+        let DirectorySettings {
+            index,
+            listing,
+            listing_title,
+            fallback,
+            languages,
+            compress,
+            symlinks,
+            ..
+        } = DirectorySettings::default();
         FilesConfig {
             index: Some(index),
             list: Some(listing),
+            list_title: listing_title,
             fallback,
             cache: Some(Vec::new()),
             languages: Some(languages),
@@ -390,6 +411,7 @@ impl FilesConfig {
         FilesConfig {
             index: self.index.or(defaults.index),
             list: self.list.or(defaults.list),
+            list_title: self.list_title.or(defaults.list_title),
             fallback: self.fallback.or(defaults.fallback),
             cache: self.cache.or(defaults.cache),
             languages: self.languages.or(defaults.languages),

@@ -66,6 +66,25 @@ fn check_warns_of_what_is_probably_not_intended() {
     }
 }
 
+/// Each row: the options, and true if the start hints at listings.
+#[test]
+fn start_with_a_folder_without_index_hints_at_listings() {
+    let folder = folder_with(&[("empty/a.txt", ""), ("site/index.html", "")]);
+    for (options, expected) in [
+        (&["empty"][..], true),
+        (&["empty", "--index", "a.txt"], false),
+        (&["empty", "--list"], false),
+        (&["empty", "--spa", "/a.txt"], false),
+        (&["site"], false),
+    ] {
+        let options = options.iter().chain(&["--listen", "127.0.0.1:0"]);
+        let server = Weft::start(weft(options).current_dir(folder.path()));
+        let hint = "empty has no index.html; with --list, its files are listed";
+        // Warnings precede the addresses, for which `start` has waited.
+        assert_eq!(server.stderr().contains(hint), expected, "{}", server.stderr());
+    }
+}
+
 /// Writes a certificate that is valid in these years, and its key.
 fn write_certificate(folder: &Path, from: i32, to: i32) {
     let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();

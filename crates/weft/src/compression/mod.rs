@@ -30,6 +30,7 @@ mod zstd;
 use std::io::{self, Write};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 pub use weft_proto::semantics::coding::Coding;
 
@@ -75,6 +76,11 @@ fn require(coding: Coding) -> io::Result<&'static Codec> {
 /// Returns true if the feature of a coding is enabled.
 pub(crate) fn is_available(coding: Coding) -> bool {
     codec(coding).is_some()
+}
+
+/// Returns the codings of this build, the preferred one first.
+pub(crate) fn available() -> SmallVec<[Coding; Coding::ALL.len()]> {
+    Coding::ALL.into_iter().filter(|&coding| is_available(coding)).collect()
 }
 
 /// Returns true for media types that compress well. Already compressed types, such as most images,

@@ -4,6 +4,8 @@
 //! take 50 ms of a thread. The cache bounds that cost: a folder is read at most six times for each
 //! format (the orders) in the time after which other lookups are revalidated, however often it is
 //! requested. All workers share it.
+//!
+//! A compressed form is cached as a listing of its own, as old as the text that it was made of.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -17,6 +19,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::deadline::Stopwatch;
+use crate::compression::budget::Budget;
+use crate::compression::{self, Coding, Effort};
 use crate::disk;
 use crate::files::listing::Order;
 use crate::files::lookup::Site;
@@ -35,11 +39,15 @@ const MAX_CACHED: usize = 256;
 const MAX_PERMITS: usize = 1_024;
 const PERMIT_BYTES: usize = 64 << 10;
 
+/// Lets concurrent requests for a listing wait for the first of them.
+type TurnLock = Arc<tokio::sync::Mutex<()>>;
+
 /// The listings of a directory.
 #[derive(Debug)]
 pub(super) struct Listings {
-    cached: Mutex<HashMap<ListingKey, CachedListing, foldhash::quality::RandomState>>,
-    reads: [Arc<tokio::sync::Mutex<()>>; MAX_CONCURRENT_READS],
+    cached: Mutex<HashMap<ListingKey, ListingText, foldhash::quality::RandomState>>,
+    reads: [TurnLock; MAX_CONCURRENT_READS],
+    compressions: [TurnLock; MAX_CONCURRENT_READS],
     permits: Arc<Semaphore>,
 }
 
@@ -51,23 +59,26 @@ pub(super) struct ListingKey {
     pub(super) as_json: bool,
     /// Number of the generation of the root directory.
     pub(super) generation: u64,
+    pub(super) coding: Option<Coding>,
 }
 
-#[derive(Debug)]
-struct CachedListing {
-    text: Bytes,
+/// The text of a listing, or its compressed form.
+#[derive(Clone, Debug)]
+pub(super) struct ListingText {
+    pub(super) bytes: Bytes,
+    /// Start of the read of the folder.
     made: Stopwatch,
 }
 
-/// The text of a listing, with its permits from the memory limit for listings.
-struct ListingText {
-    text: String,
+/// Bytes with their permits from the memory limit for listings.
+struct HeldBytes {
+    bytes: Bytes,
     _permits: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for ListingText {
+impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {
-        self.text.as_bytes()
+        &self.bytes
     }
 }
 
@@ -82,24 +93,25 @@ impl Site {
         self: &Arc<Site>,
         root: Arc<Root>,
         key: ListingKey,
-    ) -> io::Result<Bytes> {
+    ) -> io::Result<ListingText> {
         let listings = &self.listings;
         let max_age = self.settings.revalidate_after;
         if let Some(text) = listings.get(&key, max_age) {
             return Ok(text);
         }
-        let turn = listings.read_lock(&key).lock_owned().await;
+        let turn = listings.lock_of(&key, &listings.reads).lock_owned().await;
         if let Some(text) = listings.get(&key, max_age) {
             return Ok(text);
         }
         let site = self.clone();
         disk::blocking(move || {
+            let made = Stopwatch::start();
             let listing = site.list(&root, &key.path)?;
             let text = match key.as_json {
                 true => listing.json(key.order),
-                false => listing.html(key.order),
+                false => listing.html(key.order, site.settings.listing_title.as_deref()),
             };
-            let text = site.listings.hold(text)?;
+            let text = ListingText { bytes: site.listings.hold(text)?, made };
             site.cache_listing(key, text.clone());
             // Held until here even if the client has disconnected.
             drop(turn);
@@ -108,8 +120,44 @@ impl Site {
         .await
     }
 
+    /// Returns a compressed form of a listing from the cache, or compresses its text. Returns `None`
+    /// if the text is to be sent as it is: it does not become smaller, or the budget for
+    /// compression or the memory for listings is used up.
+    pub(super) async fn coded_listing(
+        self: &Arc<Site>,
+        key: ListingKey,
+        coding: Coding,
+        text: &ListingText,
+    ) -> Option<Bytes> {
+        let listings = &self.listings;
+        let max_age = self.settings.revalidate_after;
+        let key = ListingKey { coding: Some(coding), ..key };
+        let _turn = match listings.get(&key, max_age) {
+            Some(coded) => return Some(coded.bytes),
+            None => listings.lock_of(&key, &listings.compressions).lock_owned().await,
+        };
+        if let Some(coded) = listings.get(&key, max_age) {
+            return Some(coded.bytes);
+        }
+        let permit = Budget::process().admit(text.bytes.len() as u64)?.thread().await;
+        let (source, waiting) = (text.bytes.clone(), Arc::new(()));
+        let is_wanted = Arc::downgrade(&waiting);
+        let coded = disk::blocking(move || {
+            let _permit = permit;
+            compression::compress(coding, Effort::Fast, &source, || is_wanted.strong_count() > 0)
+        });
+        let coded = coded.await.ok().flatten()?;
+        drop(waiting);
+        if coded.len() >= text.bytes.len() {
+            return None;
+        }
+        let bytes = listings.hold(coded).ok()?;
+        self.cache_listing(key, ListingText { bytes: bytes.clone(), made: text.made });
+        Some(bytes)
+    }
+
     /// Caches a listing, and removes it when it is too old.
-    fn cache_listing(self: &Arc<Site>, key: ListingKey, text: Bytes) {
+    fn cache_listing(self: &Arc<Site>, key: ListingKey, text: ListingText) {
         let max_age = self.settings.revalidate_after;
         if max_age.is_zero() {
             return;
@@ -135,31 +183,31 @@ impl Listings {
         Listings {
             cached: Mutex::default(),
             reads: Default::default(),
+            compressions: Default::default(),
             permits: Arc::new(Semaphore::new(MAX_PERMITS)),
         }
     }
 
     fn cached(
         &self,
-    ) -> MutexGuard<'_, HashMap<ListingKey, CachedListing, foldhash::quality::RandomState>> {
+    ) -> MutexGuard<'_, HashMap<ListingKey, ListingText, foldhash::quality::RandomState>> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, key: &ListingKey, max_age: Duration) -> Option<Bytes> {
+    fn get(&self, key: &ListingKey, max_age: Duration) -> Option<ListingText> {
         let cached = self.cached();
-        let listing = cached.get(key).filter(|listing| listing.made.elapsed() < max_age)?;
-        Some(listing.text.clone())
+        cached.get(key).filter(|listing| listing.made.elapsed() < max_age).cloned()
     }
 
     /// Caches a listing. Returns true if it is the only one.
-    fn insert(&self, key: ListingKey, text: Bytes, max_age: Duration) -> bool {
+    fn insert(&self, key: ListingKey, text: ListingText, max_age: Duration) -> bool {
         let mut cached = self.cached();
         let was_empty = cached.is_empty();
         if cached.len() >= MAX_CACHED {
             cached.retain(|_, listing| listing.made.elapsed() < max_age);
         }
         if cached.len() < MAX_CACHED {
-            cached.insert(key, CachedListing { text, made: Stopwatch::start() });
+            cached.insert(key, text);
         }
         was_empty
     }
@@ -171,21 +219,22 @@ impl Listings {
         cached.is_empty()
     }
 
-    /// Returns the lock for reads of a folder.
-    fn read_lock(&self, key: &ListingKey) -> Arc<tokio::sync::Mutex<()>> {
+    /// Returns the one of these locks that a folder uses in all forms.
+    fn lock_of(&self, key: &ListingKey, locks: &[TurnLock; MAX_CONCURRENT_READS]) -> TurnLock {
         let hash = self.cached().hasher().hash_one(&key.path);
-        self.reads[hash as usize % MAX_CONCURRENT_READS].clone()
+        locks[hash as usize % MAX_CONCURRENT_READS].clone()
     }
 
     /// Acquires the memory for a listing. Listings that are only cached give way.
-    fn hold(&self, text: String) -> io::Result<Bytes> {
-        let count = u32::try_from(text.len() / PERMIT_BYTES).unwrap_or(u32::MAX);
+    fn hold(&self, bytes: impl Into<Bytes>) -> io::Result<Bytes> {
+        let bytes = bytes.into();
+        let count = u32::try_from(bytes.len() / PERMIT_BYTES).unwrap_or(u32::MAX);
         let permits = self.permits.clone().try_acquire_many_owned(count).or_else(|_| {
             self.cached().clear();
             self.permits.clone().try_acquire_many_owned(count)
         });
         let permits = permits.map_err(|_| Errno::NOMEM)?;
-        Ok(Bytes::from_owner(ListingText { text, _permits: permits }))
+        Ok(Bytes::from_owner(HeldBytes { bytes, _permits: permits }))
     }
 }
 
@@ -197,21 +246,25 @@ mod tests {
 
     fn key(path: &str) -> ListingKey {
         let path = PathInRoot::from_setting(path).into_owned();
-        ListingKey { path, order: Order::default(), as_json: false, generation: 0 }
+        ListingKey { path, order: Order::default(), as_json: false, generation: 0, coding: None }
+    }
+
+    fn text(bytes: Bytes) -> ListingText {
+        ListingText { bytes, made: Stopwatch::start() }
     }
 
     #[test]
     fn bounds_the_number_of_cached_listings() {
         let listings = Listings::new();
         for number in 0..MAX_CACHED + 10 {
-            let is_first = listings.insert(key(&number.to_string()), Bytes::new(), LONG);
+            let is_first = listings.insert(key(&number.to_string()), text(Bytes::new()), LONG);
             assert_eq!(is_first, number == 0);
         }
         assert_eq!(listings.cached().len(), MAX_CACHED);
         assert!(listings.get(&key("0"), LONG).is_some());
         assert!(listings.get(&key("0"), Duration::ZERO).is_none());
         // Old listings give way to a new one.
-        listings.insert(key("new"), Bytes::new(), Duration::ZERO);
+        listings.insert(key("new"), text(Bytes::new()), Duration::ZERO);
         assert_eq!(listings.cached().len(), 1);
         assert!(listings.remove_older_than(Duration::ZERO));
     }
@@ -219,23 +272,24 @@ mod tests {
     #[test]
     fn cached_listings_give_way_to_others() {
         let listings = Listings::new();
-        let text = || "x".repeat(MAX_PERMITS * PERMIT_BYTES / 2);
-        let sent = listings.hold(text()).unwrap();
-        listings.insert(key("a"), listings.hold(text()).unwrap(), LONG);
+        let half = || "x".repeat(MAX_PERMITS * PERMIT_BYTES / 2);
+        let sent = listings.hold(half()).unwrap();
+        listings.insert(key("a"), text(listings.hold(half()).unwrap()), LONG);
         assert_eq!(listings.permits.available_permits(), 0);
         // The memory of the cached one is used again, that of the one being sent is not.
-        let other = listings.hold(text()).unwrap();
+        let other = listings.hold(half()).unwrap();
         assert!(listings.get(&key("a"), LONG).is_none());
-        assert!(listings.hold(text()).is_err());
+        assert!(listings.hold(half()).is_err());
         drop((sent, other));
         assert_eq!(listings.permits.available_permits(), MAX_PERMITS);
     }
 
     #[test]
-    fn folder_has_one_read_lock_in_all_forms() {
+    fn folder_has_one_lock_in_all_forms() {
         let listings = Listings::new();
-        let first = listings.read_lock(&key("a"));
-        let other = listings.read_lock(&ListingKey { as_json: true, ..key("a") });
+        let first = listings.lock_of(&key("a"), &listings.reads);
+        let other = ListingKey { as_json: true, coding: Some(Coding::Gzip), ..key("a") };
+        let other = listings.lock_of(&other, &listings.reads);
         assert!(Arc::ptr_eq(&first, &other));
     }
 }

@@ -20,7 +20,8 @@ use std::task::{Context, Poll};
 
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
 use rustix::io::Errno;
@@ -34,11 +35,12 @@ use self::path_in_root::PathInRoot;
 use self::resource::{Choice, Resource};
 use self::root::{MayBlock, Root, is_not_found};
 use crate::app::Application;
+use crate::compression;
 use crate::disk;
 use crate::disk::File;
 use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
-use weft_proto::semantics::mime;
+use weft_proto::semantics::{accept, mime};
 
 pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
 
@@ -302,16 +304,34 @@ impl Directory {
         let order = Order::from_query(head.query());
         let as_json = listing::prefers_json(head.headers());
         let (root, generation) = self.site.root.latest();
-        let generation = generation.number();
-        let key = ListingKey { path: path.into_owned(), order, as_json, generation };
-        let text = self.site.listing_text(root, key).await.map_err(|error| status_of(&error))?;
-        Ok(match as_json {
-            true => Response::body(text).with_header(CONTENT_TYPE, "application/json"),
-            false => Response::html(text).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),
+        let (path, generation) = (path.into_owned(), generation.number());
+        let key = ListingKey { path, order, as_json, generation, coding: None };
+        let text = self.site.listing_text(root, key.clone()).await;
+        let text = text.map_err(|error| status_of(&error))?;
+        let may_compress = self.site.settings.may_compress(text.bytes.len() as u64);
+        let coding = accept::coding(head.headers(), &compression::available());
+        let coded = match coding.filter(|_| may_compress) {
+            Some(coding) => {
+                self.site.coded_listing(key, coding, &text).await.map(|coded| (coding, coded))
+            }
+            None => None,
+        };
+        let (coding, bytes) = match coded {
+            Some((coding, coded)) => (Some(coding), coded),
+            None => (None, text.bytes),
+        };
+        let mut response = match as_json {
+            true => Response::body(bytes).with_header(CONTENT_TYPE, "application/json"),
+            false => Response::html(bytes).with_header(CONTENT_SECURITY_POLICY, PAGE_CSP),
+        };
+        if let Some(coding) = coding {
+            response.set_header(CONTENT_ENCODING, coding.token());
         }
-        .with_header(X_CONTENT_TYPE_OPTIONS, "nosniff")
-        .with_header(CACHE_CONTROL, "no-cache")
-        .with_header(VARY, "accept"))
+        let vary = if may_compress { "accept, accept-encoding" } else { "accept" };
+        Ok(response
+            .with_header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+            .with_header(CACHE_CONTROL, "no-cache")
+            .with_header(VARY, vary))
     }
 
     /// Responds with the fallback page to a request for a path that does not exist.

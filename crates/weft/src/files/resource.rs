@@ -310,11 +310,8 @@ impl Variant {
     ) -> io::Result<Variant> {
         let LookupContext { site, root, path, .. } = context;
         let (settings, content_type) = (&site.settings, site.media_type(path));
-        let sizes = settings.min_compressed_bytes..=settings.max_compressed_bytes;
-        let is_compressible = settings.compress
-            && Coding::ALL.into_iter().any(compression::is_available)
-            && compression::is_compressible(content_type.as_bytes())
-            && sizes.contains(&files.original.file.length);
+        let is_compressible = settings.may_compress(files.original.file.length)
+            && compression::is_compressible(content_type.as_bytes());
         let has_codings = is_compressible || !files.precompressed.is_empty();
         let vary = match (has_codings, has_languages) {
             (true, false) => Some("accept-encoding"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::header::CACHE_CONTROL;
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::compression;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The settings of a [`Directory`](crate::Directory): the files it serves, their header fields,
@@ -37,6 +38,11 @@ pub struct DirectorySettings {
     ///
     /// Default false: names of files are not disclosed unless this is enabled.
     pub listing: bool,
+
+    /// The name of the directory in the titles of its listings, as in `Downloads: /docs/`.
+    ///
+    /// Default none: `Index of /docs/`.
+    pub listing_title: Option<String>,
 
     /// The maximum number of entries in a listing. A longer listing is marked as truncated.
     ///
@@ -93,7 +99,7 @@ pub struct DirectorySettings {
     /// Default true.
     pub precompressed: bool,
 
-    /// Compresses a file of a compressible type on request, if there is no precompressed file and
+    /// Compresses listings, and a file of a compressible type on request, if there is no precompressed file and
     /// the cache has room for the result, which is cached in memory with the file. A file that is
     /// requested often is compressed again in the background with more effort. All directories of a
     /// process share one budget of threads for this.
@@ -152,6 +158,7 @@ impl Default for DirectorySettings {
         DirectorySettings {
             index: vec!["index.html".to_owned()],
             listing: false,
+            listing_title: None,
             max_listed_entries: 20_000,
             fallback: None,
             error_pages: vec![(StatusCode::NOT_FOUND, "404.html".to_owned())],
@@ -171,6 +178,14 @@ impl Default for DirectorySettings {
             revalidate_after: Duration::from_secs(1),
             evict_after: Duration::from_secs(10),
         }
+    }
+}
+
+impl DirectorySettings {
+    /// Returns true if compressible content of this length may be compressed.
+    pub(super) fn may_compress(&self, length: u64) -> bool {
+        let sizes = self.min_compressed_bytes..=self.max_compressed_bytes;
+        self.compress && sizes.contains(&length) && !compression::available().is_empty()
     }
 }
 

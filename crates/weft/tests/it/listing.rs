@@ -51,7 +51,7 @@ fn lists_directories_without_an_index_if_enabled() {
     }
     let page = ask(&mut client, "GET", "/");
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
-    assert_eq!(page.header("vary"), Some("accept"));
+    assert_eq!(page.header("vary"), Some("accept, accept-encoding"));
     assert!(page.header("content-security-policy").is_some_and(|it| it.contains("'none'")));
     for link in ["href=\"./a.txt\"", "href=\"./deep/\"", "href=\"./with/\""] {
         assert!(page.text().contains(link), "{link}: {}", page.text());
@@ -189,4 +189,74 @@ fn lists_embedded_directories() {
         assert_eq!(names(&response).join(" "), expected, "{target}");
     }
     stop(server);
+}
+
+#[cfg(all(feature = "brotli", feature = "gzip", feature = "zstd"))]
+#[test]
+fn compresses_listings_for_clients_that_accept_it() {
+    use crate::common::tree::{decoded, fields_without_date};
+    let tree = Tree::new();
+    (0..200).for_each(|number| tree.write(format!("many/file {number}.txt"), ""));
+    tree.write("few/a.txt", "");
+    // Target, fields, expected coding, and the fields that the response varies by.
+    let plain = ("/many/", "", None, "accept, accept-encoding");
+    for (settings, cases) in [
+        (
+            revalidating(Duration::MAX),
+            &[
+                plain,
+                ("/many/", "Accept-Encoding: gzip", Some("gzip"), "accept, accept-encoding"),
+                ("/many/", "Accept-Encoding: br, gzip", Some("br"), "accept, accept-encoding"),
+                ("/many/", "Accept-Encoding: zstd", Some("zstd"), "accept, accept-encoding"),
+                ("/many/?sort=date", "Accept-Encoding: br", Some("br"), "accept, accept-encoding"),
+                ("/many/", "Accept-Encoding: br;q=0", None, "accept, accept-encoding"),
+                (
+                    "/many/",
+                    "Accept: application/json\r\nAccept-Encoding: br",
+                    Some("br"),
+                    "accept, accept-encoding",
+                ),
+                // Smaller than the smallest file that is compressed.
+                ("/few/", "Accept: application/json\r\nAccept-Encoding: br", None, "accept"),
+            ][..],
+        ),
+        (
+            DirectorySettings { compress: false, ..listing() },
+            &[("/many/", "Accept-Encoding: br", None, "accept")],
+        ),
+        (
+            DirectorySettings { max_compressed_bytes: 2_000, ..listing() },
+            &[("/many/", "Accept-Encoding: br", None, "accept")],
+        ),
+    ] {
+        let server = tree.serve_with(settings);
+        let mut client = Client::connect(&server);
+        for &(target, fields, coding, vary) in cases {
+            // From the cache in the second round.
+            for _ in 0..2 {
+                let uncoded = fields.replace("Accept-Encoding", "X");
+                let expected = send_request_with_fields(&mut client, "GET", target, &uncoded);
+                let found = send_request_with_fields(&mut client, "GET", target, fields);
+                assert_eq!((found.status, found.header("content-encoding")), (200, coding));
+                assert_eq!(found.header("vary"), Some(vary), "{target} {fields}");
+                assert!(decoded(&found) == expected.body, "{target} {fields}");
+                assert_eq!(found.body.len() < expected.body.len() / 2, coding.is_some());
+                let head = send_request_with_fields(&mut client, "HEAD", target, fields);
+                assert_eq!(fields_without_date(&head), fields_without_date(&found), "{target}");
+            }
+        }
+        stop(server);
+    }
+}
+
+#[test]
+fn title_of_listings_is_configured() {
+    let tree = Tree::with_files(&[("docs/a.txt", "a")]);
+    for (title, expected) in [(None, "Index of /docs/"), (Some("A<b>"), "A&lt;b&gt;: /docs/")] {
+        let listing_title = title.map(str::to_owned);
+        let server = tree.serve_with(DirectorySettings { listing_title, ..listing() });
+        let page = ask(&mut Client::connect(&server), "GET", "/docs/");
+        assert!(page.text().contains(&format!("<title>{expected}</title>")), "{}", page.text());
+        stop(server);
+    }
 }

@@ -4,13 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::common::tree::{
-    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, fields_without_date,
+    SECRET, Tree, as_nobody, ask, assert_bodies, assert_statuses, decoded, fields_without_date,
     send_request_with_fields, serve,
 };
 use crate::common::{Client, Response, stop, until};
@@ -57,19 +56,6 @@ fn noise(length: usize) -> Vec<u8> {
         (state >> 56) as u8
     };
     (0..length).map(|_| next()).collect()
-}
-
-/// The body, decoded from its content coding.
-fn decoded(response: &Response) -> Vec<u8> {
-    let (mut out, body) = (Vec::new(), &response.body[..]);
-    match response.header("content-encoding") {
-        None => out.extend_from_slice(body),
-        Some("br") => drop(brotli::Decompressor::new(body, 4_096).read_to_end(&mut out).unwrap()),
-        Some("zstd") => drop(zstd::Decoder::new(body).unwrap().read_to_end(&mut out).unwrap()),
-        Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_end(&mut out).unwrap()),
-        Some(other) => panic!("unexpected content coding {other}"),
-    }
-    out
 }
 
 // -- precompressed files

@@ -19,14 +19,14 @@ pub(crate) const PAGE_CSP: &str =
 const STYLE: &str = include_str!("page.css");
 
 impl Listing {
-    /// Writes the listing as a page.
-    pub(crate) fn html(&self, order: Order) -> String {
+    /// Writes the listing as a page. `title` is the name of the directory.
+    pub(crate) fn html(&self, order: Order, title: Option<&str>) -> String {
         let mut page = String::with_capacity(8_192 + 256 * self.entries.len());
-        self.write_page(&mut page, order).expect("writing to a String does not fail");
+        self.write_page(&mut page, order, title).expect("writing to a String does not fail");
         page
     }
 
-    fn write_page(&self, page: &mut String, order: Order) -> fmt::Result {
+    fn write_page(&self, page: &mut String, order: Order, title: Option<&str>) -> fmt::Result {
         let path = self.absolute_path();
         writeln!(page, "<!DOCTYPE html>")?;
         writeln!(page, r#"<html lang="en">"#)?;
@@ -34,9 +34,12 @@ impl Listing {
         writeln!(page, r#"<meta charset="utf-8">"#)?;
         writeln!(page, r#"<meta name="viewport" content="width=device-width, initial-scale=1">"#)?;
         writeln!(page, r#"<meta name="color-scheme" content="light dark">"#)?;
-        writeln!(page, "<title>Index of {}</title>", Html(&path))?;
+        match title.map(|title| Html(title.as_bytes())) {
+            Some(title) => writeln!(page, "<title>{title}: {}</title>", Html(&path))?,
+            None => writeln!(page, "<title>Index of {}</title>", Html(&path))?,
+        }
         writeln!(page, "<style>\n{STYLE}</style>\n</head>\n<body>")?;
-        self.write_heading(page)?;
+        self.write_heading(page, &Html(title.unwrap_or("Index").as_bytes()))?;
         writeln!(page, "<main>")?;
         if self.truncated {
             let shown = Grouped(self.entries.len() as u64);
@@ -50,16 +53,17 @@ impl Listing {
         writeln!(page, "</main>\n</body>\n</html>")
     }
 
-    /// Writes the folder's name, and above it links to its parent folders.
-    fn write_heading(&self, page: &mut String) -> fmt::Result {
+    /// Writes the folder's name, and above it links to its parent folders, of which `title` is the
+    /// root.
+    fn write_heading(&self, page: &mut String, title: &Html<'_>) -> fmt::Result {
         if self.is_root() {
-            return writeln!(page, "<header>\n<h1>Index</h1>\n</header>");
+            return writeln!(page, "<header>\n<h1>{title}</h1>\n</header>");
         }
         let mut above: Vec<&[u8]> = self.path.split(|&b| b == b'/').collect();
         let name = Html(above.pop().unwrap_or_default());
         let up = |levels: usize| "../".repeat(levels);
         writeln!(page, "<header>\n<nav aria-label=\"Folders above\">\n<ol>")?;
-        writeln!(page, r#"<li><a href="{}">Index</a></li>"#, up(above.len() + 1))?;
+        writeln!(page, r#"<li><a href="{}">{title}</a></li>"#, up(above.len() + 1))?;
         for (number, name) in above.iter().enumerate() {
             let (up, name) = (up(above.len() - number), Html(name));
             writeln!(page, r#"<li><a href="{up}"><bdi>{name}</bdi></a></li>"#)?;
@@ -158,7 +162,7 @@ mod tests {
 
     fn page(path: &[u8], entries: &[Entry], query: &str) -> String {
         let listing = Listing { path: path.into(), entries: entries.into(), truncated: false };
-        listing.html(Order::from_query(Some(query)))
+        listing.html(Order::from_query(Some(query)), None)
     }
 
     /// Returns the targets of all links of a page, in order.
@@ -227,13 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn title_names_the_directory() {
+        for (path, title, heading) in [
+            ("", "A&amp;B: /", "<h1>A&amp;B</h1>"),
+            ("docs", "A&amp;B: /docs/", "<a href=\"../\">A&amp;B</a>"),
+        ] {
+            let listing = Listing { path: path.into(), entries: vec![], truncated: false };
+            let page = listing.html(Order::default(), Some("A&B"));
+            assert!(page.contains(&format!("<title>{title}</title>")), "{page}");
+            assert!(page.contains(heading) && !page.contains("Index"), "{page}");
+        }
+    }
+
+    #[test]
     fn notes_that_a_listing_is_truncated() {
         let mut listing =
             Listing { path: vec![], entries: vec![file(b"a", 1); 1_000], truncated: true };
         let notice = "Not all of this folder is listed: it has more than these 1,000 entries.";
-        assert!(listing.html(Order::default()).contains(notice));
+        assert!(listing.html(Order::default(), None).contains(notice));
         listing.truncated = false;
-        assert!(!listing.html(Order::default()).contains("Not all"));
+        assert!(!listing.html(Order::default(), None).contains("Not all"));
     }
 
     #[test]

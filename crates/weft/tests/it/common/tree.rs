@@ -281,3 +281,18 @@ pub fn as_nobody(work: impl FnOnce() + Send) {
         }
     });
 }
+
+/// The body, decoded from its content coding.
+#[cfg(all(feature = "brotli", feature = "gzip", feature = "zstd"))]
+pub fn decoded(response: &Response) -> Vec<u8> {
+    use std::io::Read;
+    let (mut out, body) = (Vec::new(), &response.body[..]);
+    match response.header("content-encoding") {
+        None => out.extend_from_slice(body),
+        Some("br") => drop(brotli::Decompressor::new(body, 4_096).read_to_end(&mut out).unwrap()),
+        Some("zstd") => drop(zstd::Decoder::new(body).unwrap().read_to_end(&mut out).unwrap()),
+        Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_end(&mut out).unwrap()),
+        Some(other) => panic!("unexpected content coding {other}"),
+    }
+    out
+}
