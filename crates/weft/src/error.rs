@@ -74,6 +74,8 @@ pub enum ErrorKind {
     ServiceFailed,
     /// A setting has an invalid value.
     InvalidSetting,
+    /// A call would block the only thread of a tokio runtime, whose tasks could never run again.
+    WouldBlock,
     /// A listening socket could not be created or bound.
     Listen,
     /// A connection could not be accepted, most likely because the process has too many open files.
@@ -91,7 +93,7 @@ impl ErrorKind {
             | MediaTypeUnsupported | VersionUnsupported | NotImplemented | ExpectationFailed
             | TooSlow | TlsFailed | ProxyHeader | Disconnected => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
-            | InvalidSetting => Fault::Application,
+            | InvalidSetting | WouldBlock => Fault::Application,
             Cancelled | Listen | Accept | Io => Fault::System,
         }
     }
@@ -111,7 +113,8 @@ impl ErrorKind {
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
-            TlsFailed | ProxyHeader | Disconnected | Cancelled | Listen | Accept | Io => None,
+            TlsFailed | ProxyHeader | Disconnected | Cancelled | WouldBlock | Listen | Accept
+            | Io => None,
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct Settings {
 
     /// Maximum number of fields in a head or a trailer section. More are answered with 431.
     ///
-    /// Default 100, as in nginx and Apache.
+    /// Default 100, as in nginx and Apache. Calls of gRPC with much metadata need more.
     pub max_fields: usize,
 
     /// Maximum size of the trailer section of a chunked body, in bytes. A larger one is answered
@@ -50,6 +50,10 @@ pub struct Settings {
 
     /// Maximum size of a request body, in bytes after decoding the transfer coding. A larger one is
     /// answered with 413.
+    ///
+    /// It does not apply to a stream: a body of unknown length that is received while the response
+    /// is sent, as in a bidirectional call of gRPC. It has no end to wait for, and the application
+    /// processes it piece by piece.
     ///
     /// Default 16 MiB. An application that accepts larger bodies raises it here, or for one request
     /// with [`Body::set_limit`](crate::Body::set_limit).
@@ -123,7 +127,8 @@ pub struct Settings {
     /// Default 20 s.
     pub head_timeout: Duration,
 
-    /// Maximum idle time of a connection between two requests.
+    /// Maximum idle time of a connection between two requests. Over HTTP/2, a PING begins it anew:
+    /// a client could as well send a request. An HTTP/2 connection with an open stream is not idle.
     ///
     /// Default 60 s: most clients close the connection earlier.
     pub idle_timeout: Duration,
@@ -132,6 +137,10 @@ pub struct Settings {
     /// [`stall_timeout`](Settings::stall_timeout) is used up. Time in which the application neither
     /// reads nor writes is not counted; a read that it has started counts until the application
     /// polls it again.
+    ///
+    /// A stream, for which see [`max_body_bytes`](Settings::max_body_bytes), may be received at any
+    /// rate. For other bodies, [`Body::set_min_rate`](crate::Body::set_min_rate) and the middleware
+    /// [`BodyRate`](crate::middleware::BodyRate) change the rate.
     ///
     /// Default 500: slower than any modem, and far faster than an attack can afford.
     pub min_bytes_per_second: u32,
@@ -165,7 +174,9 @@ pub struct Settings {
     /// Maximum number of concurrent streams on one HTTP/2 connection. Further ones are refused, and
     /// the client may retry them (RFC 9113 §5.1.2).
     ///
-    /// Default 128, as in nginx and h2o.
+    /// Default 128, as in nginx and h2o. Clients that send all their calls over one connection, as
+    /// those of gRPC do, may need more: each stream may hold a request head, a part of
+    /// [`body_window_bytes`](Settings::body_window_bytes), and the memory of the application.
     pub max_concurrent_streams: u32,
 
     /// Receive window of an HTTP/2 connection, in bytes: the request body data that may be in

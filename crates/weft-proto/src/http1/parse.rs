@@ -145,6 +145,17 @@ pub struct Limits {
 /// Longest accepted method in bytes; the registered methods have fewer than 20.
 const MAX_METHOD_BYTES: usize = 32;
 
+/// Maximum length of the empty lines before a request line, which are ignored: one is an old
+/// client's after a body (RFC 9112 §2.2), and more are as harmless. Four lines.
+const MAX_EMPTY_LINES_BYTES: usize = 8;
+
+/// Returns the length of the empty lines at the start of `input`.
+#[cold]
+fn empty_lines(input: &[u8]) -> usize {
+    let input = &input[..input.len().min(MAX_EMPTY_LINES_BYTES)];
+    2 * input.chunks_exact(2).take_while(|line| line == b"\r\n").count()
+}
+
 impl Default for ParsedHead {
     fn default() -> ParsedHead {
         ParsedHead::new()
@@ -190,12 +201,13 @@ impl ParsedHead {
         let mut line = match self.progress {
             Progress::FieldLine(line, _) => line,
             Progress::RequestLine(..) => {
-                // RFC 9112 §2.2: one empty line before the request line is ignored.
                 let start = match input {
-                    [b'\r'] => return self.need_more(0, input, limits),
-                    [b'\r', b'\n', ..] => 2,
+                    [b'\r', ..] => empty_lines(input),
                     _ => 0,
                 };
+                if input[start..] == *b"\r" && start < MAX_EMPTY_LINES_BYTES {
+                    return self.need_more(start, input, limits);
+                }
                 match self.request_line(input, start, limits)? {
                     Some(next) => next,
                     None => return self.need_more(start, input, limits),

@@ -3,6 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use weft::{Network, Request};
 
 /// Names in lower case, and beginnings of names, by which proxies and servers describe the
 /// certificate of a client: RFC 9440, the recipes for Apache, nginx and HAProxy, and the names of
@@ -27,6 +28,13 @@ pub(super) fn is_certificate_field(name: &[u8]) -> bool {
 /// Returns true if a name begins with `prefix`, ignoring case.
 pub(super) fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// Returns true if the other end of the connection is one of these proxies. Its certificate is not
+/// that of the client, which it describes itself. Proxies on Unix sockets are trusted like others.
+pub(super) fn is_from_trusted_proxy(request: &Request, trusted_proxies: &[Network]) -> bool {
+    let sender = request.connection_peer().address().map(|address| address.ip());
+    trusted_proxies.iter().any(|network| sender.is_none_or(|it| network.contains(it)))
 }
 
 /// Formats a certificate in DER as a byte sequence of structured fields (RFC 9440 §2.1).

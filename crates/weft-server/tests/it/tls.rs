@@ -206,10 +206,10 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
         Response::text(fields.collect::<String>())
     });
     // The clients choose the route by their host.
-    let serve = |tls: &str| {
+    let serve = |top: &str, tls: &str| {
         let [crt, key] = ["crt", "key"].map(|name| site.path(name));
         let configuration = format!(
-            "[tls]\nlisten = [\"127.0.0.1:0\"]\n\
+            "{top}\n[tls]\nlisten = [\"127.0.0.1:0\"]\n\
              certificates = [{{ cert = {crt:?}, key = {key:?} }}]\n{tls}\n\
              [hosts.leaf]\n\"/\" = \">> {url}\"\n\
              [hosts.none]\n\"/\" = {{ proxy = \"{url}\", client_cert = \"none\" }}\n\
@@ -227,7 +227,8 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
     };
     let is_sent = |text: &str, value: &str| text.contains(value);
 
-    let server = serve(&format!("client_ca = {ca:?}"));
+    let authentication = format!("client_ca = {ca:?}");
+    let server = serve("", &authentication);
     let with_client = ["--cert", &*client];
     let pem = cert.pem().replace("\r\n", "\n");
     let der: String =
@@ -245,7 +246,14 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
     assert!(!is_sent(&text, "HTTP_CLIENT_CERT") && !is_sent(&text, "HTTP_X_SSL"), "{text}");
     server.stop();
 
-    let server = serve("");
+    // The certificate of a trusted proxy is not that of its client.
+    let server = serve("trusted_proxies = [\"127.0.0.1\"]", &authentication);
+    let text = get(&server, "cgi", &with_client);
+    assert!(!is_sent(&text, "SSL_CLIENT"), "{text}");
+    assert!(is_sent(&text, "HTTP_CLIENT_CERT=:AA==:\n"), "{text}");
+    server.stop();
+
+    let server = serve("", "");
     let text = get(&server, "leaf", &[]);
     assert!(!is_sent(&text, "client-cert") && !is_sent(&text, "x-ssl-verify"), "{text}");
     let text = get(&server, "cgi", &[]);

@@ -230,6 +230,12 @@ impl Deadline {
         self.0.due.store(self.0.clock.now().saturating_add(after), Relaxed);
     }
 
+    /// Postpones the deadline of a connection that waits for a request. Its place in the order of
+    /// [`expire_longest_waiting`](Deadlines::expire_longest_waiting) stays.
+    pub(crate) fn postpone(&self, after: Duration) {
+        self.set_due(after);
+    }
+
     /// Clears the deadline.
     pub(crate) fn clear(&self) {
         self.0.due.store(NEVER, Relaxed);
@@ -277,13 +283,18 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(settings: &Settings) -> Pace {
-        let max_credit = micros(settings.stall_timeout);
-        Pace {
-            credit: max_credit,
-            max_credit,
-            bytes_per_second: settings.min_bytes_per_second.max(1),
-            waiting_since: None,
-        }
+        Pace::with_rate(settings.min_bytes_per_second, settings.stall_timeout)
+    }
+
+    pub(crate) fn with_rate(bytes_per_second: u32, stall_timeout: Duration) -> Pace {
+        let max_credit = micros(stall_timeout);
+        let bytes_per_second = bytes_per_second.max(1);
+        Pace { credit: max_credit, max_credit, bytes_per_second, waiting_since: None }
+    }
+
+    /// Restores the full credit.
+    pub(crate) fn restart(&mut self) {
+        (self.credit, self.waiting_since) = (self.max_credit, None);
     }
 
     /// Starts or continues a wait for the peer. Ready when the credit is used up.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
@@ -82,6 +83,9 @@ pub(crate) trait Inbound: Send {
 
     /// Replaces the limit for the remaining bytes.
     fn set_limit(&mut self, bytes: u64);
+
+    /// Replaces the minimum rate for the remaining bytes.
+    fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration);
 
     /// Returns the trailer fields, after the end of the content.
     fn trailers(&self) -> Option<&Headers>;
@@ -184,11 +188,16 @@ impl Body {
         }
     }
 
-    /// Polls for the next frame of a stream or of a file.
+    /// Polls for the next frame of a stream or of a file. A stream ends with its trailers: some
+    /// bodies produce further frames, or stay pending, when they are polled again.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match &mut self.0 {
             Kind::Stream(stream, remaining) => {
                 let frame = ready!(stream.as_mut().poll_frame(cx)?);
+                if frame.as_ref().is_some_and(Frame::is_trailers) {
+                    self.0 = Kind::Empty;
+                    return Poll::Ready(frame.map(Ok));
+                }
                 let length = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
                 let Some(rest) = remaining.checked_sub(length as u64) else {
                     self.0 = Kind::TooLarge;
@@ -240,13 +249,28 @@ impl Body {
     }
 
     /// Sets the maximum size of the unread rest of a request's body. It replaces
-    /// [`Settings::max_body_bytes`](crate::Settings).
+    /// [`Settings::max_body_bytes`](crate::Settings), and also applies to a body of unknown length
+    /// while the response is sent.
     pub fn set_limit(&mut self, bytes: u64) {
         match &mut self.0 {
             Kind::Inbound(source) => source.set_limit(bytes),
             Kind::Bytes(received) if received.len() as u64 > bytes => self.0 = Kind::TooLarge,
             Kind::Stream(_, remaining) => *remaining = bytes,
             _ => {}
+        }
+    }
+
+    /// Sets the minimum rate at which the client must send the unread rest of a request's body, and
+    /// the time credit before the rate applies. They replace
+    /// [`Settings::min_bytes_per_second`](crate::Settings::min_bytes_per_second) and
+    /// [`stall_timeout`](crate::Settings::stall_timeout), and also apply to a body of unknown length
+    /// while the response is sent.
+    /// With a timeout of [`Duration::MAX`] the client may send nothing for any time: for a stream of
+    /// messages that comes before the response. The middleware
+    /// [`BodyRate`](crate::middleware::BodyRate) does the same for an application.
+    pub fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
+        if let Kind::Inbound(source) = &mut self.0 {
+            source.set_min_rate(bytes_per_second, stall_timeout);
         }
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Shared {
     client: Mutex<Option<Box<(u32, Peer)>>>,
     /// Set once `client` was: most connections never need it.
     has_client: AtomicBool,
+    /// Set while the final response is sent, from the first wait for its body.
+    is_responding: AtomicBool,
 }
 
 /// A queued interim response.
@@ -110,8 +112,17 @@ pub(crate) struct Drain {
 impl Shared {
     pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
         let (exchange, interim, has_interim) = Default::default();
-        let (client, has_client) = Default::default();
-        Arc::new(Shared { peer, shutdown, exchange, interim, has_interim, client, has_client })
+        let (client, has_client, is_responding) = Default::default();
+        Arc::new(Shared {
+            peer,
+            shutdown,
+            exchange,
+            interim,
+            has_interim,
+            client,
+            has_client,
+            is_responding,
+        })
     }
 
     /// Creates the shared state of the connection after its TLS handshake.
@@ -138,6 +149,16 @@ impl Shared {
     /// other. Interim responses of the requests before, which tasks may still hold, are not sent.
     pub(crate) fn begin_exchange(&self) {
         self.exchange.store(self.exchange.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Returns `true` while the final response of the current exchange is sent, from the first wait
+    /// for its body.
+    pub(crate) fn is_responding(&self) -> bool {
+        self.is_responding.load(Relaxed)
+    }
+
+    pub(crate) fn set_responding(&self, is_responding: bool) {
+        self.is_responding.store(is_responding, Relaxed);
     }
 
     /// Takes the interim responses of the current exchange.

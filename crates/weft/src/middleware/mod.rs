@@ -37,6 +37,7 @@ mod address_filter; // access by the address of the client
 mod rate_limit; // request rate limit per client
 mod auth; // authentication with passwords and bearer tokens
 mod body_limit; // limit on the size of request bodies
+mod body_rate; // minimum rate of request bodies
 mod concurrency; // limit on concurrent requests
 mod timeout; // limit on the response time of the application
 mod optional; // middleware that is selected at run time
@@ -76,6 +77,7 @@ pub use auth::{
     BasicAuth, BearerAuth, User, basic_credentials, bearer_token, fixed_tokens, fixed_users,
 };
 pub use body_limit::BodyLimit;
+pub use body_rate::BodyRate;
 pub use canonical::Canonical;
 pub use catch_panic::CatchPanic;
 pub use clean_path::{CleanPath, TrailingSlash};

@@ -36,6 +36,7 @@ use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
 use crate::random::random_boundary;
+use crate::server::error_response::error_response;
 use crate::server::worker::Worker;
 
 /// The sending side of one exchange, implemented by each HTTP version.
@@ -176,7 +177,7 @@ pub(super) async fn reject<A: Application, S: ResponseSink>(
         return Outcome::Aborted;
     }
     exchange.sink.close_after_response();
-    let begun = exchange.begin((&error).into());
+    let begun = exchange.begin_error(&error);
     exchange.finish(begun).await
 }
 
@@ -236,7 +237,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                     return None;
                 }
                 self.sink.close_after_response();
-                Some(self.begin(error.into()))
+                Some(self.begin_error(&error))
             }
         }
     }
@@ -249,17 +250,24 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         begun
     }
 
+    /// Starts to send an error response.
+    fn begin_error(&mut self, error: &Error) -> Result<Remaining> {
+        let response = error_response(self.sink.head(), error);
+        self.begin(response)
+    }
+
     /// Sends the rest of a response, or an error response in its place.
     async fn finish(mut self, begun: Result<Remaining>) -> Outcome {
         let mut sent = match begun {
             Ok(remaining) => send_remaining(self.sink, remaining).await,
             Err(error) => Err(error),
         };
+        self.sink.shared().set_responding(false);
         if let Err(error) = &sent
             && self.sink.roll_back(error)
         {
             self.worker.report(&self.sink.shared().peer, error);
-            sent = match self.begin(error.into()) {
+            sent = match self.begin_error(error) {
                 Ok(remaining) => send_remaining(self.sink, remaining).await,
                 Err(error) => Err(error),
             };
@@ -353,7 +361,8 @@ async fn send_parts<S: ResponseSink>(sink: &mut S, parts: Parts) -> Result<()> {
     sink.send_data(end.into(), true).await
 }
 
-/// Sends a body frame by frame. Returns an error if it does not have the declared length.
+/// Sends a body frame by frame, up to its trailers or until it reports its end, as hyper does: some
+/// bodies must not be polled after that. Returns an error if it does not have the declared length.
 async fn send_stream<S: ResponseSink>(
     sink: &mut S,
     mut body: Body,
@@ -361,13 +370,14 @@ async fn send_stream<S: ResponseSink>(
 ) -> Result<()> {
     let mut remaining = length.unwrap_or(u64::MAX);
     let mut trailers = HeaderMap::new();
-    while let Some(frame) = next_frame(sink, &mut body).await? {
+    let is_complete = |remaining| length.is_none() || remaining == 0;
+    while !is_end_stream(&body)?
+        && let Some(frame) = next_frame(sink, &mut body).await?
+    {
         match frame.into_data() {
             Ok(data) => {
                 remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-                let is_last = length.is_some()
-                    && remaining == 0
-                    && catch_panic_sync(|| body.is_end_stream())?;
+                let is_last = is_complete(remaining) && is_end_stream(&body)?;
                 if !data.is_empty() || is_last {
                     sink.send_data(data, is_last).await?;
                 }
@@ -375,13 +385,20 @@ async fn send_stream<S: ResponseSink>(
                     return Ok(());
                 }
             }
-            Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+            Err(frame) => {
+                trailers = frame.into_trailers().unwrap_or_default();
+                break;
+            }
         }
     }
-    if length.is_some() && remaining > 0 {
+    if !is_complete(remaining) {
         return Err(wrong_length());
     }
     sink.finish(&mut trailers).await
+}
+
+fn is_end_stream(body: &Body) -> Result<bool> {
+    catch_panic_sync(|| body.is_end_stream())
 }
 
 async fn next_frame<S: ResponseSink>(
@@ -392,7 +409,11 @@ async fn next_frame<S: ResponseSink>(
         ready!(sink.poll_ready(cx))?;
         match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
             Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
-            Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
+            Ok(Poll::Pending) => {
+                // The head is sent now, and the response can no longer be replaced.
+                sink.shared().set_responding(true);
+                poll_connection(sink, cx).map(Err)
+            }
             Err(panicked) => Poll::Ready(Err(panicked)),
         }
     })

@@ -1,13 +1,17 @@
 //! The content of a request while the application reads it: limits, the minimum rate, trailers.
 //! Each HTTP version implements a [`ContentSource`].
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
+use crate::message::request::Shared;
+use crate::server::worker::Worker;
 use weft_proto::headers::Headers;
 
 /// The content of one request, as received by an HTTP version.
@@ -40,27 +44,64 @@ pub(super) enum ContentEvent {
 }
 
 /// The minimum rate at which a client has to send content.
+///
+/// It does not apply to a stream: content of unknown length that is received while the response is
+/// sent. Its client may wait for messages before it sends the next one.
 pub(super) struct ReceiveClock {
     pace: Pace,
     deadline: Deadline,
+    exchange: Arc<Shared>,
+    /// Set if the application has set the rate. Then it applies to a stream, too.
+    is_explicit: bool,
 }
 
 impl ReceiveClock {
-    pub(super) fn new(pace: Pace, deadline: Deadline) -> ReceiveClock {
-        ReceiveClock { pace, deadline }
+    pub(super) fn new<A>(worker: &Worker<A>, exchange: &Arc<Shared>) -> ReceiveClock {
+        let (pace, deadline) = (Pace::new(&worker.settings), worker.deadlines.deadline());
+        ReceiveClock { pace, deadline, exchange: exchange.clone(), is_explicit: false }
     }
 
     pub(super) fn received(&mut self, bytes: usize) {
         self.pace.record_progress(bytes, &self.deadline);
     }
+
+    /// Returns `true` if content of this remaining length is a stream.
+    fn is_stream(&self, length: Option<u64>) -> bool {
+        length.is_none() && self.exchange.is_responding()
+    }
+
+    fn set_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
+        self.deadline.clear();
+        self.pace = Pace::with_rate(bytes_per_second, stall_timeout);
+        self.is_explicit = true;
+    }
+
+    /// Ready when the client is too slow. Call it while no content of this remaining length is
+    /// available.
+    fn poll_expired(&mut self, length: Option<u64>, cx: &Context<'_>) -> Poll<()> {
+        ready!(self.pace.poll_expired(&self.deadline, cx));
+        if self.is_explicit || !self.is_stream(length) {
+            return Poll::Ready(());
+        }
+        // The credit starts anew, because the response may end before the content.
+        self.pace.restart();
+        self.pace.poll_expired(&self.deadline, cx)
+    }
+}
+
+/// The number of bytes that may still be received.
+enum Allowance {
+    /// That of the settings. A stream is not counted: the application processes it piece by piece.
+    Default(u64),
+    /// That of the application.
+    Explicit(u64),
 }
 
 /// The body of a request that was not received completely.
 pub(super) struct InboundBody<S: ContentSource> {
     source: S,
     state: State,
-    /// Number of bytes that may still be received.
-    allowed: u64,
+    allowed: Allowance,
     clock: ReceiveClock,
     trailers: Option<Headers>,
 }
@@ -74,20 +115,30 @@ enum State {
 
 impl<S: ContentSource> InboundBody<S> {
     pub(super) fn new(source: S, max_bytes: u64, clock: ReceiveClock) -> InboundBody<S> {
-        InboundBody { source, state: State::Receiving, allowed: max_bytes, clock, trailers: None }
+        let allowed = Allowance::Default(max_bytes);
+        InboundBody { source, state: State::Receiving, allowed, clock, trailers: None }
+    }
+
+    /// Counts received bytes. Returns `false` if they exceed the limit.
+    fn count(&mut self, bytes: usize) -> bool {
+        let is_stream = self.clock.is_stream(self.source.length());
+        let allowed = match &mut self.allowed {
+            Allowance::Default(_) if is_stream => return true,
+            Allowance::Default(allowed) | Allowance::Explicit(allowed) => allowed,
+        };
+        let rest = allowed.checked_sub(bytes as u64);
+        *allowed = rest.unwrap_or(*allowed);
+        rest.is_some()
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
-        if self.source.length().is_some_and(|length| length > self.allowed) {
+        let (Allowance::Default(allowed) | Allowance::Explicit(allowed)) = self.allowed;
+        if self.source.length().is_some_and(|length| length > allowed) {
             return Poll::Ready(Err(too_large()));
         }
         match self.source.poll_event(cx, &mut self.clock) {
             Poll::Ready(Ok(ContentEvent::Data(data))) => {
-                let Some(allowed) = self.allowed.checked_sub(data.len() as u64) else {
-                    return Poll::Ready(Err(too_large()));
-                };
-                self.allowed = allowed;
-                Poll::Ready(Ok(Some(data)))
+                Poll::Ready(if self.count(data.len()) { Ok(Some(data)) } else { Err(too_large()) })
             }
             Poll::Ready(Ok(ContentEvent::End(trailers))) => {
                 self.trailers = trailers;
@@ -95,9 +146,11 @@ impl<S: ContentSource> InboundBody<S> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                let expired = self.clock.pace.poll_expired(&self.clock.deadline, cx);
                 let reason = "the body was received too slowly";
-                expired.map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
+                let length = self.source.length();
+                self.clock
+                    .poll_expired(length, cx)
+                    .map(|()| Err(Error::new(ErrorKind::TooSlow, reason)))
             }
         }
     }
@@ -136,7 +189,11 @@ impl<S: ContentSource> Inbound for InboundBody<S> {
     }
 
     fn set_limit(&mut self, bytes: u64) {
-        self.allowed = bytes;
+        self.allowed = Allowance::Explicit(bytes);
+    }
+
+    fn set_min_rate(&mut self, bytes_per_second: u32, stall_timeout: Duration) {
+        self.clock.set_rate(bytes_per_second, stall_timeout);
     }
 
     fn trailers(&self) -> Option<&Headers> {

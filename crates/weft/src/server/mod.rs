@@ -1,8 +1,10 @@
 //! Server: bind, start, run, shut down.
 
 mod acceptors;
+mod blocking;
 pub(crate) mod connection;
 mod date;
+mod error_response;
 mod exchange;
 mod h1;
 mod h2;
@@ -44,7 +46,8 @@ use crate::stream::Stream;
 /// Returns only if the server cannot be started.
 ///
 /// # Errors
-/// [`Listen`](ErrorKind::Listen) if the address cannot be bound.
+/// [`Listen`](ErrorKind::Listen) if the address cannot be bound, [`WouldBlock`](ErrorKind::WouldBlock)
+/// in a future that a current-thread runtime polls.
 ///
 /// ```no_run
 /// use weft::{Request, Response};
@@ -257,11 +260,13 @@ impl<A: Application + 'static> Server<A> {
         Ok(())
     }
 
-    /// Starts the server and waits until it has stopped.
+    /// Starts the server and waits until it has stopped. This blocks the thread.
     ///
     /// # Errors
-    /// The errors of [`start`](Server::start).
+    /// The errors of [`start`](Server::start), and [`WouldBlock`](ErrorKind::WouldBlock) in a future
+    /// that a current-thread runtime polls.
     pub fn run(self) -> Result<()> {
+        blocking::check_may_block()?;
         self.start()?.wait();
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Uri};
-use http_body::{Frame, SizeHint};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderName, HeaderValue, Method, Uri, Version};
+use http_body::{Body as _, Frame, SizeHint};
 
 use crate::clock::wall;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,15 +38,16 @@ pub(super) fn to_http_request(
     let mut request = http::Request::new(body);
     *request.method_mut() = head.method().clone();
     *request.version_mut() = head.version();
-    *request.uri_mut() = uri(&head)?;
+    *request.uri_mut() = uri(&head, connection.is_secure())?;
     *request.headers_mut() = maps.get(head.headers()).map_err(|_| too_many_fields())?;
     *request.extensions_mut() = extensions;
     request.extensions_mut().insert(connection);
     Ok(request)
 }
 
-/// Returns the target, with the changes by middleware, as a slice of the head.
-fn uri(head: &RequestHead) -> Result<Uri> {
+/// Returns the target, with the changes by middleware, as a slice of the head. Over HTTP/2 it has a
+/// scheme and an authority, which clients send apart from the path (RFC 9113 §8.3.1).
+fn uri(head: &RequestHead, is_secure: bool) -> Result<Uri> {
     let target = Uri::from_maybe_shared(head.shared_target());
     let uri = match (target, head.rewritten()) {
         (target, None) => target.ok(),
@@ -56,7 +57,19 @@ fn uri(head: &RequestHead) -> Result<Uri> {
             parts.path_and_query.is_some().then(|| Uri::from_parts(parts).ok()).flatten()
         }
     };
-    uri.ok_or_else(|| Error::malformed("the request target is no URI"))
+    let uri = uri.ok_or_else(|| Error::malformed("the request target is no URI"))?;
+    let authority = || Authority::from_maybe_shared(head.shared_authority()?).ok();
+    if head.version() == Version::HTTP_2
+        && uri.path().starts_with('/')
+        && uri.authority().is_none()
+        && let Some(authority) = authority()
+    {
+        let mut parts = uri.into_parts();
+        parts.scheme = Some(if is_secure { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = Some(authority);
+        return Ok(Uri::from_parts(parts).expect("all parts are present"));
+    }
+    Ok(uri)
 }
 
 fn too_many_fields() -> Error {
@@ -130,8 +143,8 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// Converts a response from a service.
-pub(super) fn from_http_response<B>(response: http::Response<B>) -> Response
+/// Converts a response from a service to a request with this method.
+pub(super) fn from_http_response<B>(method: &Method, response: http::Response<B>) -> Response
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
@@ -143,11 +156,17 @@ where
         let name = name.or_else(|| Some(fields.last()?.0.clone()));
         fields.extend(name.map(|name| (name, value)));
     }
+    let body = match from_http_body(body) {
+        // Frameworks remove the body of a response to HEAD. An empty body would be sent with
+        // `Content-Length: 0`, which would be the length of the response to GET (RFC 9110 §8.6).
+        body if *method == Method::HEAD && body.is_end_stream() => Body::boxed(RemovedBody),
+        body => body,
+    };
     Response {
         status: parts.status,
         headers: Fields::Owned(fields),
         // A file that was passed through unchanged is sent as a file.
-        payload: match (upgrade, from_http_body(body).into_file()) {
+        payload: match (upgrade, body.into_file()) {
             (Some(upgrade), _) => Payload::Upgrade(upgrade),
             (None, Ok(file)) => Payload::File(Arc::new(file)),
             (None, Err(body)) => Payload::Body(body),
@@ -197,6 +216,18 @@ fn downcast<B: 'static>(body: B) -> std::result::Result<Body, B> {
     match (&mut body as &mut dyn Any).downcast_mut::<Option<Body>>() {
         Some(body) => Ok(body.take().unwrap_or_default()),
         None => Err(body.expect("only a `Body` is taken out")),
+    }
+}
+
+/// An empty body of unknown length, for a body that a framework has removed.
+struct RemovedBody;
+
+impl http_body::Body for RemovedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        Poll::Ready(None)
     }
 }
 
@@ -251,7 +282,7 @@ mod tests {
         let request = request("GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=2-4\r\n\r\n");
         let response = to_http_response(request.head(), file());
         assert_eq!(response.headers()["content-range"], "bytes 2-4/10");
-        let back = from_http_response(response);
+        let back = from_http_response(&Method::GET, response);
         let Payload::File(part) = &back.payload else { panic!("{back:?}") };
         assert_eq!(part.read().unwrap(), "234");
         assert_eq!(back.status.as_u16(), 206);

@@ -1,5 +1,6 @@
 //! Request heads, from requests that services or layers may have changed.
 
+use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
@@ -21,7 +22,13 @@ pub(super) fn from_parts(parts: &Parts, original: Option<RequestHead>) -> Result
             }
             Ok(head)
         }
-        None => write((&parts.method, parts.version, &parts.uri.to_string()), &parts.headers),
+        // Over HTTP/2 the target is path and query, and the authority is the field `Host`.
+        None => match parts.uri.path_and_query() {
+            Some(local) if parts.version == Version::HTTP_2 && parts.headers.contains_key(HOST) => {
+                write((&parts.method, parts.version, local.as_str()), &parts.headers)
+            }
+            _ => write((&parts.method, parts.version, &parts.uri.to_string()), &parts.headers),
+        },
     }
 }
 

@@ -150,12 +150,12 @@ where
     if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
         return error_response(error);
     }
-    let call = match make_request() {
-        Ok(request) => service.call(request),
+    let (method, call) = match make_request() {
+        Ok(request) => (request.method().clone(), service.call(request)),
         Err(error) => return error.into(),
     };
     match call.await {
-        Ok(response) => convert::from_http_response(response),
+        Ok(response) => convert::from_http_response(&method, response),
         Err(error) => error_response(error),
     }
 }

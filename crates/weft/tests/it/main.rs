@@ -29,6 +29,8 @@ mod root_link;
 mod site;
 mod sse;
 #[cfg(feature = "tls")]
+mod streams;
+#[cfg(feature = "tls")]
 mod tls;
 mod tower;
 #[cfg(feature = "tls")]

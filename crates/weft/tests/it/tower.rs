@@ -725,7 +725,7 @@ fn bodies_report_size_and_end() {
         (frames(vec![data(), data()]), "[None false]ab[None false]ab[None false]"),
         (
             frames(vec![data(), Ok(Frame::trailers(Default::default()))]),
-            "[None false]ab[None false]t[None false]",
+            "[None false]ab[None false]t[Some(0) true]",
         ),
         (
             frames(vec![data(), Err("no")]),

@@ -25,12 +25,14 @@ use crate::common::clients::{
 };
 use crate::common::tree::{Tree, pattern};
 use crate::common::{SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, short_timeouts};
+use axum::routing::get;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
-use weft::middleware::{CatchPanic, Compress, Log, RateLimit, Timeout};
+use tower_http::compression::CompressionLayer;
+use weft::middleware::{CatchPanic, Compress, Log, Mount, RateLimit, Timeout};
 use weft::sse::{self, Event};
 use weft::{
     Application, Body, Directory, DirectorySettings, Disconnect, Error, ErrorKind, File,
@@ -298,6 +300,123 @@ fn sends_response_trailers() {
         let trailer = transport.is_http2().then_some("\"e\"");
         assert_eq!((response.text(), response.trailer("etag")), ("abc", trailer));
         assert_eq!(client.get("/").await.status, 200);
+        server.stop().await;
+    });
+}
+
+/// A body that is pending for ever once these frames are polled, and reports its end after
+/// `ends_after` of them. It must not be polled after that, nor after its trailers.
+struct PendingAtEnd {
+    frames: std::vec::IntoIter<Frame<Bytes>>,
+    ends_after: usize,
+}
+
+impl http_body::Body for PendingAtEnd {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        self.ends_after = self.ends_after.wrapping_sub(1);
+        self.frames.next().map_or(Poll::Pending, |frame| Poll::Ready(Some(Ok(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ends_after == 0
+    }
+}
+
+#[test]
+fn ends_a_response_with_its_trailers_or_its_reported_end() {
+    const NEVER: usize = usize::MAX;
+    let frame = |piece: &str| match piece {
+        "trailers" => Frame::trailers(
+            [(header::ETAG, HeaderValue::from_static("\"e\""))].into_iter().collect(),
+        ),
+        _ => Frame::data(Bytes::copy_from_slice(piece.as_bytes())),
+    };
+    let cases: [(&str, &[&str], usize, &str, Option<&str>); 6] = [
+        ("/trailers", &["ab", "trailers"], NEVER, "ab", Some("\"e\"")),
+        ("/data-after-trailers", &["ab", "trailers", "cd"], NEVER, "ab", Some("\"e\"")),
+        ("/two-trailers", &["trailers", "trailers"], NEVER, "", Some("\"e\"")),
+        ("/reported-end", &["ab", "cd", "ef"], 2, "abcd", None),
+        ("/end-with-empty-data", &["ab", ""], 2, "ab", None),
+        ("/ended-at-once", &["ab"], 0, "", None),
+    ];
+    let app = async move |request: Request| {
+        let (_, frames, ends_after, ..) =
+            cases.into_iter().find(|(path, ..)| *path == request.path()).expect("a known path");
+        let frames: Vec<_> = frames.iter().map(|piece| frame(piece)).collect();
+        Response::body(Body::from_http_body(PendingAtEnd {
+            frames: frames.into_iter(),
+            ends_after,
+        }))
+    };
+    on_every_transport(async |transport| {
+        let server = transport.serve(app);
+        let mut client = server.client().await;
+        for (path, _, _, body, trailer) in cases {
+            let response = client.get(path).await;
+            assert_eq!((response.text(), response.trailer("etag")), (body, trailer), "{path}");
+        }
+        server.stop().await;
+    });
+}
+
+/// RFC 9110 §8.6: the length in a response to HEAD is that of the response to GET. axum removes the
+/// body, so its length is unknown, unless axum has declared it.
+#[test]
+fn head_response_of_a_framework_has_no_length_if_get_has_none() {
+    let router = axum::Router::new()
+        .route("/known", get(async || "x".repeat(1_000)))
+        .route("/compressed", get(async || "x".repeat(1_000)).layer(CompressionLayer::new()))
+        .route("/empty", get(async || ""));
+    on_every_transport(async |transport| {
+        let server = transport.serve(weft::tower::app(router.clone()));
+        let mut client = server.client().await;
+        for (path, length) in
+            [("/known", Some("1000")), ("/compressed", None), ("/empty", Some("0"))]
+        {
+            for method in ["GET", "HEAD"] {
+                let request = ClientRequest::new(method, path).field("accept-encoding", "gzip");
+                let response = client.fetch(request).await;
+                assert_eq!(response.field("content-length"), length, "{method} {path}");
+            }
+        }
+        server.stop().await;
+    });
+}
+
+/// As on hyper: over HTTP/1, the URI is the target.
+#[test]
+fn uri_of_a_framework_has_scheme_and_authority_over_http2() {
+    let uri = async |uri: axum::http::Uri| uri.to_string();
+    let inner = async |request: Request| Response::text(request.target().to_owned());
+    let router = axum::Router::new()
+        .route("/path", get(uri))
+        .nest("/nested", axum::Router::new().route("/path", get(uri)))
+        .nest_service("/inner", weft::tower::service(inner));
+    on_every_transport(async |transport| {
+        let app = weft::tower::app(router.clone());
+        let server =
+            transport.serve(app.with(Mount::new("/mounted", weft::tower::app(router.clone()))));
+        let mut client = server.client().await;
+        let origin = if transport.is_http2() {
+            format!("{}://a", transport.scheme())
+        } else {
+            String::new()
+        };
+        for (path, local) in [
+            ("/path?query", "/path?query"),
+            ("/nested/path?query", "/path?query"),
+            ("/mounted/path", "/path"),
+        ] {
+            assert_eq!(client.get(path).await.text(), format!("{origin}{local}"), "{path}");
+        }
+        // An application gets the path and the field `Host` over both versions.
+        assert_eq!(client.get("/inner/path").await.text(), "/path");
         server.stop().await;
     });
 }

@@ -4,12 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use weft::Request;
 use weft::path::decode;
+use weft::{Network, Request};
 
 use super::head::HOP_BY_HOP_FIELDS;
 use super::script::Script;
-use crate::apps::client_certificate::{is_certificate_field, pem};
+use crate::apps::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
 use crate::apps::request_fields::RequestFields;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
@@ -22,11 +22,13 @@ const EXCLUDED_FIELDS: [&str; 6] =
 pub(super) type MetaVariable = (String, OsString);
 
 /// Returns the variables for a request to `script`. `length` is the length of the request's body,
-/// if it has one.
+/// if it has one. The TLS session is that of the client, unless one of `trusted_proxies` has sent the
+/// request.
 pub(super) fn meta_variables(
     request: &Request,
     script: &Script,
     length: Option<u64>,
+    trusted_proxies: &[Network],
 ) -> Vec<MetaVariable> {
     let mut variables = Vec::with_capacity(32);
     let mut set = |name: &str, value: &[u8]| {
@@ -63,7 +65,8 @@ pub(super) fn meta_variables(
     if request.is_secure() {
         set("HTTPS", b"on");
     }
-    if let Some(session) = request.peer().tls() {
+    let is_from_proxy = is_from_trusted_proxy(request, trusted_proxies);
+    if let Some(session) = request.peer().tls().filter(|_| !is_from_proxy) {
         // As mod_ssl of Apache sets them.
         let certificate = session.peer_certificates().first();
         set("SSL_CLIENT_VERIFY", if certificate.is_some() { b"SUCCESS" } else { b"NONE" });
@@ -81,7 +84,7 @@ pub(super) fn meta_variables(
     if let Some(authority) = request.authority() {
         set("HTTP_HOST", authority.as_bytes());
     }
-    variables.extend(fields(request));
+    variables.extend(fields(request, is_from_proxy));
     variables
 }
 
@@ -108,7 +111,7 @@ fn origin_form(target: &str) -> &str {
 }
 
 /// Returns the request's fields as `HTTP_…` variables (§4.1.18).
-fn fields(request: &Request) -> Vec<MetaVariable> {
+fn fields(request: &Request, is_from_proxy: bool) -> Vec<MetaVariable> {
     let headers = request.headers();
     let changes = RequestFields::of(request);
     let connection_options: Vec<&[u8]> = headers.list("connection").collect();
@@ -119,9 +122,9 @@ fn fields(request: &Request) -> Vec<MetaVariable> {
         // have validated.
         let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
-        // The server has verified the certificate, and the client did not.
+        // The server or a trusted proxy has verified the certificate, and the client did not.
         let is_excluded = excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
-            || is_certificate_field(name.as_bytes())
+            || !is_from_proxy && is_certificate_field(name.as_bytes())
             || changes.is_some_and(|changes| changes.replaces(name.as_bytes()));
         if !is_unambiguous || is_excluded || connection_options.iter().any(is_name) {
             continue;
@@ -162,7 +165,7 @@ mod tests {
             name: b"/in/a.cgi".to_vec(),
             path_info: b"/x y".to_vec(),
         };
-        let mut variables: Vec<String> = meta_variables(&request, &script, length)
+        let mut variables: Vec<String> = meta_variables(&request, &script, length, &[])
             .into_iter()
             .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
             .collect();
@@ -258,7 +261,7 @@ mod tests {
         ] {
             let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             request.set_peer(address.parse().unwrap());
-            let variables = meta_variables(&request, &script, None);
+            let variables = meta_variables(&request, &script, None, &[]);
             let get = |name: &str| {
                 let found = variables.iter().find(|(known, _)| known == name);
                 found.map(|(_, value)| value.to_str().unwrap())

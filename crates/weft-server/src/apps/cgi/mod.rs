@@ -168,7 +168,8 @@ impl Cgi {
         let mut command = Command::new(&script.file);
         command.env_clear();
         command.env("PATH", &self.0.path);
-        command.envs(environment::meta_variables(request, script, length));
+        let trusted_proxies = &self.0.settings.trusted;
+        command.envs(environment::meta_variables(request, script, length, trusted_proxies));
         command.envs(self.0.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = script.file.parent() {
             command.current_dir(directory);

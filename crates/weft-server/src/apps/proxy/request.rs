@@ -2,6 +2,7 @@
 
 use weft::{Error, ErrorKind, Headers, Peer, Request, Version};
 
+use super::super::client_certificate::is_from_trusted_proxy;
 use super::super::request_fields::RequestFields;
 use super::fields::{HopByHopFields, RequestFieldFilter, push_field, push_plain_field};
 use super::forwarded::{self, ForwardedClient};
@@ -70,11 +71,10 @@ pub(super) fn compose(
     };
     push_field(out, b"host", host.unwrap_or(&upstream.authority).as_bytes());
     let address = |peer: &Peer| peer.address().map(|address| address.ip());
-    let sender = address(request.connection_peer());
-    let is_trusted =
-        settings.trusted().iter().any(|network| sender.is_none_or(|it| network.contains(it)));
+    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
     // A trusted proxy has described its client, so that its own address is next in the list.
-    let address = if is_trusted { sender } else { address(request.peer()) };
+    let sender = if is_trusted { request.connection_peer() } else { request.peer() };
+    let address = address(sender);
     let hop_by_hop = HopByHopFields::new(headers);
     let filter = RequestFieldFilter { hop_by_hop, names: settings.field_names, is_trusted };
     push_fields(out, request, &filter);
@@ -90,7 +90,6 @@ pub(super) fn compose(
     push_connection_fields(out, headers, options);
     let scheme = request.scheme();
     forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
-    // The certificate of a trusted proxy is not that of the client, which it describes itself.
     if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
         forwarded::push_certificates(out, session.peer_certificates(), settings.client_cert);
     }

@@ -39,6 +39,11 @@ impl RequestHead {
         text.slice_ref(self.0.target.of(text))
     }
 
+    /// Returns the authority as a slice of the head's bytes.
+    pub(crate) fn shared_authority(&self) -> Option<Bytes> {
+        Some(self.0.headers.text().slice_ref(self.authority()?.as_bytes()))
+    }
+
     /// Returns path and query, if middleware has changed them.
     pub(crate) fn rewritten(&self) -> Option<&str> {
         (self.0.rewritten.is_some() || self.0.mount > 0).then(|| self.path_and_query())

@@ -291,7 +291,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         self.input = Input::Lent(loan.clone());
         let reader = self.conn.reader.take().expect("the reader is not lent between requests");
         let decoding = (BodyDecoder::new(framed.length), self.worker.trailer_limits);
-        let clock = ReceiveClock::new(Pace::new(settings), self.worker.deadlines.deadline());
+        let clock = ReceiveClock::new(self.worker, &self.conn.shared);
         let source = LentReader::new(reader, loan, decoding, framed.expects_continue);
         Body::inbound(InboundBody::new(source, settings.max_body_bytes, clock))
     }

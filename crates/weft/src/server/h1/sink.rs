@@ -169,14 +169,16 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         Poll::Ready(Ok(()))
     }
 
-    async fn send_data(&mut self, data: Bytes, _is_last: bool) -> Result<()> {
-        if data.is_empty() {
-            return Ok(());
-        }
+    async fn send_data(&mut self, data: Bytes, is_last: bool) -> Result<()> {
         self.exchange.body_bytes += data.len() as u64;
         let buffer = &mut self.conn.writer.buffer;
         match self.exchange.framing {
-            ResponseFraming::Chunked => chunk_encoder::chunk(buffer, data),
+            ResponseFraming::Chunked => {
+                chunk_encoder::chunk(buffer, data);
+                if is_last {
+                    chunk_encoder::last_chunk(buffer, None);
+                }
+            }
             _ => buffer.push(data),
         }
         match self.conn.writer.must_flush() {

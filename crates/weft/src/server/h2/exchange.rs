@@ -11,7 +11,6 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::app::Application;
-use crate::clock::deadline::Pace;
 use crate::disk::{self, File, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Body, Inbound};
@@ -125,12 +124,8 @@ impl<A: Application> StreamSink<'_, A> {
         });
         let source = StreamContent::new(pipe, received.length, on_read);
         let max_bytes = self.worker.settings.max_body_bytes;
-        Body::inbound(InboundBody::new(source, max_bytes, self.receive_clock()))
-    }
-
-    fn receive_clock(&self) -> ReceiveClock {
-        let worker = self.worker;
-        ReceiveClock::new(Pace::new(&worker.settings), worker.deadlines.deadline())
+        let clock = ReceiveClock::new(self.worker, &self.shared);
+        Body::inbound(InboundBody::new(source, max_bytes, clock))
     }
 
     /// Reads and discards the rest of a request's body, so that the client can send all of it: many
@@ -143,7 +138,8 @@ impl<A: Application> StreamSink<'_, A> {
         let deadline = self.worker.deadlines.deadline();
         deadline.set(settings.linger_timeout);
         let source = StreamContent::new(pipe, None, None);
-        let mut rest = InboundBody::new(source, settings.max_drain_bytes, self.receive_clock());
+        let clock = ReceiveClock::new(self.worker, &self.shared);
+        let mut rest = InboundBody::new(source, settings.max_drain_bytes, clock);
         poll_fn(|cx| {
             loop {
                 match rest.poll_chunk(cx) {

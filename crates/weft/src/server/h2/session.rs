@@ -23,7 +23,7 @@ use crate::server::h2::exchange;
 use crate::server::linger;
 use crate::server::worker::Worker;
 use weft_proto::http2::frame::{
-    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE,
+    ErrorCode, FRAME_HEADER_LEN, FrameHeader, MAX_FRAME_PAYLOAD, PREFACE, kind,
 };
 
 /// Serves an HTTP/2 connection until it closes.
@@ -297,6 +297,10 @@ where
             }
             let request = connection.on_frame(head, payload).map_err(protocol_error)?;
             drop(connection);
+            // A client that keeps its connection by PING could as well send a request.
+            if head.kind == kind::PING && self.phase == Phase::Idle {
+                self.deadline.postpone(self.worker.settings.idle_timeout);
+            }
             used += FRAME_HEADER_LEN + head.length;
             if let Some(request) = request {
                 *has_work |= self.start_exchange(request, cx);
