@@ -328,6 +328,10 @@ impl http_body::Body for PendingAtEnd {
     }
 }
 
+/// Path, frames, number of frames after which the body reports its end, and the received body and
+/// trailer.
+type Ending = (&'static str, &'static [&'static str], usize, &'static str, Option<&'static str>);
+
 #[test]
 fn ends_a_response_with_its_trailers_or_its_reported_end() {
     const NEVER: usize = usize::MAX;
@@ -337,7 +341,7 @@ fn ends_a_response_with_its_trailers_or_its_reported_end() {
         ),
         _ => Frame::data(Bytes::copy_from_slice(piece.as_bytes())),
     };
-    let cases: [(&str, &[&str], usize, &str, Option<&str>); 6] = [
+    let cases: [Ending; 6] = [
         ("/trailers", &["ab", "trailers"], NEVER, "ab", Some("\"e\"")),
         ("/data-after-trailers", &["ab", "trailers", "cd"], NEVER, "ab", Some("\"e\"")),
         ("/two-trailers", &["trailers", "trailers"], NEVER, "", Some("\"e\"")),
