@@ -56,6 +56,8 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Texts(_) => texts(&["a", "b"]),
         ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
         ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
+        ValueKind::SwitchOrPairs(_) => ("false".to_owned(), words(&["no"])),
+        ValueKind::Pairs(_) => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
         ValueKind::CertificatePairs(_) => {
             ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"]))
         }

@@ -17,6 +17,8 @@ mod template; // texts with placeholders
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
 mod route_middleware; // middleware of a route, made of its options
+mod field_changes; // changes of a route to fields
+mod error_pages; // error pages of a route, from files
 mod access; // access to a route: addresses and authentication
 mod watched_file; // files that are read again when they change
 mod password_file; // users and hashed passwords

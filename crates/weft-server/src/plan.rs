@@ -154,8 +154,15 @@ impl Plan {
                 trusted_proxies: &top.trusted_proxies,
                 max_body_bytes: limits.max_body_bytes,
             };
-            let routes = plan_routes(host.routes, &inherited, &mut problems);
+            let mut routes = plan_routes(host.routes, &inherited, &mut problems);
+            routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));
             plans.push(HostPlan { names, routes });
+        }
+        let has_fallback = plans.iter().any(|host| host.names.iter().any(|name| name == "*"));
+        if !has_fallback && !plans.is_empty() {
+            let route = route_of_others(&[], &defaults, &ConfigLocation::Unknown);
+            let host = |route| HostPlan { names: vec!["*".to_owned()], routes: vec![route] };
+            plans.extend(route.map(host));
         }
         let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
@@ -377,6 +384,23 @@ fn already_given(written: &str, key: &RouteKey) -> String {
         (None, _) => "for all methods",
     };
     format!("the route `{written}` is given twice; {reason}")
+}
+
+/// Returns the route for requests that have none, with which they get the error pages of the options;
+/// `None` if all requests have a route, or if there are no such pages.
+fn route_of_others(
+    routes: &[RoutePlan],
+    options: &RouteOptions,
+    location: &ConfigLocation,
+) -> Option<RoutePlan> {
+    let key = RouteKey { methods: None, path: PathKey::Prefix(String::new()) };
+    if options.error_pages.is_empty() || routes.iter().any(|route| route.key.conflicts_with(&key)) {
+        return None;
+    }
+    let text = Template::parse("").ok()?;
+    let app = AppPlan::Respond { text, status: StatusCode::NOT_FOUND };
+    let app = Located { location: location.clone(), value: app };
+    Some(RoutePlan { key, options: options.clone(), app })
 }
 
 /// Returns the application of a route. Options that its files have themselves move there.

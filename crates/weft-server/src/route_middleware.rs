@@ -1,30 +1,31 @@
 //! Middleware of a route, made of its options.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::{
-    AddressFilter, BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, RateLimit,
-    ResponseHeaders, SecurityHeaders, Timeout,
+    AddressFilter, BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit,
+    SecurityHeaders, Timeout,
 };
 use weft::{Application, HeaderName, Method, Middleware, Request, Response, header};
 
 use crate::access::{AccessContext, Authentication, address_filter};
-use crate::apps::request_fields::RequestFields;
-use crate::config::{FieldChanges, Origin, Rate, RouteOptions};
+use crate::config::{Origin, Rate, RouteOptions};
+use crate::error_pages::error_pages;
+use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
 ///
 /// A request passes through it in this order, regardless of the order in the file: response fields
-/// (so that they are on every response), canonical host and HTTPS, networks, rate, number of
+/// (so that they are on every response), error pages, canonical host and HTTPS, networks, rate, number of
 /// concurrent requests, time, CORS (whose preflight requests carry no credentials), authentication, size of
 /// the body, fields of the request, compression.
 pub(crate) struct RouteMiddleware {
-    fields: Option<ResponseHeaders>,
     default_fields: Option<SecurityHeaders>,
+    fields: Option<ResponseFieldChanges>,
+    error_pages: Option<ErrorPages>,
     canonical: Option<Canonical>,
     filter: Option<AddressFilter>,
     rate: Option<RateLimit>,
@@ -88,8 +89,9 @@ impl RouteMiddleware {
         let rate = options.rate.as_ref().and_then(|rate| rate.value());
         let limit = options.max_concurrent_requests.filter(|limit| *limit > 0);
         Ok(Some(RouteMiddleware {
-            fields: response_headers(options),
+            fields: ResponseFieldChanges::new(&options.response_fields),
             default_fields: security_headers(options),
+            error_pages: error_pages(options),
             canonical: canonical(options),
             filter: address_filter(options).filter(|_| !includes_addresses),
             rate: rate.map(|rate| rate_limit(rate, options.burst)),
@@ -118,46 +120,10 @@ impl RouteMiddleware {
             .with_some(self.rate.clone())
             .with_some(self.filter.clone())
             .with_some(self.canonical.clone())
-            .with_some(self.default_fields.clone())
+            .with_some(self.error_pages.clone())
             .with_some(self.fields.clone())
+            .with_some(self.default_fields.clone())
     }
-}
-
-/// Changes the fields that upstreams and scripts get.
-#[derive(Clone)]
-struct RequestFieldChanges(Arc<FieldChanges>);
-
-impl RequestFieldChanges {
-    fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
-        (!changes.is_empty()).then(|| RequestFieldChanges(Arc::new(changes.clone())))
-    }
-}
-
-impl Middleware for RequestFieldChanges {
-    fn call(
-        &self,
-        mut request: Request,
-        next: &impl Application,
-    ) -> impl Future<Output = Response> {
-        for name in &self.0.remove {
-            RequestFields::remove(&mut request, name.clone());
-        }
-        for field in &self.0.set {
-            RequestFields::set(&mut request, field.name.clone(), field.value.clone());
-        }
-        next.call(request)
-    }
-}
-
-fn response_headers(options: &RouteOptions) -> Option<ResponseHeaders> {
-    let changes = &options.response_fields;
-    if changes.is_empty() {
-        return None;
-    }
-    let removed = changes.remove.iter().cloned();
-    let headers = removed.fold(ResponseHeaders::new(), ResponseHeaders::remove);
-    let set = changes.set.iter();
-    Some(set.fold(headers, |headers, field| headers.set(field.name.clone(), &field.value)))
 }
 
 fn security_headers(options: &RouteOptions) -> Option<SecurityHeaders> {

@@ -145,6 +145,11 @@ fn value_schema<T>(kind: &ValueKind<T>) -> Value {
         ValueKind::Choice(known, _) => or_variable(json!({ "enum": known })),
         ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => text(),
         ValueKind::Texts(_) => texts(),
+        ValueKind::Pairs(_) => json!({ "type": "object", "additionalProperties": text() }),
+        ValueKind::SwitchOrPairs(_) => any_of([
+            or_variable(json!({ "type": "boolean" })),
+            json!({ "type": "object", "additionalProperties": text() }),
+        ]),
         ValueKind::Rules(_) => {
             any_of([texts(), json!({ "type": "object", "additionalProperties": text() })])
         }

@@ -8,7 +8,7 @@ mod value; // values of a request
 
 use std::fmt;
 
-use weft::{Error, ErrorKind, Request, Response, StatusCode};
+use weft::{Error, ErrorKind, HeaderValue, Request, Response, StatusCode};
 use weft_proto::semantics::path::encode;
 
 use crate::captures::Group;
@@ -123,6 +123,16 @@ impl Template {
             out.push_str(&value.to_text());
             Ok(())
         })
+    }
+
+    /// Expands the template to the value of a field. A byte that no field can have becomes a space,
+    /// and spaces at the ends are removed, so that no value adds a field or ends one.
+    pub(crate) fn expand_field(&self, request: &Request) -> Result<HeaderValue, ExpansionError> {
+        let is_control = |c: char| c.is_ascii_control() && c != '\t';
+        let value = self.expand(request)?.replace(is_control, " ");
+        // Bytes beyond ASCII are permitted (`obs-text` of RFC 9110 §5.5).
+        let value = HeaderValue::from_bytes(value.trim_ascii().as_bytes());
+        value.map_err(|_| ExpansionError::TooLong)
     }
 
     /// Expands the template to a URL, or to a path with a query. Values are percent-encoded for

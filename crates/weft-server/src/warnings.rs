@@ -1,10 +1,12 @@
 //! Values of a plan that are valid, but probably not intended. `weft check` prints them, and the server
 //! logs them at a start and at a reload.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::certificate;
-use crate::config::{FilesConfig, Problem};
+use crate::config::{FilesConfig, PageSource, Problem};
+use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
 use crate::template::nginx_variable;
@@ -28,6 +30,7 @@ impl Plan {
             for route in &host.routes {
                 warnings.extend(missing_fallback(route));
                 warnings.extend(missing_index(route));
+                warnings.extend(missing_error_pages(route));
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
             }
@@ -106,9 +109,23 @@ fn missing_index(route: &RoutePlan) -> Option<Problem> {
     Some(route.app.problem(message))
 }
 
-/// Finds a variable of nginx in a redirect or a text.
+fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
+    let files = route.options.error_pages.iter().filter_map(|page| match &page.source {
+        PageSource::File(path) => Some(path),
+        PageSource::Default | PageSource::Url(_) => None,
+    });
+    let files: BTreeSet<_> = files.collect();
+    let reasons = files.into_iter().filter_map(|path| error_pages::read(path).err());
+    reasons.map(|reason| route.app.problem(format!("{reason}; the built-in page in its place")))
+}
+
+/// Finds a variable of nginx in a redirect, a text or a field.
 fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
-    let (variable, placeholder) = nginx_variable(route.template()?.source())?;
+    let fields = [&route.options.request_fields, &route.options.response_fields];
+    let values = fields.into_iter().flat_map(|changes| &changes.set).map(|field| &field.value);
+    let mut templates = route.template().into_iter().chain(values);
+    let (variable, placeholder) =
+        templates.find_map(|template| nginx_variable(template.source()))?;
     Some(route.app.problem(format!(
         "`${variable}`, a variable of nginx, is sent as it is; its value is {{{placeholder}}} here"
     )))

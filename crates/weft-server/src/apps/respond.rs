@@ -6,7 +6,7 @@ use weft::{Request, Response, StatusCode};
 
 use crate::template::Template;
 
-/// Responds with a fixed status and text.
+/// Responds with a fixed status and text. An error without a text has an error page.
 #[derive(Clone)]
 pub(crate) struct Respond {
     text: Arc<Template>,
@@ -20,6 +20,7 @@ impl Respond {
 
     pub(crate) fn response(&self, request: &Request) -> Response {
         let text = match self.text.as_literal() {
+            Some("") if self.status.as_u16() >= 400 => return self.status.into(),
             Some("") => return Response::new(self.status),
             Some(text) => text.to_owned(),
             None => match self.text.expand(request) {

@@ -41,6 +41,10 @@ pub(crate) enum ValueKind<T> {
     Rules(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
     /// `PATTERN=NAME: VALUE`; in a file also a table of these.
     Fields(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
+    /// A table of texts by text.
+    Pairs(fn(&mut T, Vec<Pair>) -> ConfigResult),
+    /// A switch, or a table of texts by text.
+    SwitchOrPairs(fn(&mut T, SwitchOrPairs) -> ConfigResult),
     /// Certificates and their private keys.
     CertificatePairs(fn(&mut T, Vec<Located<CertificatePair>>)),
 }
@@ -51,6 +55,20 @@ pub(crate) enum ValueKind<T> {
 pub(crate) enum WordOrPath {
     Word(&'static str),
     Path(PathBuf),
+}
+
+/// A name in a table, and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) name: Located<String>,
+    pub(crate) value: Located<String>,
+    /// Directory against which a relative path is resolved.
+    pub(crate) base: PathBuf,
+}
+
+pub(crate) enum SwitchOrPairs {
+    Switch(bool),
+    Pairs(Vec<Pair>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +83,8 @@ impl<T> Key<T> {
     }
 
     pub(crate) fn is_list(&self) -> bool {
-        use ValueKind::{CertificatePairs, Fields, Rules, Texts};
-        matches!(self.kind, Texts(_) | Rules(_) | Fields(_) | CertificatePairs(_))
+        use ValueKind::{CertificatePairs, Fields, Pairs, Rules, Texts};
+        matches!(self.kind, Texts(_) | Rules(_) | Fields(_) | Pairs(_) | CertificatePairs(_))
     }
 
     /// Sets the values that one or more files have for this key. Lists are joined; another key has
@@ -89,6 +107,7 @@ impl<T> Key<T> {
             (ValueKind::Texts(set), _) => set(into, join(values, |value| value.texts())?)?,
             (ValueKind::Rules(set), _) => set(into, join(values, |value| value.rules())?)?,
             (ValueKind::Fields(set), _) => set(into, join(values, |value| value.fields())?)?,
+            (ValueKind::Pairs(set), _) => set(into, join(values, |value| value.pairs())?)?,
             (ValueKind::CertificatePairs(set), _) => {
                 set(into, join(values, |value| value.certificate_pairs())?);
             }
@@ -123,6 +142,8 @@ impl<T> Key<T> {
             }
             ValueKind::Rules(set) => set(into, value.rules()?)?,
             ValueKind::Fields(set) => set(into, value.fields()?)?,
+            ValueKind::Pairs(set) => set(into, value.pairs()?)?,
+            ValueKind::SwitchOrPairs(set) => set(into, value.switch_or_pairs()?)?,
             ValueKind::CertificatePairs(set) => set(into, value.certificate_pairs()?),
         }
         Ok(())
@@ -166,6 +187,19 @@ impl<T> Key<T> {
             }
             ValueKind::Choice(known, set) => {
                 set(into, choose(known, &last_text()?).map_err(problem)?);
+            }
+            ValueKind::SwitchOrPairs(set) => set(into, SwitchOrPairs::Switch(last() != "no"))?,
+            ValueKind::Pairs(set) => {
+                let pair = |word: &OsString| {
+                    let text = to_text(word)?;
+                    let (name, value) = text
+                        .split_once('=')
+                        .ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
+                    let [name, value] = [name, value].map(|text| at(option, text.to_owned()));
+                    Ok(Pair { name, value, base: PathBuf::new() })
+                };
+                let pairs = arguments.iter().map(pair).collect::<Result<_, _>>();
+                set(into, pairs.map_err(problem)?)?;
             }
             ValueKind::CertificatePairs(set) => {
                 let pair = |pair: &[OsString]| CertificatePair {

@@ -490,6 +490,15 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
+/// A table of quoted strings; empty without entries.
+pub(super) fn table(pairs: impl Iterator<Item = (String, String)>) -> String {
+    let pairs = pairs.map(|(name, value)| format!("{} = {}", quoted(&name), quoted(&value)));
+    match pairs.collect::<Vec<_>>() {
+        pairs if pairs.is_empty() => String::new(),
+        pairs => format!("{{ {} }}", pairs.join(", ")),
+    }
+}
+
 /// A list of quoted strings.
 pub(crate) fn quoted_list<S: AsRef<str>>(items: impl Iterator<Item = S>) -> String {
     list(items.map(|item| quoted(item.as_ref())))

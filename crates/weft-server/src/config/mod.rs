@@ -14,6 +14,7 @@ mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod proxy; // the keys of a proxy route
 mod status; // the keys of [status]
+mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
 mod snippet; // keys that several hosts and routes use
 mod suggestion; // "did you mean" suggestions
@@ -32,12 +33,14 @@ pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{LOG, LogConfig};
 pub(crate) use options::{
-    AuthUrl, FieldChanges, JwtKeys, OPTIONS, Origin, Rate, RouteOptions, Satisfy,
+    AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin, PageSource,
+    Rate, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
 pub(crate) use route::{Action, RouteConfig, STATUS_CODE, parse_route};
 pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
+pub(crate) use statuses::Statuses;
 pub(crate) use suggestion::suggest;
 
 use crate::route::RouteKey;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
-use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
+use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
+use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
-    Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings, may_permit_in_request_trailers,
+    Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings, Replacement,
+    may_permit_in_request_trailers,
 };
 
 const MAX_COUNT: u64 = 65_535;
@@ -21,7 +22,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 32] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 35] = [
     Key {
         name: "balance",
         flag: "",
@@ -209,6 +210,48 @@ pub(crate) static PROXY: [Key<ProxySettings>; 32] = [
         show: |settings| show_check(settings, |check| quoted(&show_time(check.timeout))),
     },
     Key {
+        name: "rewrite_location",
+        flag: "",
+        argument: "",
+        help: "replace the URL of the upstream at the begin of `Location` and `Refresh` by the prefix \
+               of the route; before that, other texts: `{ \"http://app.local/\" = \"/app/\" }`",
+        kind: ValueKind::SwitchOrPairs(|settings, value| {
+            settings.rewrite_location = match value {
+                SwitchOrPairs::Switch(is_on) => is_on.then(Vec::new),
+                SwitchOrPairs::Pairs(pairs) => Some(replacements(pairs)?),
+            };
+            Ok(())
+        }),
+        show: |settings| match &settings.rewrite_location {
+            None => "false".to_owned(),
+            Some(pairs) if pairs.is_empty() => "true".to_owned(),
+            Some(pairs) => table(pairs.iter().cloned()),
+        },
+    },
+    Key {
+        name: "cookie_path",
+        flag: "",
+        argument: "",
+        help: "replace the begin of the attribute `Path` of cookies: `{ \"/\" = \"/app/\" }`",
+        kind: ValueKind::Pairs(|settings, pairs| {
+            settings.cookie_path = replacements(pairs)?;
+            Ok(())
+        }),
+        show: |settings| table(settings.cookie_path.iter().cloned()),
+    },
+    Key {
+        name: "cookie_domain",
+        flag: "",
+        argument: "",
+        help: "replace the attribute `Domain` of cookies: `{ \"app.local\" = \"example.org\" }`; an \
+               empty value removes it",
+        kind: ValueKind::Pairs(|settings, pairs| {
+            settings.cookie_domain = replacements(pairs)?;
+            Ok(())
+        }),
+        show: |settings| table(settings.cookie_domain.iter().cloned()),
+    },
+    Key {
         name: "ca",
         flag: "",
         argument: "",
@@ -220,6 +263,22 @@ pub(crate) static PROXY: [Key<ProxySettings>; 32] = [
         },
     },
 ];
+
+/// Returns texts that replace others.
+fn replacements(pairs: Vec<Pair>) -> ConfigResult<Vec<Replacement>> {
+    let replacement = |Pair { name, value, .. }: Pair| {
+        if name.value.is_empty() {
+            return Err(name.problem("expected a text that is replaced"));
+        }
+        // The value becomes a part of a field, in which a semicolon would begin an attribute.
+        let is_permitted = |b: u8| b.is_ascii_graphic() && !b"\"\\;".contains(&b);
+        match value.value.bytes().all(is_permitted) {
+            true => Ok((name.value, value.value)),
+            false => Err(value.problem(format!("{:?} has a byte that no URL has", value.value))),
+        }
+    };
+    pairs.into_iter().map(replacement).collect()
+}
 
 /// Returns the health check settings. Enables health checks if they are not enabled yet.
 fn check(settings: &mut ProxySettings) -> &mut Check {

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::environment;
-use super::key::{CertificatePair, expected_count, size_in};
+use super::key::{CertificatePair, Pair, SwitchOrPairs, expected_count, size_in};
 use super::location::{ConfigLocation, ConfigResult, ConfigText, Located, Problem};
 use super::units::{parse_size, parse_time};
 
@@ -171,6 +171,23 @@ impl<'a> Value<'a> {
             }
         }
         Ok(fields)
+    }
+
+    /// Returns the entries of a table of texts.
+    pub(crate) fn pairs(&self) -> ConfigResult<Vec<Pair>> {
+        let expected = |_| self.expected("a table such as { \"a\" = \"b\" }");
+        let entries = self.entries().map_err(expected)?.into_iter();
+        let pair = |(name, value): (Name, Value<'_>)| {
+            Ok(Pair { name, value: value.text()?, base: value.base.to_owned() })
+        };
+        entries.map(pair).collect()
+    }
+
+    pub(crate) fn switch_or_pairs(&self) -> ConfigResult<SwitchOrPairs> {
+        match self.value.get_ref() {
+            DeValue::Table(_) => self.pairs().map(SwitchOrPairs::Pairs),
+            _ => self.switch().map(SwitchOrPairs::Switch),
+        }
     }
 
     pub(crate) fn certificate_pairs(&self) -> ConfigResult<Vec<Located<CertificatePair>>> {

@@ -8,6 +8,7 @@ use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
 use crate::captures::Captures;
+use crate::route::PrefixLength;
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
 pub(super) enum Value<'a> {
@@ -46,7 +47,7 @@ impl<'a> Value<'a> {
         let plain = |text: &'a str| Value::Plain(Cow::Borrowed(text));
         match placeholder {
             Placeholder::Path => Value::Path(head.full_path()),
-            Placeholder::Rest => Value::Path(head.path()),
+            Placeholder::Rest => Value::Path(rest(request)),
             Placeholder::Query => Value::Query(head.query().unwrap_or_default()),
             Placeholder::QueryParameter(name) => {
                 Value::Plain(query_parameter(head.query().unwrap_or_default(), name))
@@ -84,6 +85,12 @@ impl<'a> Value<'a> {
             }
         }
     }
+}
+
+/// Returns the path behind the prefix of the route, which middleware finds still in the path.
+fn rest(request: &Request) -> &str {
+    let prefix = request.extensions().get::<PrefixLength>();
+    &request.path()[prefix.map_or(0, |PrefixLength(bytes)| *bytes)..]
 }
 
 /// Returns the port of a request: that of its authority, or the default of the scheme.

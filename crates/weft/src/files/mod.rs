@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, StatusCode};
@@ -39,7 +39,7 @@ use crate::compression;
 use crate::disk;
 use crate::disk::File;
 use crate::message::request::{Request, RequestHead};
-use crate::message::response::{Payload, Response};
+use crate::message::response::Response;
 use weft_proto::semantics::{accept, mime};
 
 pub use self::settings::{DirectorySettings, HeaderRule, Symlinks};
@@ -210,7 +210,7 @@ impl Directory {
                     location.push('?');
                     location.push_str(query);
                 }
-                Ok(status_page(Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)))
+                Ok(Response::from(StatusCode::MOVED_PERMANENTLY).with_header(LOCATION, location))
             }
             Target::Listing => self.serve_listing(head, path).await,
             Target::NotFound => self.serve_fallback(head, &path).await,
@@ -359,7 +359,7 @@ impl Directory {
         {
             return resource.error_page(status);
         }
-        status_page(Response::new(status))
+        status.into()
     }
 }
 
@@ -413,18 +413,4 @@ fn status_of(error: &io::Error) -> StatusCode {
         _ if is_not_found(error) => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
-}
-
-/// Adds a small HTML page with the status of a response.
-fn status_page(mut response: Response) -> Response {
-    let status = response.status();
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{status}</title>\n<h1>{status}</h1>\n</html>\n"
-    );
-    response.set_header(CONTENT_TYPE, "text/html; charset=utf-8");
-    response.payload = Payload::Body(html.into());
-    response
 }

@@ -199,6 +199,7 @@ impl Resource {
         for name in [ETAG, LAST_MODIFIED, ACCEPT_RANGES, CACHE_CONTROL] {
             response.remove_header(name);
         }
+        response.is_generated_error = true;
         response
     }
 

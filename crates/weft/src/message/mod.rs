@@ -1,6 +1,9 @@
 //! Requests and responses in the form that applications use, independent of the HTTP version.
 
 pub(crate) mod body;
+pub(crate) mod error_page;
+#[cfg_attr(not(feature = "files"), allow(dead_code, reason = "listings use the rest"))]
+pub(crate) mod escape;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "cached files use the rest"))]
 pub(crate) mod fields;
 #[cfg(feature = "tower")]

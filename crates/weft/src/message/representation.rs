@@ -148,6 +148,7 @@ fn error_response(mut response: Response, status: StatusCode) -> Response {
     }
     response.set_header(CONTENT_TYPE, "text/plain; charset=utf-8");
     response.payload = Payload::Body(format!("{status}\n").into());
+    response.is_generated_error = true;
     response.with_status(status)
 }
 

@@ -33,6 +33,9 @@ pub struct Response {
     pub(crate) headers: Fields,
     pub(crate) payload: Payload,
     pub(crate) extensions: Extensions,
+    /// The body describes an error status, and the application has not chosen it: it may be replaced
+    /// by a page.
+    pub(crate) is_generated_error: bool,
 }
 
 /// The payload of a response, which follows its head.
@@ -80,6 +83,7 @@ impl Response {
             headers: Fields::default(),
             payload: Payload::empty(),
             extensions: Extensions::new(),
+            is_generated_error: false,
         }
     }
 
@@ -106,7 +110,7 @@ impl Response {
 
     /// Creates a 200 response with these fields and this payload.
     pub(crate) fn success(headers: Fields, payload: Payload) -> Response {
-        Response { status: StatusCode::OK, headers, payload, extensions: Extensions::new() }
+        Response { headers, payload, ..Response::new(StatusCode::OK) }
     }
 
     /// Creates a 404 response with a line of text.
@@ -311,7 +315,8 @@ impl Response {
 }
 
 /// Creates a response with this status and a line of text that describes it, so that a function can
-/// return `Result<Response, StatusCode>`.
+/// return `Result<Response, StatusCode>`. For an error status, a client that prefers HTML or JSON
+/// (`Accept`) gets a page or an object (RFC 9457) instead.
 ///
 /// ```
 /// use weft::{Response, StatusCode};
@@ -324,12 +329,13 @@ impl From<StatusCode> for Response {
         match status {
             StatusCode::RESET_CONTENT => Response::new(status),
             _ if is_bodiless(status) => Response::new(status),
-            _ => Response::text(format!("{status}\n")).with_status(status),
+            _ => generated(status, format!("{status}\n")),
         }
     }
 }
 
-/// Creates the error response to a peer. It includes the reason if the peer is at fault.
+/// Creates the error response to a peer. It includes the reason if the peer is at fault. As for a
+/// status, the client may prefer another form.
 impl From<&Error> for Response {
     fn from(error: &Error) -> Response {
         let status = error.kind().status().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -337,8 +343,15 @@ impl From<&Error> for Response {
             Fault::Peer => format!("{status}: {}\n", error.reason()),
             Fault::Application | Fault::System => format!("{status}\n"),
         };
-        Response::text(text).with_status(status)
+        generated(status, text)
     }
+}
+
+/// Creates a response with a line of text that begins with its status.
+fn generated(status: StatusCode, line: String) -> Response {
+    let mut response = Response::text(line).with_status(status);
+    response.is_generated_error = status.is_client_error() || status.is_server_error();
+    response
 }
 
 impl From<Error> for Response {

@@ -58,6 +58,7 @@ mod head; // HEAD requests handled as GET
 mod compress; // content coding of responses
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "zstd"))]
 mod encoded; // body compressed while it is polled
+mod error_pages; // pages for errors
 mod etag; // entity-tags and 304 responses
 mod cors; // cross-origin resource sharing
 mod headers; // response fields; security headers
@@ -85,6 +86,7 @@ pub use clean_path::{CleanPath, TrailingSlash};
 pub use compress::Compress;
 pub use concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 pub use cors::Cors;
+pub use error_pages::ErrorPages;
 pub use etag::ETag;
 pub use head::HeadAsGet;
 pub use headers::{ResponseHeaders, SecurityHeaders};

@@ -5,7 +5,8 @@
 //! 1. A protocol version parses a head and creates a [`Request`].
 //! 2. [`serve`] calls the application. While the application is pending, the sink drives the
 //!    connection: it sends interim responses and earlier output, and detects a disconnect.
-//! 3. Preconditions and ranges are applied (RFC 9110 §13, §14).
+//! 3. Preconditions and ranges are applied (RFC 9110 §13, §14). An error response that the library
+//!    has made gets the form that the client prefers.
 //! 4. [`ResponseSink::begin`] writes the head and buffers content that is in memory. Other content
 //!    is sent piece by piece, as fast as the client receives it.
 //! 5. A response that fails before any of it was sent is replaced by an error response. A response
@@ -29,6 +30,7 @@ use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::{Record, client_closed_request};
 use crate::message::body::{Body, wrong_length};
+use crate::message::error_page;
 use crate::message::fields::Fields;
 use crate::message::representation::{self, ResponseContext};
 use crate::message::request::{Interim, Request, RequestHead, Shared};
@@ -319,7 +321,12 @@ impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
 }
 
 /// Validates a response against its request and starts to send it.
-fn try_begin<S: ResponseSink>(sink: &mut S, response: Response) -> Result<Remaining> {
+fn try_begin<S: ResponseSink>(sink: &mut S, mut response: Response) -> Result<Remaining> {
+    if response.is_generated_error
+        && let Some(head) = sink.head()
+    {
+        error_page::negotiate(head.headers(), &mut response);
+    }
     let method = sink.head().map_or(&Method::GET, RequestHead::method);
     if let (Payload::Upgrade(_), Some(head)) = (&response.payload, sink.head()) {
         upgrade::check(head, &response)?;

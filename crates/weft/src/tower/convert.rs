@@ -117,7 +117,7 @@ pub(super) fn to_http_response(head: &RequestHead, response: Response) -> http::
 /// `Content-Length` field is set, because the bodies of some layers do not forward their size.
 pub(super) fn to_http_response_as_is(response: Response) -> http::Response<Body> {
     let length = response.length().filter(|_| !framing::is_bodiless(response.status));
-    let Response { status, headers, payload, extensions } = response;
+    let Response { status, headers, payload, extensions, .. } = response;
     let (body, upgrade) = payload::to_body(payload);
     let mut response = http::Response::new(body);
     *response.status_mut() = status;
@@ -172,6 +172,7 @@ where
             (None, Err(body)) => Payload::Body(body),
         },
         extensions: parts.extensions,
+        is_generated_error: false,
     }
 }
 

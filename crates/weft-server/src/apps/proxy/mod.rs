@@ -12,7 +12,7 @@
 //!    parses.
 //! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
 //!    error page (`apps/gateway`).
-//! 6. `response` returns the head, `download` reads the body; at the end of the body the connection
+//! 6. `response` returns the head with the changes of `rewriting`, `download` reads the body; at the end of the body the connection
 //!    returns to the pool. After a 101, `tunnel` copies between the two connections.
 //!
 //! All of this runs in the task of the request, except for the rest of a response that has not been
@@ -33,6 +33,7 @@ mod hops;
 mod pool;
 mod request;
 mod response;
+mod rewriting;
 mod settings;
 mod tls;
 mod metrics;
@@ -63,6 +64,8 @@ use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Pool};
 use self::request::{Destination, RequestOptions};
+use self::rewriting::Origin;
+pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::settings::{Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings};
 use self::upload::Upload;
 use self::upstream::Upstream;
@@ -316,7 +319,11 @@ impl Proxy {
         }
         let response = match head.status {
             StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, outbound, &head)?,
-            _ => self.forward_response(lease, outbound, &head)?,
+            _ => {
+                let response = self.forward_response(lease, outbound, &head)?;
+                let mount = outbound.request.mount();
+                rewriting::rewrite(&head, response, settings, &Origin { upstream, mount })
+            }
         };
         pool.upstream.record_success();
         Ok(response)

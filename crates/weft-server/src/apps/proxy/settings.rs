@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
+use super::rewriting::Replacement;
 use super::url::{UpstreamAddress, UpstreamUrl};
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
@@ -136,6 +137,17 @@ pub(crate) struct ProxySettings {
 
     /// Periodic health check of the upstreams. Default none.
     pub(crate) check: Option<Check>,
+
+    /// Text at the begin of `Location` and `Refresh`, and the text in its place. If there is none for a
+    /// value, the URL of the upstream becomes the prefix of the route. `None`: both fields are
+    /// forwarded as they are. Default no replacements besides that one.
+    pub(crate) rewrite_location: Option<Vec<Replacement>>,
+
+    /// Text at the begin of the attribute `Path` of cookies, and the text in its place.
+    pub(crate) cookie_path: Vec<Replacement>,
+
+    /// Values of the attribute `Domain` of cookies, and those in their place; empty: no attribute.
+    pub(crate) cookie_domain: Vec<Replacement>,
 
     /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
@@ -323,6 +335,9 @@ impl Default for ProxySettings {
             failure_window: Duration::from_secs(10),
             down_time: Duration::from_secs(10),
             check: None,
+            rewrite_location: Some(Vec::new()),
+            cookie_path: Vec::new(),
+            cookie_domain: Vec::new(),
             ca: None,
         }
     }

@@ -50,14 +50,31 @@ impl UpstreamUrl {
     /// Returns true if both have the same address and path, however they are written:
     /// `http://app` and `http://app:80/`.
     pub(super) fn is_same_upstream(&self, other: &UpstreamUrl) -> bool {
-        let is_same_address = match (&self.address, &other.address) {
+        self.has_address_of(other) && self.path == other.path
+    }
+
+    fn has_address_of(&self, other: &UpstreamUrl) -> bool {
+        match (&self.address, &other.address) {
             (
                 UpstreamAddress::Tcp { host: a, port: a_port, tls: a_tls },
                 UpstreamAddress::Tcp { host: b, port: b_port, tls: b_tls },
             ) => a.eq_ignore_ascii_case(b) && (a_port, a_tls) == (b_port, b_tls),
             (a, b) => a == b,
-        };
-        is_same_address && self.path == other.path
+        }
+    }
+
+    /// Returns the rest of a URL behind this one and a slash: path, query and fragment. `None` if the URL
+    /// is not one of this upstream, or not beneath its path.
+    pub(super) fn path_within(&self, url: &str) -> Option<String> {
+        let (base, behind) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+        let (scheme, rest) = base.split_once("://")?;
+        let path_at = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(path_at);
+        let origin: UpstreamUrl =
+            format!("{}://{authority}", scheme.to_ascii_lowercase()).parse().ok()?;
+        let path = path.strip_prefix(&*self.path)?;
+        let is_within = self.has_address_of(&origin) && (path.is_empty() || path.starts_with('/'));
+        is_within.then(|| [path.strip_prefix('/').unwrap_or_default(), behind].concat())
     }
 }
 

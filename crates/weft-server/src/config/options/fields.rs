@@ -5,9 +5,11 @@ use weft::{HeaderName, HeaderValue};
 use super::super::key::{Key, ValueKind};
 use super::super::keys::{engine_sets, quoted_list, quoted_time};
 use super::super::location::{ConfigResult, Located};
+use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
+use crate::template::Template;
 
-/// Changes to the fields of a message: some are removed, then some are set.
+/// Changes to the fields of a message: some are removed, then some are set or added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FieldChanges {
     pub(crate) set: Vec<Field>,
@@ -15,10 +17,6 @@ pub(crate) struct FieldChanges {
 }
 
 impl FieldChanges {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.remove.is_empty()
-    }
-
     /// Adds the changes of `outer` to fields that are not changed here.
     pub(super) fn or(self, outer: FieldChanges) -> FieldChanges {
         let FieldChanges { mut set, mut remove } = self;
@@ -35,11 +33,43 @@ impl FieldChanges {
     }
 }
 
-/// A field that is set.
+/// A change to the fields of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Field {
     pub(crate) name: HeaderName,
-    pub(crate) value: HeaderValue,
+    pub(crate) operation: FieldOperation,
+    /// Statuses of the responses that are changed. Empty: all.
+    pub(crate) on: Vec<Statuses>,
+    pub(crate) value: Template,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FieldOperation {
+    /// Replaces fields of that name.
+    Set,
+    /// Keeps fields of that name.
+    Add,
+    IfAbsent,
+}
+
+impl FieldOperation {
+    /// The character in front of the name.
+    fn prefix(self) -> &'static str {
+        match self {
+            FieldOperation::Set => "",
+            FieldOperation::Add => "+",
+            FieldOperation::IfAbsent => "?",
+        }
+    }
+
+    fn split(name: &str) -> (FieldOperation, &str) {
+        let with_prefix = |operation: FieldOperation| {
+            name.strip_prefix(operation.prefix()).map(|name| (operation, name))
+        };
+        with_prefix(FieldOperation::Add)
+            .or_else(|| with_prefix(FieldOperation::IfAbsent))
+            .unwrap_or((FieldOperation::Set, name))
+    }
 }
 
 pub(super) const REQUEST_HEADERS: Key<RouteOptions> = Key {
@@ -47,9 +77,10 @@ pub(super) const REQUEST_HEADERS: Key<RouteOptions> = Key {
     flag: "",
     argument: "",
     help: "request fields that upstreams and scripts get: `{ Name = \"value\" }` or `NAME: VALUE`; \
-           each replaces fields of that name; inherited name by name",
+           each replaces fields of that name, with `\"?Name\"` only if there is none; inherited name \
+           by name",
     kind: ValueKind::Fields(|options, texts| {
-        let fields = texts.iter().map(|text| parse_field(text, check_request_name));
+        let fields = texts.iter().map(parse_request_field);
         options.request_fields.set = fields.collect::<ConfigResult<_>>()?;
         Ok(())
     }),
@@ -74,7 +105,8 @@ pub(super) const RESPONSE_HEADERS: Key<RouteOptions> = Key {
     flag: "",
     argument: "",
     help: "response fields: `{ Name = \"value\" }` or `NAME: VALUE`; each replaces fields of \
-           that name; inherited name by name",
+           that name, `\"+Name\"` adds one, `\"?Name\"` sets it if there is none; by status \
+           `{ Name = { \"404 5xx\" = \"value\" } }`; inherited name by name",
     kind: ValueKind::Fields(set_headers),
     show: |options| show_fields(&options.response_fields.set),
 };
@@ -127,20 +159,45 @@ pub(super) fn set_headers(options: &mut RouteOptions, texts: Vec<Located<String>
 }
 
 fn show_fields(fields: &[Field]) -> String {
-    let line = |Field { name, value }: &Field| {
-        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    let line = |Field { name, operation, on, value }: &Field| {
+        let on: Vec<_> = on.iter().map(Statuses::to_string).collect();
+        let on = if on.is_empty() { String::new() } else { format!("{{{}}}=", on.join(" ")) };
+        format!("{on}{}{name}: {}", operation.prefix(), value.source())
     };
     quoted_list(fields.iter().map(line))
 }
 
+/// Parses `NAME: VALUE` or `{STATUSES}=NAME: VALUE`.
 fn parse_field(text: &Located<String>, check: NameCheck) -> ConfigResult<Field> {
     let invalid = || text.problem(format!("expected NAME: VALUE, found {:?}", text.value));
     let (name, value) = text.value.split_once(':').ok_or_else(invalid)?;
+    let (on, name) = match name.rsplit_once('=') {
+        None => (Vec::new(), name),
+        Some((on, name)) => {
+            let on = on.trim().trim_start_matches('{').trim_end_matches('}');
+            (Statuses::parse_list(on).map_err(|message| text.problem(message))?, name)
+        }
+    };
+    let (operation, name) = FieldOperation::split(name.trim());
     let name = parse_name(text, name, check)?;
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| {
+    let value = value.trim();
+    HeaderValue::from_str(value).map_err(|_| {
         text.problem(format!("the value of {name} has a byte that no field can have"))
     })?;
-    Ok(Field { name, value })
+    let value = Template::parse(value).map_err(|message| text.problem(message))?;
+    Ok(Field { name, operation, on, value })
+}
+
+fn parse_request_field(text: &Located<String>) -> ConfigResult<Field> {
+    let field = parse_field(text, check_request_name)?;
+    let name = &field.name;
+    match (field.operation, field.on.is_empty()) {
+        (FieldOperation::Add, _) => Err(text.problem(format!(
+            "a request field is set, as `{name}`, or only if there is none, as `?{name}`"
+        ))),
+        (_, false) => Err(text.problem("a request has no status")),
+        _ => Ok(field),
+    }
 }
 
 /// Returns an error message for a name that cannot be changed.

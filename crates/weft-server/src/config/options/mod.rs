@@ -4,6 +4,7 @@
 mod access; // which requests a route serves
 mod canonical; // redirects to the canonical host and to HTTPS
 mod cors; // cross-origin requests
+mod error_pages; // pages for errors
 mod fields; // fields and codings of responses
 mod jwt; // tokens
 mod limits; // rates and numbers of requests
@@ -14,7 +15,8 @@ use std::time::Duration;
 use weft::{HeaderName, Method, Network};
 
 pub(crate) use access::{AuthUrl, Origin, Satisfy};
-pub(crate) use fields::FieldChanges;
+pub(crate) use error_pages::{ErrorPage, PageSource};
+pub(crate) use fields::{Field, FieldChanges, FieldOperation};
 pub(crate) use jwt::JwtKeys;
 pub(crate) use limits::Rate;
 
@@ -51,6 +53,8 @@ pub(crate) struct RouteOptions {
     pub(crate) satisfy: Option<Satisfy>,
     pub(crate) request_fields: FieldChanges,
     pub(crate) response_fields: FieldChanges,
+    pub(crate) error_pages: Vec<ErrorPage>,
+    pub(crate) intercept_errors: Option<bool>,
     pub(crate) security_headers: Option<bool>,
     pub(crate) hsts: Option<Duration>,
     pub(crate) compress: Option<bool>,
@@ -74,7 +78,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 34] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 36] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::ALLOW,
@@ -102,6 +106,8 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 34] = [
     access::FORWARD_AUTH_HEADERS,
     access::FORWARD_AUTH_TIMEOUT,
     access::SATISFY,
+    error_pages::ERROR_PAGES,
+    error_pages::INTERCEPT_ERRORS,
     fields::REQUEST_HEADERS,
     fields::REMOVE_REQUEST_HEADERS,
     fields::RESPONSE_HEADERS,
@@ -113,7 +119,7 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 34] = [
 
 impl RouteOptions {
     /// Takes values that are not set from `outer`. `allow` and `deny` belong together: if either is
-    /// set, neither is inherited. Fields are inherited name by name.
+    /// set, neither is inherited. Fields are inherited name by name, and error pages status by status.
     pub(crate) fn or(self, outer: &RouteOptions) -> RouteOptions {
         let outer = outer.clone();
         let has_own_filter = self.allow.is_some() || self.deny.is_some();
@@ -150,6 +156,8 @@ impl RouteOptions {
             satisfy: self.satisfy.or(outer.satisfy),
             request_fields: self.request_fields.or(outer.request_fields),
             response_fields: self.response_fields.or(outer.response_fields),
+            error_pages: error_pages::inherit(self.error_pages, outer.error_pages),
+            intercept_errors: self.intercept_errors.or(outer.intercept_errors),
             security_headers: self.security_headers.or(outer.security_headers),
             hsts: self.hsts.or(outer.hsts),
             compress: self.compress.or(outer.compress),

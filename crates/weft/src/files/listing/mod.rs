@@ -2,17 +2,17 @@
 //! Pure, except for `folder.rs`.
 //!
 //! The JSON is written here without a library: it has a fixed structure, and only the strings need
-//! escaping, which is the task of `name.rs` anyway.
+//! escaping, which is the task of `message::escape` anyway.
 
 mod folder; // reads the entries of a folder
 mod order; // sort order of the entries
-mod escape; // escaping of names for links, HTML and JSON
+
 mod human; // human-readable sizes and counts
 mod page; // the listing as HTML
 
 use std::fmt::{self, Write};
 
-use self::escape::{Href, Json};
+use crate::message::escape::{Href, Json};
 use weft_proto::headers::Headers;
 use weft_proto::semantics::accept;
 use weft_proto::semantics::date::civil_from_days;

@@ -6,10 +6,10 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::files::listing::escape::{Href, Html};
 use crate::files::listing::human::{Count, Grouped, Size};
 use crate::files::listing::order::{Order, SortKey};
 use crate::files::listing::{Entry, Listing, timestamp};
+use crate::message::escape::{Href, Html};
 
 /// The `Content-Security-Policy` of the page. Its only style sheet is inline; inline styles are
 /// harmless if nothing can be fetched.

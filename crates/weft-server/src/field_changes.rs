@@ -1,0 +1,136 @@
+//! Changes of a route to the fields of requests and responses.
+
+use std::sync::Arc;
+
+use weft::{Application, HeaderName, HeaderValue, Middleware, Request, Response};
+
+use crate::apps::request_fields::RequestFields;
+use crate::config::{Field, FieldChanges, FieldOperation, Statuses};
+use crate::template::{ExpansionError, Template};
+
+/// Changes the fields that upstreams and scripts get.
+#[derive(Clone)]
+pub(crate) struct RequestFieldChanges(Arc<Changes>);
+
+/// Changes the fields of responses.
+#[derive(Clone)]
+pub(crate) struct ResponseFieldChanges(Arc<Changes>);
+
+struct Changes {
+    removed: Vec<HeaderName>,
+    changes: Vec<Change>,
+}
+
+struct Change {
+    name: HeaderName,
+    operation: FieldOperation,
+    /// Statuses of the responses that are changed. Empty: all.
+    on: Vec<Statuses>,
+    value: Value,
+}
+
+enum Value {
+    Fixed(HeaderValue),
+    Expanded(Template),
+}
+
+impl Changes {
+    fn new(changes: &FieldChanges) -> Option<Arc<Changes>> {
+        let removed = changes.remove.clone();
+        let changes: Vec<_> = changes.set.iter().map(Change::new).collect();
+        let has_any = !removed.is_empty() || !changes.is_empty();
+        has_any.then(|| Arc::new(Changes { removed, changes }))
+    }
+
+    /// Returns the values of all changes for a request.
+    fn values(&self, request: &Request) -> Result<Vec<HeaderValue>, ExpansionError> {
+        self.changes.iter().map(|change| change.value.of(request)).collect()
+    }
+}
+
+impl Change {
+    fn new(field: &Field) -> Change {
+        let Field { name, operation, on, value } = field.clone();
+        let fixed = value.as_literal().and_then(|text| HeaderValue::from_str(text).ok());
+        let value = fixed.map_or(Value::Expanded(value), Value::Fixed);
+        Change { name, operation, on, value }
+    }
+
+    fn applies_to(&self, response: &Response) -> bool {
+        let status = response.status();
+        let is_listed = self.on.is_empty() || self.on.iter().any(|on| on.contains(status));
+        is_listed
+            && (self.operation != FieldOperation::IfAbsent
+                || response.header(self.name.as_str()).is_none())
+    }
+}
+
+impl Value {
+    fn of(&self, request: &Request) -> Result<HeaderValue, ExpansionError> {
+        match self {
+            Value::Fixed(value) => Ok(value.clone()),
+            Value::Expanded(template) => template.expand_field(request),
+        }
+    }
+}
+
+impl RequestFieldChanges {
+    /// Creates the middleware; `None` without changes.
+    pub(crate) fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
+        Changes::new(changes).map(RequestFieldChanges)
+    }
+}
+
+impl Middleware for RequestFieldChanges {
+    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+        for name in &self.0.removed {
+            RequestFields::remove(&mut request, name.clone());
+        }
+        for change in &self.0.changes {
+            let name = &change.name;
+            let is_present = request.headers().get_bytes(name.as_str()).is_some();
+            if change.operation == FieldOperation::IfAbsent && is_present {
+                continue;
+            }
+            match change.value.of(&request) {
+                Ok(value) if value.is_empty() => RequestFields::remove(&mut request, name.clone()),
+                Ok(value) => RequestFields::set(&mut request, name.clone(), value),
+                Err(error) => return error.into(),
+            }
+        }
+        next.call(request).await
+    }
+}
+
+impl ResponseFieldChanges {
+    /// Creates the middleware; `None` without changes.
+    pub(crate) fn new(changes: &FieldChanges) -> Option<ResponseFieldChanges> {
+        Changes::new(changes).map(ResponseFieldChanges)
+    }
+}
+
+impl Middleware for ResponseFieldChanges {
+    async fn call(&self, request: Request, next: &impl Application) -> Response {
+        // Expanded before the request is passed on, and so before an error could have an effect.
+        let values = match self.0.values(&request) {
+            Ok(values) => values,
+            Err(error) => return error.into(),
+        };
+        let mut response = next.call(request).await;
+        for name in &self.0.removed {
+            response.remove_header(name.clone());
+        }
+        for (change, value) in self.0.changes.iter().zip(values) {
+            if !change.applies_to(&response) {
+                continue;
+            }
+            if change.operation == FieldOperation::Set {
+                response.remove_header(change.name.clone());
+            }
+            if !value.is_empty() {
+                response = response.with_header_value(change.name.clone(), value);
+            }
+        }
+        response
+    }
+}

@@ -1,0 +1,144 @@
+//! Changes of a route to the fields of requests and responses.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::common::external::{curl, run_successfully};
+use crate::common::{Weft, has_tool, raw_upstream, read_head, report_missing_tool, run, weft};
+
+fn serve(config: &str) -> (TempDir, Weft) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n{config}");
+    fs::write(folder.path().join("weft.toml"), config).unwrap();
+    let server = Weft::start(&mut weft([Path::new("--config"), &folder.path().join("weft.toml")]));
+    (folder, server)
+}
+
+/// An upstream whose responses have the fields of its argument.
+fn upstream(fields: &'static str) -> SocketAddr {
+    raw_upstream(move |_, mut stream| {
+        while read_head(&mut stream).is_some() {
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+        }
+    })
+}
+
+/// An upstream whose responses are the received head, without the fields of the proxy itself.
+fn echo() -> SocketAddr {
+    raw_upstream(|_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let lines = head.lines().skip(1).filter(|line| line.starts_with("x-"));
+            let own = lines.filter(|line| !line.starts_with("x-forwarded-"));
+            let body = own.collect::<Vec<_>>().join("|");
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all([head, body].concat().as_bytes()).unwrap();
+        }
+    })
+}
+
+/// Sends a request with each HTTP version, and returns the fields of the response with this name.
+fn fields(server: &Weft, target: &str, name: &str) -> String {
+    let replies = ["--http1.1", "--http2-prior-knowledge"].map(|version| {
+        let mut command = curl();
+        command.args([version, "-s", "-D", "-", "-o", "/dev/null"]).arg(server.url(target));
+        let output = run_successfully(&mut command).stdout;
+        let fields = output.lines().filter_map(|line| line.split_once(": "));
+        let named = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value.to_owned()).collect::<Vec<_>>().join("|")
+    });
+    assert_eq!(replies[0], replies[1], "{target} {name}");
+    let [reply, _] = replies;
+    reply
+}
+
+#[test]
+fn fields_of_responses_are_set_added_and_completed() {
+    if !has_tool("curl") {
+        return report_missing_tool("curl");
+    }
+    let upstream = upstream("X-A: up\r\nX-B: up\r\n");
+    let (_folder, server) = serve(&format!(
+        "[defaults]\n\
+         security_headers = true\n\
+         response_headers = {{ \"?X-B\" = \"defaults\", \"?X-C\" = \"defaults\", \
+                               \"?X-Frame-Options\" = \"DENY\" }}\n\
+         [hosts.\"*\"]\n\
+         \"/up\" = {{ proxy = \"http://{upstream}/\", response_headers = {{ \"+X-A\" = \"added\" }} }}\n\
+         \"/two\" = {{ respond = \"\", response_headers = [\"+X-A: 1\", \"+X-A: 2\"] }}\n\
+         \"/status\" = {{ respond = \"\", status = 404, response_headers = {{ \
+             X-A = {{ \"200\" = \"fine\", \"4xx 500\" = \"error\" }}, X-B = {{ \"5xx\" = \"5\" }} }} }}\n\
+         \"/values\" = {{ respond = \"\", response_headers = {{ X-A = \"{{host}}{{rest}} {{{{a}}\", \
+             X-B = \"{{query.b}}\", X-C = \"{{header.X-None}}\" }} }}\n"
+    ));
+    for (target, name, expected) in [
+        ("/up", "x-a", "up|added"),
+        ("/up", "x-b", "up"),
+        ("/up", "x-c", "defaults"),
+        ("/up", "x-frame-options", "DENY"),
+        ("/two", "x-a", "1|2"),
+        ("/status", "x-a", "error"),
+        ("/status", "x-b", ""),
+        ("/status", "x-c", "defaults"),
+        ("/values/d%C3%ADas", "x-a", "127.0.0.1/días {a}"),
+        ("/values?b=c", "x-b", "c"),
+        ("/values?b=%20c%0D%0AX-Evil:%20d%00%0D%0A", "x-b", "c  X-Evil: d"),
+        ("/values?b=%0D%0AX-Evil:%20d", "x-evil", ""),
+        ("/values", "x-c", ""),
+    ] {
+        assert_eq!(fields(&server, target, name), expected, "{target} {name}");
+    }
+    let mut client = server.client();
+    let head = format!("GET /values?b={} HTTP/1.1\r\nHost: a\r\n\r\n", "b".repeat(7_000));
+    client.send(head);
+    assert_eq!(client.response().status, 200);
+}
+
+#[test]
+fn fields_of_requests_have_placeholders() {
+    let upstream = echo();
+    let (_folder, server) = serve(&format!(
+        "[hosts.\"*\"]\n\"/app\" = {{ proxy = \"http://{upstream}/\", request_headers = {{ \
+         X-Path = \"{{path}} {{rest}}\", \"?X-Lang\" = \"en\", X-Of-Client = \"{{header.X-None}}\", \
+         X-Query = \"{{query.q}}\" }} }}\n"
+    ));
+    for (target, fields, expected) in [
+        ("/app/a", "", "x-path: /app/a /a|x-lang: en"),
+        ("/app/a", "X-Lang: de\r\n", "x-lang: de|x-path: /app/a /a"),
+        ("/app/a", "X-Of-Client: evil\r\n", "x-path: /app/a /a|x-lang: en"),
+        ("/app/a", "x-path: evil\r\n", "x-path: /app/a /a|x-lang: en"),
+        ("/app/?q=1%0D%0AX-Evil:2", "", "x-path: /app/ /|x-lang: en|x-query: 1  X-Evil:2"),
+    ] {
+        let mut client = server.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        let body = String::from_utf8(client.response().body).unwrap().to_lowercase();
+        assert_eq!(body, expected.to_lowercase(), "{target} {fields:?}");
+    }
+}
+
+#[test]
+fn check_refuses_changes_that_cannot_be() {
+    for (options, expected) in [
+        ("request_headers = { \"+X-A\" = \"b\" }", "a request field is set, as `x-a`, or only if"),
+        ("request_headers = { X-A = { \"404\" = \"b\" } }", "a request has no status"),
+        (
+            "response_headers = { X-A = { \"6xx\" = \"b\" } }",
+            "expected statuses such as 404 or 5xx",
+        ),
+        ("response_headers = { X-A = \"{hots}\" }", "did you mean {host}?"),
+        ("response_headers = { X-A = \"$host\" }", "`$host`, a variable of nginx"),
+        ("response_headers = { \"?Date\" = \"b\" }", "the server sets date itself"),
+        ("response_headers = { X-A = \"a\\u0000\" }", "has a byte that no field can have"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weft.toml");
+        let config = format!("[hosts.\"*\"]\n\"/\" = {{ respond = \"\", {options} }}\n");
+        fs::write(&file, config).unwrap();
+        let output = run([Path::new("check"), &file]);
+        assert!(output.stderr.contains(expected), "{options}: {}", output.stderr);
+    }
+}
