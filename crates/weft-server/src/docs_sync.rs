@@ -47,6 +47,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
             (quoted("x"), words(&["x"]))
         }
         ValueKind::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
+        ValueKind::Texts(_) if key.name == "sub_filter_types" => texts(&["text/css", "*"]),
         ValueKind::Texts(_) if key.name == "cors" => texts(&["https://a.example", "*"]),
         ValueKind::Texts(_)
             if ["allow", "deny", "proxy_protocol", "trusted_proxies"].contains(&key.name) =>

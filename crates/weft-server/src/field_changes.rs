@@ -42,9 +42,13 @@ impl Changes {
         has_any.then(|| Arc::new(Changes { removed, changes }))
     }
 
-    /// Returns the values of all changes for a request.
-    fn values(&self, request: &Request) -> Result<Vec<HeaderValue>, ExpansionError> {
-        self.changes.iter().map(|change| change.value.of(request)).collect()
+    /// Expands the values that depend on the request.
+    fn expanded(&self, request: &Request) -> Result<Vec<HeaderValue>, ExpansionError> {
+        let templates = self.changes.iter().filter_map(|change| match &change.value {
+            Value::Fixed(_) => None,
+            Value::Expanded(template) => Some(template),
+        });
+        templates.map(|template| template.expand_field(request)).collect()
     }
 }
 
@@ -112,18 +116,20 @@ impl ResponseFieldChanges {
 impl Middleware for ResponseFieldChanges {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         // Expanded before the request is passed on, and so before an error could have an effect.
-        let values = match self.0.values(&request) {
-            Ok(values) => values,
+        let mut expanded = match self.0.expanded(&request) {
+            Ok(values) => values.into_iter(),
             Err(error) => return error.into(),
         };
         let mut response = next.call(request).await;
         for name in &self.0.removed {
             response.remove_header(name.clone());
         }
-        for (change, value) in self.0.changes.iter().zip(values) {
-            if !change.applies_to(&response) {
-                continue;
-            }
+        for change in &self.0.changes {
+            let value = match &change.value {
+                Value::Fixed(value) => Some(value.clone()),
+                Value::Expanded(_) => expanded.next(),
+            };
+            let Some(value) = value.filter(|_| change.applies_to(&response)) else { continue };
             if change.operation == FieldOperation::Set {
                 response.remove_header(change.name.clone());
             }

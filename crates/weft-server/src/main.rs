@@ -17,6 +17,7 @@ mod template; // texts with placeholders
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
 mod route_middleware; // middleware of a route, made of its options
+mod substitution; // substitution of texts in bodies
 mod field_changes; // changes of a route to fields
 mod error_pages; // error pages of a route, from files
 mod access; // access to a route: addresses and authentication

@@ -171,6 +171,7 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         compress,
         links,
         headers,
+        is_uncoded,
     } = files.clone();
     let rules = cache.into_iter().chain(headers).flatten();
     let headers: Vec<HeaderRule> = rules.map(|rule| rule.rule).collect();
@@ -182,7 +183,8 @@ fn directory_settings(files: &FilesConfig, directories: usize) -> DirectorySetti
         headers,
         languages: languages.unwrap_or_default(),
         symlinks: links.unwrap_or(Symlinks::Inside),
-        compress: compress.unwrap_or(true),
+        compress: compress.unwrap_or(true) && !is_uncoded,
+        precompressed: !is_uncoded,
         max_cached_bytes: (defaults.max_cached_bytes / directories).max(MIN_KEPT_BYTES),
         max_cached_entries: (defaults.max_cached_entries / directories).max(MIN_KEPT_ENTRIES),
         max_cached_descriptors: (defaults.max_cached_descriptors / directories)

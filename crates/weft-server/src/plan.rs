@@ -424,7 +424,13 @@ fn plan_app(
             let own = files.headers.iter().flatten().map(|rule| rule.rule.name());
             let own: Vec<_> = own.collect();
             options.response_fields.set.retain(|field| !own.contains(&&field.name));
-            AppPlan::Files { root, files: Box::new(files.or(inherited.files)) }
+            let mut files = files.or(inherited.files);
+            if options.substitutes() {
+                // The substitution reads uncoded files, and its result is compressed.
+                options.compress = files.compress.take();
+                files.is_uncoded = true;
+            }
+            AppPlan::Files { root, files: Box::new(files) }
         }
         Action::Proxy(mut settings) => {
             settings.max_body_bytes = max_body_bytes;

@@ -14,6 +14,7 @@ use crate::access::{AccessContext, Authentication, address_filter};
 use crate::config::{Origin, Rate, RouteOptions};
 use crate::error_pages::error_pages;
 use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
+use crate::substitution::Substitution;
 
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
@@ -21,7 +22,7 @@ use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
 /// A request passes through it in this order, regardless of the order in the file: response fields
 /// (so that they are on every response), error pages, canonical host and HTTPS, networks, rate, number of
 /// concurrent requests, time, CORS (whose preflight requests carry no credentials), authentication, size of
-/// the body, fields of the request, compression.
+/// the body, fields of the request, compression, substitution.
 pub(crate) struct RouteMiddleware {
     default_fields: Option<SecurityHeaders>,
     fields: Option<ResponseFieldChanges>,
@@ -36,6 +37,7 @@ pub(crate) struct RouteMiddleware {
     body: Option<BodyLimit>,
     request_fields: Option<RequestFieldChanges>,
     compress: Option<Compress>,
+    substitution: Option<Substitution>,
 }
 
 /// An application with the middleware of its route.
@@ -102,6 +104,7 @@ impl RouteMiddleware {
             body: options.max_body_bytes.map(BodyLimit::new),
             request_fields: RequestFieldChanges::new(&options.request_fields),
             compress: options.compress.unwrap_or(false).then(Compress::new),
+            substitution: Substitution::new(options)?,
         }))
     }
 
@@ -110,6 +113,7 @@ impl RouteMiddleware {
         // The outermost layer is added last. With one type for all layers, the future of each request
         // would contain a copy of the request for every layer that the route does not use.
         WrappedApp::new(app)
+            .with_some(self.substitution.clone())
             .with_some(self.compress.clone())
             .with_some(self.request_fields.clone())
             .with_some(self.body.clone())

@@ -135,6 +135,24 @@ impl Template {
         value.map_err(|_| ExpansionError::TooLong)
     }
 
+    /// Expands the template to a part of a page. Values are escaped as text of HTML and as values of
+    /// attributes in quotes.
+    pub(crate) fn expand_html(&self, request: &Request) -> Result<String, ExpansionError> {
+        self.expand_with(request, |out, value| {
+            for c in value.to_text().chars() {
+                match c {
+                    '&' => out.push_str("&amp;"),
+                    '<' => out.push_str("&lt;"),
+                    '>' => out.push_str("&gt;"),
+                    '"' => out.push_str("&quot;"),
+                    '\'' => out.push_str("&#39;"),
+                    c => out.push(c),
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Expands the template to a URL, or to a path with a query. Values are percent-encoded for
     /// their position, so that they add neither a host, nor a query, nor a parameter of the query.
     pub(crate) fn expand_url(&self, request: &Request) -> Result<String, ExpansionError> {

@@ -255,6 +255,8 @@ pub(crate) struct FilesConfig {
     pub(crate) cache: Option<Vec<Rule>>,
     pub(crate) languages: Option<Vec<String>>,
     pub(crate) compress: Option<bool>,
+    /// Files are sent as they are, whatever `compress` is.
+    pub(crate) is_uncoded: bool,
     pub(crate) links: Option<Symlinks>,
     pub(crate) headers: Option<Vec<Rule>>,
 }
@@ -400,6 +402,7 @@ impl FilesConfig {
             cache: Some(Vec::new()),
             languages: Some(languages),
             compress: Some(compress),
+            is_uncoded: false,
             links: Some(symlinks),
             headers: Some(Vec::new()),
         }
@@ -416,6 +419,7 @@ impl FilesConfig {
             cache: self.cache.or(defaults.cache),
             languages: self.languages.or(defaults.languages),
             compress: self.compress.or(defaults.compress),
+            is_uncoded: self.is_uncoded || defaults.is_uncoded,
             links: self.links.or(defaults.links),
             headers: self.headers.or(defaults.headers),
         }

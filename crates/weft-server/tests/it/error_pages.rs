@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::external::{curl, run_successfully};
+use crate::common::external::with_each_version;
 use crate::common::{Weft, raw_upstream, read_head, run, until, unused_address, weft};
 use crate::common::{has_tool, report_missing_tool};
 
@@ -43,18 +43,12 @@ fn failing_upstream() -> SocketAddr {
     })
 }
 
-/// Sends a request with each HTTP version, and returns status, media type and body.
+/// Returns status, media type and body of a response.
 fn fetch(server: &Weft, target: &str, options: &[&str]) -> String {
-    let replies = ["--http1.1", "--http2-prior-knowledge"].map(|version| {
-        let format = "%{stderr}%{http_code} %{content_type}";
-        let mut command = curl();
-        command.args([version, "-s", "-w", format]).args(options).arg(server.url(target));
-        let output = run_successfully(&mut command);
+    let options = [&["-w", "%{stderr}%{http_code} %{content_type}"], options].concat();
+    with_each_version(&options, &server.url(target), |output| {
         format!("{} {}", output.stderr, output.stdout)
-    });
-    assert_eq!(replies[0], replies[1], "{target}");
-    let [reply, _] = replies;
-    reply
+    })
 }
 
 #[test]

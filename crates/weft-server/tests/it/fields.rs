@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::common::external::{curl, run_successfully};
+use crate::common::external::fields_with_each_version;
 use crate::common::{Weft, has_tool, raw_upstream, read_head, report_missing_tool, run, weft};
 
 fn serve(config: &str) -> (TempDir, Weft) {
@@ -39,21 +39,6 @@ fn echo() -> SocketAddr {
             stream.write_all([head, body].concat().as_bytes()).unwrap();
         }
     })
-}
-
-/// Sends a request with each HTTP version, and returns the fields of the response with this name.
-fn fields(server: &Weft, target: &str, name: &str) -> String {
-    let replies = ["--http1.1", "--http2-prior-knowledge"].map(|version| {
-        let mut command = curl();
-        command.args([version, "-s", "-D", "-", "-o", "/dev/null"]).arg(server.url(target));
-        let output = run_successfully(&mut command).stdout;
-        let fields = output.lines().filter_map(|line| line.split_once(": "));
-        let named = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.to_owned()).collect::<Vec<_>>().join("|")
-    });
-    assert_eq!(replies[0], replies[1], "{target} {name}");
-    let [reply, _] = replies;
-    reply
 }
 
 #[test]
@@ -90,7 +75,11 @@ fn fields_of_responses_are_set_added_and_completed() {
         ("/values?b=%0D%0AX-Evil:%20d", "x-evil", ""),
         ("/values", "x-c", ""),
     ] {
-        assert_eq!(fields(&server, target, name), expected, "{target} {name}");
+        assert_eq!(
+            fields_with_each_version(&server.url(target), name),
+            expected,
+            "{target} {name}"
+        );
     }
     let mut client = server.client();
     let head = format!("GET /values?b={} HTTP/1.1\r\nHost: a\r\n\r\n", "b".repeat(7_000));

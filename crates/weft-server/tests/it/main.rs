@@ -34,6 +34,7 @@ mod rewriting;
 mod security;
 mod service;
 mod status;
+mod substitution;
 mod templates;
 mod tls;
 mod tools;

@@ -47,8 +47,7 @@ pub(crate) fn complete_file_response(
         return response;
     }
     let file = File::clone(file);
-    add_validators(&mut response, &file, context.now);
-    response = evaluate_preconditions(head, response, context.now);
+    response = validate_file(head, response, context.now);
     if response.status != StatusCode::OK {
         return response;
     }
@@ -86,6 +85,18 @@ pub(crate) fn complete_file_response(
             response.set_header(CONTENT_RANGE, unsatisfied_content_range(file.length));
             error_response(response, StatusCode::RANGE_NOT_SATISFIABLE)
         }
+    }
+}
+
+/// Adds the validators of a file to its response, and evaluates the preconditions of the request.
+pub(crate) fn validate_file(head: &RequestHead, mut response: Response, now: u64) -> Response {
+    let Payload::File(file) = &response.payload else { return response };
+    let file = file.clone();
+    add_validators(&mut response, &file, now);
+    let is_get_or_head = matches!(*head.received_method(), Method::GET | Method::HEAD);
+    match is_get_or_head && response.status == StatusCode::OK {
+        true => evaluate_preconditions(head, response, now),
+        false => response,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, LOCATION, UPGRADE, VARY};
+use http::header::{CONNECTION, CONTENT_LENGTH, ETAG, LOCATION, UPGRADE, VARY};
 use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::disk::File;
@@ -245,6 +245,16 @@ impl Response {
             named.push(field.as_bytes());
             let all = named.join(&b", "[..]);
             self.set_header(VARY, all);
+        }
+    }
+
+    /// Makes a strong entity-tag weak: a changed body is equivalent, but not byte for byte (RFC 9110
+    /// §8.8.1).
+    pub(crate) fn weaken_etag(&mut self) {
+        let etag = self.header(ETAG.as_str()).map(|etag| etag.as_bytes());
+        if let Some(strong) = etag.filter(|etag| etag.starts_with(b"\"")) {
+            let weak = [b"W/", strong].concat();
+            self.set_header(ETAG, weak);
         }
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG,
 };
 use http::{HeaderName, Method, StatusCode};
 
@@ -131,7 +130,7 @@ impl Compress {
             // A 304 has the same `Vary` and `ETag` as the 200 would have (RFC 9110 §15.4.5).
             response.add_vary("accept-encoding");
             if accept::coding(head.headers(), &self.codings).is_some() {
-                weaken_etag(&mut response);
+                response.weaken_etag();
             }
         }
         if !self.should_compress(head.method(), &response) {
@@ -149,7 +148,7 @@ impl Compress {
             let moment = ResponseContext { now: wall::now(), boundary: random_boundary };
             response = representation::complete_file_response(head, response, &moment);
             if response.status == StatusCode::NOT_MODIFIED {
-                weaken_etag(&mut response);
+                response.weaken_etag();
             }
             if !matches!(response.payload, Payload::File(_)) {
                 return response;
@@ -210,7 +209,7 @@ impl Compress {
         response.payload = Payload::Body(body);
         response.remove_header(CONTENT_LENGTH);
         response.remove_header(ACCEPT_RANGES);
-        weaken_etag(&mut response);
+        response.weaken_etag();
         response.with_header(CONTENT_ENCODING, coding.token())
     }
 }
@@ -252,14 +251,4 @@ fn compress_bytes(coding: Coding, bytes: &[u8]) -> Option<Bytes> {
     let mut encoder = Encoder::new(coding).ok()?;
     encoder.write(bytes).ok()?;
     encoder.finish().ok().filter(|compressed| compressed.len() < bytes.len())
-}
-
-/// Makes a strong entity-tag weak: a coded body is equivalent, but not byte for byte (RFC 9110
-/// §8.8.1).
-fn weaken_etag(response: &mut Response) {
-    let strong = response.header(ETAG.as_str()).filter(|etag| etag.as_bytes().starts_with(b"\""));
-    if let Some(strong) = strong {
-        let weak = [b"W/", strong.as_bytes()].concat();
-        response.set_header(ETAG, weak);
-    }
 }

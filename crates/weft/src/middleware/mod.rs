@@ -61,6 +61,7 @@ mod encoded; // body compressed while it is polled
 mod error_pages; // pages for errors
 mod etag; // entity-tags and 304 responses
 mod cors; // cross-origin resource sharing
+mod substitute; // substitution of texts in bodies
 mod headers; // response fields; security headers
 mod health; // health check endpoint
 
@@ -100,6 +101,7 @@ pub use real_address::RealAddress;
 pub use request_id::{RequestId, RequestIds};
 pub use rewrite::Rewrite;
 pub use strip_prefix::StripPrefix;
+pub use substitute::{Replacement, Substitute};
 pub use timeout::Timeout;
 pub use virtual_hosts::VirtualHosts;
 

@@ -7,6 +7,7 @@ mod cors; // cross-origin requests
 mod error_pages; // pages for errors
 mod fields; // fields and codings of responses
 mod jwt; // tokens
+mod sub_filter; // substitution of texts in bodies
 mod limits; // rates and numbers of requests
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub(crate) use error_pages::{ErrorPage, PageSource};
 pub(crate) use fields::{Field, FieldChanges, FieldOperation};
 pub(crate) use jwt::JwtKeys;
 pub(crate) use limits::Rate;
+pub(crate) use sub_filter::Substitution;
 
 use super::key::Key;
 use super::keys::quoted;
@@ -57,7 +59,17 @@ pub(crate) struct RouteOptions {
     pub(crate) intercept_errors: Option<bool>,
     pub(crate) security_headers: Option<bool>,
     pub(crate) hsts: Option<Duration>,
+    pub(crate) sub_filter: Option<Vec<Substitution>>,
+    pub(crate) sub_filter_types: Option<Vec<String>>,
+    pub(crate) sub_filter_once: Option<bool>,
     pub(crate) compress: Option<bool>,
+}
+
+impl RouteOptions {
+    /// Returns true if texts of bodies are replaced.
+    pub(crate) fn substitutes(&self) -> bool {
+        self.sub_filter.as_ref().is_some_and(|list| !list.is_empty())
+    }
 }
 
 /// A value, or the word `none`, with which a route opts out of an inherited value.
@@ -78,7 +90,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 36] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 39] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::ALLOW,
@@ -114,6 +126,9 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 36] = [
     fields::REMOVE_RESPONSE_HEADERS,
     fields::SECURITY_HEADERS,
     fields::HSTS,
+    sub_filter::SUB_FILTER,
+    sub_filter::SUB_FILTER_TYPES,
+    sub_filter::SUB_FILTER_ONCE,
     fields::COMPRESS,
 ];
 
@@ -160,6 +175,9 @@ impl RouteOptions {
             intercept_errors: self.intercept_errors.or(outer.intercept_errors),
             security_headers: self.security_headers.or(outer.security_headers),
             hsts: self.hsts.or(outer.hsts),
+            sub_filter: self.sub_filter.or(outer.sub_filter),
+            sub_filter_types: self.sub_filter_types.or(outer.sub_filter_types),
+            sub_filter_once: self.sub_filter_once.or(outer.sub_filter_once),
             compress: self.compress.or(outer.compress),
         }
     }

@@ -1,0 +1,61 @@
+//! Substitution of texts in the bodies of a route.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weft::middleware::{Replacement, Substitute};
+use weft::{Application, Middleware, Request, Response, header};
+
+use crate::apps::request_fields::RequestFields;
+use crate::config::RouteOptions;
+use crate::template::Template;
+
+/// Replaces texts in the bodies of responses, which upstreams and scripts send uncoded and whole.
+#[derive(Clone)]
+pub(crate) struct Substitution(Substitute);
+
+impl Substitution {
+    /// Creates the middleware; `None` without texts.
+    ///
+    /// # Errors
+    /// If there are too many texts.
+    pub(crate) fn new(options: &RouteOptions) -> Result<Option<Substitution>, String> {
+        let Some(list) = options.sub_filter.as_ref().filter(|list| !list.is_empty()) else {
+            return Ok(None);
+        };
+        let pairs = list.iter().map(|it| (&it.text, replacement(&it.replacement)));
+        let mut substitute = Substitute::new(pairs).map_err(|error| error.reason().to_owned())?;
+        if let Some(types) = &options.sub_filter_types {
+            let pattern = |it: &String| if it == "*" { "*/*".to_owned() } else { it.clone() };
+            substitute = substitute.media_types(types.iter().map(pattern));
+        }
+        let is_once = options.sub_filter_once.unwrap_or(true);
+        Ok(Some(Substitution(if is_once { substitute } else { substitute.everywhere() })))
+    }
+}
+
+fn replacement(template: &Template) -> Replacement {
+    match template.as_literal() {
+        Some(text) => text.into(),
+        None => {
+            let template = template.clone();
+            Replacement::ByRequest(Arc::new(move |request| {
+                // Values that are too long are those of an attack; the text is removed.
+                Bytes::from(template.expand_html(request).unwrap_or_default())
+            }))
+        }
+    }
+}
+
+impl Middleware for Substitution {
+    fn call(
+        &self,
+        mut request: Request,
+        next: &impl Application,
+    ) -> impl Future<Output = Response> {
+        for name in [header::ACCEPT_ENCODING, header::RANGE, header::IF_RANGE] {
+            RequestFields::remove(&mut request, name);
+        }
+        self.0.call(request, next)
+    }
+}
