@@ -705,7 +705,8 @@ fn differs_from_nginx_and_caddy_only_with_a_reason() {
         threads.map(|thread| thread.join().unwrap())
     });
     let (reports, used): (Vec<String>, Vec<BTreeSet<usize>>) = results.into_iter().unzip();
-    let (mut report, used) = (reports.concat(), used.into_iter().flatten().collect::<BTreeSet<_>>());
+    let (mut report, used) =
+        (reports.concat(), used.into_iter().flatten().collect::<BTreeSet<_>>());
     for (index, difference) in DIFFERENCES.iter().enumerate() {
         if !used.contains(&index) {
             writeln!(report, "does not occur: {}", difference.reason).unwrap();

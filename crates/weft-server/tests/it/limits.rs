@@ -345,8 +345,7 @@ fn disconnected_clients_cost_no_compression() {
         client.send(format!("HEAD /{at}.txt HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert_eq!(client.head()[0], "HTTP/1.1 200 OK");
     }
-    let request =
-        |at| format!("GET /{at}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
+    let request = |at| format!("GET /{at}.txt HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br\r\n\r\n");
     let compress = |client: &mut Client, at: usize| {
         let used = cpu_ticks(server.id());
         // Refused while the budget is used up.
