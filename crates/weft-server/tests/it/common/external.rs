@@ -65,10 +65,13 @@ pub fn curl() -> Command {
 
 /// Runs curl with HTTP/1.1 and with HTTP/2, and returns the result of `read`, the same for both.
 #[track_caller]
-pub fn with_each_version(options: &[&str], url: &str, read: fn(ProgramOutput) -> String) -> String {
-    let results = ["--http1.1", "--http2-prior-knowledge"]
+pub fn with_each_version(
+    options: &[&str],
+    url: &str,
+    read: impl Fn(ProgramOutput) -> String,
+) -> String {
+    let [first, second] = ["--http1.1", "--http2-prior-knowledge"]
         .map(|version| read(run_successfully(curl().arg(version).args(options).arg(url))));
-    let [first, second] = results;
     assert_eq!(first, second, "{url} {options:?}");
     first
 }
@@ -76,14 +79,11 @@ pub fn with_each_version(options: &[&str], url: &str, read: fn(ProgramOutput) ->
 /// Returns the values of the fields with this name in a response, joined by `|`.
 #[track_caller]
 pub fn fields_with_each_version(url: &str, name: &str) -> String {
-    let head = with_each_version(&["-D", "-", "-o", "/dev/null"], url, |output| {
+    with_each_version(&["-D", "-", "-o", "/dev/null"], url, |output| {
         let fields = output.stdout.lines().filter_map(|line| line.split_once(": "));
-        let fields = fields.filter(|(name, _)| !name.eq_ignore_ascii_case("date"));
-        fields.map(|(name, value)| format!("{}: {value}\n", name.to_ascii_lowercase())).collect()
-    });
-    let fields = head.lines().filter_map(|line| line.split_once(": "));
-    let named = fields.filter(|(found, _)| *found == name).map(|(_, value)| value);
-    named.collect::<Vec<_>>().join("|")
+        let named = fields.filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value).collect::<Vec<_>>().join("|")
+    })
 }
 
 /// Returns bytes whose period is no power of two.
