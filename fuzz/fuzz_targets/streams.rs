@@ -132,6 +132,14 @@ struct Stream {
     data_bytes: u64,
 }
 
+/// A field block without its end.
+struct FieldBlock {
+    stream: u32,
+    /// The application responds with the body of the request, which may have trailers.
+    is_trailers: bool,
+    bytes: Vec<u8>,
+}
+
 struct Model<'a> {
     client: &'a Client,
     streams: HashMap<u32, Stream>,
@@ -140,8 +148,7 @@ struct Model<'a> {
     ping_acks: usize,
     last_goaway: Option<u32>,
     hpack: loona_hpack::Decoder<'static>,
-    /// Stream and fields of an incomplete field block.
-    block: Option<(u32, Vec<u8>)>,
+    block: Option<FieldBlock>,
 }
 
 impl Model<'_> {
@@ -186,9 +193,10 @@ impl Model<'_> {
             HEADERS => {
                 assert_ne!(stream, 0);
                 let state = self.writable(stream);
-                state.has_headers = true;
+                let is_trailers = std::mem::replace(&mut state.has_headers, true);
                 state.is_ended = flags & END_STREAM != 0;
-                self.block = Some((stream, Vec::new()));
+                assert!(state.is_ended || !is_trailers, "trailers do not end stream {stream}");
+                self.block = Some(FieldBlock { stream, is_trailers, bytes: Vec::new() });
                 self.field_block(flags, stream, payload);
             }
             CONTINUATION => self.field_block(flags, stream, payload),
@@ -244,17 +252,18 @@ impl Model<'_> {
     }
 
     fn field_block(&mut self, flags: u8, stream: u32, payload: &[u8]) {
-        let (started, block) = self.block.as_mut().expect("a field block");
-        assert_eq!(*started, stream);
-        block.extend_from_slice(payload);
+        let mut block = self.block.take().expect("a field block");
+        assert_eq!(block.stream, stream);
+        block.bytes.extend_from_slice(payload);
         if flags & END_HEADERS == 0 {
+            self.block = Some(block);
             return;
         }
-        let (_, block) = self.block.take().expect("a field block");
-        let fields = self.hpack.decode(&block).expect("a valid field block");
-        let is_trailers = fields.first().is_none_or(|(name, _)| !name.starts_with(b":"));
-        assert!(!is_trailers, "the first field is no :status, but {:?}", fields.first());
-        for (name, _) in &fields[1..] {
+        let fields = self.hpack.decode(&block.bytes).expect("a valid field block");
+        let pseudo_fields = usize::from(!block.is_trailers);
+        let is_status = |(name, _): &(_, _)| *name == b":status"[..];
+        assert!(fields.iter().take(pseudo_fields).all(is_status), "{:?}", fields.first());
+        for (name, _) in &fields[pseudo_fields..] {
             assert!(!name.starts_with(b":") && !name.iter().any(u8::is_ascii_uppercase));
         }
     }
