@@ -21,6 +21,10 @@ pub(crate) enum Command {
         paths: Vec<PathBuf>,
         is_check: bool,
     },
+    /// Prints a configuration of nginx as one of Weft.
+    Import {
+        path: PathBuf,
+    },
     Serve(Args),
     /// Validates the configuration, and prints it if `print` is set.
     Check {
@@ -113,6 +117,9 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Value(word) if word == "fmt" && !check && args.has_no_operand() => {
                 return parse_format(&mut parser);
             }
+            Value(word) if word == "import" && !check && args.has_no_operand() => {
+                return parse_import(&mut parser);
+            }
             Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
             Value(file) if check && args.file.is_none() => args.file = Some(file.into()),
             Value(path) if !check && args.directory.is_none() => args.directory = Some(path.into()),
@@ -144,6 +151,22 @@ fn parse_format(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     match paths.is_empty() {
         true => Err("`fmt` needs the files to be formatted; a folder of that name is ./fmt".into()),
         false => Ok(Command::Format { paths, is_check }),
+    }
+}
+
+/// Parses the arguments of `weft import`.
+fn parse_import(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let usage = "expected `weft import nginx FILE`; a folder of that name is ./import";
+    let mut words = Vec::new();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Value(word) => words.push(word),
+            argument => return Err(argument.unexpected()),
+        }
+    }
+    match &*words {
+        [kind, path] if kind == "nginx" => Ok(Command::Import { path: path.into() }),
+        _ => Err(usage.into()),
     }
 }
 
@@ -230,7 +253,7 @@ impl Args {
         if let Some(path) = self.directory.as_ref().filter(|path| path.is_file()) {
             let file = path.display();
             let reads = match path.extension().is_some_and(|extension| extension == "conf") {
-                true => "docs/nginx.md translates the directives of nginx".to_owned(),
+                true => format!("`weft import nginx {file}` translates it"),
                 false => format!("`weft --config {file}` reads a configuration"),
             };
             let message = format!("{file} is a file, not a directory; {reads}");

@@ -12,6 +12,7 @@ Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft check FILE [--print]       check a configuration, and exit
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
+       weft import nginx FILE          print nginx.conf as a file of weft
 
 ";
 

@@ -10,6 +10,7 @@ mod certificate; // the validity of a certificate
 mod print; // Plan → text
 mod format; // the canonical layout of a file
 mod schema; // a JSON schema of the file
+mod import; // configurations of other servers → text
 mod open; // opens the directories and certificates of a plan
 mod active_plan; // the plan in effect, with everything that is open for it
 mod tls; // TlsPlan → Tls
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Ok(Command::Format { paths, is_check }) => format_files(&paths, is_check),
+        Ok(Command::Import { path }) => return import(&path),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
         Err(problem) => {
@@ -150,6 +152,20 @@ fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
         false if is_check => Err(problem(format!("{shown} is not formatted; `weft fmt` does it"))),
         // In place: the file keeps its owner, its mode and the links to it.
         false => std::fs::write(path, formatted).map_err(|error| failed("write", error)),
+    }
+}
+
+/// Prints a configuration of nginx as one of Weft. The exit status is 3 if something was lost.
+fn import(path: &Path) -> ExitCode {
+    match import::import_nginx(path) {
+        Ok(imported) => {
+            print_stdout(&imported.text);
+            if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(3) }
+        }
+        Err(message) => {
+            print_error(&message);
+            ExitCode::FAILURE
+        }
     }
 }
 

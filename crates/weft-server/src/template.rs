@@ -13,7 +13,7 @@ use weft_proto::semantics::path::encode;
 
 use crate::captures::Group;
 use names::Placeholder;
-pub(crate) use names::nginx_variable;
+pub(crate) use names::{nginx_variable, of_nginx as nginx_placeholder};
 use value::Value;
 
 /// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands

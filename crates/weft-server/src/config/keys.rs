@@ -486,6 +486,7 @@ pub(crate) fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
             c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", c as u32)),
             c => quoted.push(c),
         }

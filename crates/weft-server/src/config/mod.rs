@@ -42,6 +42,7 @@ pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;
 pub(crate) use suggestion::suggest;
+pub(crate) use units::{show_size, show_time};
 
 use crate::route::RouteKey;
 use snippet::{Entries, Snippets};

@@ -127,8 +127,8 @@ const OF_NGINX: [(&str, &str); 21] = [
     ("uri", "path"),
 ];
 
-/// Returns the placeholder for a variable of nginx.
-fn of_nginx(variable: &str) -> Option<String> {
+/// Returns the name of the placeholder for a variable of nginx.
+pub(crate) fn of_nginx(variable: &str) -> Option<String> {
     let parameter = |prefix| variable.strip_prefix(prefix).filter(|name| !name.is_empty());
     let known = OF_NGINX.iter().find(|(name, _)| *name == variable);
     known

@@ -14,6 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path;
 use std::process::Command;
 
+use crate::common::external::{nginx_temp_paths, own_address, start_caddy, start_nginx};
 use crate::common::{PATIENCE, Program, Weft, has_tool, until, weft};
 
 // -- upstreams
@@ -156,15 +157,10 @@ struct Servers {
     _programs: (Weft, Program, Program),
 }
 
-/// Returns a loopback address of this process only, so that no other test takes its ports.
-fn own_address(port: u16) -> SocketAddr {
-    let [high, low] = (std::process::id() as u16).to_be_bytes();
-    (Ipv4Addr::new(127, 1 + high % 254, low, 2), port).into()
-}
-
 fn start_servers(folder: &path::Path, upstream: SocketAddr, port: u16) -> Servers {
     let at = folder.display();
-    let [nginx_address, caddy_address] = [own_address(port), own_address(port + 1)];
+    let temp_paths = nginx_temp_paths(folder);
+    let [nginx_address, caddy_address] = [own_address(2, port), own_address(2, port + 1)];
     fs::write(
         folder.join("weft.toml"),
         format!(
@@ -178,8 +174,7 @@ fn start_servers(folder: &path::Path, upstream: SocketAddr, port: u16) -> Server
         folder.join("nginx.conf"),
         format!(
             "daemon off; master_process off; pid {at}/pid; error_log stderr crit;\nevents {{}}\n\
-             http {{ access_log off; client_body_temp_path {at}/b; proxy_temp_path {at}/p; \
-             fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n\
+             http {{ access_log off; {temp_paths}\
              proxy_http_version 1.1; proxy_set_header Host $http_host; \
              proxy_set_header Connection \"\"; proxy_set_header X-Forwarded-For $remote_addr; \
              proxy_set_header X-Forwarded-Proto $scheme; \
@@ -207,18 +202,8 @@ fn start_servers(folder: &path::Path, upstream: SocketAddr, port: u16) -> Server
     )
     .unwrap();
     let weft = Weft::start(weft(["--config"]).arg(folder.join("weft.toml")));
-    let mut nginx = Command::new("nginx");
-    let mut nginx =
-        Program::start(nginx.arg("-c").arg(folder.join("nginx.conf")).args(["-e", "stderr"]));
-    let mut caddy = Command::new("caddy");
-    caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.join("Caddyfile"));
-    let mut caddy = Program::start(caddy.env("HOME", folder).env("XDG_DATA_HOME", folder));
-    for (program, address) in [(&mut nginx, nginx_address), (&mut caddy, caddy_address)] {
-        until("the server accepts connections", || {
-            assert!(program.is_running(), "{}", program.stderr());
-            TcpStream::connect(address).is_ok()
-        });
-    }
+    let nginx = start_nginx(folder, nginx_address);
+    let caddy = start_caddy(folder, caddy_address);
     Servers {
         weft: weft.address(),
         others: [(Server::Nginx, nginx_address), (Server::Caddy, caddy_address)],

@@ -202,7 +202,7 @@ fn replaces_environment_variables() {
         ("workers = \"5\"", "w.toml:1:11: expected a number, found \"5\""),
         ("workers = \"{env.WEFT_TEST_NONE:no}\"", "expected a number from 1 to 1024, found no"),
         ("[limits]\nhttp2 = \"{env.WEFT_TEST_NONE:false}\"", "http2 = false"),
-        ("pid_file = \"/{env.WEFT_TEST_QUOTES}\"", "pid_file = \"/a\\\"\\u000A[x]\""),
+        ("pid_file = \"/{env.WEFT_TEST_QUOTES}\"", "pid_file = \"/a\\\"\\n[x]\""),
         ("[hosts.\"{env.WEFT_TEST_NAME}\"]\n\"/\" = \"<< /x/\"", "[hosts.\"b.example\"]"),
         (
             "[hosts.b]\n\"/\" = { respond = \"a{env.WEFT_TEST_NONE}\" }",

@@ -18,6 +18,8 @@ mod fairness;
 mod faults;
 mod fields;
 mod http2;
+mod idioms;
+mod import;
 mod jwt;
 mod include;
 mod lifecycle;

@@ -1,10 +1,11 @@
 //! Commands for external programs.
 
 use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use super::{LONG_PATIENCE, Program, ProgramOutput};
+use super::{LONG_PATIENCE, Program, ProgramOutput, until};
 
 /// Runs a program until it exits and asserts that it succeeds.
 #[track_caller]
@@ -89,4 +90,46 @@ pub fn fields_with_each_version(url: &str, name: &str) -> String {
 /// Returns bytes whose period is no power of two.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index % 251) as u8).collect()
+}
+
+/// Returns a loopback address of this process only, so that no other test takes its ports. Tests
+/// that run at the same time differ in `number`.
+pub fn own_address(number: u8, port: u16) -> SocketAddr {
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    (Ipv4Addr::new(127, 1 + high % 254, low, number), port).into()
+}
+
+/// Starts nginx with the file `nginx.conf` of a directory, and waits until it accepts connections.
+#[track_caller]
+pub fn start_nginx(folder: &Path, address: SocketAddr) -> Program {
+    let mut nginx = Command::new("nginx");
+    nginx.arg("-c").arg(folder.join("nginx.conf")).args(["-e", "stderr"]);
+    start_server(&mut nginx, address)
+}
+
+/// Directives for temporary files of nginx in a directory.
+pub fn nginx_temp_paths(folder: &Path) -> String {
+    let at = folder.display();
+    format!(
+        "client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f; \
+         uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n"
+    )
+}
+
+/// Starts Caddy with the file `Caddyfile` of a directory, and waits until it accepts connections.
+#[track_caller]
+pub fn start_caddy(folder: &Path, address: SocketAddr) -> Program {
+    let mut caddy = Command::new("caddy");
+    caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.join("Caddyfile"));
+    start_server(caddy.env("HOME", folder).env("XDG_DATA_HOME", folder), address)
+}
+
+#[track_caller]
+fn start_server(command: &mut Command, address: SocketAddr) -> Program {
+    let mut program = Program::start(command);
+    until("the server accepts connections", || {
+        assert!(program.is_running(), "{command:?}: {}", program.stderr());
+        TcpStream::connect(address).is_ok()
+    });
+    program
 }

@@ -1,0 +1,229 @@
+//! A configuration file that is being composed. Pure.
+
+use crate::config::quoted;
+use crate::format::format;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(String),
+    Number(u64),
+    Switch(bool),
+    List(Vec<Value>),
+    Table(Table),
+}
+
+impl Value {
+    pub(super) fn text(text: impl Into<String>) -> Value {
+        Value::Text(text.into())
+    }
+
+    pub(super) fn texts<S: Into<String>>(texts: impl IntoIterator<Item = S>) -> Value {
+        Value::List(texts.into_iter().map(Value::text).collect())
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Value::Text(text) => quoted(text),
+            Value::Number(number) => number.to_string(),
+            Value::Switch(switch) => switch.to_string(),
+            Value::List(values) => {
+                format!("[{}]", values.iter().map(Value::show).collect::<Vec<_>>().join(", "))
+            }
+            Value::Table(table) => {
+                let entry = |(key, value): &(String, Value)| {
+                    format!("{} = {}", show_key(key), value.show())
+                };
+                format!("{{ {} }}", table.0.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+/// Keys and values, in the order in which they were set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Table(Vec<(String, Value)>);
+
+impl Table {
+    /// Sets a key, in place of its former value.
+    pub(super) fn set(&mut self, key: impl Into<String>, value: Value) {
+        let key = key.into();
+        match self.0.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((key, value)),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.0.retain(|(known, _)| known != key);
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| &**key)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the entries of another table whose keys are not set.
+    pub(super) fn add(&mut self, other: &Table) {
+        for (key, value) in &other.0 {
+            if self.get(key).is_none() {
+                self.set(key, value.clone());
+            }
+        }
+    }
+}
+
+/// A configuration file. Notes become comments in front of what they are about.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    pub(super) notes: Vec<String>,
+    pub(super) top: Table,
+    /// Sections without hosts, by name.
+    pub(super) sections: Vec<(&'static str, Table)>,
+    pub(super) hosts: Vec<Host>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) notes: Vec<String>,
+    /// As in the name of the section.
+    pub(super) names: String,
+    pub(super) options: Table,
+    pub(super) routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) notes: Vec<String>,
+    /// Key of the route in the section of its host.
+    pub(super) pattern: String,
+    pub(super) table: Table,
+    /// It refuses all requests, so that other options make no difference.
+    pub(super) is_refusal: bool,
+}
+
+impl Document {
+    /// Returns a section, which is added if it is missing.
+    pub(super) fn section(&mut self, name: &'static str) -> &mut Table {
+        let at = self.sections.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            self.sections.push((name, Table::default()));
+            self.sections.len() - 1
+        });
+        &mut self.sections[at].1
+    }
+
+    /// Formats the file in the layout of `weft fmt`.
+    pub(super) fn print(&self) -> String {
+        let mut out = comments(&self.notes);
+        out.push_str(&lines(&self.top));
+        for (name, table) in self.sections.iter().filter(|(_, table)| !table.is_empty()) {
+            out.push_str(&format!("\n[{name}]\n{}", lines(table)));
+        }
+        for host in &self.hosts {
+            out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));
+            out.push_str(&lines(&host.options));
+            for route in &host.routes {
+                let pattern = quoted(&route.pattern);
+                let target = show_route(&route.table);
+                out.push_str(&format!("{}{pattern} = {target}\n", comments(&route.notes)));
+            }
+        }
+        // The text is valid TOML; otherwise the check of the result reports it.
+        format(&out).unwrap_or(out)
+    }
+}
+
+fn comments(notes: &[String]) -> String {
+    let line = |line: &str| format!("# {}\n", line.replace(char::is_control, " ").trim_end());
+    notes.iter().flat_map(|note| note.lines()).map(line).collect()
+}
+
+fn lines(table: &Table) -> String {
+    table.0.iter().map(|(key, value)| format!("{} = {}\n", show_key(key), value.show())).collect()
+}
+
+fn show_key(key: &str) -> String {
+    let is_bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    match !key.is_empty() && key.bytes().all(is_bare) {
+        true => key.to_owned(),
+        false => quoted(key),
+    }
+}
+
+/// Formats a route as an operator and its target if that says all, otherwise as a table.
+fn show_route(table: &Table) -> String {
+    let operator = match &*table.0 {
+        [(form, Value::Text(target))] => match &**form {
+            "files" => Some(("->", target)),
+            "redirect" => Some(("<<", target)),
+            "proxy" => Some((">>", target)),
+            _ => None,
+        },
+        _ => None,
+    };
+    match operator {
+        Some((operator, target)) if target.trim() == target && !target.contains(' ') => {
+            quoted(&format!("{operator} {target}"))
+        }
+        _ => Value::Table(table.clone()).show(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_sections_hosts_and_notes() {
+        let table = |entries: &[(&str, Value)]| {
+            let mut table = Table::default();
+            entries.iter().for_each(|(key, value)| table.set(*key, value.clone()));
+            table
+        };
+        let route = |pattern: &str, table: Table| Route {
+            notes: vec![format!("about\n{pattern}")],
+            pattern: pattern.to_owned(),
+            table,
+            is_refusal: false,
+        };
+        let mut document = Document { notes: vec!["a note".to_owned()], ..Document::default() };
+        document.top.set("listen", Value::texts(["[::]:80"]));
+        document.section("tls");
+        document.section("log").set("access", Value::text("none"));
+        document.hosts.push(Host {
+            names: "a.org b.org".to_owned(),
+            options: table(&[("compress", Value::Switch(true))]),
+            routes: vec![
+                route("/", table(&[("files", Value::text("/srv/a \"b\""))])),
+                route("/b", table(&[("proxy", Value::text("http://b/"))])),
+                route(
+                    "/c",
+                    table(&[
+                        ("respond", Value::text("x\n")),
+                        ("status", Value::Number(404)),
+                        (
+                            "response_headers",
+                            Value::Table(table(&[
+                                ("X-A", Value::text("b")),
+                                ("a b", Value::text("")),
+                            ])),
+                        ),
+                    ]),
+                ),
+            ],
+            ..Host::default()
+        });
+        let expected = "# a note\nlisten = [\"[::]:80\"]\n\n[log]\naccess = \"none\"\n\n\
+            [hosts.\"a.org b.org\"]\ncompress = true\n# about\n# /\n\
+            \"/\" = { files = \"/srv/a \\\"b\\\"\" }\n# about\n# /b\n\"/b\" = \">> http://b/\"\n\
+            # about\n# /c\n\"/c\" = { respond = \"x\\n\", status = 404, \
+            response_headers = { X-A = \"b\", \"a b\" = \"\" } }\n";
+        assert_eq!(document.print(), expected);
+    }
+}

@@ -1,0 +1,40 @@
+//! Moves options that all routes of a host have to the host, and those of all hosts to `[defaults]`.
+
+use super::document::{Document, Table};
+use crate::config::OPTIONS;
+
+/// Options that stay where they are, as their values depend on each other.
+fn is_option(key: &str) -> bool {
+    OPTIONS.iter().any(|option| option.name == key)
+}
+
+pub(super) fn hoist(document: &mut Document) {
+    for host in &mut document.hosts {
+        let routes = host.routes.iter_mut().filter(|route| !route.is_refusal);
+        let mut tables: Vec<&mut Table> = routes.map(|route| &mut route.table).collect();
+        host.options = common(&mut tables);
+    }
+    if document.hosts.len() > 1 {
+        let mut tables: Vec<&mut Table> =
+            document.hosts.iter_mut().map(|host| &mut host.options).collect();
+        let defaults = common(&mut tables);
+        *document.section("defaults") = defaults;
+    }
+}
+
+/// Removes the options that all tables have with the same values, and returns them.
+fn common(tables: &mut [&mut Table]) -> Table {
+    let mut found = Table::default();
+    let Some((first, others)) = tables.split_first() else { return found };
+    for key in first.keys().filter(|key| is_option(key)) {
+        if let Some(value) = first.get(key)
+            && others.iter().all(|table| table.get(key) == Some(value))
+        {
+            found.set(key, value.clone());
+        }
+    }
+    for key in found.keys() {
+        tables.iter_mut().for_each(|table| table.remove(key));
+    }
+    found
+}

@@ -1,0 +1,210 @@
+//! Which clients may use a location: addresses, passwords and authentication servers.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use weft::Network;
+
+use super::location::Location;
+use super::tree::Directive;
+use crate::import::document::{Table, Value};
+use crate::password_file::PasswordFile;
+
+/// Returns true for directives that restrict the clients of a location. If one of them is lost, the
+/// route refuses all requests.
+pub(super) fn is_access_rule(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "allow",
+        "deny",
+        "satisfy",
+        "limit_except",
+        "secure_link",
+        "secure_link_md5",
+        "secure_link_secret",
+        "valid_referers",
+        "modsecurity",
+        "internal",
+    ];
+    NAMES.contains(&name) || name.starts_with("auth_") || name.starts_with("access_by_lua")
+}
+
+/// Returns true if a condition refuses requests.
+pub(super) fn refuses(directive: &Directive) -> bool {
+    directive.children().iter().any(|child| {
+        let is_refusal = child.name == "return" && child.arg(0).starts_with('4');
+        is_refusal || is_access_rule(&child.name)
+    })
+}
+
+pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
+    addresses(location, table);
+    let scope = &location.scope;
+    if let Some(satisfy) = scope.one("satisfy").filter(|satisfy| satisfy.arg(0) == "any") {
+        scope.outcomes.carried(satisfy);
+        table.set("satisfy", Value::text("any"));
+    }
+    password(location, table);
+    forward_auth(location, table);
+}
+
+fn password(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let Some(realm) = scope.one("auth_basic").filter(|basic| basic.arg(0) != "off") else { return };
+    let Some(file) = scope.one("auth_basic_user_file") else {
+        return location.refuse(realm, "there is no auth_basic_user_file");
+    };
+    match location.variables.literal(file.arg(0)) {
+        Some(path) => {
+            let path = location.global.path(&path);
+            let users = Path::new(&path).exists().then(|| PasswordFile::open(Path::new(&path)));
+            if let Some(Err(message)) = users {
+                location.refuse(file, format!("a server does not start with it: {message}"));
+            }
+            table.set("basic_auth", Value::Text(path));
+        }
+        None => location.refuse(file, "the name of the file has variables"),
+    }
+    match location.variables.literal(realm.arg(0)) {
+        Some(realm) => table.set("realm", Value::Text(realm)),
+        None => scope.outcomes.adapted(realm, "the realm is the default, as it has variables"),
+    }
+}
+
+/// Translates `auth_request`, whose target is another location that forwards to a server.
+fn forward_auth(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let Some(request) = scope.one("auth_request").filter(|request| request.arg(0) != "off") else {
+        return;
+    };
+    let target = location.global.exact_location(location, request.arg(0));
+    let pass =
+        target.and_then(|target| target.children().iter().find(|it| it.name == "proxy_pass"));
+    let Some((target, pass)) = target.zip(pass) else {
+        return location.refuse(request, "there is no location with proxy_pass for its URI");
+    };
+    let url = pass.arg(0);
+    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    if url.contains('$') || location.global.upstreams.contains_key(host_of(url)) {
+        return location.refuse(request, "its server has variables, or is a group of servers");
+    }
+    let url = if has_path { url.to_owned() } else { format!("{url}{}", request.arg(0)) };
+    table.set("forward_auth", Value::Text(url));
+    let fields = |child: &&Directive| child.name == "proxy_set_header";
+    for field in target.children().iter().filter(fields) {
+        scope.outcomes.adapted(
+            field,
+            "a server of forward_auth gets the fields of the client, and X-Forwarded-Method and \
+             X-Forwarded-Uri",
+        );
+    }
+    scope.outcomes.carried_with_block(target);
+    forwarded_fields(location, table);
+}
+
+/// Translates `auth_request_set $x $upstream_http_x` with `proxy_set_header X $x`.
+fn forwarded_fields(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let mut names = Vec::new();
+    for set in scope.all(&["auth_request_set"]) {
+        let source = set.arg(1).strip_prefix("$upstream_http_");
+        let forwards = |field: &&Directive| field.arg(1) == set.arg(0);
+        let fields = scope.all(&["proxy_set_header"]);
+        match (source, fields.iter().copied().find(forwards)) {
+            (Some(source), Some(field))
+                if field.arg(0).eq_ignore_ascii_case(&source.replace('_', "-")) =>
+            {
+                names.push(field.arg(0).to_owned());
+            }
+            _ => location.refuse(set, "only fields that are forwarded with their own names are"),
+        }
+    }
+    if !names.is_empty() {
+        table.set("forward_auth_headers", Value::texts(names));
+    }
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or_default()
+}
+
+// -- addresses
+
+/// A rule, in the order of the file. `None`: all addresses.
+struct Rule<'a> {
+    directive: &'a Directive,
+    is_allowed: bool,
+    network: Option<(Network, IpAddr)>,
+}
+
+/// Translates rules of which the first that matches applies to `allow` and `deny`, of which `deny`
+/// has precedence.
+fn addresses(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let mut rules = Vec::new();
+    for directive in scope.all(&["allow", "deny"]) {
+        let network = match directive.arg(0) {
+            "all" => None,
+            "unix:" => {
+                location.refuse(directive, "clients on Unix sockets have no address");
+                continue;
+            }
+            text => match parse_network(text) {
+                Some(network) => Some(network),
+                None => {
+                    location.refuse(directive, "this is no network");
+                    continue;
+                }
+            },
+        };
+        let is_allowed = directive.name == "allow";
+        rules.push(Rule { directive, is_allowed, network });
+        if network.is_none() {
+            break;
+        }
+    }
+    let Some(last) = rules.last() else { return };
+    let allows_others = last.network.is_some() || last.is_allowed;
+    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
+    for (index, rule) in rules.iter().enumerate() {
+        let Some(network) = &rule.network else { continue };
+        let overlaps = |others: &[Rule<'_>], is_allowed| {
+            let mut others = others.iter().filter(|other| other.is_allowed == is_allowed);
+            others.any(|other| other.network.as_ref().is_some_and(|it| overlap(it, network)))
+        };
+        let is_needed = match (rule.is_allowed, allows_others) {
+            (true, false) => true,
+            // What is allowed anyway needs no rule.
+            (true, true) => false,
+            (false, true) => true,
+            (false, false) => overlaps(&rules[index + 1..], true),
+        };
+        if !rule.is_allowed && is_needed && overlaps(&rules[..index], true) {
+            location.refuse(rule.directive, "`deny` has precedence over `allow` in Weft");
+        }
+        match rule.is_allowed {
+            _ if !is_needed => {}
+            true => allowed.push(rule.directive.arg(0).to_owned()),
+            false => denied.push(rule.directive.arg(0).to_owned()),
+        }
+    }
+    if !allows_others && allowed.is_empty() {
+        denied = vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    }
+    if !allowed.is_empty() {
+        table.set("allow", Value::texts(allowed));
+    }
+    if !denied.is_empty() {
+        table.set("deny", Value::texts(denied));
+    }
+}
+
+fn parse_network(text: &str) -> Option<(Network, IpAddr)> {
+    let address = text.split('/').next()?.parse().ok()?;
+    Some((text.parse().ok()?, address))
+}
+
+/// Returns true if two networks have common addresses: one contains the other.
+fn overlap(a: &(Network, IpAddr), b: &(Network, IpAddr)) -> bool {
+    a.0.contains(b.1) || b.0.contains(a.1)
+}

@@ -1,0 +1,69 @@
+//! `if`, as far as it stands for an option.
+
+use super::location::Location;
+use super::returns::is_redirect_to_https;
+use super::tree::Directive;
+use crate::import::document::{Table, Value};
+
+/// Translates the conditions of a block that applies to the location.
+pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &mut Table) {
+    for directive in block.iter().filter(|directive| directive.name == "if") {
+        let condition = condition(directive);
+        let words: Vec<&str> = condition.split_whitespace().collect();
+        let done = match (&*words, directive.children()) {
+            (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
+                options.set("https_redirect", Value::Switch(true));
+                true
+            }
+            (["$host" | "$http_host", "!=", name], [response]) => {
+                let is_canonical = redirect_host(response) == Some(name);
+                if is_canonical {
+                    options.set("canonical_host", Value::text(*name));
+                }
+                is_canonical
+            }
+            (["$host" | "$http_host", "=", _], [response]) => {
+                let host = redirect_host(response).filter(|host| !host.contains('$'));
+                if let Some(host) = host {
+                    options.set("canonical_host", Value::text(host));
+                }
+                host.is_some()
+            }
+            _ => false,
+        };
+        match done {
+            true => location.scope.outcomes.carried_with_block(directive),
+            false => location.scope.outcomes.lost(directive, "this condition has no equivalent"),
+        }
+    }
+}
+
+/// Returns the condition without its parentheses.
+fn condition(directive: &Directive) -> String {
+    let text = directive.args.join(" ");
+    let text = text.strip_prefix('(').unwrap_or(&text);
+    text.strip_suffix(')').unwrap_or(text).trim().to_owned()
+}
+
+/// Returns true for conditions of requests without TLS.
+fn is_plain(words: &[&str]) -> bool {
+    matches!(
+        words,
+        ["$scheme", "!=", "https"]
+            | ["$scheme", "=", "http"]
+            | ["$https", "!=", "on"]
+            | ["$https", "="]
+            | ["$server_port", "=", "80"]
+            | ["$server_port", "!=", "443"]
+    )
+}
+
+/// Returns the host of a redirect that keeps path and query.
+fn redirect_host(response: &Directive) -> Option<&str> {
+    let url = match (&*response.name, response.arg(0)) {
+        ("return", "301" | "302" | "307" | "308") => response.arg(1),
+        _ => return None,
+    };
+    let (_, rest) = url.split_once("://")?;
+    rest.strip_suffix("$request_uri")
+}

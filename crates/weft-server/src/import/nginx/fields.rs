@@ -1,0 +1,181 @@
+//! Fields of responses and of requests to upstreams.
+
+use super::location::{Location, Responder};
+use super::tree::Directive;
+use super::values::duration;
+use crate::import::document::{Table, Value};
+
+/// Translates `add_header` and its like.
+pub(super) fn responses(
+    location: &Location<'_>,
+    responder: Responder,
+    table: &mut Table,
+    options: &mut Table,
+) {
+    let scope = &location.scope;
+    let mut set = Table::default();
+    let mut cache = Vec::new();
+    for directive in scope.all(&["add_header"]) {
+        let name = directive.arg(0);
+        if directive.arg(1).is_empty() {
+            continue;
+        }
+        let Some(value) = value(location, directive, directive.arg(1)) else { continue };
+        match name.to_ascii_lowercase().as_str() {
+            "cache-control" => cache.push(value),
+            "content-type" if responder == Responder::Text => {
+                table.set("content_type", Value::Text(value));
+            }
+            "content-length" | "date" | "connection" | "transfer-encoding" | "keep-alive" => {
+                scope.outcomes.lost(directive, "the server sets this field itself");
+            }
+            _ if set.keys().any(|known| known.eq_ignore_ascii_case(name)) => {
+                scope.outcomes.lost(directive, "a field has one value");
+            }
+            _ => set.set(name, Value::Text(value)),
+        }
+    }
+    if let Some(control) = cache_control(location, cache) {
+        match responder {
+            Responder::Files => table.set("cache", Value::Text(control)),
+            _ => set.set("Cache-Control", Value::Text(control)),
+        }
+    }
+    for directive in scope.all(&["more_set_headers"]) {
+        for field in &directive.args {
+            match field.split_once(':') {
+                Some((name, text)) if !name.starts_with('-') && !text.contains('$') => {
+                    set.set(name.trim(), Value::text(text.trim()));
+                }
+                _ => scope.outcomes.lost(directive, "only fields with a fixed value are"),
+            }
+        }
+    }
+    let mut removed: Vec<&str> = scope
+        .all(&["more_clear_headers"])
+        .into_iter()
+        .flat_map(|directive| directive.args.iter().map(|name| &**name))
+        .collect();
+    if responder == Responder::Proxy {
+        removed.extend(scope.all(&["proxy_hide_header"]).iter().map(|hidden| hidden.arg(0)));
+    }
+    if !set.is_empty() {
+        options.set("response_headers", Value::Table(set));
+    }
+    if !removed.is_empty() {
+        options.set("remove_response_headers", Value::texts(removed));
+    }
+}
+
+/// Returns the value of a field, or reports that it has variables.
+fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
+    let value = location.variables.literal(text);
+    if value.is_none() {
+        location.scope.outcomes.lost(directive, "its value has variables");
+    }
+    value
+}
+
+/// Joins the values of `Cache-Control` and the lifetime that `expires` adds to them.
+fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<String> {
+    let scope = &location.scope;
+    let expires = scope.one("expires").filter(|expires| expires.arg(0) != "off");
+    if let Some(directive) = expires {
+        let control = match directive.arg(0) {
+            "max" => Some("max-age=315360000".to_owned()),
+            "epoch" => Some("no-cache".to_owned()),
+            time if time.starts_with('-') => Some("no-cache".to_owned()),
+            time => duration(time).map(|time| format!("max-age={}", time.as_secs())),
+        };
+        match control.filter(|_| directive.args.len() == 1) {
+            Some(control) => values.insert(0, control),
+            None => scope.outcomes.lost(directive, "only a time, `max`, `epoch` or `off` is"),
+        }
+    }
+    // One `max-age` is enough, and the first one has precedence in most caches.
+    let mut parts = Vec::<&str>::new();
+    for part in values.iter().flat_map(|value| value.split(',')).map(str::trim) {
+        let is_age = |part: &str| part.starts_with("max-age");
+        let is_known = parts.iter().any(|known| *known == part || is_age(known) && is_age(part));
+        if !is_known && !part.is_empty() {
+            parts.push(part);
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Translates `proxy_set_header`. Without one for `Host` the upstream gets its own name.
+/// Fields of `options` that an authentication server sets are not set here.
+pub(super) fn requests(
+    location: &Location<'_>,
+    upstream_name: Option<&str>,
+    table: &mut Table,
+    options: &mut Table,
+) {
+    let scope = &location.scope;
+    let (mut set, mut removed) = (Table::default(), Vec::new());
+    let mut has_host = false;
+    let auth_fields = match options.get("forward_auth_headers") {
+        Some(Value::List(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    for directive in scope.all(&["proxy_set_header"]) {
+        let (name, text) = (directive.arg(0), directive.arg(1));
+        match (name.to_ascii_lowercase().as_str(), text) {
+            ("host", "$host" | "$http_host" | "$host:$server_port") => has_host = true,
+            ("host", "$proxy_host") => {}
+            ("host", text) => match location.variables.literal(text) {
+                Some(host) => {
+                    has_host = true;
+                    table.set("host", Value::Text(host));
+                }
+                None => scope.outcomes.lost(directive, "`host` has no variables"),
+            },
+            (
+                "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "forwarded"
+                | "upgrade" | "connection" | "te" | "content-length" | "transfer-encoding"
+                | "expect" | "keep-alive" | "proxy" | "via",
+                text,
+            ) => own_field(location, directive, text),
+            (_, "") => removed.push(name),
+            _ if auth_fields.contains(&Value::text(name)) => {}
+            (_, text) => {
+                if let Some(value) = value(location, directive, text) {
+                    set.set(name, Value::Text(value));
+                }
+            }
+        }
+    }
+    if !has_host {
+        table.set("host", Value::text(upstream_name.unwrap_or("upstream")));
+    }
+    if !set.is_empty() {
+        options.set("request_headers", Value::Table(set));
+    }
+    if !removed.is_empty() {
+        options.set("remove_request_headers", Value::texts(removed));
+    }
+}
+
+/// Reports values other than usual ones of fields that the proxy generates.
+fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
+    const USUAL: [&str; 14] = [
+        "",
+        "$proxy_add_x_forwarded_for",
+        "$remote_addr",
+        "$scheme",
+        "$host",
+        "$http_host",
+        "$host:$server_port",
+        "$http_upgrade",
+        "$connection_upgrade",
+        "upgrade",
+        "Upgrade",
+        "close",
+        "keep-alive",
+        "$proxy_x_forwarded_proto",
+    ];
+    if !USUAL.contains(&text) {
+        location.scope.outcomes.lost(directive, "the proxy generates this field itself");
+    }
+}

@@ -1,0 +1,87 @@
+//! `root`, `alias` and what applies to files.
+
+use super::location::{Location, Pattern, Refusal};
+use crate::import::document::{Table, Value};
+
+pub(super) fn translate<'a>(location: &Location<'a>, table: &mut Table) -> Result<(), Refusal<'a>> {
+    let folder = folder(location)?;
+    table.set("files", Value::Text(folder));
+    let scope = &location.scope;
+    if let Some(index) = scope.one("index") {
+        let names: Vec<&str> = index.args.iter().map(|name| &**name).collect();
+        let (usable, others): (Vec<&str>, Vec<&str>) =
+            names.iter().partition(|name| !name.contains(['$', '/']) && !is_script(name));
+        if !others.is_empty() {
+            scope.outcomes.lost(index, format!("no index: {}", others.join(" ")));
+        }
+        if usable != ["index.html"] {
+            table.set("index", Value::texts(usable));
+        }
+    }
+    if scope.is_on("autoindex") {
+        table.set("list", Value::Switch(true));
+    }
+    fallback(location, table);
+    if scope.one("gzip").is_some_and(|gzip| gzip.arg(0) == "off") {
+        table.set("compress", Value::Switch(false));
+    }
+    Ok(())
+}
+
+/// Returns true for names of scripts, whose source nobody wants to serve as an index.
+fn is_script(name: &str) -> bool {
+    [".php", ".cgi", ".pl", ".py"].iter().any(|end| name.ends_with(end))
+}
+
+/// Returns the directory whose files the route serves.
+fn folder<'a>(location: &Location<'a>) -> Result<String, Refusal<'a>> {
+    let scope = &location.scope;
+    let owner = location.directive.unwrap_or(location.server);
+    let refusal = |directive, reason: &str| Refusal { directive, reason: reason.to_owned() };
+    let Some(directive) = scope.all(&["root", "alias"]).pop() else {
+        return Err(refusal(owner, "it has no `root`"));
+    };
+    let path = location.variables.literal(directive.arg(0));
+    let path = path.ok_or_else(|| refusal(directive, "the directory has variables"))?;
+    let path = location.global.path(&path);
+    match (&location.pattern, &*directive.name) {
+        (Pattern::Prefix(prefix), "root") => {
+            let below = prefix.trim_matches('/');
+            let path = path.trim_end_matches('/');
+            Ok(if below.is_empty() && path.is_empty() {
+                "/".to_owned()
+            } else if below.is_empty() {
+                path.to_owned()
+            } else {
+                format!("{path}/{below}")
+            })
+        }
+        (Pattern::Prefix(prefix), _) if prefix.ends_with('/') && !path.ends_with('/') => {
+            Err(refusal(directive, "the rest of the path would be joined without a slash"))
+        }
+        (Pattern::Prefix(_), _) => Ok(path.trim_end_matches('/').to_owned()),
+        (_, "root") => Ok(path.trim_end_matches('/').to_owned()),
+        _ => Err(refusal(directive, "an alias belongs to a prefix")),
+    }
+}
+
+/// Translates `try_files`.
+fn fallback(location: &Location<'_>, table: &mut Table) {
+    let Some(directive) = location.scope.own("try_files").pop() else { return };
+    let Some((last, others)) = directive.args.split_last() else { return };
+    let are_usual = others.iter().all(|path| matches!(&**path, "$uri" | "$uri/"));
+    let prefix = match &location.pattern {
+        Pattern::Prefix(prefix) => prefix.trim_end_matches('/'),
+        _ => "",
+    };
+    let in_folder = last.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
+    match in_folder {
+        _ if are_usual && last == "=404" => {}
+        Some(file)
+            if are_usual && !file.is_empty() && !last.contains(['$', '?']) && !is_script(last) =>
+        {
+            table.set("fallback", Value::text(file));
+        }
+        _ => location.scope.outcomes.lost(directive, "only `$uri $uri/ FILE` and `=404` are"),
+    }
+}

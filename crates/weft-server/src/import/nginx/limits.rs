@@ -1,0 +1,78 @@
+//! Rates, numbers of requests and sizes.
+
+use super::location::Location;
+use super::tree::Directive;
+use super::values::size;
+use crate::import::document::{Table, Value};
+
+pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    if let Some(directive) = scope.one("client_max_body_size") {
+        match size(directive.arg(0)) {
+            Some(size) if size == "0B" => {
+                table.set("max_body_bytes", Value::text(UNLIMITED));
+            }
+            Some(size) => table.set("max_body_bytes", Value::Text(size)),
+            None => scope.outcomes.lost(directive, "this is no size"),
+        }
+    }
+    let mut limits = scope.all(&["limit_req"]).into_iter();
+    if let Some(limit) = limits.next() {
+        rate(location, limit, table);
+    }
+    limits.for_each(|limit| scope.outcomes.lost(limit, "a route has one rate"));
+    for limit in scope.all(&["limit_conn"]) {
+        concurrency(location, limit, table);
+    }
+}
+
+/// Maximum size of a body without a limit.
+const UNLIMITED: &str = "1048576GiB";
+
+fn parameter<'a>(directive: &'a Directive, name: &str) -> Option<&'a str> {
+    directive.args.iter().find_map(|arg| arg.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
+    let outcomes = location.scope.outcomes;
+    let zone = parameter(limit, "zone").and_then(|name| location.global.zones.get(name).copied());
+    let Some(zone) = zone.filter(|zone| zone.name == "limit_req_zone") else {
+        return outcomes.lost(limit, "there is no limit_req_zone of this name");
+    };
+    outcomes.carried(zone);
+    if !matches!(zone.arg(0), "$binary_remote_addr" | "$remote_addr") {
+        return outcomes.lost(limit, "the key of its zone is not the address of the client");
+    }
+    let rate = parameter(zone, "rate").unwrap_or_default();
+    let rate = match rate.split_once("r/") {
+        Some((number, unit @ ("s" | "m"))) => format!("{number}/{unit}"),
+        _ => return outcomes.lost(limit, "the rate of its zone is invalid"),
+    };
+    table.set("rate", Value::Text(rate));
+    let burst: u64 = parameter(limit, "burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
+    // nginx counts the requests beyond the one that is always served.
+    table.set("burst", Value::Number(burst + 1));
+    if burst > 0 && !limit.args.iter().any(|arg| arg == "nodelay") {
+        outcomes.adapted(limit, "requests within the burst are served at once, not delayed");
+    }
+}
+
+fn concurrency(location: &Location<'_>, limit: &Directive, table: &mut Table) {
+    let outcomes = location.scope.outcomes;
+    let zone = location.global.zones.get(limit.arg(0)).copied();
+    let Some(zone) = zone.filter(|zone| zone.name == "limit_conn_zone") else {
+        return outcomes.lost(limit, "there is no limit_conn_zone of this name");
+    };
+    outcomes.carried(zone);
+    match (zone.arg(0), limit.arg(1).parse()) {
+        ("$server_name", Ok(number)) => {
+            table.set("max_concurrent_requests", Value::Number(number));
+            outcomes.adapted(limit, "each route counts its own requests");
+        }
+        _ => outcomes.lost(
+            limit,
+            "Weft limits the connections of a client to the whole server only \
+             (`[limits] max_connections_per_peer`)",
+        ),
+    }
+}

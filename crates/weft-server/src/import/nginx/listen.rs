@@ -1,0 +1,123 @@
+//! `listen`: addresses, and what they are for.
+
+use std::collections::BTreeSet;
+
+use super::outcomes::Outcomes;
+use super::tree::Directive;
+
+/// Where a server listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listening {
+    /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.
+    pub(super) plain: BTreeSet<String>,
+    pub(super) tls: BTreeSet<String>,
+    /// It is `default_server` of an address without TLS, or with TLS.
+    pub(super) is_plain_default: bool,
+    pub(super) is_tls_default: bool,
+    pub(super) has_proxy_protocol: bool,
+}
+
+impl Listening {
+    pub(super) fn of(server: &Directive, outcomes: &Outcomes) -> Listening {
+        let mut listening = Listening::default();
+        let is_named = |directive: &&Directive, name: &str| directive.name == name;
+        let all_tls = server.children().iter().find(|it| is_named(it, "ssl"));
+        let all_tls = all_tls.is_some_and(|directive| directive.arg(0) == "on");
+        for directive in server.children().iter().filter(|it| is_named(it, "listen")) {
+            outcomes.carried(directive);
+            listening.add(directive, all_tls, outcomes);
+        }
+        if listening.plain.is_empty() && listening.tls.is_empty() {
+            listening.plain.insert("0.0.0.0:80".to_owned());
+        }
+        listening
+    }
+
+    fn add(&mut self, directive: &Directive, all_tls: bool, outcomes: &Outcomes) {
+        let has = |word: &str| directive.args.iter().skip(1).any(|arg| arg == word);
+        if has("quic") || has("http3") {
+            return outcomes.lost(directive, "Weft has no HTTP/3");
+        }
+        let Some(address) = address(directive.arg(0)) else {
+            return outcomes
+                .lost(directive, "this is neither an address, nor a port, nor a socket");
+        };
+        let is_default = has("default_server") || has("default");
+        self.has_proxy_protocol |= has("proxy_protocol");
+        match all_tls || has("ssl") {
+            true => {
+                self.is_tls_default |= is_default;
+                self.tls.insert(address);
+            }
+            false => {
+                self.is_plain_default |= is_default;
+                self.plain.insert(address);
+            }
+        }
+    }
+
+    /// Returns true if only clients of this machine reach the server.
+    pub(super) fn is_local(&self) -> bool {
+        let is_loopback =
+            |address: &String| address.starts_with("127.") || address.starts_with("[::1]");
+        self.plain.iter().chain(&self.tls).all(is_loopback)
+    }
+}
+
+/// Normalizes an address: a port alone is that of all IPv4 addresses, and the default port is 80.
+fn address(text: &str) -> Option<String> {
+    if text.starts_with("unix:") {
+        return Some(text.to_owned());
+    }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse::<u16>().ok().map(|port| format!("0.0.0.0:{port}"));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (text, 80_u16),
+    };
+    match host {
+        "" => None,
+        "*" => Some(format!("0.0.0.0:{port}")),
+        "localhost" => Some(format!("127.0.0.1:{port}")),
+        host => Some(format!("{host}:{port}")),
+    }
+}
+
+/// Joins equal ports of all IPv4 and all IPv6 addresses: `[::]:80` is both in Weft.
+pub(super) fn joined(addresses: &BTreeSet<String>) -> Vec<String> {
+    let mut joined = addresses.clone();
+    for address in addresses {
+        let port = address.strip_prefix("0.0.0.0:");
+        let both = port.map(|port| format!("[::]:{port}"));
+        if both.is_some_and(|both| addresses.contains(&both)) {
+            joined.remove(address);
+        }
+    }
+    joined.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normalizes_addresses() {
+        for (text, expected) in [
+            ("80", Some("0.0.0.0:80")),
+            ("*:8080", Some("0.0.0.0:8080")),
+            ("127.0.0.1", Some("127.0.0.1:80")),
+            ("[::]:443", Some("[::]:443")),
+            ("[::1]", Some("[::1]:80")),
+            ("localhost:81", Some("127.0.0.1:81")),
+            ("unix:/run/a.sock", Some("unix:/run/a.sock")),
+            ("a:b", None),
+            ("99999", None),
+        ] {
+            assert_eq!(address(text).as_deref(), expected, "{text}");
+        }
+        let set = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let both = ["0.0.0.0:80", "[::]:80", "0.0.0.0:81", "[::]:82"];
+        assert_eq!(joined(&set(&both)), ["0.0.0.0:81", "[::]:80", "[::]:82"]);
+    }
+}

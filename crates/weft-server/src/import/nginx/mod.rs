@@ -1,0 +1,180 @@
+//! nginx.conf → weft.toml.
+//!
+//! The directives are read into a tree, with included files in their places. Each location becomes a
+//! route with the directives that apply to it, whatever block they are in; then what all routes have
+//! in common moves to their host, and what all hosts have in common to `[defaults]`. A directive
+//! that cannot be carried over becomes a comment. A location that cannot be carried over stays as a
+//! route that refuses requests, so that its paths do not reach another route.
+
+mod lexer; // words and punctuation
+mod tree; // directives, with included files
+mod directives; // names that need no translation of their own
+mod outcomes; // what was carried over
+mod scope; // directives that apply to a location
+mod values; // sizes and times
+mod variables; // variables → placeholders
+mod global; // blocks to which locations refer
+mod process; // addresses, TLS, logs, user
+mod listen; // addresses
+mod sites; // servers → hosts
+mod server; // the routes of a server
+mod location; // a location → a route
+mod conditions; // `if`
+mod returns; // redirects and fixed responses
+mod rewrite; // rewritten paths
+mod files; // directories
+mod proxy; // upstreams
+mod access; // addresses and authentication
+mod fields; // fields of requests and responses
+mod limits; // rates and sizes
+
+use std::path::Path;
+
+use super::document::{Document, Host, Value};
+use super::{Imported, hoist};
+use global::Global;
+use outcomes::{Outcomes, Report};
+use process::Process;
+use scope::Scope;
+use sites::{Server, Site};
+use tree::Directive;
+
+/// Converts a file, with those that it includes.
+///
+/// # Errors
+/// A message with file, line and column if it cannot be read or parsed.
+pub(crate) fn import(path: &Path) -> Result<Imported, String> {
+    let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let main = tree::read(&absolute)?;
+    let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+    let outcomes = Outcomes::default();
+    let http = main.iter().find(|directive| directive.name == "http");
+    // A file of `conf.d` has what belongs into the block `http`.
+    let http = http.map_or(&*main, Directive::children);
+    let global = Global::new(base, http);
+    let servers: Vec<Server<'_>> = http
+        .iter()
+        .filter(|directive| directive.name == "server")
+        .map(|directive| Server::new(directive, &outcomes))
+        .collect();
+    if servers.is_empty() {
+        return Err(format!("{}: there is no server in this configuration", path.display()));
+    }
+    let mut document = Document::default();
+    Process { main: &main, http, servers: &servers, global: &global, outcomes: &outcomes }
+        .translate(&mut document);
+    let scope = Scope::new(&outcomes).inside(http);
+    let mut origins = Vec::new();
+    for site in sites::sites(&servers, &outcomes) {
+        let (host, of_host) = host(&site, &servers, &global, &scope);
+        document.hosts.push(host);
+        origins.push(of_host);
+    }
+    let is_complete = add_notes(&mut document, &origins, &main, http, &outcomes);
+    hoist::hoist(&mut document);
+    Ok(Imported { text: document.print(), is_complete })
+}
+
+/// Servers and locations of which a host is made.
+struct Origin<'a> {
+    servers: Vec<&'a Directive>,
+    /// One for each route.
+    locations: Vec<Option<&'a Directive>>,
+}
+
+fn host<'a>(
+    site: &Site,
+    servers: &[Server<'a>],
+    global: &'a Global<'a>,
+    scope: &Scope<'a>,
+) -> (Host, Origin<'a>) {
+    let server = &servers[site.server];
+    let mut routes = server::routes(global, server, scope);
+    let is_public = servers.iter().any(|other| !other.listening.is_local());
+    if is_public && server.listening.is_local() {
+        server::restrict_to_loopback(&mut routes);
+    }
+    let mut origin = Origin { servers: vec![server.directive], locations: Vec::new() };
+    if site.is_redirected {
+        for (_, route) in &mut routes {
+            route.table.set("https_redirect", Value::Switch(true));
+        }
+    }
+    if let Some(redirecting) = site.redirecting.map(|index| &servers[index]) {
+        origin.servers.push(redirecting.directive);
+        add_unencrypted(&mut routes, redirecting, global, scope);
+    }
+    let mut host = Host { names: site.names.join(" "), ..Host::default() };
+    for (location, route) in routes {
+        origin.locations.push(location);
+        host.routes.push(route);
+    }
+    (host, origin)
+}
+
+/// Adds the locations that a server has besides its redirect to HTTPS.
+fn add_unencrypted<'a>(
+    routes: &mut Vec<(Option<&'a Directive>, super::document::Route)>,
+    redirecting: &Server<'a>,
+    global: &'a Global<'a>,
+    scope: &Scope<'a>,
+) {
+    let outcomes = scope.outcomes;
+    for directive in redirecting.directive.children() {
+        if directive.name != "location" {
+            outcomes.carried_with_block(directive);
+        }
+    }
+    for (location, mut route) in server::locations(global, redirecting, scope) {
+        let directive = location.filter(|_| route.pattern != "/");
+        let Some(directive) = directive else {
+            location.into_iter().for_each(|location| outcomes.carried_with_block(location));
+            continue;
+        };
+        if routes.iter().any(|(_, known)| known.pattern == route.pattern) {
+            outcomes.lost(directive, "the server with TLS has a location of the same paths");
+            continue;
+        }
+        route.table.set("https_redirect", Value::Switch(false));
+        routes.push((location, route));
+    }
+}
+
+/// Adds a comment for each directive that was not carried over to its route, its host, or the
+/// beginning. Returns true if there is none that was lost.
+fn add_notes(
+    document: &mut Document,
+    origins: &[Origin<'_>],
+    main: &[Directive],
+    http: &[Directive],
+    outcomes: &Outcomes,
+) -> bool {
+    let mut is_complete = true;
+    let mut noted = std::collections::BTreeSet::new();
+    let mut notes = |directives: &[Directive], noted_id: usize| {
+        let mut report = Report::new();
+        if noted.insert(noted_id) {
+            outcomes.notes(directives, &mut report);
+        }
+        is_complete &= report.is_complete;
+        report.notes
+    };
+    document.notes = notes(main, 0);
+    if !std::ptr::eq(main, http) {
+        document.notes.extend(notes(http, usize::MAX));
+    }
+    for (host, origin) in document.hosts.iter_mut().zip(origins) {
+        for server in &origin.servers {
+            host.notes.extend(notes(server.children(), server.id));
+        }
+        for (route, location) in host.routes.iter_mut().zip(&origin.locations) {
+            if let Some(location) = location {
+                route.notes = notes(location.children(), location.id);
+            }
+        }
+    }
+    is_complete
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! `proxy_pass`, its settings, and groups of upstreams.
+
+use super::fields;
+use super::location::{Location, Pattern, Refusal};
+use super::tree::Directive;
+use super::values::{size, time};
+use crate::import::document::{Table, Value};
+
+pub(super) fn translate<'a>(
+    location: &Location<'a>,
+    pass: &'a Directive,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let refusal = |reason: &str| Refusal { directive: pass, reason: reason.to_owned() };
+    let url = location.variables.literal(pass.arg(0));
+    let url = url.ok_or_else(|| refusal("its URL has variables"))?;
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| refusal("its URL has no scheme"))?;
+    let (host, path) = split_host(rest);
+    let path = upstream_path(location, path).map_err(refusal)?;
+    let group = location.global.upstreams.get(host).copied();
+    // The first key of the table.
+    table.set("proxy", Value::text(""));
+    let urls = match group {
+        Some(group) => group_urls(location, group, scheme, &path, table).map_err(refusal)?,
+        None => vec![join(scheme, host, &path)],
+    };
+    match <[String; 1]>::try_from(urls) {
+        Ok([url]) => table.set("proxy", Value::Text(url)),
+        Err(urls) => table.set("proxy", Value::texts(urls)),
+    }
+    fields::requests(location, group.map(|_| host), table, options);
+    settings(location, scheme, table);
+    if ["gzip", "brotli", "zstd"].iter().any(|name| location.scope.is_on(name)) {
+        options.set("compress", Value::Switch(true));
+    }
+    Ok(())
+}
+
+/// Splits `HOST:PORT/PATH` or `unix:SOCKET:/PATH`. The path is empty if there is none.
+fn split_host(rest: &str) -> (&str, &str) {
+    let at = match rest.strip_prefix("unix:") {
+        Some(socket) => socket.find(':').map(|at| "unix:".len() + at),
+        None => rest.find('/'),
+    };
+    let (host, path) = rest.split_at(at.unwrap_or(rest.len()));
+    (host, path.strip_prefix(':').unwrap_or(path))
+}
+
+/// Returns the path of the URL in Weft, which takes the place of the prefix: a URL without a path
+/// passes on the whole path of the request.
+fn upstream_path(location: &Location<'_>, path: &str) -> Result<String, &'static str> {
+    match (&location.pattern, path) {
+        (Pattern::Prefix(prefix), "") => Ok(prefix.clone()),
+        (Pattern::Prefix(prefix), path) if prefix.ends_with('/') == path.ends_with('/') => {
+            Ok(path.to_owned())
+        }
+        // `/api` with `http://app/` forwards `/api/x` as `//x`, which upstreams read as `/x`.
+        (Pattern::Prefix(_), path) if path.ends_with('/') => Ok(path.to_owned()),
+        (Pattern::Prefix(_), _) => Err("the path of its URL would join the rest without a slash"),
+        (Pattern::Exact(_), path) if path != "/" => Ok(path.to_owned()),
+        (_, "") => Ok(String::new()),
+        _ => Err("a URL with a path belongs to a location with a prefix"),
+    }
+}
+
+fn join(scheme: &str, host: &str, path: &str) -> String {
+    match host.strip_prefix("unix:") {
+        Some(_) if path.is_empty() || path == "/" => host.to_owned(),
+        Some(_) => format!("{host}:{path}"),
+        None if path.is_empty() => format!("{scheme}://{host}/"),
+        None => format!("{scheme}://{host}{path}"),
+    }
+}
+
+/// Returns the URLs of the servers in an `upstream` block.
+fn group_urls(
+    location: &Location<'_>,
+    group: &Directive,
+    scheme: &str,
+    path: &str,
+    table: &mut Table,
+) -> Result<Vec<String>, &'static str> {
+    let outcomes = location.scope.outcomes;
+    let mut urls = Vec::new();
+    for directive in group.children() {
+        match &*directive.name {
+            "server" => urls.extend(server_url(location, directive, scheme, path, table)),
+            "least_conn" => {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("least-connections"));
+            }
+            "keepalive_timeout" => outcomes.carried(directive),
+            "ip_hash" | "hash" | "random" | "sticky" => {
+                outcomes.lost(directive, "requests are distributed by turns");
+            }
+            _ => {}
+        }
+    }
+    urls.sort_unstable();
+    urls.dedup();
+    if urls.is_empty() { Err("its group has no servers") } else { Ok(urls) }
+}
+
+fn server_url(
+    location: &Location<'_>,
+    server: &Directive,
+    scheme: &str,
+    path: &str,
+    table: &mut Table,
+) -> Option<String> {
+    let outcomes = location.scope.outcomes;
+    outcomes.carried(server);
+    for parameter in server.args.iter().skip(1) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let number = value.parse::<u64>().ok();
+        match (name, number) {
+            ("down", _) => return None,
+            ("max_fails", Some(number @ 1..)) => {
+                table.set("max_failures", Value::Number(number));
+            }
+            ("max_fails", Some(0)) => {
+                outcomes.lost(server, "servers that fail get no requests for a time");
+            }
+            ("fail_timeout", _) => {
+                if let Some(time) = time(value) {
+                    table.set("failure_window", Value::text(time.clone()));
+                    table.set("down_time", Value::Text(time));
+                }
+            }
+            ("weight", Some(1)) | ("resolve", _) => {}
+            ("weight", _) => outcomes.lost(server, "all servers of a group have the same weight"),
+            ("backup", _) => {
+                outcomes.lost(server, "Weft has no backup servers");
+                return None;
+            }
+            _ => outcomes.lost(server, format!("there is no `{name}`")),
+        }
+    }
+    Some(join(scheme, server.arg(0), path))
+}
+
+fn settings(location: &Location<'_>, scheme: &str, table: &mut Table) {
+    let scope = &location.scope;
+    for (name, key) in
+        [("proxy_buffering", "buffer_responses"), ("proxy_request_buffering", "buffer_requests")]
+    {
+        if scope.one(name).is_some_and(|switch| switch.arg(0) == "off") {
+            table.set(key, Value::Switch(false));
+        }
+    }
+    let times: [(&str, &[&str]); 2] = [
+        ("proxy_connect_timeout", &["connect_timeout"]),
+        ("proxy_read_timeout", &["response_timeout", "body_timeout", "tunnel_timeout"]),
+    ];
+    for (name, keys) in times {
+        let Some(directive) = scope.one(name) else { continue };
+        match time(directive.arg(0)) {
+            Some(time) => keys.iter().for_each(|key| table.set(*key, Value::text(time.clone()))),
+            None => scope.outcomes.lost(directive, "this is no time"),
+        }
+    }
+    if let Some(directive) = scope.one("proxy_max_temp_file_size") {
+        match size(directive.arg(0)) {
+            Some(size) => table.set("max_temp_file_bytes", Value::Text(size)),
+            None => scope.outcomes.lost(directive, "this is no size"),
+        }
+    }
+    if let Some(directive) = scope.one("proxy_next_upstream_tries") {
+        match directive.arg(0).parse::<u64>() {
+            Ok(tries @ 1..) => table.set("max_retries", Value::Number(tries - 1)),
+            _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
+        }
+    }
+    if scope.one("proxy_next_upstream").is_some_and(|directive| directive.arg(0) == "off") {
+        table.set("max_retries", Value::Number(0));
+    }
+    if scheme == "https" {
+        if let Some(directive) = scope.one("proxy_ssl_trusted_certificate") {
+            table.set("ca", Value::Text(location.global.path(directive.arg(0))));
+        }
+        if !scope.is_on("proxy_ssl_verify") {
+            let pass = scope.own("proxy_pass");
+            let note = "the certificate of the upstream is verified, which nginx does with \
+                        proxy_ssl_verify only; `ca` names the authority of a private one";
+            pass.iter().for_each(|pass| scope.outcomes.lost(pass, note));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `return`: redirects and fixed responses.
+
+use super::location::{Location, Refusal, Responder};
+use super::tree::Directive;
+use crate::import::document::{Table, Value};
+
+pub(super) fn translate<'a>(
+    location: &Location<'_>,
+    response: &'a Directive,
+    table: &mut Table,
+) -> Result<Responder, Refusal<'a>> {
+    let refusal = |reason: String| Refusal { directive: response, reason };
+    // `return URL` is a temporary redirect.
+    let (status, text) = match response.arg(0).parse::<u64>() {
+        Ok(status) => (status, response.arg(1)),
+        Err(_) => (302, response.arg(0)),
+    };
+    match status {
+        301 | 302 | 303 | 307 | 308 if !text.is_empty() => {
+            let target = location.variables.template(text).map_err(refusal)?;
+            redirect(location, response, target, status, table)?;
+            Ok(Responder::Redirect)
+        }
+        444 => {
+            location.scope.outcomes.adapted(response, "the connection gets a response, 403");
+            respond(table, "", 403);
+            Ok(Responder::Text)
+        }
+        200..=599 => {
+            let text = location.variables.template(text).map_err(refusal)?;
+            respond(table, if matches!(status, 204 | 205 | 304) { "" } else { &text }, status);
+            Ok(Responder::Text)
+        }
+        _ => Err(refusal("a status is a number from 200 to 599".to_owned())),
+    }
+}
+
+fn respond(table: &mut Table, text: &str, status: u64) {
+    table.set("respond", Value::text(text));
+    if status != 200 {
+        table.set("status", Value::Number(status));
+    }
+}
+
+/// Sets the keys of a redirect. What nginx appends is only what its variables say; a target without
+/// placeholders has the rest of the path behind it in Weft.
+fn redirect<'a>(
+    location: &Location<'_>,
+    response: &'a Directive,
+    target: String,
+    status: u64,
+    table: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let has_placeholders = target.contains('{');
+    if !has_placeholders {
+        location.scope.outcomes.lost(response, "the rest of the path and the query are appended");
+    }
+    if !target.starts_with(['/', '{']) && !target.contains("://") {
+        let reason = "its target is neither a URL nor a path".to_owned();
+        return Err(Refusal { directive: response, reason });
+    }
+    table.set("redirect", Value::Text(target));
+    if status != 301 {
+        table.set("status", Value::Number(status));
+    }
+    Ok(())
+}
+
+/// Returns true for a redirect of all paths to the same path of HTTPS.
+pub(super) fn is_redirect_to_https(directive: &Directive) -> bool {
+    let is_same = |url: &str, ends: &[&str]| {
+        let rest = url.strip_prefix("https://");
+        rest.is_some_and(|rest| ends.iter().any(|end| rest.ends_with(end)))
+    };
+    match (&*directive.name, directive.arg(0)) {
+        ("return", "301" | "302" | "303" | "307" | "308") => {
+            is_same(directive.arg(1), &["$request_uri", "$uri$is_args$args"])
+        }
+        ("return", url) => is_same(url, &["$request_uri"]),
+        ("rewrite", "^" | "^/(.*)$" | "^(.*)$" | "^(.*)" | "^.*$" | "^/(.*)" | ".*" | "(.*)") => {
+            let ends = ["$request_uri", "$request_uri?", "$1", "$uri"];
+            is_same(directive.arg(1), &ends)
+        }
+        _ => false,
+    }
+}

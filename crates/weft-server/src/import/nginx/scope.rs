@@ -1,0 +1,63 @@
+//! The directives that apply to a location: its own, and those of the blocks around it.
+
+use super::outcomes::Outcomes;
+use super::tree::Directive;
+
+/// Blocks from the outermost (`http`) to the innermost one. To read a directive marks it as carried
+/// over; the reader reports what it cannot carry over.
+#[derive(Clone)]
+pub(super) struct Scope<'a> {
+    levels: Vec<&'a [Directive]>,
+    pub(super) outcomes: &'a Outcomes,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(outcomes: &'a Outcomes) -> Scope<'a> {
+        Scope { levels: Vec::new(), outcomes }
+    }
+
+    /// Returns the scope of a block in this one.
+    pub(super) fn inside(&self, block: &'a [Directive]) -> Scope<'a> {
+        let mut inner = self.clone();
+        inner.levels.push(block);
+        inner
+    }
+
+    /// Returns the directive of the innermost block that has it.
+    pub(super) fn one(&self, name: &str) -> Option<&'a Directive> {
+        self.all(&[name]).pop()
+    }
+
+    /// Returns the directives with these names of the innermost block that has any of them: those of
+    /// outer blocks are not inherited then.
+    pub(super) fn all(&self, names: &[&str]) -> Vec<&'a Directive> {
+        let levels = self.levels.iter().rev();
+        let mut found = levels.map(|level| self.of_level(level, names));
+        found.find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns the directives with this name of the innermost block only.
+    pub(super) fn own(&self, name: &str) -> Vec<&'a Directive> {
+        self.levels.last().map(|level| self.of_level(level, &[name])).unwrap_or_default()
+    }
+
+    /// Returns all directives of the innermost block, without marking them.
+    pub(super) fn innermost(&self) -> &'a [Directive] {
+        self.levels.last().copied().unwrap_or_default()
+    }
+
+    /// Returns all blocks, the outermost first.
+    pub(super) fn levels(&self) -> &[&'a [Directive]] {
+        &self.levels
+    }
+
+    /// Returns true if a switch is `on`.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.one(name).is_some_and(|directive| directive.arg(0) == "on")
+    }
+
+    fn of_level(&self, level: &'a [Directive], names: &[&str]) -> Vec<&'a Directive> {
+        let found = level.iter().filter(|directive| names.contains(&&*directive.name));
+        found.inspect(|directive| self.outcomes.carried(directive)).collect()
+    }
+}

@@ -1,0 +1,245 @@
+//! Imported configurations. Each result is a valid configuration.
+
+use super::*;
+use crate::config::{Config, Sources};
+use crate::plan::Plan;
+
+/// Imports a text, and checks the result.
+#[track_caller]
+fn imported(text: &str) -> Imported {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nginx.conf");
+    std::fs::write(&path, text).unwrap();
+    let imported = import(&path).unwrap();
+    let sources = Sources::of_text("weft.toml", imported.text.clone(), Path::new("/"));
+    let config = Config::parse(&sources);
+    assert_eq!(config.problems, [], "{text}\n{}", imported.text);
+    let plan = Plan::new(config);
+    assert!(plan.is_ok(), "{text}\n{}\n{:?}", imported.text, plan.err());
+    imported
+}
+
+/// Imports a server with these directives, and returns the part behind the name of its host.
+#[track_caller]
+fn host(directives: &str) -> (String, bool) {
+    let text = format!("server {{\nlisten 80; server_name a.example;\n{directives}\n}}\n");
+    let Imported { text, is_complete } = imported(&text);
+    let (before, host) = text.split_once("[hosts.\"a.example *\"]\n").expect("a host");
+    let notes = before.lines().filter(|line| line.starts_with('#'));
+    let notes: String = notes.map(|line| format!("{line}\n")).collect();
+    (notes + host, is_complete)
+}
+
+#[track_caller]
+fn check(cases: &[(&str, bool, &str)]) {
+    for (directives, is_complete, expected) in cases {
+        let found = host(directives);
+        assert_eq!((&*found.0, found.1), (*expected, *is_complete), "{directives}");
+    }
+}
+
+#[test]
+fn imports_files() {
+    check(&[
+        ("root /srv/a;", true, "\"/\" = \"-> /srv/a\"\n"),
+        (
+            "root /srv/a/; location /b/ { }",
+            true,
+            "\"/b/\" = \"-> /srv/a/b\"\n\"/\" = \"-> /srv/a\"\n",
+        ),
+        ("location /b/ { alias /srv/c/; }", true, "\"/b/\" = \"-> /srv/c\"\n"),
+        (
+            "location / { root /a; index a.html index.htm; autoindex on; gzip off; }",
+            true,
+            "compress = false\n\
+             \"/\" = { files = \"/a\", index = [\"a.html\", \"index.htm\"], list = true }\n",
+        ),
+        (
+            "location /b { alias /a; try_files $uri $uri/ /b/index.html; expires max; }",
+            true,
+            "\"/b\" = { files = \"/a\", fallback = \"index.html\", cache = \"max-age=315360000\" }\n",
+        ),
+        (
+            "location /b/ { alias /a; }",
+            false,
+            "# nginx.conf:3: `alias /a`: not carried over: the rest of the path would be joined \
+             without a slash\n\"/b/\" = { respond = \"this location could not be imported\\n\", \
+             status = 501 }\n",
+        ),
+    ]);
+}
+
+#[test]
+fn resolves_inheritance_and_moves_common_options_outward() {
+    check(&[
+        // The fields of a server do not apply to locations with fields of their own.
+        (
+            "add_header X-A a; add_header X-B b; location / { root /a; }\n\
+             location /c/ { root /a; add_header X-C c; }",
+            true,
+            "\"/\" = { files = \"/a\", response_headers = { X-A = \"a\", X-B = \"b\" } }\n\
+             \"/c/\" = { files = \"/a/c\", response_headers = { X-C = \"c\" } }\n",
+        ),
+        (
+            "add_header X-A a; allow 10.0.0.0/8; deny all;\n\
+             location / { root /a; } location /c/ { root /a; location /c/d/ { allow all; } }",
+            true,
+            "response_headers = { X-A = \"a\" }\n\
+             \"/\" = { files = \"/a\", allow = [\"10.0.0.0/8\"] }\n\
+             \"/c/d/\" = \"-> /a/c/d\"\n\
+             \"/c/\" = { files = \"/a/c\", allow = [\"10.0.0.0/8\"] }\n",
+        ),
+        (
+            "client_max_body_size 8m; location / { root /a; } location /b/ { root /a; }",
+            true,
+            "max_body_bytes = \"8MiB\"\n\"/\" = \"-> /a\"\n\"/b/\" = \"-> /a/b\"\n",
+        ),
+    ]);
+}
+
+#[test]
+fn imports_proxies() {
+    check(&[
+        (
+            "location / { proxy_pass http://127.0.0.1:3000; proxy_set_header Host $host; }",
+            true,
+            "\"/\" = \">> http://127.0.0.1:3000/\"\n",
+        ),
+        (
+            "location /a/ { proxy_pass http://h/b/; }",
+            true,
+            "\"/a/\" = { proxy = \"http://h/b/\", host = \"upstream\" }\n",
+        ),
+        (
+            "location /a/ { proxy_pass http://unix:/run/a.sock; proxy_buffering off;\n\
+             proxy_set_header Host $host; proxy_set_header X-A b; proxy_set_header X-B \"\";\n\
+             proxy_read_timeout 5m; gzip on; }",
+            true,
+            "request_headers = { X-A = \"b\" }\nremove_request_headers = [\"X-B\"]\n\
+             compress = true\n\
+             \"/a/\" = { proxy = \"unix:/run/a.sock:/a/\", buffer_responses = false, \
+             response_timeout = \"5m\", body_timeout = \"5m\", tunnel_timeout = \"5m\" }\n",
+        ),
+        (
+            "location /a/ { proxy_pass http://$backend; }",
+            false,
+            "# nginx.conf:3: `proxy_pass http://$backend`: not carried over: its URL has \
+             variables\n\"/a/\" = { respond = \"this location could not be imported\\n\", \
+             status = 501 }\n",
+        ),
+    ]);
+}
+
+#[test]
+fn imports_rules_about_access_or_refuses() {
+    const REFUSED: &str =
+        "{ respond = \"the access rules could not be imported\\n\", status = 403 }\n";
+    let rules = |rules: &str| host(&format!("location / {{ root /a; {rules} }}"));
+    let options = |expected: &str| format!("{expected}\n\"/\" = \"-> /a\"\n");
+    for (text, expected) in [
+        ("allow 10.0.0.0/8; allow ::1; deny all;", "allow = [\"10.0.0.0/8\", \"::1\"]"),
+        ("deny 10.0.0.0/8;", "deny = [\"10.0.0.0/8\"]"),
+        ("deny 10.0.0.0/8; allow all;", "deny = [\"10.0.0.0/8\"]"),
+        ("deny all;", "deny = [\"0.0.0.0/0\", \"::/0\"]"),
+        (
+            "deny 10.1.0.0/16; allow 10.0.0.0/8; deny all;",
+            "allow = [\"10.0.0.0/8\"]\ndeny = [\"10.1.0.0/16\"]",
+        ),
+        // The exception of an exception is not needed, as all others are refused.
+        ("allow 10.1.0.0/16; deny 10.0.0.0/8; deny all;", "allow = [\"10.1.0.0/16\"]"),
+        (
+            "auth_basic \"A b\"; auth_basic_user_file /none/users;",
+            "basic_auth = \"/none/users\"\nrealm = \"A b\"",
+        ),
+        ("auth_basic off; auth_basic_user_file /none/users;", ""),
+    ] {
+        let expected =
+            if expected.is_empty() { options("")[1..].to_owned() } else { options(expected) };
+        assert_eq!(rules(text), (expected, true), "{text}");
+    }
+    for text in [
+        "allow 10.1.0.0/16; deny 10.0.0.0/8; allow all;",
+        "allow 10.1.0.0/16; deny 10.1.2.0/24; allow 10.0.0.0/8; deny all;",
+        "deny x;",
+        "allow unix:; deny all;",
+        "auth_basic a;",
+        "auth_request /auth;",
+        "auth_jwt a;",
+        "limit_except GET { deny all; }",
+        "valid_referers none;",
+        "if ($http_user_agent ~ bot) { return 403; }",
+        "secure_link $arg_md5;",
+    ] {
+        let (found, is_complete) = rules(text);
+        assert!(found.ends_with(&format!("\"/\" = {REFUSED}")), "{text}\n{found}");
+        assert!(!is_complete && found.contains("not carried over"), "{text}\n{found}");
+    }
+    // A condition that refuses nothing does not.
+    let (found, is_complete) = rules("if ($http_a) { add_header X-A b; }");
+    assert!(found.ends_with("\"/\" = \"-> /a\"\n") && !is_complete, "{found}");
+}
+
+#[test]
+fn imports_limits() {
+    let text = "limit_req_zone $binary_remote_addr zone=a:1m rate=5r/s;\n\
+                limit_req_zone $http_a zone=b:1m rate=5r/s;\n\
+                server { location / { root /a; limit_req zone=a burst=9 nodelay; } }\n";
+    let Imported { text, is_complete } = imported(text);
+    // Its zone is used by no location.
+    assert!(text.contains("rate = \"5/s\"\nburst = 10\n") && is_complete, "{text}");
+}
+
+#[test]
+fn joins_servers_with_and_without_tls() {
+    const TLS: &str = "listen 443 ssl; ssl_certificate /a.pem; ssl_certificate_key /a.key;";
+    for (text, expected) in [
+        // Only a redirect, for this name or for all.
+        (
+            format!(
+                "server {{ listen 80; server_name a.b; return 301 https://$host$request_uri; }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
+        ),
+        (
+            format!(
+                "server {{ listen 80 default_server; location /.well-known/ {{ root /b; }}\n\
+                 location / {{ return 301 https://$host$request_uri; }} }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "[hosts.\"a.b *\"]\n\"/\" = { files = \"/a\", https_redirect = true }\n\
+             \"/.well-known/\" = { files = \"/b/.well-known\", https_redirect = false }\n",
+        ),
+        (
+            format!(
+                "server {{ listen 80; server_name a.b;\n\
+                 if ($host = a.b) {{ return 301 https://$host$request_uri; }} return 404; }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
+        ),
+        // The same content.
+        (
+            format!("server {{ listen 80; {TLS} server_name a.b; root /a; }}"),
+            "[hosts.\"a.b *\"]\n\"/\" = \"-> /a\"\n",
+        ),
+        // What is for TLS only is not served without it.
+        (
+            format!(
+                "server {{ listen 80; server_name c; root /c; }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "[hosts.\"c\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
+        ),
+        // What is for this machine only stays so.
+        (
+            "server { listen 80; server_name c; root /c; }\n\
+             server { listen 127.0.0.1:81; server_name d; root /d; }"
+                .to_owned(),
+            "[hosts.\"d\"]\nallow = [\"127.0.0.0/8\", \"::1\"]\n\"/\" = \"-> /d\"\n",
+        ),
+    ] {
+        let imported = imported(&text);
+        assert!(imported.text.contains(expected), "{text}\n{}", imported.text);
+    }
+}

@@ -1,0 +1,182 @@
+//! Everyday tasks of web servers: for each file in `tests/idioms` the same requests are sent to
+//! nginx, to Caddy, to Weft with the configuration of the file, and to Weft with the imported
+//! configuration of nginx. Each difference is in the table of the file with its reason, and each row
+//! of the table occurs.
+//!
+//! `WEFT_IDIOM=NAME` selects the files whose names have that text.
+
+mod exchange;
+mod file;
+mod servers;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Mutex;
+
+use self::exchange::{Addresses, Parts, send};
+use self::file::{Idiom, Request, read_all};
+use self::servers::{
+    Upstreams, caddy_addresses, start_caddy_for, start_imported, start_nginx_for, start_written,
+    write_files,
+};
+use crate::common::{has_tool, repository};
+
+/// Idioms that are tested at the same time.
+const THREADS: usize = 4;
+
+#[test]
+fn idioms_work_as_in_nginx_and_caddy() {
+    // All of them, so that each missing one is reported.
+    if ["nginx", "caddy", "curl"].map(has_tool).contains(&false) {
+        return;
+    }
+    let mut idioms = read_all();
+    let selected = std::env::var("WEFT_IDIOM").unwrap_or_default();
+    idioms.retain(|idiom| idiom.name.contains(&selected));
+    let folder = tempfile::tempdir().unwrap();
+    write_files(folder.path());
+    for idiom in &idioms {
+        std::fs::create_dir(folder.path().join(&idiom.name)).unwrap();
+    }
+    let upstreams = Upstreams::start();
+    let has_caddy = idioms.iter().any(|idiom| idiom.caddy.is_some());
+    let _caddy = has_caddy.then(|| start_caddy_for(&idioms, folder.path(), upstreams));
+    let next = Mutex::new(idioms.iter().enumerate());
+    let report = Mutex::new(String::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let Some((index, idiom)) = next.lock().unwrap().next() else { return };
+                    let differences = compare(idiom, index, folder.path(), upstreams);
+                    report.lock().unwrap().push_str(&differences);
+                }
+            });
+        }
+    });
+    let report = report.into_inner().unwrap();
+    assert!(report.is_empty(), "{} idioms:\n{report}", idioms.len());
+}
+
+/// Sends the requests of an idiom to all servers. Returns the differences without a reason.
+fn compare(idiom: &Idiom, index: usize, folder: &Path, upstreams: Upstreams) -> String {
+    let mut report = String::new();
+    let (_weft, written) = start_written(idiom, folder, upstreams);
+    let nginx = idiom.nginx.as_ref().map(|_| start_nginx_for(idiom, index, folder, upstreams));
+    let imported = nginx.as_ref().map(|_| start_imported(idiom, index, folder, upstreams));
+    if let Some((output, ..)) = &imported {
+        let expected = if idiom.is_lossy { Ok(3) } else { Ok(0) };
+        if output.status != expected {
+            writeln!(report, "{}: import: {:?}\n{}", idiom.name, output.status, output.stdout)
+                .unwrap();
+        }
+    }
+    let exchange = |addresses: Addresses| -> Vec<Vec<Parts>> {
+        let all = |request: &Request| {
+            let responses = request.statuses.iter().map(|_| send(addresses, request, folder));
+            responses.map(|parts| select(parts, idiom, upstreams)).collect()
+        };
+        idiom.requests.iter().map(all).collect()
+    };
+    let of_weft = exchange(written);
+    let mut others = Vec::new();
+    if let Some((_program, addresses)) = &nginx {
+        let of_nginx = exchange(*addresses);
+        if let Some((_, _weft, addresses)) = &imported {
+            others.push(("imported", exchange(*addresses), of_nginx.clone()));
+        }
+        others.push(("nginx", of_weft.clone(), of_nginx));
+    }
+    if idiom.caddy.is_some() {
+        others.push(("caddy", of_weft.clone(), exchange(caddy_addresses(index))));
+    }
+    for (request, responses) in idiom.requests.iter().zip(&of_weft) {
+        let statuses: Vec<&str> = responses.iter().map(|parts| &*parts["status"]).collect();
+        let expected: Vec<String> = request.statuses.iter().map(ToString::to_string).collect();
+        if statuses != expected {
+            writeln!(report, "{}: {}: {statuses:?}", idiom.name, request.line).unwrap();
+        }
+    }
+    let mut used = vec![false; idiom.differences.len()];
+    for (server, ours, theirs) in &others {
+        for (number, request) in idiom.requests.iter().enumerate() {
+            for (ours, theirs) in ours[number].iter().zip(&theirs[number]) {
+                for (part, our, their) in differing(ours, theirs) {
+                    let mut explained = false;
+                    for (difference, used) in idiom.differences.iter().zip(&mut used) {
+                        let explains = difference.explains(server, request, part);
+                        *used |= explains;
+                        explained |= explains;
+                    }
+                    if !explained {
+                        let (name, line) = (&idiom.name, &request.line);
+                        let [our, their] = [our, their].map(shortened);
+                        writeln!(
+                            report,
+                            "{name}: {server}: {line}: {part}: {our:?}, not {their:?}"
+                        )
+                        .unwrap();
+                    }
+                }
+            }
+        }
+    }
+    for (difference, _) in idiom.differences.iter().zip(used).filter(|(_, used)| !used) {
+        writeln!(report, "{}: does not occur: {}", idiom.name, difference.line).unwrap();
+    }
+    report
+}
+
+/// Keeps of the fields that the upstream received only those that the idiom mentions.
+fn select(mut parts: Parts, idiom: &Idiom, upstreams: Upstreams) -> Parts {
+    let texts = [&idiom.nginx, &idiom.caddy, &Some(idiom.toml.clone())];
+    let mut text: String = texts.into_iter().flatten().map(|text| text.to_lowercase()).collect();
+    idiom.requests.iter().for_each(|request| text.push_str(&request.line.to_lowercase()));
+    let is_shown = |line: &&str| match line.split_once(": ") {
+        Some((name, _)) => name == "host" || mentions(&text, name),
+        None => true,
+    };
+    // The upstream shows the fields that it has received.
+    if let Some(body) = parts.get_mut("body").filter(|body| body.contains("\nhost: ")) {
+        let lines: Vec<&str> = body.lines().filter(is_shown).collect();
+        *body = upstreams.restore(&lines.join("\n"));
+    }
+    parts
+}
+
+/// Returns true if a text has this name of a field.
+fn mentions(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let mut at = text.match_indices(name).map(|(at, _)| (&text[..at], &text[at + name.len()..]));
+    name != "connection" && at.any(|(a, b)| !a.ends_with(is_part) && !b.starts_with(is_part))
+}
+
+/// Returns the parts in which two responses differ, with both values.
+fn differing<'a>(ours: &'a Parts, theirs: &'a Parts) -> Vec<(&'a str, &'a str, &'a str)> {
+    let value = |parts: &'a Parts, name: &str| parts.get(name).map_or("", |value| value);
+    let mut names: Vec<&str> = ours.keys().chain(theirs.keys()).map(|name| &**name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let both = names.into_iter().map(|name| (name, value(ours, name), value(theirs, name)));
+    both.filter(|(_, ours, theirs)| ours != theirs).collect()
+}
+
+/// Returns the beginning of a long text.
+fn shortened(text: &str) -> String {
+    text.chars().take(400).collect()
+}
+
+#[test]
+fn documentation_lists_the_idioms() {
+    for (page, has_it) in [
+        ("docs/nginx.md", (|idiom| idiom.nginx.is_some()) as fn(&Idiom) -> bool),
+        ("docs/caddy.md", |idiom| idiom.caddy.is_some()),
+    ] {
+        let text = std::fs::read_to_string(repository(page)).unwrap();
+        for idiom in read_all().iter().filter(|idiom| has_it(idiom)) {
+            let Idiom { name, title, .. } = idiom;
+            let line = format!("- [{title}](../crates/weft-server/tests/idioms/{name}.md)\n");
+            assert!(text.contains(&line), "{page} should have the line:\n{line}");
+        }
+    }
+}

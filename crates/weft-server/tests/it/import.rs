@@ -1,0 +1,70 @@
+//! `weft import nginx`: exit statuses, files that are included, and errors.
+
+use std::fs;
+
+use crate::config::{folder_with, run_in};
+
+#[test]
+fn imports_a_file_with_those_that_it_includes() {
+    let folder = folder_with(&[
+        ("nginx.conf", "events {}\nhttp {\n    include sites/*.conf;\n}\n"),
+        (
+            "sites/a.conf",
+            "server { listen 8080; server_name a.example; location / { return 204; } }\n",
+        ),
+        ("sites/b.conf", "server { server_name b.example;\nroot html; gzip on; }\n"),
+    ]);
+    let output = run_in(folder.path(), &["import", "nginx", "nginx.conf"]);
+    assert_eq!((output.status, &*output.stderr), (Ok(3), ""));
+    let root = folder.path().join("html");
+    for part in [
+        "listen = [\"0.0.0.0:80\", \"0.0.0.0:8080\"]\n",
+        "[hosts.\"a.example *\"]\n",
+        "\"/\" = { respond = \"\", status = 204 }\n",
+        &format!("\"/\" = \"-> {}\"\n", root.display()),
+        "# sites/a.conf:1: `listen 8080`: not carried over: ",
+    ] {
+        assert!(output.stdout.contains(part), "{part}\n{}", output.stdout);
+    }
+    // The result is a valid and formatted file.
+    fs::create_dir(root).unwrap();
+    fs::write(folder.path().join("weft.toml"), output.stdout).unwrap();
+    for command in [["check", "weft.toml"].as_slice(), &["fmt", "--check", "weft.toml"]] {
+        let output = run_in(folder.path(), command);
+        assert_eq!((output.status, &*output.stderr), (Ok(0), ""), "{command:?}");
+    }
+}
+
+#[test]
+fn exit_status_tells_if_something_was_lost() {
+    let server = |directives: &str| format!("server {{ listen 80; root /; {directives} }}\n");
+    for (text, status, message) in [
+        (server("sendfile on;"), 0, ""),
+        (server("autoindex on;"), 0, ""),
+        (server("unknown_directive on;"), 3, ""),
+        (server("proxy_cache a;"), 3, ""),
+        (
+            server("autoindex on"),
+            1,
+            "weft: a.conf:1:42: expected `;` or a block behind `autoindex`",
+        ),
+        ("worker_processes 1;".to_owned(), 1, "weft: a.conf: there is no server"),
+    ] {
+        let folder = folder_with(&[("a.conf", &text)]);
+        let output = run_in(folder.path(), &["import", "nginx", "a.conf"]);
+        assert_eq!(output.status, Ok(status), "{text}: {}{}", output.stdout, output.stderr);
+        assert!(output.stderr.starts_with(message), "{text}: {}", output.stderr);
+        assert_eq!(output.stdout.is_empty(), status == 1);
+    }
+    let folder = folder_with(&[]);
+    for (arguments, status, message) in [
+        (["import", "nginx", "none.conf"].as_slice(), 1, "weft: cannot read none.conf: No such"),
+        (&["import", "nginx"], 2, "weft: expected `weft import nginx FILE`"),
+        (&["import", "apache", "a"], 2, "weft: expected `weft import nginx FILE`"),
+        (&["import", "nginx", "a", "b"], 2, "weft: expected `weft import nginx FILE`"),
+    ] {
+        let output = run_in(folder.path(), arguments);
+        assert_eq!(output.status, Ok(status), "{arguments:?}");
+        assert!(output.stderr.starts_with(message), "{arguments:?}: {}", output.stderr);
+    }
+}
