@@ -363,9 +363,11 @@ fn plan_routes(
 ) -> Vec<RoutePlan> {
     let mut plans = Vec::<RoutePlan>::new();
     for RouteConfig { key: written, options, action } in routes {
-        let mut options = options.or(&inherited.options);
         let key = RouteKey::parse(&written.value);
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
+        let groups = options.templates().filter_map(|it| check_groups(it, key.as_ref()).err());
+        problems.extend(groups.map(|message| written.problem(message)));
+        let mut options = options.or(&inherited.options);
         let app = plan_app(action, key.as_ref(), &mut options, inherited);
         let app = app.map_err(|problem| problems.push(problem)).ok();
         let (Some(key), Some(app)) = (key, app) else { continue };
@@ -468,8 +470,15 @@ fn plan_app(
 /// Parses a template of a route, which may have the groups of its pattern.
 fn parse_template(text: &str, key: Option<&RouteKey>) -> Result<Template, String> {
     let template = Template::parse(text)?;
+    check_groups(&template, key)?;
+    Ok(template)
+}
+
+/// Returns an error if a template has a group that the pattern of the route does not have. A `key` that
+/// is invalid is reported elsewhere.
+fn check_groups(template: &Template, key: Option<&RouteKey>) -> Result<(), String> {
     let pattern = match key {
-        None => return Ok(template),
+        None => return Ok(()),
         Some(RouteKey { path: PathKey::Pattern(pattern), .. }) => Some(pattern),
         Some(_) => None,
     };
@@ -486,7 +495,7 @@ fn parse_template(text: &str, key: Option<&RouteKey>) -> Result<Template, String
             Some(_) => {}
         }
     }
-    Ok(template)
+    Ok(())
 }
 
 fn unknown_group(group: &Group, pattern: &Pattern) -> String {

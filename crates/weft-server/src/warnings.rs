@@ -121,10 +121,7 @@ fn missing_error_pages(route: &RoutePlan) -> impl Iterator<Item = Problem> {
 
 /// Finds a variable of nginx in a redirect, a text or a field.
 fn unreplaced_variable(route: &RoutePlan) -> Option<Problem> {
-    let fields = [&route.options.request_fields, &route.options.response_fields];
-    let values = fields.into_iter().flat_map(|changes| &changes.set).map(|field| &field.value);
-    let texts = route.options.sub_filter.iter().flatten().map(|it| &it.replacement);
-    let mut templates = route.template().into_iter().chain(values).chain(texts);
+    let mut templates = route.template().into_iter().chain(route.options.templates());
     let (variable, placeholder) =
         templates.find_map(|template| nginx_variable(template.source()))?;
     Some(route.app.problem(format!(

@@ -42,6 +42,14 @@ fn of_route(
     };
     let found = [
         (own.burst.is_some() && !has_rate, "`burst` has no effect without `rate`"),
+        (
+            own.intercept_errors == Some(true) && all.error_pages.is_empty(),
+            "`intercept_errors` has no effect without `error_pages`",
+        ),
+        (
+            (own.sub_filter_types.is_some() || own.sub_filter_once.is_some()) && !all.substitutes(),
+            "`sub_filter_types` and `sub_filter_once` have no effect without `sub_filter`",
+        ),
         (own.realm.is_some() && !has_auth, "`realm` has no effect without `basic_auth`"),
         (
             proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream()),

@@ -58,7 +58,8 @@ fn fields_of_responses_are_set_added_and_completed() {
          \"/status\" = {{ respond = \"\", status = 404, response_headers = {{ \
              X-A = {{ \"200\" = \"fine\", \"4xx 500\" = \"error\" }}, X-B = {{ \"5xx\" = \"5\" }} }} }}\n\
          \"/values\" = {{ respond = \"\", response_headers = {{ X-A = \"{{host}}{{rest}} {{{{a}}\", \
-             X-B = \"{{query.b}}\", X-C = \"{{header.X-None}}\" }} }}\n"
+             X-B = \"{{query.b}}\", X-C = \"{{header.X-None}}\" }} }}\n\
+         \"~ ^/users/(.+)$\" = {{ respond = \"\", response_headers = {{ X-A = \"{{re.1}}\" }} }}\n"
     ));
     for (target, name, expected) in [
         ("/up", "x-a", "up|added"),
@@ -74,6 +75,7 @@ fn fields_of_responses_are_set_added_and_completed() {
         ("/values?b=%20c%0D%0AX-Evil:%20d%00%0D%0A", "x-b", "c  X-Evil: d"),
         ("/values?b=%0D%0AX-Evil:%20d", "x-evil", ""),
         ("/values", "x-c", ""),
+        ("/users/alice", "x-a", "alice"),
     ] {
         assert_eq!(
             fields_with_each_version(&server.url(target), name),
@@ -119,6 +121,8 @@ fn check_refuses_changes_that_cannot_be() {
             "expected statuses such as 404 or 5xx",
         ),
         ("response_headers = { X-A = \"{hots}\" }", "did you mean {host}?"),
+        ("response_headers = { X-A = \"{re.1}\" }", "{re.1} needs a route with a pattern"),
+        ("sub_filter = { a = \"{re.1}\" }", "{re.1} needs a route with a pattern"),
         ("response_headers = { X-A = \"$host\" }", "`$host`, a variable of nginx"),
         ("response_headers = { \"?Date\" = \"b\" }", "the server sets date itself"),
         ("response_headers = { X-A = \"a\\u0000\" }", "has a byte that no field can have"),

@@ -157,9 +157,11 @@ fn compresses_responses_of_upstreams() {
 
 #[test]
 fn reload_keeps_the_rates_of_clients_and_follows_changed_options() {
+    // With several workers, one of them could still have the former routes.
     let config = |status| {
         format!(
-            "[hosts.\"*\"]\n\
+            "workers = 1\n\
+             [hosts.\"*\"]\n\
              \"/rate\" = {{ respond = \"\", rate = \"1/h\" }}\n\
              \"/\" = {{ respond = \"\", status = {status} }}\n"
         )

@@ -38,6 +38,14 @@ fn check_warns_of_what_is_probably_not_intended() {
             ],
         ),
         (
+            "\"/\" = { respond = \"\", intercept_errors = true, sub_filter_once = false }\n",
+            &[
+                ":2:7: warning: `intercept_errors` has no effect without `error_pages`",
+                ":2:7: warning: `sub_filter_types` and `sub_filter_once` have no effect without \
+                 `sub_filter`",
+            ],
+        ),
+        (
             "\"/\" = \"<< https://$host/\"\n",
             &[
                 ":2:7: warning: `$host`, a variable of nginx, is sent as it is; its value is {host} here",

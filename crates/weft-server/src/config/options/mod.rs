@@ -24,6 +24,7 @@ pub(crate) use sub_filter::Substitution;
 
 use super::key::Key;
 use super::keys::quoted;
+use crate::template::Template;
 
 /// Options of a route, of a host, or of all hosts. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -66,6 +67,13 @@ pub(crate) struct RouteOptions {
 }
 
 impl RouteOptions {
+    /// The templates of fields and of replaced texts.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        let fields = [&self.request_fields, &self.response_fields];
+        let fields = fields.into_iter().flat_map(|changes| &changes.set).map(|field| &field.value);
+        fields.chain(self.sub_filter.iter().flatten().map(|it| &it.replacement))
+    }
+
     /// Returns true if texts of bodies are replaced.
     pub(crate) fn substitutes(&self) -> bool {
         self.sub_filter.as_ref().is_some_and(|list| !list.is_empty())
