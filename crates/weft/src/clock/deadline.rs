@@ -220,14 +220,17 @@ impl Deadline {
     /// Sets the deadline of a connection that waits for a request. It
     /// [expires earlier](Deadlines::expire_longest_waiting) if another connection needs the room.
     pub(crate) fn set_awaiting(&self, awaited: Awaited, after: Duration) {
-        self.set_due(after);
-        self.0.waiting.store(self.0.clock.now() << 1 | awaited as u64, Relaxed);
+        let now = self.set_due(after);
+        self.0.waiting.store(now << 1 | awaited as u64, Relaxed);
     }
 
-    fn set_due(&self, after: Duration) {
-        let Clock { tick, .. } = *self.0.clock;
-        let after = u64::try_from(after.saturating_add(tick).as_millis()).unwrap_or(NEVER);
-        self.0.due.store(self.0.clock.now().saturating_add(after), Relaxed);
+    /// Returns the time on the worker's clock.
+    fn set_due(&self, after: Duration) -> u64 {
+        let now = self.0.clock.now();
+        let after = after.saturating_add(self.0.clock.tick);
+        let after = u64::try_from(after.as_millis()).unwrap_or(NEVER);
+        self.0.due.store(now.saturating_add(after), Relaxed);
+        now
     }
 
     /// Postpones the deadline of a connection that waits for a request. Its place in the order of

@@ -18,6 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{self, Either};
 use http_body::{Frame, SizeHint};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -120,14 +122,25 @@ pub(crate) async fn fetch(file: Arc<fs::File>, at: u64, length: u64) -> io::Resu
 }
 
 /// Reads at most [`PIECE_BYTES`] of a range; empty at the end of the file.
-pub(crate) async fn read(file: &Arc<fs::File>, at: u64, length: u64) -> io::Result<Bytes> {
+///
+/// The returned future is small: it contains the piece, or the handle of the blocking pool.
+pub(crate) fn read(
+    file: &Arc<fs::File>,
+    at: u64,
+    length: u64,
+) -> impl Future<Output = io::Result<Bytes>> + use<> {
     let mut piece = vec![0; length.min(PIECE_BYTES as u64) as usize];
-    if let Some(read) = read_nowait(file, &mut piece, at)? {
-        piece.truncate(read);
-        return Ok(piece.into());
+    match read_nowait(file, &mut piece, at) {
+        Ok(Some(read)) => {
+            piece.truncate(read);
+            Either::Left(future::ready(Ok(piece.into())))
+        }
+        Ok(None) => {
+            let file = file.clone();
+            Either::Right(blocking(move || read_piece(&file, piece, at)))
+        }
+        Err(error) => Either::Left(future::ready(Err(error))),
     }
-    let file = file.clone();
-    blocking(move || read_piece(&file, piece, at)).await
 }
 
 fn read_piece(file: &fs::File, mut piece: Vec<u8>, at: u64) -> io::Result<Bytes> {
@@ -147,10 +160,12 @@ fn read_at(file: &fs::File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 }
 
 /// Runs a function that may wait for the disk on the runtime's blocking pool.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+) -> impl Future<Output = io::Result<T>> {
+    // Started here, so that the future contains the handle instead of `work`.
+    let running = tokio::task::spawn_blocking(work);
+    running.map(|done| done.unwrap_or_else(|error| Err(io::Error::other(error))))
 }
 
 /// A file as a body. It is read on demand, in pieces of 64 KiB.

@@ -144,6 +144,19 @@ impl Body {
         }
     }
 
+    /// Returns `true` if [`take_bytes`](Body::take_bytes) returns the complete body.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.0, Kind::Empty | Kind::Bytes(_))
+    }
+
+    /// Takes the bytes of a body in memory.
+    pub(crate) fn take_bytes(&mut self) -> Bytes {
+        match &mut self.0 {
+            Kind::Bytes(bytes) => std::mem::take(bytes),
+            _ => Bytes::new(),
+        }
+    }
+
     /// Returns the bytes, if the body is in memory and not empty.
     pub(crate) fn as_bytes(&self) -> Option<&Bytes> {
         match &self.0 {

@@ -164,15 +164,17 @@ impl Shared {
     /// Takes the interim responses of the current exchange.
     #[inline]
     pub(crate) fn take_interim(&self) -> Option<Vec<Interim>> {
-        if !self.has_interim.load(Acquire) {
-            return None;
-        }
-        let mut interim = self.lock_interim();
+        self.has_interim.load(Acquire).then(|| self.take_queued_interim())
+    }
+
+    #[cold]
+    fn take_queued_interim(&self) -> Vec<Interim> {
+        let mut queue = self.lock_interim();
         self.has_interim.store(false, Relaxed);
-        let mut interim = std::mem::take(&mut *interim);
+        let mut interim = std::mem::take(&mut *queue);
         let current = self.exchange.load(Relaxed);
         interim.retain(|interim| interim.exchange == current);
-        Some(interim)
+        interim
     }
 
     /// Stores the client of the request of an exchange, for its record.

@@ -19,10 +19,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::{self, Either};
 use http::{HeaderMap, Method, StatusCode};
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 
 use crate::app::Application;
 use crate::clock::deadline::Stopwatch;
@@ -89,7 +87,7 @@ pub(super) trait ResponseSink {
     fn send_file(&mut self, file: &mut File, is_last: bool) -> impl Future<Output = Result<()>>;
 
     /// Ends content whose last piece was not marked with `is_last`.
-    fn finish(&mut self, trailers: &mut HeaderMap) -> impl Future<Output = Result<()>>;
+    fn finish(&mut self, trailers: Trailers) -> impl Future<Output = Result<()>>;
 
     /// Discards a failed response. Returns `false` if a part of it may have been sent.
     fn roll_back(&mut self, error: &Error) -> bool;
@@ -100,6 +98,9 @@ pub(super) trait ResponseSink {
     /// Number of content bytes sent or buffered.
     fn body_bytes(&self) -> u64;
 }
+
+/// The trailer fields of a response. Boxed, because few responses have any.
+pub(super) type Trailers = Option<Box<HeaderMap>>;
 
 /// The part of a response that is not buffered together with its head.
 pub(super) enum Remaining {
@@ -124,44 +125,43 @@ pub(super) enum Outcome {
 struct Exchange<'a, A: Application, S: ResponseSink> {
     worker: &'a Worker<A>,
     sink: &'a mut S,
-    /// `None` if the exchange is not recorded.
+    /// `None` if the exchange is not recorded, or was recorded.
     watch: Option<Stopwatch>,
     /// Status of the response, once it is known.
     status: Option<StatusCode>,
     /// Set if the head of a response was buffered.
     has_response: bool,
-    /// The result of the exchange; `None` while it is in progress.
-    end: Option<Result<()>>,
 }
 
-/// Serves `request`: calls the application and sends its response.
-pub(super) async fn serve<A: Application, S: ResponseSink>(
-    worker: &Worker<A>,
-    sink: &mut S,
-    request: Request,
+/// Serves a request: calls the application and sends its response.
+///
+/// Without `async`, the future contains each argument once. For the same reason, the functions that
+/// it awaits take references: the future of an exchange is the largest part of the memory that a
+/// client occupies by not reading.
+pub(super) fn serve<'a, A: Application, S: ResponseSink>(
+    worker: &'a Worker<A>,
+    sink: &'a mut S,
+    request: impl FnOnce(&mut S) -> Request,
     watch: Option<Stopwatch>,
-) -> Outcome {
+) -> impl Future<Output = Outcome> {
     let mut exchange = Exchange::new(worker, sink, watch);
-    let result = {
-        // Pinned in a statement of its own: within the `await` expression, it would take its space
-        // twice.
-        let mut response = pin!(match catch_panic_sync(|| worker.app.call(request)) {
-            Ok(response) => Either::Left(response.map(Ok)),
-            Err(panicked) => Either::Right(future::ready(Err(panicked))),
-        });
-        poll_fn(|cx| match catch_panic_sync(|| response.as_mut().poll(cx)) {
-            Ok(Poll::Ready(result)) => Poll::Ready(result),
-            Ok(Poll::Pending) => poll_connection(exchange.sink, cx).map(Err),
-            Err(panicked) => Poll::Ready(Err(panicked)),
-        })
-        .await
-    };
-    match exchange.begin_response(result) {
-        // Most responses are buffered completely: no future for these.
-        Some(Ok(Remaining::Nothing)) => exchange.end(Ok(())),
-        // Boxed, because its future is large, and few responses need it.
-        Some(begun) => Box::pin(exchange.finish(begun)).await,
-        None => Outcome::Aborted,
+    async move {
+        let result = {
+            let mut panicked = None;
+            let request = request(exchange.sink);
+            let call = catch_panic_sync(|| worker.app.call(request));
+            let mut call = pin!(call.map_err(|error| panicked = Some(error)).ok());
+            match call.as_mut().as_pin_mut() {
+                Some(call) => await_response(exchange.sink, call).await,
+                None => Err(panicked.unwrap_or_else(cancelled)),
+            }
+        };
+        let Some(mut remaining) = exchange.begin_response(result) else { return Outcome::Aborted };
+        match remaining {
+            // Most responses are buffered completely.
+            Remaining::Nothing => exchange.end(Ok(())),
+            _ => exchange.finish(&mut remaining).await,
+        }
     }
 }
 
@@ -169,28 +169,43 @@ pub(super) async fn serve<A: Application, S: ResponseSink>(
 pub(super) async fn reject<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
-    error: Error,
+    error: &Error,
     watch: Option<Stopwatch>,
 ) -> Outcome {
-    worker.report(&sink.shared().peer, &error);
+    worker.report(&sink.shared().peer, error);
     let mut exchange = Exchange::new(worker, sink, watch);
     if error.kind().status().is_none() || exchange.sink.is_closed() {
         exchange.end_without_response(error);
         return Outcome::Aborted;
     }
     exchange.sink.close_after_response();
-    let begun = exchange.begin_error(&error);
-    exchange.finish(begun).await
+    match exchange.begin_error(error) {
+        Some(mut remaining) => exchange.finish(&mut remaining).await,
+        None => Outcome::Aborted,
+    }
 }
 
 /// Reports and records an invalid request that gets no response.
 pub(super) fn record_refused<A: Application, S: ResponseSink>(
     worker: &Worker<A>,
     sink: &mut S,
-    error: Error,
+    error: &Error,
 ) {
-    worker.report(&sink.shared().peer, &error);
+    worker.report(&sink.shared().peer, error);
     Exchange::new(worker, sink, worker.stopwatch()).end_without_response(error);
+}
+
+/// Polls the future of the application and, while it is pending, the connection.
+async fn await_response<S: ResponseSink>(
+    sink: &mut S,
+    mut call: Pin<&mut impl Future<Output = Response>>,
+) -> Result<Response> {
+    poll_fn(|cx| match catch_panic_sync(|| call.as_mut().poll(cx)) {
+        Ok(Poll::Ready(response)) => Poll::Ready(Ok(response)),
+        Ok(Poll::Pending) => poll_connection(sink, cx).map(Err),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    })
+    .await
 }
 
 fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<Error> {
@@ -199,6 +214,7 @@ fn poll_connection<S: ResponseSink>(sink: &mut S, cx: &mut Context<'_>) -> Poll<
 }
 
 /// Sends the interim responses that the application has queued.
+#[inline]
 fn send_interim<S: ResponseSink>(sink: &mut S) {
     if let Some(queued) = sink.shared().take_interim() {
         for Interim { status, fields, .. } in queued {
@@ -209,17 +225,18 @@ fn send_interim<S: ResponseSink>(sink: &mut S) {
 
 impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     fn new(worker: &'a Worker<A>, sink: &'a mut S, watch: Option<Stopwatch>) -> Self {
-        Exchange { worker, sink, watch, status: None, has_response: false, end: None }
+        Exchange { worker, sink, watch, status: None, has_response: false }
     }
 
-    /// Starts the response for the result of a call. Returns `None` if the client has disconnected.
-    fn begin_response(&mut self, result: Result<Response>) -> Option<Result<Remaining>> {
+    /// Starts the response for the result of a call. Returns `None` if the exchange has ended
+    /// without a response.
+    fn begin_response(&mut self, result: Result<Response>) -> Option<Remaining> {
         let worker = self.worker;
         match result {
             // With `Disconnect::Detach`, the client may have disconnected during the call.
             Ok(response) if self.sink.is_closed() => {
                 self.status = Some(response.status);
-                self.end = Some(Err(Error::disconnected()));
+                self.record(Some(&Error::disconnected()));
                 None
             }
             Ok(response) => {
@@ -227,25 +244,36 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                 if let Some(error) = response.error() {
                     worker.report(&self.sink.shared().peer, error);
                 }
-                let Some(head) = self.sink.head() else { return Some(self.begin(response)) };
+                let Some(head) = self.sink.head() else { return self.begin(response) };
                 let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
                 let response = representation::complete_file_response(head, response, &context);
-                Some(self.begin(response))
+                self.begin(response)
             }
             Err(error) => {
                 worker.report(&self.sink.shared().peer, &error);
                 if error.kind() == ErrorKind::Disconnected || self.sink.is_closed() {
-                    self.end = Some(Err(error));
+                    self.record(Some(&error));
                     return None;
                 }
                 self.sink.close_after_response();
-                Some(self.begin_error(&error))
+                self.begin_error(&error)
             }
         }
     }
 
-    /// Starts to send a response.
-    fn begin(&mut self, response: Response) -> Result<Remaining> {
+    /// Starts to send a response, or an error response if it is invalid. Returns `None` if the
+    /// exchange has ended without a response.
+    fn begin(&mut self, response: Response) -> Option<Remaining> {
+        match self.try_begin(response).or_else(|error| self.replace(error)) {
+            Ok(remaining) => Some(remaining),
+            Err(error) => {
+                self.abort(&error);
+                None
+            }
+        }
+    }
+
+    fn try_begin(&mut self, response: Response) -> Result<Remaining> {
         self.status = Some(response.status);
         let begun = try_begin(self.sink, response);
         self.has_response = begun.is_ok();
@@ -253,24 +281,31 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     }
 
     /// Starts to send an error response.
-    fn begin_error(&mut self, error: &Error) -> Result<Remaining> {
+    fn begin_error(&mut self, error: &Error) -> Option<Remaining> {
         let response = error_response(self.sink.head(), error);
         self.begin(response)
     }
 
+    /// Replaces a failed response by an error response, unless a part of it was sent.
+    #[cold]
+    fn replace(&mut self, error: Error) -> Result<Remaining> {
+        if !self.sink.roll_back(&error) {
+            return Err(error);
+        }
+        self.worker.report(&self.sink.shared().peer, &error);
+        let response = error_response(self.sink.head(), &error);
+        self.try_begin(response)
+    }
+
     /// Sends the rest of a response, or an error response in its place.
-    async fn finish(mut self, begun: Result<Remaining>) -> Outcome {
-        let mut sent = match begun {
-            Ok(remaining) => send_remaining(self.sink, remaining).await,
-            Err(error) => Err(error),
-        };
+    async fn finish(&mut self, remaining: &mut Remaining) -> Outcome {
+        let mut sent = send_remaining(self.sink, remaining).await;
         self.sink.shared().set_responding(false);
-        if let Err(error) = &sent
-            && self.sink.roll_back(error)
-        {
-            self.worker.report(&self.sink.shared().peer, error);
-            sent = match self.begin_error(error) {
-                Ok(remaining) => send_remaining(self.sink, remaining).await,
+        if let Err(error) = sent {
+            let replaced = self.replace(error).map(|replacement| *remaining = replacement);
+            sent = match replaced {
+                // Boxed, because few responses are replaced.
+                Ok(()) => Box::pin(send_remaining(self.sink, remaining)).await,
                 Err(error) => Err(error),
             };
         }
@@ -278,33 +313,42 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     }
 
     /// Ends the exchange, and abandons a response that was not sent completely.
-    fn end(mut self, sent: Result<()>) -> Outcome {
-        if let Err(error) = &sent {
-            self.worker.report(&self.sink.shared().peer, error);
-            self.sink.abandon(error);
+    #[inline]
+    fn end(&mut self, sent: Result<()>) -> Outcome {
+        match sent {
+            Ok(()) => {
+                self.record(None);
+                Outcome::Completed
+            }
+            Err(error) => self.abort(&error),
         }
-        let outcome = if sent.is_ok() { Outcome::Completed } else { Outcome::Aborted };
-        self.end = Some(sent);
-        outcome
-    }
-
-    /// Ends the exchange of an invalid request that gets no response.
-    fn end_without_response(mut self, error: Error) {
-        self.status = error.kind().status();
-        self.end = Some(Err(error));
     }
 
     #[cold]
-    fn cancelled() -> Error {
-        let reason = "the server closed the connection before the end of the response";
-        Error::new(ErrorKind::Cancelled, reason)
+    fn abort(&mut self, error: &Error) -> Outcome {
+        self.worker.report(&self.sink.shared().peer, error);
+        self.sink.abandon(error);
+        self.record(Some(error));
+        Outcome::Aborted
     }
-}
 
-impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
-    fn drop(&mut self) {
-        let (Some(watch), Some(hooks)) = (self.watch, self.worker.recorder()) else { return };
-        let end = self.end.take().unwrap_or_else(|| Err(Self::cancelled()));
+    /// Ends the exchange of an invalid request that gets no response.
+    fn end_without_response(&mut self, error: &Error) {
+        self.status = error.kind().status();
+        self.record(Some(error));
+    }
+
+    /// Passes the record to the hooks, once.
+    #[inline]
+    fn record(&mut self, error: Option<&Error>) {
+        if let Some(watch) = self.watch.take() {
+            self.record_duration(watch, error);
+        }
+    }
+
+    #[inline(never)]
+    fn record_duration(&self, watch: Stopwatch, error: Option<&Error>) {
+        let Some(hooks) = self.worker.recorder() else { return };
         // The request before an invalid one may have had another client.
         let client = self.sink.head().and_then(|_| self.sink.shared().client());
         hooks.on_response(&Record {
@@ -315,9 +359,24 @@ impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
             has_response: self.has_response,
             body_bytes: self.sink.body_bytes(),
             duration: watch.elapsed(),
-            error: end.as_ref().err(),
+            error,
         });
     }
+}
+
+impl<A: Application, S: ResponseSink> Drop for Exchange<'_, A, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.watch.is_some() {
+            self.record(Some(&cancelled()));
+        }
+    }
+}
+
+#[cold]
+fn cancelled() -> Error {
+    let reason = "the server closed the connection before the end of the response";
+    Error::new(ErrorKind::Cancelled, reason)
 }
 
 /// Validates a response against its request and starts to send it.
@@ -342,87 +401,84 @@ fn try_begin<S: ResponseSink>(sink: &mut S, mut response: Response) -> Result<Re
 }
 
 /// Sends the part of a response that [`Exchange::begin`] has not buffered.
-async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: Remaining) -> Result<()> {
+async fn send_remaining<S: ResponseSink>(sink: &mut S, remaining: &mut Remaining) -> Result<()> {
     let (payload, length) = match remaining {
         Remaining::Nothing => return Ok(()),
         Remaining::Buffered => return sink.flush().await,
-        Remaining::Content(payload, length) => (payload, length),
+        Remaining::Content(payload, length) => (payload, *length),
     };
     match payload {
         Payload::Upgrade(_) => unreachable!("an upgrade has no content"),
-        Payload::File(mut file) => sink.send_file(Arc::make_mut(&mut file), true).await,
-        Payload::Parts(parts) => Box::pin(send_parts(sink, *parts)).await,
-        Payload::Body(body) => match body.into_bytes() {
-            Ok(bytes) => sink.send_data(bytes, true).await,
-            Err(stream) => Box::pin(send_stream(sink, stream, length)).await,
-        },
+        Payload::File(file) => sink.send_file(Arc::make_mut(file), true).await,
+        Payload::Parts(parts) => Box::pin(send_parts(sink, parts)).await,
+        Payload::Body(body) if body.is_in_memory() => sink.send_data(body.take_bytes(), true).await,
+        Payload::Body(body) => send_stream(sink, body, length).await,
     }
 }
 
-async fn send_parts<S: ResponseSink>(sink: &mut S, parts: Parts) -> Result<()> {
-    let Parts { parts, end, .. } = parts;
-    for Part { head, mut file } in parts {
-        sink.send_data(head.into(), false).await?;
-        sink.send_file(&mut file, false).await?;
+async fn send_parts<S: ResponseSink>(sink: &mut S, parts: &mut Parts) -> Result<()> {
+    for Part { head, file } in &mut parts.parts {
+        sink.send_data(std::mem::take(head).into(), false).await?;
+        sink.send_file(file, false).await?;
     }
-    sink.send_data(end.into(), true).await
+    sink.send_data(std::mem::take(&mut parts.end).into(), true).await
 }
 
 /// Sends a body frame by frame, up to its trailers or until it reports its end, as hyper does: some
 /// bodies must not be polled after that. Returns an error if it does not have the declared length.
 async fn send_stream<S: ResponseSink>(
     sink: &mut S,
-    mut body: Body,
+    body: &mut Body,
     length: Option<u64>,
 ) -> Result<()> {
     let mut remaining = length.unwrap_or(u64::MAX);
-    let mut trailers = HeaderMap::new();
+    let mut trailers = None;
     let is_complete = |remaining| length.is_none() || remaining == 0;
-    while !is_end_stream(&body)?
-        && let Some(frame) = next_frame(sink, &mut body).await?
-    {
-        match frame.into_data() {
-            Ok(data) => {
-                remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
-                let is_last = is_complete(remaining) && is_end_stream(&body)?;
-                if !data.is_empty() || is_last {
-                    sink.send_data(data, is_last).await?;
-                }
-                if is_last {
-                    return Ok(());
-                }
-            }
-            Err(frame) => {
-                trailers = frame.into_trailers().unwrap_or_default();
-                break;
-            }
+    while !is_end_stream(body)? {
+        // A statement of its own, so that its temporary values take no space while data is sent.
+        let Some(data) = next_data(sink, body, &mut trailers).await? else { break };
+        remaining = remaining.checked_sub(data.len() as u64).ok_or_else(wrong_length)?;
+        let is_last = is_complete(remaining) && is_end_stream(body)?;
+        if !data.is_empty() || is_last {
+            sink.send_data(data, is_last).await?;
+        }
+        if is_last {
+            return Ok(());
         }
     }
     if !is_complete(remaining) {
         return Err(wrong_length());
     }
-    sink.finish(&mut trailers).await
+    sink.finish(trailers).await
 }
 
 fn is_end_stream(body: &Body) -> Result<bool> {
     catch_panic_sync(|| body.is_end_stream())
 }
 
-async fn next_frame<S: ResponseSink>(
+/// Returns the next data of a body; `None` at its end or at its trailer fields, which are stored.
+fn next_data<S: ResponseSink>(
     sink: &mut S,
     body: &mut Body,
-) -> Result<Option<Frame<Bytes>>> {
-    poll_fn(|cx| {
+    trailers: &mut Trailers,
+) -> impl Future<Output = Result<Option<Bytes>>> {
+    poll_fn(move |cx| {
         ready!(sink.poll_ready(cx))?;
-        match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx)) {
-            Ok(Poll::Ready(frame)) => Poll::Ready(frame.transpose()),
-            Ok(Poll::Pending) => {
+        let frame = match catch_panic_sync(|| Pin::new(&mut *body).poll_frame(cx))? {
+            Poll::Ready(Some(frame)) => frame?,
+            Poll::Ready(None) => return Poll::Ready(Ok(None)),
+            Poll::Pending => {
                 // The head is sent now, and the response can no longer be replaced.
                 sink.shared().set_responding(true);
-                poll_connection(sink, cx).map(Err)
+                return poll_connection(sink, cx).map(Err);
             }
-            Err(panicked) => Poll::Ready(Err(panicked)),
-        }
+        };
+        Poll::Ready(match frame.into_data() {
+            Ok(data) => Ok(Some(data)),
+            Err(frame) => {
+                *trailers = frame.into_trailers().ok().map(Box::new);
+                Ok(None)
+            }
+        })
     })
-    .await
 }

@@ -27,13 +27,12 @@ use self::loan::Loan;
 use crate::app::Application;
 use crate::clock::deadline::{Awaited, Pace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hooks::request_line;
 use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::Reader;
 use crate::server::connection::Connection;
-use crate::server::exchange::{self, Outcome};
+use crate::server::exchange::{self, Outcome, ResponseSink};
 use crate::server::head_buffers::HeadBuffers;
 use crate::server::inbound::{InboundBody, ReceiveClock};
 use crate::server::worker::Worker;
@@ -143,11 +142,8 @@ struct ExchangeState {
 enum CurrentRequest {
     /// A valid request, whose head is in the head buffers.
     Valid,
-    Invalid {
-        is_head: bool,
-        /// Start of its request line, for the record.
-        line: Box<[u8]>,
-    },
+    /// An invalid request, which is still in the input buffer.
+    Invalid { is_head: bool },
 }
 
 /// The progress of the current response.
@@ -165,7 +161,7 @@ enum ResponseProgress {
 impl Default for ExchangeState {
     fn default() -> ExchangeState {
         ExchangeState {
-            request: CurrentRequest::Invalid { is_head: false, line: Box::default() },
+            request: CurrentRequest::Invalid { is_head: false },
             accepts_interim: false,
             awaits_continue: false,
             client_closes: false,
@@ -189,15 +185,15 @@ impl<A: Application> ActiveConnection<'_, A> {
                 Ok(Some(length)) => length,
                 Ok(None) => return NextState::Idle,
                 Err(error) if self.is_http2(&error) => return NextState::Http2,
-                Err(error) => return Box::pin(self.reject(error, false)).await,
+                Err(error) => return Box::pin(self.reject(&error, false)).await,
             };
             let is_head = self.heads.parsed.method == Method::HEAD;
             let request = match self.begin(length) {
                 Ok(request) => request,
-                Err(error) => return Box::pin(self.reject(error, is_head)).await,
+                Err(error) => return Box::pin(self.reject(&error, is_head)).await,
             };
             let (worker, watch) = (self.worker, self.worker.stopwatch());
-            let next = match exchange::serve(worker, self, request, watch).await {
+            let next = match exchange::serve(worker, self, |_| request, watch).await {
                 Outcome::Completed => self.end_exchange().await,
                 Outcome::Aborted => NextState::Close,
             };
@@ -298,11 +294,10 @@ impl<A: Application> ActiveConnection<'_, A> {
 
     /// Sends an error response to an invalid request, whose head is still in the input buffer, and
     /// closes the connection.
-    async fn reject(&mut self, error: Error, is_head: bool) -> NextState {
-        let line: Box<[u8]> = request_line(&self.reader().buffer).into();
+    async fn reject(&mut self, error: &Error, is_head: bool) -> NextState {
+        self.exchange.request = CurrentRequest::Invalid { is_head };
         // A connection that is closed between two requests has no request to record.
-        let is_between_requests = line.is_empty() && error.kind().status().is_none();
-        self.exchange.request = CurrentRequest::Invalid { is_head, line };
+        let is_between_requests = self.request_line().is_empty() && error.kind().status().is_none();
         let worker = self.worker;
         let watch = if is_between_requests { None } else { worker.stopwatch() };
         match exchange::reject(worker, self, error, watch).await {

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 
 use crate::app::Application;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hooks::request_line;
 use crate::message::fields::Fields;
 use crate::message::request::{RequestHead, Shared};
 use crate::message::response::{Payload, Response};
-use crate::server::exchange::{Remaining, ResponseSink};
+use crate::server::exchange::{Remaining, ResponseSink, Trailers};
 use crate::server::h1::loan::BodyEvent;
 use crate::server::h1::{ActiveConnection, CurrentRequest, Input, ResponseProgress};
 use crate::settings::Disconnect;
@@ -28,9 +29,9 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
     }
 
     fn request_line(&self) -> &[u8] {
-        match &self.exchange.request {
-            CurrentRequest::Valid => &[],
-            CurrentRequest::Invalid { line, .. } => line,
+        match (&self.exchange.request, &self.conn.reader) {
+            (CurrentRequest::Invalid { .. }, Some(reader)) => request_line(&reader.buffer),
+            _ => &[],
         }
     }
 
@@ -83,7 +84,7 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
                 let head = &self.heads.head;
                 (head.version(), *head.method() == Method::HEAD)
             }
-            CurrentRequest::Invalid { is_head, .. } => (Version::HTTP_11, is_head),
+            CurrentRequest::Invalid { is_head } => (Version::HTTP_11, is_head),
         };
         let framing = framing::response(version, response.status, length);
         self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
@@ -199,8 +200,9 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
         sent
     }
 
-    async fn finish(&mut self, trailers: &mut HeaderMap) -> Result<()> {
+    async fn finish(&mut self, trailers: Trailers) -> Result<()> {
         if self.exchange.framing == ResponseFraming::Chunked {
+            let trailers = trailers.unwrap_or_default();
             chunk_encoder::last_chunk(&mut self.conn.writer.buffer, &*trailers);
         }
         Ok(())

@@ -1,13 +1,14 @@
 //! The exchange of a stream: one request and its response.
 
 use std::cell::RefCell;
+use std::fs;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::app::Application;
@@ -20,7 +21,7 @@ use crate::message::response::{Payload, Response};
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::panic::catch_panic;
 use crate::peer::Peer;
-use crate::server::exchange::{self, Remaining, ResponseSink};
+use crate::server::exchange::{self, Remaining, ResponseSink, Trailers};
 use crate::server::h2::connection::{Connection, StreamRequest};
 use crate::server::h2::incoming::StreamContent;
 use crate::server::h2::outbound::{OutboundContent, SMALL_BYTES};
@@ -35,13 +36,13 @@ use crate::settings::Disconnect;
 use weft_proto::http1::framing::is_bodiless;
 use weft_proto::http2::frame::ErrorCode;
 
-/// Serves the request of a stream.
-pub(super) async fn serve<A: Application>(
-    worker: &Worker<A>,
-    connection: &RefCell<Connection>,
+/// Serves the request of a stream. Without `async`, the future contains each argument once.
+pub(super) fn serve<'a, A: Application>(
+    worker: &'a Worker<A>,
+    connection: &'a RefCell<Connection>,
     peer: &Peer,
     received: StreamRequest,
-) {
+) -> impl Future<Output = ()> {
     let StreamRequest { stream, request, pipe } = received;
     let shared = connection.borrow_mut().take_spare_shared();
     let mut sink = StreamSink {
@@ -57,20 +58,13 @@ pub(super) async fn serve<A: Application>(
         upgrade: None,
         content: OutboundContent::new(stream),
     };
-    match request {
-        Ok(request) => sink.serve(request, pipe).await,
-        Err(RefusedRequest { error, line, is_reset }) => {
-            sink.request_line = line;
-            match is_reset {
-                true => exchange::record_refused(worker, &mut sink, error),
-                false => {
-                    let watch = worker.stopwatch();
-                    Box::pin(exchange::reject(worker, &mut sink, error, watch)).await;
-                }
-            }
+    async move {
+        match &request {
+            Ok(request) => sink.serve(request, &pipe).await,
+            Err(refused) => Box::pin(sink.refuse(refused)).await,
         }
+        connection.borrow_mut().end_exchange(stream, sink.shared);
     }
-    connection.borrow_mut().end_exchange(stream, sink.shared);
 }
 
 /// The sending side of a stream.
@@ -92,28 +86,46 @@ struct StreamSink<'a, A> {
 }
 
 impl<A: Application> StreamSink<'_, A> {
-    async fn serve(&mut self, received: ParsedRequest, pipe: Option<Pipe>) {
+    async fn serve(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) {
         self.is_tunnel = received.is_tunnel;
-        let body = match &pipe {
-            Some(pipe) if !self.is_tunnel => self.request_body(&received, pipe.clone()),
-            _ => Body::empty(),
-        };
-        let request = Request::new(received.head.clone(), body, self.shared.clone());
-        self.head = Some(received.head);
-        let (worker, watch) = (self.worker, self.worker.stopwatch());
-        exchange::serve(worker, self, request, watch).await;
+        self.head = Some(received.head.clone());
+        let watch = self.worker.stopwatch();
+        let request = |sink: &mut Self| sink.request(received, pipe);
+        exchange::serve(self.worker, self, request, watch).await;
         let Some(pipe) = pipe else { return };
         if let Some(upgrade) = self.upgrade.take() {
-            return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe))).await;
+            return Box::pin(self.hand_over(upgrade, Tunnel::new(pipe.clone()))).await;
         }
         if self.is_tunnel {
             // Without an upgrade, the stream ends in both directions.
-            return drop(Tunnel::new(pipe));
+            return drop(Tunnel::new(pipe.clone()));
         }
         // A body that the application still holds is not drained.
-        if pipe.is_reader_closed() && !pipe.is_fully_read() && worker.settings.max_drain_bytes > 0 {
-            Box::pin(self.drain(pipe)).await;
+        let max_drain_bytes = self.worker.settings.max_drain_bytes;
+        if pipe.is_reader_closed() && !pipe.is_fully_read() && max_drain_bytes > 0 {
+            Box::pin(self.drain(pipe.clone())).await;
         }
+    }
+
+    /// Sends an error response to an invalid request, unless its stream was reset.
+    async fn refuse(&mut self, refused: &RefusedRequest) {
+        let RefusedRequest { error, line, is_reset } = refused;
+        self.request_line = line.clone();
+        let worker = self.worker;
+        match is_reset {
+            true => exchange::record_refused(worker, self, error),
+            false => {
+                exchange::reject(worker, self, error, worker.stopwatch()).await;
+            }
+        }
+    }
+
+    fn request(&mut self, received: &ParsedRequest, pipe: &Option<Pipe>) -> Request {
+        let body = match pipe {
+            Some(pipe) if !self.is_tunnel => self.request_body(received, pipe.clone()),
+            _ => Body::empty(),
+        };
+        Request::new(received.head.clone(), body, self.shared.clone())
     }
 
     fn request_body(&mut self, received: &ParsedRequest, pipe: Pipe) -> Body {
@@ -170,6 +182,22 @@ impl<A: Application> StreamSink<'_, A> {
         if self.on_read.take().is_some_and(is_held) {
             self.send_interim(StatusCode::CONTINUE, &Fields::default());
         }
+    }
+
+    /// Reads the next piece of an open file, when the client can receive it.
+    async fn read_piece(&mut self, open: &Arc<fs::File>, file: &File) -> Result<Bytes> {
+        let demand = Demand::File(file.length);
+        let length = poll_fn(|cx| {
+            let connection = &mut self.connection.borrow_mut();
+            self.content.poll_turn(self.worker, connection, demand, cx)
+        })
+        .await?;
+        let mut reading = pin!(disk::read(open, file.start, length as u64));
+        poll_fn(|cx| match reading.as_mut().poll(cx) {
+            Poll::Pending => self.poll_connection(cx).map(Err),
+            Poll::Ready(piece) => Poll::Ready(piece.map_err(Error::from)),
+        })
+        .await
     }
 
     fn send_head(&mut self, response: &Response, length: Option<u64>, ends: bool) -> Result<()> {
@@ -284,26 +312,10 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
     }
 
     async fn send_file(&mut self, file: &mut File, is_last: bool) -> Result<()> {
-        let open = match &file.source {
-            Source::Open(open) => open.clone(),
-            Source::Memory(_) => {
-                return self.send_data(file.in_memory().unwrap_or_default(), is_last).await;
-            }
-        };
         while file.length > 0 {
-            let demand = Demand::File(file.length);
-            let length = poll_fn(|cx| {
-                let connection = &mut self.connection.borrow_mut();
-                self.content.poll_turn(self.worker, connection, demand, cx)
-            })
-            .await?;
-            let piece = {
-                let mut reading = pin!(disk::read(&open, file.start, length as u64));
-                poll_fn(|cx| match reading.as_mut().poll(cx) {
-                    Poll::Pending => self.poll_connection(cx).map(Err),
-                    Poll::Ready(piece) => Poll::Ready(piece.map_err(Error::from)),
-                })
-                .await?
+            let piece = match &file.source {
+                Source::Open(open) => self.read_piece(open, file).await?,
+                Source::Memory(_) => file.in_memory().unwrap_or_default(),
             };
             file.advance(piece.len())?;
             self.send_data(piece, is_last && file.length == 0).await?;
@@ -311,12 +323,13 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         Ok(())
     }
 
-    async fn finish(&mut self, trailers: &mut HeaderMap) -> Result<()> {
-        response::remove_connection_fields(trailers);
+    async fn finish(&mut self, trailers: Trailers) -> Result<()> {
+        let mut trailers = trailers.unwrap_or_default();
+        response::remove_connection_fields(&mut trailers);
         if trailers.is_empty() {
             return self.send_data(Bytes::new(), true).await;
         }
-        self.connection.borrow_mut().send_trailers(self.stream, std::mem::take(trailers))
+        self.connection.borrow_mut().send_trailers(self.stream, trailers)
     }
 
     fn roll_back(&mut self, error: &Error) -> bool {

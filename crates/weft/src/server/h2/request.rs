@@ -334,11 +334,11 @@ impl FieldBlock {
 
     /// Returns the refusal of the request in this block.
     #[cold]
-    pub(super) fn refusal(&self, error: Error, is_reset: bool) -> RefusedRequest {
+    pub(super) fn refusal(&self, error: Error, is_reset: bool) -> Box<RefusedRequest> {
         let method = self.pseudo.method.as_ref().map_or("-", Method::as_str);
         let path = self.pseudo.path.map_or(&b"-"[..], |path| path.of(&self.text));
         let line = [method.as_bytes(), b" ", path, b" HTTP/2.0"].concat();
-        RefusedRequest { error, line: request_line(&line).into(), is_reset }
+        Box::new(RefusedRequest { error, line: request_line(&line).into(), is_reset })
     }
 
     /// Checks the pseudo-header fields. Returns the target in its HTTP/1 form, and true if the

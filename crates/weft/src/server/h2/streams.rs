@@ -243,8 +243,8 @@ impl Stream {
         self.outbox = outbox;
     }
 
-    pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
-        self.outbox.trailers = Some(Box::new(trailers));
+    pub(super) fn set_trailers(&mut self, trailers: Box<HeaderMap>) {
+        self.outbox.trailers = Some(trailers);
     }
 
     /// Takes up to `max` bytes from the outbox.

@@ -76,7 +76,7 @@ enum GoAway {
 /// A request on a new stream.
 pub(super) struct StreamRequest {
     pub(super) stream: u32,
-    pub(super) request: Result<ParsedRequest, RefusedRequest>,
+    pub(super) request: Result<ParsedRequest, Box<RefusedRequest>>,
     pub(super) pipe: Option<Pipe>,
 }
 

@@ -238,7 +238,7 @@ impl Connection {
     fn open_stream(
         &mut self,
         id: u32,
-        request: Result<ParsedRequest, RefusedRequest>,
+        request: Result<ParsedRequest, Box<RefusedRequest>>,
         ends: bool,
     ) -> StreamRequest {
         self.resets.on_accepted();

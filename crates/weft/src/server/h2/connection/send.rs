@@ -126,7 +126,7 @@ impl Connection {
     pub(in crate::server::h2) fn send_trailers(
         &mut self,
         id: u32,
-        trailers: HeaderMap,
+        trailers: Box<HeaderMap>,
     ) -> Result<()> {
         let stream = sendable(self.streams.get_mut(id))?;
         stream.set_trailers(trailers);
