@@ -296,7 +296,10 @@ impl Weft {
     /// Returns the listen addresses of the startup notice.
     #[track_caller]
     pub fn addresses(&self) -> Vec<String> {
-        let (_, rest) = self.announcement.rsplit_once(" on ").expect("listen addresses");
+        // Warnings may follow the notice.
+        let mut lines = self.announcement.lines();
+        let notice = lines.find(|line| line.contains("serving ")).expect("the startup notice");
+        let (_, rest) = notice.rsplit_once(" on ").expect("listen addresses");
         let (addresses, _) = rest.rsplit_once(" with ").expect("a number of workers");
         addresses.split(' ').map(str::to_owned).collect()
     }
