@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 // The program has no library. This module of it is pure.
 #[allow(dead_code, reason = "the program uses more of it")]
-#[path = "../../crates/weft-server/src/apps/cgi/head.rs"]
+#[path = "../../crates/weft-server/src/apps/script/head.rs"]
 mod head;
 
 const MAX_HEAD_BYTES: usize = 1 << 10;

@@ -159,7 +159,7 @@ impl RecordReader {
     ///
     /// # Errors
     /// [`Malformed`](crate::ErrorKind::Malformed) for a record that has no place in a response. The
-    /// reader must not be used after an error.
+    /// record stays in `input`, so that further calls return the same error.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<ResponsePart> {
         loop {
             if self.content > 0 {
@@ -209,8 +209,7 @@ fn end(input: &mut BytesMut, content: usize, padding: usize) -> Result<ResponseP
     if input.len() < HEADER_BYTES + length {
         return Ok(ResponsePart::Wait);
     }
-    input.advance(HEADER_BYTES);
-    let mut body = input.split_to(length);
+    let mut body = &input[HEADER_BYTES..];
     let status = body.get_u32();
     let completion = match body.get_u8() {
         0 => Completion::Complete,
@@ -219,6 +218,7 @@ fn end(input: &mut BytesMut, content: usize, padding: usize) -> Result<ResponseP
         3 => Completion::UnknownRole,
         _ => return Err(Error::malformed("the end of the response has an unknown status")),
     };
+    input.advance(HEADER_BYTES + length);
     Ok(ResponsePart::End { status, completion })
 }
 

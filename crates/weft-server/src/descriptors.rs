@@ -83,12 +83,11 @@ const PROCESS_DESCRIPTORS: usize = 64;
 /// Returns the number of descriptors that a plan permits to be open.
 fn needed(plan: &Plan, workers: usize) -> u64 {
     let apps = || plan.hosts.iter().flat_map(|host| &host.routes).map(|route| &route.app.value);
-    let has_files = apps().any(|app| matches!(app, AppPlan::Files { .. }));
+    let has_files = apps().any(|app| app.files().is_some());
     let cached = if has_files { DirectorySettings::default().max_cached_descriptors } else { 0 };
-    let upstream = apps().map(|app| match app {
-        AppPlan::Proxy(settings) => workers * settings.max_connections * settings.upstreams.len(),
-        _ => 0,
-    });
+    let upstream = apps().filter_map(AppPlan::upstreams);
+    let upstream =
+        upstream.map(|settings| workers * settings.max_connections * settings.upstreams.len());
     let of_workers = workers * (cached + WORKER_DESCRIPTORS);
     let needed = plan.limits.max_connections + upstream.sum::<usize>() + of_workers;
     (needed + PROCESS_DESCRIPTORS) as u64

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use weft::Settings;
 
+use crate::apps::proxy::ProxySettings;
 use crate::args::OTHER_OPTIONS;
+use crate::config::fastcgi_keys;
 use crate::config::{
     CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, Sources, TLS, TOP,
     ValueKind, flags, quoted,
@@ -142,10 +144,17 @@ fn table<T>(keys: &[Key<T>], defaults: &T) -> String {
 }
 
 /// Formats the table of a route's keys, which have no options.
-fn route_table<T: Default>(keys: &[Key<T>]) -> String {
+fn route_table<T: Default + 'static>(keys: &'static [Key<T>]) -> String {
+    route_table_of(keys, &T::default())
+}
+
+fn route_table_of<T: 'static>(
+    keys: impl IntoIterator<Item = &'static Key<T>>,
+    defaults: &T,
+) -> String {
     let mut table = "| key | default | meaning |\n| --- | --- | --- |\n".to_owned();
     for key in keys {
-        let default = match (key.show)(&T::default()) {
+        let default = match (key.show)(defaults) {
             none if none.is_empty() || none == "[]" => String::new(),
             default => format!("`{default}` "),
         };
@@ -159,7 +168,8 @@ fn route_table<T: Default>(keys: &[Key<T>]) -> String {
 fn documentation_has_every_key() {
     let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
-    for table in [route_table(&PROXY), route_table(&CGI)] {
+    let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
+    for table in [route_table(&PROXY), route_table(&CGI), of_fastcgi] {
         if !text.contains(&table) {
             missing.push_str(&table);
         }

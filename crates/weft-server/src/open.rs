@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, Symlinks};
 
 use crate::access::AccessContext;
+use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
-use crate::apps::{App, Cgi, Proxy, Redirect, Respond};
+use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, ScriptSite};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
 use crate::plan::{AppPlan, Plan};
 use crate::route::{Routing, RoutingBuilder, Target};
@@ -55,7 +57,7 @@ impl Plan {
         let context =
             AccessContext { trusted_proxies: &self.trusted_proxies, buffer_space: &buffer_space };
         let routes = || self.hosts.iter().flat_map(|host| &host.routes);
-        let is_files = |app: &&Located<AppPlan>| matches!(app.value, AppPlan::Files { .. });
+        let is_files = |app: &&Located<AppPlan>| app.value.files().is_some();
         let directories = routes().map(|route| &route.app).filter(is_files).count();
         for host in &self.hosts {
             let mut routes = Vec::new();
@@ -121,8 +123,10 @@ impl AppSource {
     fn new(plan: &AppPlan) -> AppSource {
         let root = match plan {
             AppPlan::Files { root, .. } => Some(root),
+            AppPlan::ScriptSite { root, .. } => Some(root),
             AppPlan::Cgi(settings) => Some(&settings.root),
-            AppPlan::Proxy(_) | AppPlan::Redirect { .. } | AppPlan::Respond { .. } => None,
+            AppPlan::Proxy(settings) => settings.fastcgi.root.as_ref(),
+            AppPlan::Redirect { .. } | AppPlan::Respond { .. } => None,
         };
         // Opening the directory reports the error.
         let metadata = root.and_then(|root| std::fs::metadata(root).ok());
@@ -143,18 +147,89 @@ fn open_app(
             })?)
         }
         AppPlan::Files { root, files } => {
-            let directory = Directory::with_settings(root, directory_settings(files, directories));
-            App::Files(directory.map_err(|error| {
-                plan.problem(format!("cannot serve {}: {error}", root.display()))
-            })?)
+            App::Files(open_directory(plan, root, files, directories)?)
         }
         AppPlan::Proxy(settings) => {
-            let proxy = Proxy::new((**settings).clone(), buffer_space.clone());
-            App::Proxy(Arc::new(proxy.map_err(|invalid| plan.problem(invalid))?))
+            let proxy = open_proxy(plan, settings, buffer_space)?;
+            match settings.protocol {
+                Protocol::Http1 => App::Proxy(proxy),
+                Protocol::FastCgi => {
+                    App::FastCgi(Arc::new(open_fastcgi(plan, proxy, &settings.fastcgi)?))
+                }
+            }
+        }
+        AppPlan::ScriptSite { root, files, upstreams } => {
+            let site = SiteFiles::new(files, &upstreams.fastcgi);
+            let directory = open_directory(plan, root, &site.files, directories)?;
+            let proxy = open_proxy(plan, upstreams, buffer_space)?;
+            let scripts = open_fastcgi(plan, proxy, &site.scripts)?;
+            let suffix = site.scripts.suffix;
+            App::ScriptSite(Arc::new(ScriptSite::new(
+                directory,
+                scripts,
+                suffix,
+                site.front_controller,
+            )))
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
         AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),
     })
+}
+
+fn open_directory(
+    plan: &Located<AppPlan>,
+    root: &Path,
+    files: &FilesConfig,
+    directories: usize,
+) -> Result<Directory, Problem> {
+    let directory = Directory::with_settings(root, directory_settings(files, directories));
+    directory.map_err(|error| plan.problem(format!("cannot serve {}: {error}", root.display())))
+}
+
+fn open_proxy(
+    plan: &Located<AppPlan>,
+    settings: &ProxySettings,
+    buffer_space: &Arc<BufferSpace>,
+) -> Result<Arc<Proxy>, Problem> {
+    let proxy = Proxy::new(settings.clone(), buffer_space.clone());
+    proxy.map(Arc::new).map_err(|invalid| plan.problem(invalid))
+}
+
+fn open_fastcgi(
+    plan: &Located<AppPlan>,
+    proxy: Arc<Proxy>,
+    settings: &FastCgiSettings,
+) -> Result<FastCgi, Problem> {
+    let scripts = FastCgi::new(proxy, settings);
+    scripts.map_err(|error| plan.problem(format!("cannot run scripts: {error}")))
+}
+
+/// The parts of a folder with scripts: index files and the fallback are scripts if their names end
+/// as those of scripts.
+struct SiteFiles {
+    files: FilesConfig,
+    scripts: FastCgiSettings,
+    front_controller: Option<String>,
+}
+
+impl SiteFiles {
+    fn new(files: &FilesConfig, scripts: &FastCgiSettings) -> SiteFiles {
+        let (mut files, mut scripts) = (files.clone(), scripts.clone());
+        let is_script = |name: &String| name.ends_with(&scripts.suffix);
+        let (index, others): (Vec<_>, Vec<_>) =
+            files.index.into_iter().flatten().partition(is_script);
+        let fallback = files.fallback.take();
+        let (front_controller, fallback) = if fallback.as_ref().is_some_and(is_script) {
+            (fallback, None)
+        } else {
+            (None, fallback)
+        };
+        (files.index, files.fallback) = (Some(others), fallback);
+        scripts.index = index.into_iter().next().unwrap_or(scripts.index);
+        let front_controller =
+            front_controller.map(|path| format!("/{}", path.trim_start_matches('/')));
+        SiteFiles { files, scripts, front_controller }
+    }
 }
 
 /// Returns the settings of one of `directories` directories. The cache limits of a worker apply to

@@ -1,7 +1,7 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weft::{HeaderName, Method, Network, Settings, StatusCode};
@@ -94,10 +94,25 @@ pub(crate) struct RoutePlan {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AppPlan {
     Cgi(Box<cgi::CgiSettings>),
-    Files { root: PathBuf, files: Box<FilesConfig> },
+    Files {
+        root: PathBuf,
+        files: Box<FilesConfig>,
+    },
+    /// Files, and scripts that upstreams run.
+    ScriptSite {
+        root: PathBuf,
+        files: Box<FilesConfig>,
+        upstreams: Box<proxy::ProxySettings>,
+    },
     Proxy(Box<proxy::ProxySettings>),
-    Redirect { to: Template, status: StatusCode },
-    Respond { text: Template, status: StatusCode },
+    Redirect {
+        to: Template,
+        status: StatusCode,
+    },
+    Respond {
+        text: Template,
+        status: StatusCode,
+    },
 }
 
 impl HostPlan {
@@ -125,7 +140,30 @@ impl RoutePlan {
             AppPlan::Redirect { to: template, .. } | AppPlan::Respond { text: template, .. } => {
                 Some(template)
             }
-            AppPlan::Cgi(_) | AppPlan::Files { .. } | AppPlan::Proxy(_) => None,
+            AppPlan::Cgi(_)
+            | AppPlan::Files { .. }
+            | AppPlan::ScriptSite { .. }
+            | AppPlan::Proxy(_) => None,
+        }
+    }
+}
+
+impl AppPlan {
+    /// The directory whose files the route serves, and its settings.
+    pub(crate) fn files(&self) -> Option<(&Path, &FilesConfig)> {
+        match self {
+            AppPlan::Files { root, files } | AppPlan::ScriptSite { root, files, .. } => {
+                Some((root, files))
+            }
+            _ => None,
+        }
+    }
+
+    /// The settings of the upstreams of the route.
+    pub(crate) fn upstreams(&self) -> Option<&proxy::ProxySettings> {
+        match self {
+            AppPlan::Proxy(upstreams) | AppPlan::ScriptSite { upstreams, .. } => Some(upstreams),
+            _ => None,
         }
     }
 }
@@ -421,26 +459,23 @@ fn plan_app(
             settings.max_body_bytes = max_body_bytes;
             AppPlan::Cgi(settings)
         }
-        Action::Files { root, mut files } => {
-            files.compress = files.compress.or(options.compress.take());
-            let own = files.headers.iter().flatten().map(|rule| rule.rule.name());
-            let own: Vec<_> = own.collect();
-            options.response_fields.set.retain(|field| !own.contains(&&field.name));
-            let mut files = files.or(inherited.files);
-            if options.substitutes() {
-                // The substitution reads uncoded files, and its result is compressed.
-                options.compress = files.compress.take();
-                files.is_uncoded = true;
-            }
-            AppPlan::Files { root, files: Box::new(files) }
+        Action::Files { root, files } => {
+            AppPlan::Files { root, files: plan_files(*files, options, inherited) }
         }
-        Action::Proxy(mut settings) => {
-            settings.max_body_bytes = max_body_bytes;
-            if !inherited.trusted_proxies.is_empty() {
-                settings.trusted.get_or_insert_with(|| inherited.trusted_proxies.to_vec());
-            }
-            settings.validate().map_err(problem)?;
-            AppPlan::Proxy(settings)
+        Action::ScriptSite { root, files, upstreams } => {
+            // Scripts compress their output themselves, or a route with `compress` does.
+            let compress = options.compress;
+            let files = plan_files(*files, options, inherited);
+            options.compress = options.compress.or(compress);
+            let mut upstreams = plan_upstreams(upstreams, max_body_bytes, inherited);
+            upstreams.validate().map_err(problem)?;
+            upstreams.fastcgi.root = Some(root.clone());
+            AppPlan::ScriptSite { root, files, upstreams }
+        }
+        Action::Proxy(upstreams) => {
+            let upstreams = plan_upstreams(upstreams, max_body_bytes, inherited);
+            upstreams.validate().map_err(problem)?;
+            AppPlan::Proxy(upstreams)
         }
         Action::Redirect { to, status } => {
             let appends_rest = key.is_none_or(|key| key.prefix().is_some());
@@ -465,6 +500,38 @@ fn plan_app(
         }
     };
     Ok(Located { location, value: app })
+}
+
+/// Adds inherited values. Options that files have themselves move there.
+fn plan_files(
+    mut files: FilesConfig,
+    options: &mut RouteOptions,
+    inherited: &Inherited<'_>,
+) -> Box<FilesConfig> {
+    files.compress = files.compress.or(options.compress.take());
+    let own = files.headers.iter().flatten().map(|rule| rule.rule.name());
+    let own: Vec<_> = own.collect();
+    options.response_fields.set.retain(|field| !own.contains(&&field.name));
+    let mut files = files.or(inherited.files);
+    if options.substitutes() {
+        // The substitution reads uncoded files, and its result is compressed.
+        options.compress = files.compress.take();
+        files.is_uncoded = true;
+    }
+    Box::new(files)
+}
+
+/// Adds inherited values.
+fn plan_upstreams(
+    mut settings: Box<proxy::ProxySettings>,
+    max_body_bytes: u64,
+    inherited: &Inherited<'_>,
+) -> Box<proxy::ProxySettings> {
+    settings.max_body_bytes = max_body_bytes;
+    if !inherited.trusted_proxies.is_empty() {
+        settings.trusted.get_or_insert_with(|| inherited.trusted_proxies.to_vec());
+    }
+    settings
 }
 
 /// Parses a template of a route, which may have the groups of its pattern.

@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::apps::cgi::CgiSettings;
-use crate::apps::proxy::ProxySettings;
+use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located, LogConfig, OPTIONS, PROXY,
     RouteOptions, STATUS, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
+use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
@@ -105,10 +106,24 @@ fn app(route: &RoutePlan) -> String {
             let others = other_keys(&FILES, &**files, &FilesConfig::defaults());
             format!("files = {}{others}", text(root))
         }
+        AppPlan::ScriptSite { root, files, upstreams } => {
+            let urls = quoted_list(upstreams.upstreams.iter().map(ToString::to_string));
+            let of_files = other_keys(&FILES, &**files, &FilesConfig::defaults());
+            let others = other_keys(php_keys(), &**upstreams, &ProxySettings::fastcgi());
+            format!("files = {}, php = {urls}{of_files}{others}", text(root))
+        }
         AppPlan::Proxy(settings) => {
             let urls = quoted_list(settings.upstreams.iter().map(ToString::to_string));
-            let others = other_keys(&PROXY, &**settings, &ProxySettings::default());
-            format!("proxy = {urls}{others}")
+            match settings.protocol {
+                Protocol::Http1 => {
+                    let others = other_keys(&PROXY, &**settings, &ProxySettings::default());
+                    format!("proxy = {urls}{others}")
+                }
+                Protocol::FastCgi => {
+                    let others = other_keys(fastcgi_keys(), &**settings, &ProxySettings::fastcgi());
+                    format!("fastcgi = {urls}{others}")
+                }
+            }
         }
         AppPlan::Redirect { to, status } => {
             format!("redirect = {}, status = {}", quoted(to.source()), status.as_u16())
@@ -123,8 +138,12 @@ fn app(route: &RoutePlan) -> String {
 
 /// Formats the other keys of a route table, each after a comma. Omits empty lists, except for those
 /// that replace a default.
-fn other_keys<T>(keys: &[Key<T>], values: &T, defaults: &T) -> String {
-    let shown = keys.iter().map(|key| (key.name, (key.show)(values), (key.show)(defaults)));
+fn other_keys<T: 'static>(
+    keys: impl IntoIterator<Item = &'static Key<T>>,
+    values: &T,
+    defaults: &T,
+) -> String {
+    let shown = keys.into_iter().map(|key| (key.name, (key.show)(values), (key.show)(defaults)));
     let set = shown
         .filter(|(_, shown, default)| !shown.is_empty() && (shown != "[]" || shown != default));
     set.map(|(name, shown, _)| format!(", {name} = {shown}")).collect()

@@ -317,7 +317,9 @@ fn watch_for_stop(
 fn served_content(plan: &Plan) -> String {
     let mut routes = plan.hosts.iter().flat_map(|host| &host.routes);
     match (routes.next().map(|route| &route.app.value), routes.count()) {
-        (Some(AppPlan::Files { root, .. }), 0) => root.display().to_string(),
+        (Some(AppPlan::Files { root, .. } | AppPlan::ScriptSite { root, .. }), 0) => {
+            root.display().to_string()
+        }
         (_, 0) => "1 route".to_owned(),
         (_, others) => format!("{} routes", others + 1),
     }

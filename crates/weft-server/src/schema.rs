@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::config::{
     CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, STATUS_CODE, TLS, TOP, ValueKind,
 };
+use crate::config::{fastcgi_keys, php_keys};
 
 type Properties = Map<String, Value>;
 
@@ -71,13 +72,18 @@ fn route() -> Value {
 }
 
 /// The keys of each form of a route, besides the options of every route.
-fn forms_of_routes() -> [(&'static str, Properties); 5] {
+fn forms_of_routes() -> [(&'static str, Properties); 6] {
     let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
         own.insert(name.to_owned(), with_description(value, help));
         (name, own)
     };
+    let mut of_files = properties(php_keys());
+    of_files.extend(properties(&FILES));
+    let help = "addresses of upstreams that run scripts by FastCGI, such as PHP-FPM";
+    of_files.insert("php".to_owned(), with_description(texts(), help));
     [
-        form("files", text(), "directory to serve", properties(&FILES)),
+        form("files", text(), "directory to serve", of_files),
+        form("fastcgi", texts(), "addresses of upstreams", properties(fastcgi_keys())),
         form("proxy", texts(), "URLs of upstreams", properties(&PROXY)),
         form("redirect", text(), "URL to redirect to", properties(&STATUS_CODE)),
         form("respond", text(), "text of the response", properties(&STATUS_CODE)),
@@ -96,12 +102,12 @@ fn table(properties: Properties) -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-fn properties<T>(keys: &[Key<T>]) -> Properties {
+fn properties<T: 'static>(keys: impl IntoIterator<Item = &'static Key<T>>) -> Properties {
     let property = |key: &Key<T>| {
         let value = with_description(value_schema(&key.kind), key.help);
         (key.name.to_owned(), value)
     };
-    keys.iter().map(property).collect()
+    keys.into_iter().map(property).collect()
 }
 
 fn with_description(mut schema: Value, help: &str) -> Value {

@@ -81,7 +81,7 @@ impl Plan {
 }
 
 fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
-    let AppPlan::Files { root, files } = &route.app.value else { return None };
+    let (root, files) = route.app.value.files()?;
     let fallback = files.fallback.as_ref()?;
     let path = root.join(fallback.trim_start_matches('/'));
     let is_missing = root.is_dir() && !Path::new(&path).is_file();

@@ -3,12 +3,15 @@
 pub(crate) mod cgi; // CGI scripts
 mod client_certificate; // certificates of clients, for proxy and CGI
 mod client_limit; // limit on connections and processes, with a share per client
+mod fastcgi; // scripts of an application server
 mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy
 pub(crate) mod request_fields; // fields that upstreams and scripts get in place of those of the client
 mod redirect; // redirects
 mod respond; // fixed text
+pub(crate) mod script; // the Common Gateway Interface
 pub(crate) mod spool; // bodies received ahead of their reader
+mod stderr; // standard error of scripts
 mod task; // tasks with an owner
 mod timer; // timer for inactivity of an upstream or script
 
@@ -18,6 +21,7 @@ use futures_util::future::{Either, FutureExt, ready};
 use weft::{Application, Directory, Request, Response};
 
 pub(crate) use cgi::Cgi;
+pub(crate) use fastcgi::{FastCgi, ScriptSite};
 pub(crate) use gateway::FORWARDED_METHODS;
 pub(crate) use proxy::Proxy;
 pub(crate) use redirect::Redirect;
@@ -27,10 +31,12 @@ pub(crate) use respond::Respond;
 /// mount.
 pub(crate) enum App {
     Cgi(Cgi),
+    FastCgi(Arc<FastCgi>),
     Files(Directory),
     Proxy(Arc<Proxy>),
     Redirect(Redirect),
     Respond(Respond),
+    ScriptSite(Arc<ScriptSite>),
 }
 
 impl App {
@@ -38,13 +44,22 @@ impl App {
     pub(crate) fn for_worker(&self, has_metrics: bool) -> App {
         match self {
             App::Cgi(cgi) => App::Cgi(cgi.clone()),
+            App::FastCgi(fastcgi) => App::FastCgi(Arc::new(fastcgi.for_worker(has_metrics))),
             App::Files(directory) => App::Files(directory.clone()),
-            App::Proxy(proxy) => {
-                let own = Proxy::clone(proxy);
-                App::Proxy(Arc::new(if has_metrics { own.with_metrics() } else { own }))
-            }
+            App::Proxy(proxy) => App::Proxy(Arc::new(proxy.for_worker(has_metrics))),
             App::Redirect(redirect) => App::Redirect(redirect.clone()),
             App::Respond(respond) => App::Respond(respond.clone()),
+            App::ScriptSite(site) => App::ScriptSite(Arc::new(site.for_worker(has_metrics))),
+        }
+    }
+
+    /// The proxy by which the application reaches its upstreams.
+    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+        match self {
+            App::FastCgi(fastcgi) => Some(&fastcgi.proxy),
+            App::Proxy(proxy) => Some(proxy),
+            App::ScriptSite(site) => Some(&site.scripts.proxy),
+            App::Cgi(_) | App::Files(_) | App::Redirect(_) | App::Respond(_) => None,
         }
     }
 
@@ -61,9 +76,17 @@ impl App {
                 let cgi = cgi.clone();
                 async move { cgi.call(request).await }.boxed_local()
             }
+            App::FastCgi(fastcgi) => {
+                let fastcgi = fastcgi.clone();
+                async move { fastcgi.respond(request).await }.boxed_local()
+            }
             App::Proxy(proxy) => {
                 let proxy = proxy.clone();
                 async move { proxy.call(request).await }.boxed_local()
+            }
+            App::ScriptSite(site) => {
+                let site = site.clone();
+                async move { site.respond(request).await }.boxed_local()
             }
         };
         Either::Right(Either::Right(later))

@@ -8,7 +8,8 @@ use super::limits::limit;
 use super::location::{ConfigResult, Located};
 use super::proxy::BUFFER_BYTES;
 use super::units::{show_size, show_time};
-use crate::apps::cgi::{CgiSettings, Variable};
+use crate::apps::cgi::CgiSettings;
+use crate::apps::script::Variable;
 
 const MAX_COUNT: u64 = 65_535;
 

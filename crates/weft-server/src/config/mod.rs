@@ -13,6 +13,7 @@ mod log; // the keys of [log]
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod proxy; // the keys of a proxy route
+mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
@@ -27,6 +28,7 @@ use weft::Settings;
 
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
+pub(crate) use fastcgi::{fastcgi_keys, php_keys};
 pub(crate) use key::{CertificatePair, Key, ValueKind, WordOrPath};
 pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list};
 pub(crate) use limits::LIMITS;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::cgi::CGI;
+use super::fastcgi::{self, fastcgi_keys, php_keys};
 use super::key::{Key, ValueKind};
 use super::keys::{FILES, FilesConfig};
 use super::location::{ConfigResult, Located, Problem};
@@ -24,10 +25,25 @@ pub(crate) struct RouteConfig {
 #[derive(Debug)]
 pub(crate) enum Action {
     Cgi(Box<cgi::CgiSettings>),
-    Files { root: PathBuf, files: Box<FilesConfig> },
+    Files {
+        root: PathBuf,
+        files: Box<FilesConfig>,
+    },
+    /// Files, and scripts that upstreams run.
+    ScriptSite {
+        root: PathBuf,
+        files: Box<FilesConfig>,
+        upstreams: Box<proxy::ProxySettings>,
+    },
     Proxy(Box<proxy::ProxySettings>),
-    Redirect { to: String, status: u16 },
-    Respond { text: String, status: u16 },
+    Redirect {
+        to: String,
+        status: u16,
+    },
+    Respond {
+        text: String,
+        status: u16,
+    },
 }
 
 /// Operators in front of a target. They are those of the Haskell web server mighty.
@@ -105,7 +121,7 @@ pub(super) fn read_route<'a>(
 }
 
 /// The keys that select the form of a route table.
-const FORMS: [&str; 5] = ["files", "redirect", "respond", "cgi", "proxy"];
+const FORMS: [&str; 6] = ["files", "redirect", "respond", "cgi", "proxy", "fastcgi"];
 
 fn find_form(name: &str) -> Option<&'static str> {
     FORMS.into_iter().find(|form| *form == name)
@@ -114,7 +130,13 @@ fn find_form(name: &str) -> Option<&'static str> {
 /// Returns true if tables of a form have this key besides the options of every route.
 fn has_key(form: &str, name: &str) -> bool {
     match form {
-        "files" => FILES.iter().any(|key| key.name == name),
+        "files" => {
+            let mut of_scripts = php_keys();
+            name == PHP
+                || FILES.iter().any(|key| key.name == name)
+                || of_scripts.any(|key| key.name == name)
+        }
+        "fastcgi" => fastcgi_keys().any(|key| key.name == name),
         "proxy" => PROXY.iter().any(|key| key.name == name),
         "cgi" => CGI.iter().any(|key| key.name == name),
         _ => STATUS_CODE.iter().any(|key| key.name == name),
@@ -128,7 +150,8 @@ fn read_table(
 ) -> Option<Located<Action>> {
     let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
-        let hint = "a route has one of the keys `files`, `proxy`, `redirect`, `respond` and `cgi`";
+        let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `redirect`, `respond` and \
+                    `cgi`";
         problems.push(table.problem(hint));
         return None;
     };
@@ -139,23 +162,26 @@ fn read_table(
     }
     let others = entries.iter().filter(|(name, _)| name.value != form.value);
     let action = match &*form.value {
-        "files" => {
-            let mut files = FilesConfig::default();
-            read_other_keys(&FILES, &mut files, others, problems);
-            let root = target.path().map(|path| path.value);
-            root.map(|root| Action::Files { root, files: Box::new(files) })
-        }
+        "files" => read_files(target, others.collect(), problems),
         "proxy" => {
             let mut settings = proxy::ProxySettings::default();
-            read_other_keys(&PROXY, &mut settings, others, problems);
-            read_upstreams(target).map(|upstreams| {
+            read_other_keys(PROXY.iter(), &mut settings, others, problems);
+            read_upstreams(target, proxy::ProxySettings::parse_upstreams).map(|upstreams| {
+                settings.upstreams = upstreams;
+                Action::Proxy(Box::new(settings))
+            })
+        }
+        "fastcgi" => {
+            let mut settings = proxy::ProxySettings::fastcgi();
+            read_other_keys(fastcgi_keys(), &mut settings, others, problems);
+            read_upstreams(target, fastcgi::parse_upstreams).map(|upstreams| {
                 settings.upstreams = upstreams;
                 Action::Proxy(Box::new(settings))
             })
         }
         "cgi" => {
             let mut settings = cgi::CgiSettings::default();
-            read_other_keys(&CGI, &mut settings, others, problems);
+            read_other_keys(CGI.iter(), &mut settings, others, problems);
             target.path().map(|path| {
                 settings.root = path.value;
                 Action::Cgi(Box::new(settings))
@@ -164,7 +190,7 @@ fn read_table(
         // `redirect` and `respond`.
         form => {
             let mut status = None;
-            read_other_keys(&STATUS_CODE, &mut status, others, problems);
+            read_other_keys(STATUS_CODE.iter(), &mut status, others, problems);
             target.text().map(|Located { value: text, .. }| match form {
                 "redirect" => {
                     Action::Redirect { to: text, status: status.unwrap_or(MOVED_PERMANENTLY) }
@@ -176,6 +202,31 @@ fn read_table(
     let found: ConfigResult<Action> = action;
     let found = found.map_err(|problem| problems.push(problem)).ok();
     found.map(|value| Located { location: table.location(), value })
+}
+
+/// The key of a files route that names the upstreams for its scripts.
+const PHP: &str = "php";
+
+/// Reads a files route, with the keys of its scripts if it has any.
+fn read_files<'a>(
+    target: &Value<'a>,
+    others: Vec<&(Name, Value<'a>)>,
+    problems: &mut Vec<Problem>,
+) -> ConfigResult<Action> {
+    let mut files = Box::<FilesConfig>::default();
+    let is_php = |(name, _): &&(Name, Value<'a>)| name.value == PHP;
+    let Some((_, addresses)) = others.iter().copied().find(is_php) else {
+        read_other_keys(FILES.iter(), &mut *files, others.into_iter(), problems);
+        return target.path().map(|root| Action::Files { root: root.value, files });
+    };
+    let mut upstreams = Box::new(proxy::ProxySettings::fastcgi());
+    let others = others.into_iter().filter(|entry| !is_php(entry));
+    let (of_scripts, of_files): (Vec<_>, Vec<_>) =
+        others.partition(|(name, _)| php_keys().any(|key| key.name == name.value));
+    read_other_keys(FILES.iter(), &mut *files, of_files.into_iter(), problems);
+    read_other_keys(php_keys(), &mut *upstreams, of_scripts.into_iter(), problems);
+    upstreams.upstreams = read_upstreams(addresses, fastcgi::parse_upstreams)?;
+    target.path().map(|root| Action::ScriptSite { root: root.value, files, upstreams })
 }
 
 /// The key of a redirect and of a fixed response.
@@ -190,17 +241,17 @@ pub(crate) static STATUS_CODE: [Key<Option<u16>>; 1] = [Key {
 
 /// Reads the keys of a table, except for the key that selects its form and for the options of every
 /// route.
-fn read_other_keys<'a, T>(
-    keys: &'static [Key<T>],
+fn read_other_keys<'a, T: 'static>(
+    keys: impl Iterator<Item = &'static Key<T>> + Clone,
     into: &mut T,
     others: impl Iterator<Item = &'a (Name, Value<'a>)>,
     problems: &mut Vec<Problem>,
 ) {
     for (name, value) in others {
-        let done = match keys.iter().find(|key| key.name == name.value) {
+        let done = match keys.clone().find(|key| key.name == name.value) {
             Some(key) => key.set_value(into, value),
             None => {
-                let own = keys.iter().map(|key| key.name);
+                let own = keys.clone().map(|key| key.name);
                 match suggest(&name.value, OPTIONS.iter().map(|key| key.name)) {
                     Some(option) => Err(unknown_key(name, [option].into_iter())),
                     None => Err(unknown_key(name, own)),
@@ -212,10 +263,13 @@ fn read_other_keys<'a, T>(
 }
 
 /// Reads the URLs of upstreams: one string with spaces between the URLs, or a list of such strings.
-fn read_upstreams(target: &Value<'_>) -> ConfigResult<Vec<proxy::UpstreamUrl>> {
+fn read_upstreams(
+    target: &Value<'_>,
+    parse: impl Fn(&str) -> Result<Vec<proxy::UpstreamUrl>, String>,
+) -> ConfigResult<Vec<proxy::UpstreamUrl>> {
     let mut upstreams = Vec::new();
     for text in target.texts()? {
-        let urls = proxy::ProxySettings::parse_upstreams(&text.value);
+        let urls = parse(&text.value);
         upstreams.extend(urls.map_err(|invalid| text.problem(invalid))?);
     }
     match upstreams.is_empty() {
@@ -261,7 +315,9 @@ mod tests {
                 Action::Files { root, .. } => format!("Files {}", root.display()),
                 Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
-                Action::Respond { .. } => unreachable!("no operator produces `Respond`"),
+                Action::ScriptSite { .. } | Action::Respond { .. } => {
+                    unreachable!("no operator produces these")
+                }
             };
             assert_eq!(format!("{host} {prefix} {action}"), expected, "{text}");
         }

@@ -10,7 +10,7 @@ use super::process::Process;
 use super::registry::{Lifecycle, MetricsRegistry};
 use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
-use crate::apps::App;
+
 use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::route::{RouteName, Routing};
@@ -149,7 +149,7 @@ fn upstreams(routing: &Routing) -> Vec<Upstream> {
     let mut known = HashSet::new();
     let mut all = Vec::new();
     for (route, app) in routing.routes() {
-        if let App::Proxy(proxy) = app
+        if let Some(proxy) = app.proxy()
             && known.insert(proxy.identity())
         {
             let upstream = |report| Upstream { route: route.clone(), report };

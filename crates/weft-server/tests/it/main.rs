@@ -15,6 +15,7 @@ mod differential;
 mod editing;
 mod error_pages;
 mod fairness;
+mod fastcgi;
 mod faults;
 mod fields;
 mod http2;
@@ -70,8 +71,14 @@ mod client_limit;
 #[path = "../../src/apps/request_fields.rs"]
 mod request_fields;
 #[allow(unused_imports, dead_code, reason = "the program uses more of it")]
+#[path = "../../src/apps/script/mod.rs"]
+mod script;
+#[allow(unused_imports, dead_code, reason = "the program uses more of it")]
 #[path = "../../src/apps/spool/mod.rs"]
 mod spool;
+#[allow(dead_code, reason = "CGI uses more of it")]
+#[path = "../../src/apps/stderr.rs"]
+mod stderr;
 #[allow(dead_code, reason = "CGI uses more of it")]
 #[path = "../../src/apps/task.rs"]
 mod task;

@@ -2,26 +2,22 @@
 //!
 //! # Processing of a request
 //!
-//! 1. `script` resolves the path to a file and the rest of the path.
+//! 1. `apps/script` resolves the path to a file and the rest of the path.
 //! 2. `upload` receives the request body (`apps/spool`), so that a slow client occupies no process.
 //! 3. A `ClientLimit` bounds the number of concurrent processes, in total and per client; further
 //!    requests queue.
-//! 4. `environment` sets the meta-variables. No part of the request becomes a command-line argument
+//! 4. `apps/script` sets the meta-variables. No part of the request becomes a command-line argument
 //!    (§4.4 makes that optional), and no shell is involved.
 //! 5. `process` starts the script in a process group of its own, `upload` writes the request body
-//!    to its standard input, and `stderr` copies its standard error to the log.
-//! 6. `run` waits for the head of the response, which `head` parses. `output` reads the body, as
+//!    to its standard input, and `apps/stderr` copies its standard error to the log.
+//! 6. `run` waits for the head of the response (`apps/script`). `output` reads the body, as
 //!    fast as the script writes it (`apps/spool`). If a step fails, the client gets an error page
 //!    (`apps/gateway`).
 //! 7. When the client disconnects or a timeout (`timeout`) expires, the process group is terminated.
 
-mod stderr;
-mod environment;
-mod head;
 mod output;
 mod process;
 mod run;
-mod script;
 mod settings;
 mod timeout;
 mod upload;
@@ -35,15 +31,17 @@ use bytes::Bytes;
 use tokio::task::spawn_blocking;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
-use self::head::ScriptHead;
 use self::output::Output;
 use self::run::Run;
-use self::script::{LookupError, Root, Script};
-pub(crate) use self::settings::{CgiSettings, Variable};
+pub(crate) use self::settings::CgiSettings;
 use self::upload::Input;
 use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings};
 use crate::apps::gateway::{GatewayError, method_not_allowed};
+use crate::apps::script::{
+    self, Credentials, LookupError, Root, Script, ScriptHead, ScriptRule, Variable, VariableRules,
+};
 use crate::apps::spool::{BufferSpace, Spool};
+use crate::apps::stderr;
 
 /// `PATH` of scripts if the server has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -70,13 +68,9 @@ impl Cgi {
     /// # Errors
     /// Fails if the directory or file does not exist.
     pub(crate) fn new(settings: CgiSettings, buffer_space: Arc<BufferSpace>) -> io::Result<Cgi> {
-        let root = Root::open(&settings.root, settings.index.clone())?;
+        let root = Root::open(&settings.root, settings.index.clone(), ScriptRule::Executable)?;
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-        let variable = |Variable { name, value }: &Variable| {
-            let value = value.as_ref().map(OsString::from).or_else(|| std::env::var_os(name));
-            value.map(|value| (name.clone(), value))
-        };
-        let environment = settings.environment.iter().filter_map(variable).collect();
+        let environment = Variable::resolve(&settings.environment);
         let limit = ClientLimit::new(ClientLimitSettings {
             max: settings.max_processes,
             max_per_client: settings.max_processes_per_client,
@@ -168,8 +162,11 @@ impl Cgi {
         let mut command = Command::new(&script.file);
         command.env_clear();
         command.env("PATH", &self.0.path);
-        let trusted_proxies = &self.0.settings.trusted;
-        command.envs(environment::meta_variables(request, script, length, trusted_proxies));
+        let rules = VariableRules {
+            credentials: Credentials::Withheld,
+            trusted_proxies: &self.0.settings.trusted,
+        };
+        command.envs(script::meta_variables(request, script, length, &rules));
         command.envs(self.0.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = script.file.parent() {
             command.current_dir(directory);

@@ -16,14 +16,14 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::head::{self, ScriptHead};
 use super::process::Process;
 use super::settings::CgiSettings;
-use super::stderr;
 use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
 use crate::apps::client_limit::ClientPermit;
 use crate::apps::gateway::GatewayError;
+use crate::apps::script::head::{self, ScriptHead};
+use crate::apps::stderr;
 use crate::apps::task::AbortOnDrop;
 
 /// Maximum size of a read, in bytes: the capacity of a pipe.

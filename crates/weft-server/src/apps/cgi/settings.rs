@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weft::Network;
 
+use crate::apps::script::Variable;
 use crate::apps::spool::{BufferSpace, SpoolLimits};
 
 /// Location, environment and limits of CGI scripts.
@@ -84,40 +85,6 @@ pub(crate) struct CgiSettings {
     pub(crate) max_head_bytes: usize,
 }
 
-/// Environment variable of a script.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Variable {
-    pub(crate) name: String,
-    /// `None` to copy the variable from the server's environment, if it is set there.
-    pub(crate) value: Option<String>,
-}
-
-impl Variable {
-    /// Parses `NAME=VALUE`, or `NAME` for a variable of the server's environment.
-    pub(crate) fn parse(text: &str) -> Result<Variable, String> {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (text, None),
-        };
-        let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-        let is_name =
-            name.bytes().all(is_name_byte) && !name.starts_with(|c: char| c.is_ascii_digit());
-        if name.is_empty() || !is_name || text.contains('\0') {
-            return Err(format!("expected NAME=VALUE, or NAME to pass it on, found {text:?}"));
-        }
-        Ok(Variable { name: name.to_owned(), value })
-    }
-}
-
-impl std::fmt::Display for Variable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "{}={value}", self.name),
-            None => f.write_str(&self.name),
-        }
-    }
-}
-
 impl CgiSettings {
     /// Returns the limits of a buffered body.
     pub(super) fn spool_limits(
@@ -151,32 +118,6 @@ impl Default for CgiSettings {
             response_buffer_bytes: 16 << 10,
             max_temp_file_bytes: 1 << 30,
             max_head_bytes: 64 << 10,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_and_displays_variables() {
-        for (text, expected) in [
-            ("A=b", Some(("A", Some("b")))),
-            ("A_1=b=c ", Some(("A_1", Some("b=c ")))),
-            ("A=", Some(("A", Some("")))),
-            ("LANG", Some(("LANG", None))),
-            ("", None),
-            ("=b", None),
-            ("1A=b", None),
-            ("A B=c", None),
-            ("A-B", None),
-            ("A=b\0c", None),
-        ] {
-            let found = Variable::parse(text).ok();
-            let parts = found.as_ref().map(|found| (&*found.name, found.value.as_deref()));
-            assert_eq!(parts, expected, "{text:?}");
-            assert_eq!(found.map(|found| found.to_string()), expected.map(|_| text.to_owned()));
         }
     }
 }

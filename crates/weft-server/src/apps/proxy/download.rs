@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use weft::{Error, ErrorKind};
-use weft_proto::http1::client::{BodyPiece, BodyReader, ResponseHead};
+use weft_proto::http1::client::{BodyPiece, ResponseHead};
 
 use super::super::spool::Source;
 use super::pool::Lease;
 use super::response;
+use super::response_reader::BodyReader;
 use super::upload::{Upload, WaitingFor};
 
 /// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
@@ -41,12 +42,13 @@ impl Download {
     /// Creates the body that follows `head`.
     pub(super) fn new(
         head: &ResponseHead,
+        body: BodyReader,
         lease: Lease,
         upload: Option<Box<Upload>>,
         idle_timeout: Duration,
     ) -> Download {
         Download {
-            body: BodyReader::new(head.length),
+            body,
             lease: Some(lease),
             keep_alive: head.keep_alive,
             upload,
@@ -65,15 +67,8 @@ impl Download {
     /// Takes the whole body if it has already been received. Nothing remains in `self`, and the
     /// connection returns to the pool.
     pub(super) fn take_received_body(&mut self) -> Option<Bytes> {
-        let length = self.body.remaining()?;
         let input = &mut self.lease.as_mut()?.connection.input;
-        if (input.len() as u64) < length {
-            return None;
-        }
-        let bytes = match self.body.read(input) {
-            Ok(BodyPiece::Data(bytes)) => bytes,
-            _ => Bytes::new(),
-        };
+        let bytes = self.body.take_received_body(input)?;
         self.finish();
         Some(bytes)
     }
@@ -137,8 +132,9 @@ impl Download {
     /// Returns the connection to the pool if it can be used again, which requires that the request
     /// is complete, too. Otherwise closes it, and the rest of the request is not sent.
     fn finish(&mut self) {
-        let Some(lease) = self.lease.take() else { return };
-        if self.keep_alive && self.upload.as_ref().is_none_or(|upload| upload.is_complete()) {
+        let Some(mut lease) = self.lease.take() else { return };
+        let is_sent = self.upload.as_ref().is_none_or(|upload| upload.is_complete());
+        if self.keep_alive && is_sent && self.body.has_ended(&mut lease.connection.input) {
             lease.return_to_pool();
         }
     }
@@ -196,7 +192,8 @@ impl Source for Download {
     }
 
     fn buffered_bytes(&self) -> usize {
-        self.lease.as_ref().map_or(0, |lease| lease.connection.input.len())
+        let input = self.lease.as_ref().map_or(0, |lease| lease.connection.input.len());
+        input + self.body.held_bytes()
     }
 
     fn free_memory(&mut self) {

@@ -6,14 +6,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use weft::{Method, Request, StatusCode};
-use weft_proto::http1::client::{HeadReader, ResponseHead};
+use weft_proto::http1::client::ResponseHead;
 
+use super::super::script::Script;
 use super::super::spool::BufferSpace;
 use super::GatewayError;
 use super::connection::{INPUT_BYTES, UpstreamConnection};
 use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
+use super::response_reader::{BodyReader, HeadReader};
 use super::settings::ProxySettings;
 use super::upload::{Upload, WaitingFor};
 
@@ -29,8 +31,10 @@ pub(super) struct OutboundRequest {
     /// The request; its body is in `upload`.
     pub(super) request: Request,
     pub(super) options: RequestOptions,
-    /// BodyLength of the body, if known.
+    /// Length of the body, if known.
     pub(super) body_length: Option<u64>,
+    /// The script that handles the request, for FastCGI.
+    pub(super) script: Option<Box<Script>>,
     /// `None` if there is no body.
     pub(super) upload: Option<Box<Upload>>,
 }
@@ -50,10 +54,9 @@ pub(super) async fn run(
     outbound: &mut OutboundRequest,
     settings: &ProxySettings,
     space: &BufferSpace,
-) -> Result<ResponseHead, GatewayError> {
+) -> Result<(ResponseHead, BodyReader), GatewayError> {
     let mut exchange = Exchange {
-        head_reader: HeadReader::new(settings.max_response_head_bytes)
-            .lenient(settings.lenient_responses),
+        head_reader: HeadReader::new(settings, lease.upstream()),
         response_timeout: settings.response_timeout,
         space,
         is_reused: lease.is_reused,
@@ -62,8 +65,10 @@ pub(super) async fn run(
         outbound,
     };
     let head = poll_fn(|cx| exchange.poll(cx)).await;
-    lease.connection.timer.stop();
-    head
+    exchange.connection.timer.stop();
+    let head = head?;
+    let body = exchange.head_reader.into_body_reader(&head);
+    Ok((head, body))
 }
 
 struct Exchange<'a> {
@@ -130,9 +135,7 @@ impl Exchange<'_> {
         loop {
             if !self.connection.input.is_empty() {
                 let method: &Method = self.outbound.request.method();
-                let head = self.head_reader.read(&mut self.connection.input, method);
-                let head = head.map_err(GatewayError::invalid_response)?;
-                if let Some(head) = head {
+                if let Some(head) = self.head_reader.read(&mut self.connection.input, method)? {
                     return Poll::Ready(Ok(head));
                 }
             }
@@ -152,7 +155,7 @@ impl Exchange<'_> {
 
     /// Determines the failure if the connection closes before the response.
     fn classify_close(&mut self, error: io::Error) -> GatewayError {
-        if !self.connection.input.is_empty() {
+        if !self.connection.input.is_empty() || self.head_reader.has_begun() {
             return GatewayError::invalid_response(
                 "the connection closed in the middle of the response head",
             );

@@ -7,9 +7,9 @@
 //!    connection.
 //! 3. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
 //!    Connections belong to the worker; `connection` defines one.
-//! 4. `request` composes a new head from the parsed request, `upload` sends the body, and
-//!    `exchange` waits for the head of the response, which the library's `weft_proto::http1::client`
-//!    parses.
+//! 4. `request` composes a new head from the parsed request, or `fastcgi` the variables for a script;
+//!    `upload` sends the body, and `exchange` waits for the head of the response, which
+//!    `response_reader` parses in the protocol of the upstream.
 //! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
 //!    error page (`apps/gateway`).
 //! 6. `response` returns the head with the changes of `rewriting`, `download` reads the body; at the end of the body the connection
@@ -25,6 +25,7 @@ mod balance;
 mod check;
 mod download;
 mod exchange;
+mod fastcgi;
 mod fetch;
 mod fields;
 mod forwarded;
@@ -33,6 +34,7 @@ mod hops;
 mod pool;
 mod request;
 mod response;
+mod response_reader;
 mod rewriting;
 mod settings;
 mod tls;
@@ -43,6 +45,7 @@ mod upstream;
 mod url;
 mod connection;
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -64,14 +67,18 @@ use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Pool};
 use self::request::{Destination, RequestOptions};
+use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
-pub(crate) use self::settings::{Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings};
-use self::upload::Upload;
+pub(crate) use self::settings::{
+    Balance, Check, ClientCert, FastCgiSettings, ForwardedNames, Host, Protocol, ProxySettings,
+};
+use self::upload::{Framing, Upload};
 use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
 use super::client_limit::Client;
 use super::gateway::GatewayError;
+use super::script::{Script, Variable};
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
 use crate::throttled_log::ThrottledWarning;
@@ -99,6 +106,8 @@ struct Shared {
     no_upstream_warning: ThrottledWarning,
     via: Option<Via>,
     buffer_space: Arc<BufferSpace>,
+    /// Configured variables for scripts.
+    environment: Vec<(String, OsString)>,
     /// Pools of the clones that collect metrics.
     counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
@@ -136,6 +145,7 @@ impl Proxy {
             settings.upstreams.iter().map(upstream).collect::<Result<_, String>>()?;
         Ok(Proxy::with_own_pools(Arc::new(Shared {
             via: Via::new(&settings.via),
+            environment: Variable::resolve(&settings.fastcgi.environment),
             settings: Arc::new(settings),
             upstreams,
             checks_started: AtomicBool::new(false),
@@ -156,6 +166,12 @@ impl Proxy {
         let request_limits = limits(shared.settings.request_buffer_bytes);
         let response_limits = limits(shared.settings.response_buffer_bytes);
         Proxy { pools, next_index: AtomicUsize::new(0), request_limits, response_limits, shared }
+    }
+
+    /// Creates the proxy of one worker, with connections of its own.
+    pub(super) fn for_worker(&self, has_metrics: bool) -> Proxy {
+        let own = self.clone();
+        if has_metrics { own.with_metrics() } else { own }
     }
 
     /// Collects metrics of the requests of this clone.
@@ -190,8 +206,12 @@ impl Proxy {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Forwards a request.
-    async fn forward(&self, mut request: Request) -> Response {
+    /// Forwards a request, with FastCGI for a script.
+    pub(super) async fn forward(
+        &self,
+        mut request: Request,
+        script: Option<Box<Script>>,
+    ) -> Response {
         let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
             // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
@@ -202,29 +222,45 @@ impl Proxy {
         }
         let mut body = std::mem::take(request.body());
         body.set_limit(settings.max_body_bytes);
-        let body_length = body.length();
+        let mut body_length = body.length();
         let mut options = RequestOptions::new(&request, body_length);
-        if body_length != Some(0) && settings.buffer_requests {
+        // A script gets the length before the body (RFC 3875 §4.1.2).
+        let needs_length = script.is_some() && body_length.is_none();
+        if body_length != Some(0) && (settings.buffer_requests || needs_length) {
             // The client has sent the body by then, after a 100 (Continue) if it waits for one.
             options.expect_continue = false;
             // Boxed: the future is large, and most requests have no body.
             let client = self.limited_client(&request);
             match Box::pin(spool::receive(body, &self.request_limits, client)).await {
-                Ok(ReceivedBody { body: received, .. }) => body = received,
+                Ok(ReceivedBody { length: None, .. }) if needs_length => {
+                    let error = GatewayError::Overloaded("no space for a request body");
+                    return error.into_reported_response(&"a script", &request);
+                }
+                Ok(received) => {
+                    body = received.body;
+                    body_length = received.length.filter(|_| needs_length).or(body_length);
+                }
                 Err(error) => return GatewayError::Client(error).into_response(),
             }
         }
         let upload = (body_length != Some(0)).then(|| {
-            let (is_chunked, trailers) = (body_length.is_none(), settings.request_trailers.clone());
-            Box::new(Upload::new(body, is_chunked, options.expect_continue, trailers))
+            let framing = match body_length {
+                _ if script.is_some() => Framing::FastCgi,
+                Some(_) => Framing::Sized,
+                None => Framing::Chunked,
+            };
+            let expect_continue = options.expect_continue && script.is_none();
+            let trailers = settings.request_trailers.clone();
+            Box::new(Upload::new(body, framing, expect_continue, trailers))
         });
-        self.send(OutboundRequest { request, options, body_length, upload }).await
+        self.send(OutboundRequest { request, options, body_length, script, upload }).await
     }
 
     /// Sends a request of the server's own, without a body and without an upgrade.
     pub(crate) async fn ask(&self, request: Request) -> Response {
         let options = RequestOptions { upgrade: None, expect_continue: false };
-        self.send(OutboundRequest { request, options, body_length: Some(0), upload: None }).await
+        let (body_length, script, upload) = (Some(0), None, None);
+        self.send(OutboundRequest { request, options, body_length, script, upload }).await
     }
 
     /// Sends a request, with retries, until there is a response.
@@ -304,23 +340,33 @@ impl Proxy {
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         let mut lease = pool.lease(self.limited_client(&outbound.request), force_new).await?;
-        let OutboundRequest { request, options, body_length, .. } = &*outbound;
+        let OutboundRequest { request, options, body_length, script, .. } = &*outbound;
         let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
         let (out, to) = (lease.connection.output.tail(), Destination { upstream, settings, via });
-        if let Err(error) = request::compose(out, request, options, *body_length, &to) {
+        let composed = match script {
+            Some(script) => {
+                let environment = &self.shared.environment;
+                let application = fastcgi::Application { settings, environment };
+                fastcgi::compose(out, request, script, *body_length, &application);
+                Ok(())
+            }
+            None => request::compose(out, request, options, *body_length, &to),
+        };
+        if let Err(error) = composed {
             out.clear();
             lease.return_to_pool();
             return Err(GatewayError::Client(error));
         }
         let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(force_new));
-        let head = exchange::run(&mut lease, outbound, settings, &self.shared.buffer_space).await?;
+        let space = &self.shared.buffer_space;
+        let (head, body) = exchange::run(&mut lease, outbound, settings, space).await?;
         if let Some(sent_request) = sent_request {
             sent_request.record_response();
         }
         let response = match head.status {
             StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, outbound, &head)?,
             _ => {
-                let response = self.forward_response(lease, outbound, &head)?;
+                let response = self.forward_response(lease, outbound, &head, body)?;
                 let mount = outbound.request.mount();
                 rewriting::rewrite(&head, response, settings, &Origin { upstream, mount })
             }
@@ -343,6 +389,7 @@ impl Proxy {
         lease: Lease,
         outbound: &mut OutboundRequest,
         head: &ResponseHead,
+        body: BodyReader,
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         let mut upload = outbound.upload.take();
@@ -354,7 +401,7 @@ impl Proxy {
         }
         let has_unknown_length = *outbound.request.method() == Method::HEAD
             && head.headers.get_bytes("content-length").is_none();
-        let mut download = Download::new(head, lease, upload, settings.body_timeout);
+        let mut download = Download::new(head, body, lease, upload, settings.body_timeout);
         let body = match download.take_received_body() {
             Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),
@@ -415,7 +462,7 @@ impl Proxy {
 impl Application for Proxy {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         self.start_checks();
-        self.forward(request)
+        self.forward(request, None)
     }
 }
 

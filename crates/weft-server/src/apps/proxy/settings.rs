@@ -1,4 +1,4 @@
-//! ProxySettings of a proxy: every limit and timeout, in one plain struct.
+//! Settings of a proxy: every limit and timeout, in one plain struct.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
+use super::super::script::Variable;
 use super::rewriting::Replacement;
 use super::url::{UpstreamAddress, UpstreamUrl};
 
@@ -15,6 +16,12 @@ use super::url::{UpstreamAddress, UpstreamUrl};
 pub(crate) struct ProxySettings {
     /// Upstreams that requests are forwarded to. At least one.
     pub(crate) upstreams: Vec<UpstreamUrl>,
+
+    /// Protocol of the upstreams. Default [`Protocol::Http1`].
+    pub(crate) protocol: Protocol,
+
+    /// Scripts of upstreams that speak FastCGI.
+    pub(crate) fastcgi: FastCgiSettings,
 
     /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
@@ -153,6 +160,46 @@ pub(crate) struct ProxySettings {
     pub(crate) ca: Option<PathBuf>,
 }
 
+/// Protocol of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    #[default]
+    Http1,
+    FastCgi,
+}
+
+/// Scripts that an upstream runs, and the variables that it gets with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FastCgiSettings {
+    /// Directory of the scripts, or one script that handles all paths. Default none: the upstream
+    /// itself handles all paths, and gets them as `PATH_INFO`.
+    pub(crate) root: Option<PathBuf>,
+
+    /// Path under which the upstream has [`root`](FastCgiSettings::root). Default none: the same.
+    pub(crate) script_root: Option<PathBuf>,
+
+    /// Index script of a directory. Default `index.php`.
+    pub(crate) index: String,
+
+    /// End of the names of scripts. Default `.php`: no other file is run.
+    pub(crate) suffix: String,
+
+    /// Variables in addition to those of RFC 3875; they override these. Default none.
+    pub(crate) environment: Vec<Variable>,
+}
+
+impl Default for FastCgiSettings {
+    fn default() -> FastCgiSettings {
+        FastCgiSettings {
+            root: None,
+            script_root: None,
+            index: "index.php".to_owned(),
+            suffix: ".php".to_owned(),
+            environment: Vec::new(),
+        }
+    }
+}
+
 /// Selection of one of several upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Balance {
@@ -231,6 +278,19 @@ impl Default for Check {
 }
 
 impl ProxySettings {
+    /// The defaults for upstreams that speak FastCGI.
+    ///
+    /// No connection is kept: a process of PHP-FPM serves one connection at a time, so that idle
+    /// connections would occupy all of them.
+    pub(crate) fn fastcgi() -> ProxySettings {
+        ProxySettings {
+            protocol: Protocol::FastCgi,
+            via: String::new(),
+            max_idle_connections: 0,
+            ..ProxySettings::default()
+        }
+    }
+
     /// Parses URLs separated by white space.
     pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamUrl>, String> {
         let urls: Vec<UpstreamUrl> =
@@ -305,6 +365,8 @@ impl Default for ProxySettings {
     fn default() -> ProxySettings {
         ProxySettings {
             upstreams: Vec::new(),
+            protocol: Protocol::default(),
+            fastcgi: FastCgiSettings::default(),
             balance: Balance::default(),
             host: Host::default(),
             trusted: None,

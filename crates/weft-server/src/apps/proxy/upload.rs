@@ -10,6 +10,7 @@ use http_body::{Body as _, Frame};
 use tokio::time::{Sleep, sleep};
 use weft::Body;
 use weft::header::{HeaderMap, HeaderName};
+use weft_proto::fastcgi;
 use weft_proto::http1::chunk_encoder;
 
 use super::GatewayError;
@@ -21,11 +22,22 @@ const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Upload {
     body: Body,
-    is_chunked: bool,
+    framing: Framing,
     stage: Stage,
     waiting_for: WaitingFor,
     /// Names of the trailers to forward.
     trailers: Arc<[HeaderName]>,
+}
+
+/// Framing of the body of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// The head has the length.
+    Sized,
+    /// Chunked transfer coding.
+    Chunked,
+    /// Records of FastCGI; the head has the length.
+    FastCgi,
 }
 
 enum Stage {
@@ -51,7 +63,7 @@ impl Upload {
     /// with the given names are forwarded.
     pub(super) fn new(
         body: Body,
-        is_chunked: bool,
+        framing: Framing,
         expect_continue: bool,
         trailers: Arc<[HeaderName]>,
     ) -> Upload {
@@ -60,7 +72,7 @@ impl Upload {
         } else {
             Stage::Sending
         };
-        Upload { body, is_chunked, stage, waiting_for: WaitingFor::Upstream, trailers }
+        Upload { body, framing, stage, waiting_for: WaitingFor::Upstream, trailers }
     }
 
     /// Starts sending after a 100 (Continue).
@@ -139,14 +151,21 @@ impl Upload {
         let output = &mut connection.output;
         let mut trailers = HeaderMap::new();
         match frame.map(Frame::into_data) {
-            Some(Ok(piece)) if self.is_chunked => chunk_encoder::chunk(output, piece),
-            Some(Ok(piece)) => output.push(piece),
+            Some(Ok(piece)) => match self.framing {
+                Framing::Sized => output.push(piece),
+                Framing::Chunked => chunk_encoder::chunk(output, piece),
+                Framing::FastCgi => fastcgi::stdin(output, piece),
+            },
             Some(Err(frame)) => trailers = frame.into_trailers().unwrap_or_default(),
             None => {}
         }
-        if self.is_chunked && self.is_complete() {
-            let trailers = trailers.iter().filter(|(name, _)| self.trailers.contains(name));
-            chunk_encoder::last_chunk(output, trailers);
+        match self.framing {
+            Framing::Chunked if self.is_complete() => {
+                let trailers = trailers.iter().filter(|(name, _)| self.trailers.contains(name));
+                chunk_encoder::last_chunk(output, trailers);
+            }
+            Framing::FastCgi if self.is_complete() => fastcgi::end_of_stdin(output.tail()),
+            _ => {}
         }
         Poll::Ready(Ok(()))
     }

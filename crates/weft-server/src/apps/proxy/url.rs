@@ -41,6 +41,25 @@ impl UpstreamUrl {
         !self.path.is_empty()
     }
 
+    /// Parses the address of an upstream that speaks FastCGI: `unix:/SOCKET` or `HOST:PORT`.
+    pub(crate) fn fastcgi(text: &str) -> Result<UpstreamUrl, String> {
+        let expected =
+            || format!("{text}: expected unix:/SOCKET or HOST:PORT, such as 127.0.0.1:9000");
+        let address = text.strip_prefix("fastcgi://").unwrap_or(text);
+        let is_unix = address.starts_with("unix:");
+        let has_port =
+            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !is_unix && (address.contains('/') || !has_port) {
+            return Err(expected());
+        }
+        let url: UpstreamUrl =
+            if is_unix { address.parse()? } else { format!("http://{address}").parse()? };
+        match url.path.is_empty() {
+            true => Ok(UpstreamUrl { text: text.to_owned(), ..url }),
+            false => Err(expected()),
+        }
+    }
+
     /// Path behind the prefix for a request whose path is the prefix of its route, without a slash
     /// behind it: `"/hook" = ">> http://app/hook"` sends `/hook`.
     pub(super) fn path_of_route(&self) -> &'static str {

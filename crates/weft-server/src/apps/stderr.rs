@@ -11,12 +11,12 @@ const MAX_LINE_BYTES: usize = 2_048;
 const MAX_LINES: usize = 100;
 
 /// Logs a warning about a script. All log lines about scripts are written here.
-pub(super) fn warn(script: &str, text: impl fmt::Display) {
+pub(crate) fn warn(script: &str, text: impl fmt::Display) {
     log::warn!("{script}: {text}");
 }
 
 /// Copies `stderr` to the error log, line by line, until its end.
-pub(super) async fn forward(script: &str, mut stderr: impl AsyncRead + Unpin) {
+pub(crate) async fn forward(script: &str, mut stderr: impl AsyncRead + Unpin) {
     let mut lines = LineSplitter::default();
     let mut buffer = vec![0; 4_096];
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
@@ -27,14 +27,14 @@ pub(super) async fn forward(script: &str, mut stderr: impl AsyncRead + Unpin) {
 
 /// Splits bytes into printable lines, within the limits above.
 #[derive(Default)]
-struct LineSplitter {
+pub(crate) struct LineSplitter {
     line: Vec<u8>,
     is_truncated: bool,
     count: usize,
 }
 
 impl LineSplitter {
-    fn push(&mut self, bytes: &[u8], mut emit: impl FnMut(&str)) {
+    pub(crate) fn push(&mut self, bytes: &[u8], mut emit: impl FnMut(&str)) {
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             let (text, is_end) = match piece.strip_suffix(b"\n") {
                 Some(text) => (text, true),
@@ -49,7 +49,7 @@ impl LineSplitter {
         }
     }
 
-    fn finish(mut self, mut emit: impl FnMut(&str)) {
+    pub(crate) fn finish(mut self, mut emit: impl FnMut(&str)) {
         if !self.line.is_empty() {
             self.end_line(&mut emit);
         }

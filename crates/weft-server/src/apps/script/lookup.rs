@@ -13,31 +13,50 @@ use weft::path::decode;
 
 /// Directory of the scripts, or a single script.
 #[derive(Clone, Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     /// Absolute, because a script runs in its own working directory.
     directory: PathBuf,
     /// Name of the only script, which handles all paths.
     single: Option<PathBuf>,
     index: Option<String>,
+    rule: ScriptRule,
 }
 
-/// Executable file that a request's path resolves to.
+/// Property that distinguishes scripts from other files.
+#[derive(Clone, Debug)]
+pub(crate) enum ScriptRule {
+    /// Permission to execute the file.
+    Executable,
+    /// End of its name, such as `.php`. A file without it is never run, whatever follows its name in
+    /// the path of a request: an uploaded image may contain a program.
+    Suffix(String),
+}
+
+/// File that a request's path resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// Absolute path of the file.
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Directory beneath which the path was resolved.
-    pub(super) root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Part of the request's path that names the script, decoded: without the mount, with a leading
     /// slash. Empty for the only script of a route.
-    pub(super) name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Rest of the path, decoded.
-    pub(super) path_info: Vec<u8>,
+    pub(crate) path_info: Vec<u8>,
+}
+
+impl Script {
+    /// An application without a file, which gets the whole path.
+    pub(crate) fn of_application(path: &str) -> Script {
+        let path_info = decode(path.as_bytes()).into_owned();
+        Script { file: PathBuf::new(), root: PathBuf::new(), name: Vec::new(), path_info }
+    }
 }
 
 /// Reason that a path resolves to no script.
 #[derive(Debug)]
-pub(super) enum LookupError {
+pub(crate) enum LookupError {
     NotFound,
     /// The file is not executable or not accessible.
     Forbidden,
@@ -47,30 +66,30 @@ pub(super) enum LookupError {
 impl Root {
     /// # Errors
     /// Fails if `path` is neither a directory nor a file.
-    pub(super) fn open(path: &Path, index: Option<String>) -> io::Result<Root> {
+    pub(crate) fn open(path: &Path, index: Option<String>, rule: ScriptRule) -> io::Result<Root> {
         let metadata = path.metadata()?;
         if metadata.is_dir() {
             // Collecting the components removes a trailing slash; paths are appended later.
             let directory = std::path::absolute(path)?.components().collect();
-            return Ok(Root { directory, single: None, index });
+            return Ok(Root { directory, single: None, index, rule });
         }
         // A symbolic link to the only script is resolved to its target.
         let file = path.canonicalize()?;
         let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        Ok(Root { directory: directory.to_owned(), single: Some(name.into()), index })
+        Ok(Root { directory: directory.to_owned(), single: Some(name.into()), index, rule })
     }
 
     /// Follows the segments of a path through directories to the first file. Blocks on disk I/O.
-    pub(super) fn find(&self, path: &str) -> Result<Script, LookupError> {
+    pub(crate) fn find(&self, path: &str) -> Result<Script, LookupError> {
         let segments = segments(path).ok_or(LookupError::NotFound)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Opened for each request, because the directory may have been replaced.
         let root =
             rustix::fs::open(&self.directory, flags, Mode::empty()).map_err(LookupError::from)?;
         if let Some(single) = &self.single {
-            return match entry_kind(&root, single)? {
+            return match self.entry_kind(&root, single)? {
                 EntryKind::Script => Ok(self.script(single, Vec::new(), &segments)),
                 EntryKind::Directory => Err(LookupError::NotFound),
             };
@@ -83,12 +102,32 @@ impl Root {
                 (b"" | [b'.', ..], _) => return Err(LookupError::NotFound),
                 (name, _) => relative.push(OsStr::from_bytes(name)),
             }
-            if let EntryKind::Script = entry_kind(&root, &relative)? {
+            if let EntryKind::Script = self.entry_kind(&root, &relative)? {
                 let name = [b"/", relative.as_os_str().as_bytes()].concat();
                 return Ok(self.script(&relative, name, &segments[i + 1..]));
             }
         }
         Err(LookupError::NotFound)
+    }
+
+    /// Returns the kind of the entry at `relative` beneath the opened root.
+    fn entry_kind(&self, root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
+        let stat = fstat(&open_beneath(root, relative)?)?;
+        let is_executable = || Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTE);
+        match (FileType::from_raw_mode(stat.st_mode), &self.rule) {
+            (FileType::Directory, _) => Ok(EntryKind::Directory),
+            // The start of the process checks if the server itself has permission.
+            (FileType::RegularFile, ScriptRule::Executable) if is_executable() => {
+                Ok(EntryKind::Script)
+            }
+            (FileType::RegularFile, ScriptRule::Executable) => Err(LookupError::Forbidden),
+            (FileType::RegularFile, ScriptRule::Suffix(suffix))
+                if relative.as_os_str().as_bytes().ends_with(suffix.as_bytes()) =>
+            {
+                Ok(EntryKind::Script)
+            }
+            _ => Err(LookupError::NotFound),
+        }
     }
 
     fn script(&self, relative: &Path, name: Vec<u8>, rest: &[Cow<'_, [u8]>]) -> Script {
@@ -118,28 +157,18 @@ enum EntryKind {
     Directory,
 }
 
-/// Returns the kind of the entry at `relative` beneath the root. The kernel rejects symbolic
-/// links to the outside (`RESOLVE_BENEATH`).
-fn entry_kind(root: &OwnedFd, relative: &Path) -> Result<EntryKind, LookupError> {
+/// Opens the entry at `relative` beneath the root. The kernel rejects symbolic links to the outside
+/// (`RESOLVE_BENEATH`).
+fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;
-    let file = loop {
+    loop {
         match openat2(root, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             Err(Errno::INTR) => {}
             // A concurrent rename made the kernel unable to verify `RESOLVE_BENEATH`: try again.
             Err(Errno::AGAIN) if tries < 8 => tries += 1,
-            opened => break opened?,
+            opened => return opened,
         }
-    };
-    let stat = fstat(&file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Ok(EntryKind::Directory),
-        // The start of the process checks if the server itself has permission.
-        FileType::RegularFile if Mode::from_raw_mode(stat.st_mode).intersects(ANY_EXECUTE) => {
-            Ok(EntryKind::Script)
-        }
-        FileType::RegularFile => Err(LookupError::Forbidden),
-        _ => Err(LookupError::NotFound),
     }
 }
 
@@ -203,7 +232,9 @@ mod tests {
     #[test]
     fn resolves_paths_beneath_the_root() {
         let tree = tree();
-        let root = Root::open(&tree.path().join("root"), Some("index.cgi".into())).unwrap();
+        let root =
+            Root::open(&tree.path().join("root"), Some("index.cgi".into()), ScriptRule::Executable)
+                .unwrap();
         for (path, expected) in [
             ("/a.cgi", "/a.cgi + "),
             ("/a.cgi/", "/a.cgi + /"),
@@ -243,12 +274,46 @@ mod tests {
         ] {
             assert_eq!(resolved(&root, path), expected, "{path}");
         }
-        let with_slash = Root::open(&tree.path().join("root/"), None).unwrap();
+        let with_slash =
+            Root::open(&tree.path().join("root/"), None, ScriptRule::Executable).unwrap();
         let script = with_slash.find("/in/deep/b.cgi/c").unwrap();
         assert_eq!(script.file, tree.path().join("root/in/deep/b.cgi"));
         assert_eq!(script.root.as_os_str(), tree.path().join("root").as_os_str());
-        let without_index = Root::open(&tree.path().join("root"), None).unwrap();
+        let without_index =
+            Root::open(&tree.path().join("root"), None, ScriptRule::Executable).unwrap();
         assert_eq!(resolved(&without_index, "/in/"), "404");
+    }
+
+    #[test]
+    fn only_files_with_the_suffix_are_run() {
+        let tree = tree();
+        let root = tree.path().join("root");
+        for name in ["index.php", "photo.jpg", "in/a.php", "in/b.PHP", ".hidden.php"] {
+            fs::write(root.join(name), "").unwrap();
+        }
+        fs::create_dir(root.join("folder.php")).unwrap();
+        let rule = ScriptRule::Suffix(".php".to_owned());
+        let root = Root::open(&root, Some("index.php".into()), rule).unwrap();
+        for (path, expected) in [
+            ("/", "/index.php + "),
+            ("/index.php", "/index.php + "),
+            ("/index.php/a/b.jpg", "/index.php + /a/b.jpg"),
+            ("/in/a.php", "/in/a.php + "),
+            // Not executable files that are executable for CGI.
+            ("/a.cgi", "404"),
+            // An image with a program in it, as PHP without `cgi.fix_pathinfo = 0` would run it.
+            ("/photo.jpg/a.php", "404"),
+            ("/photo.jpg%00.php", "404"),
+            ("/photo.jpg%2fa.php", "404"),
+            ("/in/b.PHP", "404"),
+            ("/.hidden.php", "404"),
+            ("/folder.php", "404"),
+            ("/in/", "404"),
+            ("/none.php", "404"),
+            ("/../root/index.php", "404"),
+        ] {
+            assert_eq!(resolved(&root, path), expected, "{path}");
+        }
     }
 
     #[test]
@@ -261,9 +326,9 @@ mod tests {
             ("root/text", "/x", "403"),
             ("root/a.cgi", "/..", "404"),
         ] {
-            let root = Root::open(&tree.path().join(file), None).unwrap();
+            let root = Root::open(&tree.path().join(file), None, ScriptRule::Executable).unwrap();
             assert_eq!(resolved(&root, path), expected, "{file} {path}");
         }
-        assert!(Root::open(&tree.path().join("none"), None).is_err());
+        assert!(Root::open(&tree.path().join("none"), None, ScriptRule::Executable).is_err());
     }
 }

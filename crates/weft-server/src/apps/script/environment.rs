@@ -7,28 +7,43 @@ use std::path::Path;
 use weft::path::decode;
 use weft::{Network, Request};
 
+use super::super::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
+use super::super::request_fields::RequestFields;
 use super::head::HOP_BY_HOP_FIELDS;
-use super::script::Script;
-use crate::apps::client_certificate::{is_certificate_field, is_from_trusted_proxy, pem};
-use crate::apps::request_fields::RequestFields;
+use super::lookup::Script;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
-/// their own, fields with credentials of the client (RFC 3875 §4.1.18), and `Proxy`, because many
-/// programs use `HTTP_PROXY` as a setting.
-const EXCLUDED_FIELDS: [&str; 6] =
-    ["authorization", "content-length", "content-type", "expect", "host", "proxy"];
+/// their own, and `Proxy`, because many programs use `HTTP_PROXY` as a setting.
+const EXCLUDED_FIELDS: [&str; 5] = ["content-length", "content-type", "expect", "host", "proxy"];
+
+/// Handling of the credentials of the client (RFC 3875 §4.1.18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// Not passed to a script: other users of the system may see the environment of its process.
+    Withheld,
+    /// Passed to an application, which authenticates its users itself.
+    Passed,
+}
+
+/// Properties of a route that decide which variables its scripts get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VariableRules<'a> {
+    pub(crate) credentials: Credentials,
+    /// Proxies that have their clients' certificates verified: the TLS session of such a connection
+    /// is not that of the client.
+    pub(crate) trusted_proxies: &'a [Network],
+}
 
 /// Name and value of a meta-variable.
-pub(super) type MetaVariable = (String, OsString);
+pub(crate) type MetaVariable = (String, OsString);
 
 /// Returns the variables for a request to `script`. `length` is the length of the request's body,
-/// if it has one. The TLS session is that of the client, unless one of `trusted_proxies` has sent the
-/// request.
-pub(super) fn meta_variables(
+/// if it has one.
+pub(crate) fn meta_variables(
     request: &Request,
     script: &Script,
     length: Option<u64>,
-    trusted_proxies: &[Network],
+    rules: &VariableRules<'_>,
 ) -> Vec<MetaVariable> {
     let mut variables = Vec::with_capacity(32);
     let mut set = |name: &str, value: &[u8]| {
@@ -47,11 +62,15 @@ pub(super) fn meta_variables(
     set("REQUEST_URI", origin_form(request.target()).as_bytes());
     set("QUERY_STRING", request.query().unwrap_or_default().as_bytes());
     set("SCRIPT_NAME", &[&*mount, &script.name].concat());
-    set("SCRIPT_FILENAME", file);
-    set("DOCUMENT_ROOT", root);
+    if !file.is_empty() {
+        set("SCRIPT_FILENAME", file);
+        set("DOCUMENT_ROOT", root);
+    }
     if !script.path_info.is_empty() {
         set("PATH_INFO", &script.path_info);
-        set("PATH_TRANSLATED", &[root, &script.path_info].concat());
+        if !root.is_empty() {
+            set("PATH_TRANSLATED", &[root, &script.path_info].concat());
+        }
     }
     match request.peer().address() {
         Some(address) => {
@@ -65,7 +84,7 @@ pub(super) fn meta_variables(
     if request.is_secure() {
         set("HTTPS", b"on");
     }
-    let is_from_proxy = is_from_trusted_proxy(request, trusted_proxies);
+    let is_from_proxy = is_from_trusted_proxy(request, rules.trusted_proxies);
     if let Some(session) = request.peer().tls().filter(|_| !is_from_proxy) {
         // As mod_ssl of Apache sets them.
         let certificate = session.peer_certificates().first();
@@ -84,7 +103,7 @@ pub(super) fn meta_variables(
     if let Some(authority) = request.authority() {
         set("HTTP_HOST", authority.as_bytes());
     }
-    variables.extend(fields(request, is_from_proxy));
+    variables.extend(fields(request, is_from_proxy, rules.credentials));
     variables
 }
 
@@ -111,7 +130,7 @@ fn origin_form(target: &str) -> &str {
 }
 
 /// Returns the request's fields as `HTTP_…` variables (§4.1.18).
-fn fields(request: &Request, is_from_proxy: bool) -> Vec<MetaVariable> {
+fn fields(request: &Request, is_from_proxy: bool, credentials: Credentials) -> Vec<MetaVariable> {
     let headers = request.headers();
     let changes = RequestFields::of(request);
     let connection_options: Vec<&[u8]> = headers.list("connection").collect();
@@ -122,8 +141,11 @@ fn fields(request: &Request, is_from_proxy: bool) -> Vec<MetaVariable> {
         // have validated.
         let is_unambiguous = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let mut excluded = EXCLUDED_FIELDS.iter().chain(&HOP_BY_HOP_FIELDS);
+        let is_withheld =
+            credentials == Credentials::Withheld && name.eq_ignore_ascii_case("authorization");
         // The server or a trusted proxy has verified the certificate, and the client did not.
-        let is_excluded = excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
+        let is_excluded = is_withheld
+            || excluded.any(|excluded| excluded.eq_ignore_ascii_case(name))
             || !is_from_proxy && is_certificate_field(name.as_bytes())
             || changes.is_some_and(|changes| changes.replaces(name.as_bytes()));
         if !is_unambiguous || is_excluded || connection_options.iter().any(is_name) {
@@ -155,6 +177,9 @@ mod tests {
     use super::*;
     use weft::testing;
 
+    const RULES: VariableRules<'_> =
+        VariableRules { credentials: Credentials::Withheld, trusted_proxies: &[] };
+
     /// Variables that differ between requests, after removing the constant ones.
     fn variables(head: &str, mount: usize, length: Option<u64>) -> Vec<String> {
         let mut request = testing::request(format!("{head}\r\n\r\n"));
@@ -165,7 +190,7 @@ mod tests {
             name: b"/in/a.cgi".to_vec(),
             path_info: b"/x y".to_vec(),
         };
-        let mut variables: Vec<String> = meta_variables(&request, &script, length, &[])
+        let mut variables: Vec<String> = meta_variables(&request, &script, length, &RULES)
             .into_iter()
             .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
             .collect();
@@ -261,7 +286,7 @@ mod tests {
         ] {
             let mut request = testing::request("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             request.set_peer(address.parse().unwrap());
-            let variables = meta_variables(&request, &script, None, &[]);
+            let variables = meta_variables(&request, &script, None, &RULES);
             let get = |name: &str| {
                 let found = variables.iter().find(|(known, _)| known == name);
                 found.map(|(_, value)| value.to_str().unwrap())

@@ -5,17 +5,17 @@ use weft::{HeaderName, HeaderValue, Response, StatusCode};
 
 /// Response head written by a script.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ScriptHead {
-    pub(super) status: StatusCode,
+pub(crate) struct ScriptHead {
+    pub(crate) status: StatusCode,
     /// `Content-Length` of the body, if the script sets one.
-    pub(super) length: Option<u64>,
+    pub(crate) length: Option<u64>,
     /// Fields that are passed to the client, except `Content-Length`.
-    pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) fields: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl ScriptHead {
     /// Returns true if the body is an event stream.
-    pub(super) fn is_event_stream(&self) -> bool {
+    pub(crate) fn is_event_stream(&self) -> bool {
         const EVENTS: &[u8] = b"text/event-stream";
         self.fields.iter().any(|(name, value)| {
             let kind = value.as_bytes().get(..EVENTS.len());
@@ -25,7 +25,7 @@ impl ScriptHead {
 }
 
 /// Fields that apply to one connection only (RFC 9110 §7.6.1). The engine sets its own.
-pub(super) const HOP_BY_HOP_FIELDS: [&str; 9] = [
+pub(crate) const HOP_BY_HOP_FIELDS: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -39,7 +39,7 @@ pub(super) const HOP_BY_HOP_FIELDS: [&str; 9] = [
 
 /// Parses the head at the start of `output`, which may have up to `max_bytes` bytes. Returns the
 /// head and its length in bytes, `None` if it is incomplete, or a message if it is invalid.
-pub(super) fn parse(
+pub(crate) fn parse(
     output: &[u8],
     max_bytes: usize,
 ) -> Result<Option<(ScriptHead, usize)>, String> {
@@ -150,12 +150,12 @@ fn parse_status(value: &[u8]) -> Option<StatusCode> {
 impl ScriptHead {
     /// Returns whether the status allows a body, regardless of the request's method (RFC 9110
     /// §6.4.1).
-    pub(super) fn has_body(&self) -> bool {
+    pub(crate) fn has_body(&self) -> bool {
         !matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
     /// Sets status and fields of a response that has the body already.
-    pub(super) fn apply_to(self, response: Response) -> Response {
+    pub(crate) fn apply_to(self, response: Response) -> Response {
         let mut response = response.with_status(self.status);
         // A 204 has no `Content-Length` (RFC 9110 §8.6).
         if let Some(length) = self.length.filter(|_| self.status != StatusCode::NO_CONTENT) {

@@ -1,0 +1,272 @@
+//! FastCGI to an upstream: composes a request as records, and reads a response from records.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+use weft::{Method, Request, Version};
+use weft_proto::fastcgi::{self, Completion, RecordReader, ResponsePart};
+use weft_proto::headers::HeadersBuilder;
+use weft_proto::http1::client::{BodyLength, BodyPiece, ResponseHead};
+
+use super::super::script::{Credentials, Script, ScriptHead, VariableRules, head, meta_variables};
+use super::super::stderr::{self, LineSplitter};
+use super::GatewayError;
+use super::settings::ProxySettings;
+
+/// The application that a request is sent to.
+pub(super) struct Application<'a> {
+    pub(super) settings: &'a ProxySettings,
+    /// Variables in addition to those of the request; they override these.
+    pub(super) environment: &'a [(String, OsString)],
+}
+
+/// Appends a request, up to its body.
+pub(super) fn compose(
+    out: &mut Vec<u8>,
+    request: &Request,
+    script: &Script,
+    body_length: Option<u64>,
+    to: &Application<'_>,
+) {
+    let Application { settings, environment } = to;
+    // RFC 3875 §4.1.2: a request without a body has no CONTENT_LENGTH.
+    let has_length = request.headers().get_bytes("content-length").is_some();
+    let length = body_length.filter(|&length| length > 0 || has_length);
+    let script = match &settings.fastcgi.script_root {
+        Some(root) => &seen_beneath(root, script),
+        None => script,
+    };
+    let rules =
+        VariableRules { credentials: Credentials::Passed, trusted_proxies: settings.trusted() };
+    let mut variables = meta_variables(request, script, length, &rules);
+    // PHP requires it as a protection against direct execution of its interpreter.
+    variables.push(("REDIRECT_STATUS".to_owned(), "200".into()));
+    variables.retain(|(name, _)| !environment.iter().any(|(known, _)| known == name));
+    let all = variables.iter().chain(*environment);
+    fastcgi::begin_request(out, settings.max_idle_connections > 0);
+    fastcgi::params(out, all.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    if body_length == Some(0) {
+        fastcgi::end_of_stdin(out);
+    }
+}
+
+/// Returns a script with the paths that an application sees which has the root somewhere else.
+fn seen_beneath(root: &Path, script: &Script) -> Script {
+    let relative = script.file.strip_prefix(&script.root).unwrap_or(&script.file);
+    Script { file: root.join(relative), root: root.to_owned(), ..script.clone() }
+}
+
+/// Incremental parser for a response.
+pub(super) struct ResponseReader {
+    records: RecordReader,
+    stage: Stage,
+    max_head_bytes: usize,
+    keeps_connection: bool,
+    stderr: LineSplitter,
+    /// Name of the upstream in the error log.
+    upstream: String,
+}
+
+enum Stage {
+    /// The incomplete head.
+    Head(Vec<u8>),
+    Body {
+        /// Data that has been received with the head.
+        received: BytesMut,
+        /// Bytes remaining of the application's `Content-Length`.
+        remaining: Option<u64>,
+        /// No more data follows.
+        has_ended: bool,
+    },
+}
+
+/// The next part of a response without the text for the error log.
+enum Part {
+    Data(Bytes),
+    End,
+    Wait,
+}
+
+impl ResponseReader {
+    pub(super) fn new(settings: &ProxySettings, upstream: String) -> ResponseReader {
+        ResponseReader {
+            records: RecordReader::default(),
+            stage: Stage::Head(Vec::new()),
+            max_head_bytes: settings.max_response_head_bytes,
+            keeps_connection: settings.max_idle_connections > 0,
+            stderr: LineSplitter::default(),
+            upstream,
+        }
+    }
+
+    /// Returns true if a part of the response has been received.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(&self.stage, Stage::Head(output) if output.is_empty())
+    }
+
+    /// Splits the head off the start of `input` if it is complete.
+    pub(super) fn read_head(
+        &mut self,
+        input: &mut BytesMut,
+        method: &Method,
+    ) -> Result<Option<ResponseHead>, GatewayError> {
+        loop {
+            let data = match self.next_part(input)? {
+                Part::Data(data) => data,
+                Part::Wait => return Ok(None),
+                Part::End => {
+                    let reason = "it ended without a head".to_owned();
+                    return Err(GatewayError::BadResponse(reason));
+                }
+            };
+            let Stage::Head(output) = &mut self.stage else { return Ok(None) };
+            output.extend_from_slice(&data);
+            let parsed = head::parse(output, self.max_head_bytes);
+            if let Some((head, end)) = parsed.map_err(GatewayError::BadResponse)? {
+                let received = BytesMut::from(&output[end..]);
+                let has_body = *method != Method::HEAD && head.has_body();
+                let remaining = if has_body { head.length } else { Some(0) };
+                self.stage = Stage::Body { received, remaining, has_ended: false };
+                return self.convert(head, remaining).map(Some);
+            }
+        }
+    }
+
+    fn convert(
+        &self,
+        head: ScriptHead,
+        remaining: Option<u64>,
+    ) -> Result<ResponseHead, GatewayError> {
+        let length = head.length.map(|length| length.to_string());
+        let length = length.as_deref().map(|length| ("content-length", length.as_bytes()));
+        let fields = head.fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let fields = || length.into_iter().chain(fields.clone());
+        let bytes = fields().map(|(name, value)| name.len() + value.len()).sum();
+        let headers = HeadersBuilder::with_capacity(bytes);
+        let mut headers = headers.map_err(GatewayError::invalid_response)?;
+        fields().for_each(|(name, value)| headers.field(name.as_bytes(), value));
+        Ok(ResponseHead {
+            status: head.status,
+            version: Version::HTTP_11,
+            headers: headers.into_headers(),
+            length: remaining.map_or(BodyLength::UntilClose, BodyLength::Sized),
+            keep_alive: self.keeps_connection,
+        })
+    }
+
+    /// Splits the next piece of the body off the start of `input`.
+    pub(super) fn read_body(&mut self, input: &mut BytesMut) -> Result<BodyPiece, GatewayError> {
+        loop {
+            let Stage::Body { received, remaining, has_ended } = &mut self.stage else {
+                return Ok(BodyPiece::End);
+            };
+            let mut data = received.split().freeze();
+            if let Some(remaining) = remaining {
+                // Bytes beyond the length are not part of the body.
+                data.truncate(usize::try_from(*remaining).unwrap_or(usize::MAX));
+                *remaining -= data.len() as u64;
+            }
+            match (data.is_empty(), *has_ended, *remaining) {
+                (false, ..) => return Ok(BodyPiece::Data(data)),
+                (true, true, None | Some(0)) => return Ok(BodyPiece::End),
+                (true, true, Some(_)) => {
+                    let reason = "it wrote less than its Content-Length".to_owned();
+                    return Err(GatewayError::BadResponse(reason));
+                }
+                (true, false, _) if self.receive(input)? => {}
+                (true, false, _) => return Ok(BodyPiece::Wait),
+            }
+        }
+    }
+
+    /// Returns the whole body if it has been received, with the end of the response.
+    pub(super) fn take_received_body(&mut self, input: &mut BytesMut) -> Option<Bytes> {
+        // An error is returned again by `read_body`.
+        while self.receive(input).unwrap_or(false) {}
+        let Stage::Body { received, remaining, has_ended: true } = &mut self.stage else {
+            return None;
+        };
+        let length = remaining.unwrap_or(received.len() as u64);
+        if length > received.len() as u64 {
+            return None;
+        }
+        *remaining = Some(0);
+        let mut data = received.split();
+        data.truncate(usize::try_from(length).ok()?);
+        Some(data.freeze())
+    }
+
+    /// Receives the next part of the body. Returns false if more input is needed, or if there is
+    /// none.
+    fn receive(&mut self, input: &mut BytesMut) -> Result<bool, GatewayError> {
+        if let Stage::Body { has_ended: true, .. } = self.stage {
+            return Ok(false);
+        }
+        let part = self.next_part(input)?;
+        let Stage::Body { received, has_ended, .. } = &mut self.stage else { return Ok(false) };
+        match part {
+            Part::Data(data) if received.is_empty() => *received = data.into(),
+            Part::Data(data) => received.extend_from_slice(&data),
+            Part::End => *has_ended = true,
+            Part::Wait => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of remaining bytes of the body, if it is known.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Body { remaining, .. } => remaining,
+            Stage::Head(_) => None,
+        }
+    }
+
+    /// Returns the number of bytes of the body that are held here.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.stage {
+            Stage::Body { received, .. } => received.len(),
+            Stage::Head(output) => output.len(),
+        }
+    }
+
+    /// Returns true if the end of the response has been received: the connection may be used again.
+    pub(super) fn has_ended(&mut self, input: &mut BytesMut) -> bool {
+        // The end usually arrives with the last data.
+        while self.receive(input).unwrap_or(false) {}
+        matches!(self.stage, Stage::Body { has_ended: true, .. })
+    }
+
+    /// Splits the next part off the start of `input`. Text for the error log is logged.
+    fn next_part(&mut self, input: &mut BytesMut) -> Result<Part, GatewayError> {
+        loop {
+            let upstream = &self.upstream;
+            match self.records.read(input).map_err(GatewayError::invalid_response)? {
+                ResponsePart::Stdout(data) => return Ok(Part::Data(data)),
+                ResponsePart::Stderr(text) => {
+                    self.stderr.push(&text, |line| stderr::warn(upstream, line));
+                }
+                ResponsePart::Wait => return Ok(Part::Wait),
+                ResponsePart::End { status, completion } => {
+                    let lines = std::mem::take(&mut self.stderr);
+                    lines.finish(|line| stderr::warn(upstream, line));
+                    if status != 0 {
+                        stderr::warn(upstream, format_args!("it ended with status {status}"));
+                    }
+                    return check(completion).map(|()| Part::End);
+                }
+            }
+        }
+    }
+}
+
+fn check(completion: Completion) -> Result<(), GatewayError> {
+    let rejected = |reason: &str| Err(GatewayError::BadResponse(reason.to_owned()));
+    match completion {
+        Completion::Complete => Ok(()),
+        Completion::Overloaded => Err(GatewayError::Overloaded("it has no free process")),
+        Completion::CannotMultiplex => rejected("it takes the request for a second one"),
+        Completion::UnknownRole => rejected("it is not a FastCGI responder"),
+    }
+}

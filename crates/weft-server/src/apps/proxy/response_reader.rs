@@ -1,0 +1,133 @@
+//! Parser for the response of an upstream, in the protocol of that upstream.
+
+use bytes::{Bytes, BytesMut};
+use weft::Method;
+use weft_proto::http1::client::{self as http1, BodyPiece, ResponseHead};
+
+use super::GatewayError;
+use super::fastcgi;
+use super::settings::{Protocol, ProxySettings};
+use super::upstream::Upstream;
+
+/// Incremental parser for the head of a response, and the interim responses before it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost each request over HTTP an allocation"
+)]
+pub(super) enum HeadReader {
+    Http1(http1::HeadReader),
+    FastCgi(Box<fastcgi::ResponseReader>),
+}
+
+/// Incremental parser for the body of a response.
+pub(super) enum BodyReader {
+    Http1(http1::BodyReader),
+    FastCgi(Box<fastcgi::ResponseReader>),
+}
+
+impl HeadReader {
+    pub(super) fn new(settings: &ProxySettings, upstream: &Upstream) -> HeadReader {
+        match settings.protocol {
+            Protocol::Http1 => HeadReader::Http1(
+                http1::HeadReader::new(settings.max_response_head_bytes)
+                    .lenient(settings.lenient_responses),
+            ),
+            Protocol::FastCgi => {
+                let reader = fastcgi::ResponseReader::new(settings, upstream.to_string());
+                HeadReader::FastCgi(Box::new(reader))
+            }
+        }
+    }
+
+    /// Splits a head off the start of `input` if it is complete.
+    pub(super) fn read(
+        &mut self,
+        input: &mut BytesMut,
+        method: &Method,
+    ) -> Result<Option<ResponseHead>, GatewayError> {
+        match self {
+            HeadReader::Http1(reader) => {
+                reader.read(input, method).map_err(GatewayError::invalid_response)
+            }
+            HeadReader::FastCgi(reader) => reader.read_head(input, method),
+        }
+    }
+
+    /// Returns true if a part of a head has been split off the input.
+    pub(super) fn has_begun(&self) -> bool {
+        match self {
+            HeadReader::Http1(_) => false,
+            HeadReader::FastCgi(reader) => reader.has_begun(),
+        }
+    }
+
+    /// Returns the parser for the body that follows `head`.
+    pub(super) fn into_body_reader(self, head: &ResponseHead) -> BodyReader {
+        match self {
+            HeadReader::Http1(_) => BodyReader::Http1(http1::BodyReader::new(head.length)),
+            HeadReader::FastCgi(reader) => BodyReader::FastCgi(reader),
+        }
+    }
+}
+
+impl BodyReader {
+    /// Splits the next piece of the body off the start of `input`.
+    pub(super) fn read(&mut self, input: &mut BytesMut) -> Result<BodyPiece, String> {
+        match self {
+            BodyReader::Http1(reader) => {
+                reader.read(input).map_err(|error| error.reason().to_owned())
+            }
+            BodyReader::FastCgi(reader) => reader.read_body(input).map_err(|error| error.reason()),
+        }
+    }
+
+    /// Takes the whole body if it has already been received.
+    pub(super) fn take_received_body(&mut self, input: &mut BytesMut) -> Option<Bytes> {
+        match self {
+            BodyReader::Http1(reader) => {
+                if (input.len() as u64) < reader.remaining()? {
+                    return None;
+                }
+                Some(match reader.read(input) {
+                    Ok(BodyPiece::Data(bytes)) => bytes,
+                    _ => Bytes::new(),
+                })
+            }
+            BodyReader::FastCgi(reader) => reader.take_received_body(input),
+        }
+    }
+
+    /// Returns the number of remaining bytes, if known: 0 at the end.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        match self {
+            BodyReader::Http1(reader) => reader.remaining(),
+            BodyReader::FastCgi(reader) => reader.remaining(),
+        }
+    }
+
+    /// Returns the number of bytes of the body that have been split off the input, but not read.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            BodyReader::Http1(_) => 0,
+            BodyReader::FastCgi(reader) => reader.held_bytes(),
+        }
+    }
+
+    /// Returns true if the body is complete when the connection ends at this point.
+    pub(super) fn may_end_at_eof(&self) -> bool {
+        match self {
+            BodyReader::Http1(reader) => reader.may_end_at_eof(),
+            // The end of a response is a record.
+            BodyReader::FastCgi(_) => false,
+        }
+    }
+
+    /// Returns true if nothing of this response can follow, as the next request on the connection
+    /// requires.
+    pub(super) fn has_ended(&mut self, input: &mut BytesMut) -> bool {
+        match self {
+            BodyReader::Http1(_) => true,
+            BodyReader::FastCgi(reader) => reader.has_ended(input),
+        }
+    }
+}
