@@ -139,6 +139,28 @@ pub struct Network {
 }
 
 impl Network {
+    /// Returns the first and the last address.
+    pub fn range(&self) -> (IpAddr, IpAddr) {
+        match self.address {
+            IpAddr::V4(address) => {
+                let host = u32::MAX.checked_shr(self.bits.into()).unwrap_or(0);
+                let address = address.to_bits();
+                (
+                    Ipv4Addr::from_bits(address & !host).into(),
+                    Ipv4Addr::from_bits(address | host).into(),
+                )
+            }
+            IpAddr::V6(address) => {
+                let host = u128::MAX.checked_shr(self.bits.into()).unwrap_or(0);
+                let address = address.to_bits();
+                (
+                    Ipv6Addr::from_bits(address & !host).into(),
+                    Ipv6Addr::from_bits(address | host).into(),
+                )
+            }
+        }
+    }
+
     /// Returns true if the address is in the range. IPv4-mapped IPv6 addresses count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let shares = |differing: u32, width: u8| differing >= u32::from(self.bits.min(width));

@@ -1,7 +1,7 @@
 //! Request rate limit per client.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -107,6 +107,31 @@ impl RateLimit {
         self
     }
 
+    /// Takes a request of the client with this key, for limits by anything else than the address: an
+    /// API key, a user. The table has room for as many keys as for addresses.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft::middleware::RateLimit;
+    ///
+    /// let limit = RateLimit::new(1, Duration::from_secs(60));
+    /// assert!(limit.take("alice").is_ok());
+    /// assert_eq!(limit.take("alice").unwrap_err().status().as_u16(), 429);
+    /// assert!(limit.take("bob").is_ok());
+    /// ```
+    ///
+    /// # Errors
+    /// The response to a request over the limit.
+    pub fn take(&self, key: &(impl Hash + ?Sized)) -> Result<(), Response> {
+        self.take_of_client(self.table.keys.hash_one(key))
+    }
+
+    fn take_of_client(&self, client: u64) -> Result<(), Response> {
+        let now = u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let taken = self.table.take(client, now, self.rate);
+        taken.map_err(|wait| retry_after(StatusCode::TOO_MANY_REQUESTS, wait))
+    }
+
     /// Sets the capacity of the table in clients, rounded up to a power of two. Default: 65,536
     /// (1.1 MiB). From half of the capacity on, some sets begin to be full.
     pub fn max_clients(self, clients: usize) -> RateLimit {
@@ -120,10 +145,9 @@ const MAX_NANOS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 impl Middleware for RateLimit {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
         let Some(address) = request.peer().address() else { return next.call(request).await };
-        let now = u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        match self.table.take(client_key(address.ip()), now, self.rate) {
+        match self.take_of_client(client_key(address.ip())) {
             Ok(()) => next.call(request).await,
-            Err(wait) => retry_after(StatusCode::TOO_MANY_REQUESTS, wait),
+            Err(refusal) => refusal,
         }
     }
 }

@@ -35,6 +35,8 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// peer is [trusted](RequestIds::trust).
 #[derive(Debug)]
 pub struct RequestIds {
+    /// Name of the field.
+    name: HeaderName,
     trusted: Vec<Network>,
     /// Random keys of this clone.
     keys: RandomState,
@@ -48,13 +50,18 @@ pub struct RequestId(HeaderValue);
 /// Each clone, and so each worker, generates IDs with its own keys.
 impl Clone for RequestIds {
     fn clone(&self) -> RequestIds {
-        RequestIds { trusted: self.trusted.clone(), ..RequestIds::new() }
+        RequestIds { name: self.name.clone(), trusted: self.trusted.clone(), ..RequestIds::new() }
     }
 }
 
 impl Default for RequestIds {
     fn default() -> RequestIds {
-        RequestIds { trusted: Vec::new(), keys: RandomState::new(), next: AtomicU64::new(0) }
+        RequestIds {
+            name: X_REQUEST_ID,
+            trusted: Vec::new(),
+            keys: RandomState::new(),
+            next: AtomicU64::new(0),
+        }
     }
 }
 
@@ -64,19 +71,23 @@ impl RequestIds {
         RequestIds::default()
     }
 
+    /// Sets the name of the field in requests and responses. Default: `X-Request-Id`.
+    pub fn header(self, name: HeaderName) -> RequestIds {
+        RequestIds { name, ..self }
+    }
+
     /// Keeps the `X-Request-Id` of requests from peers in these networks if it is valid as a
     /// [`RequestId`]. If the list is not empty, peers on Unix sockets are trusted too. Default:
     /// none.
     ///
-    /// The networks apply to the peer of the connection, so place this before
-    /// [`RealAddress`](super::RealAddress).
+    /// The networks apply to the [peer of the connection](Request::connection_peer).
     pub fn trust(self, networks: impl Into<Vec<Network>>) -> RequestIds {
         RequestIds { trusted: networks.into(), ..self }
     }
 
-    fn id(&self, request: &Request) -> RequestId {
-        if !self.trusted.is_empty() && is_trusted(&self.trusted, request.peer()) {
-            let mut values = request.headers().get_all("x-request-id");
+    fn id(&self, request: &Request, peer: &Peer) -> RequestId {
+        if !self.trusted.is_empty() && is_trusted(&self.trusted, peer) {
+            let mut values = request.headers().get_all(self.name.as_str());
             if let (Some(id), None) = (values.next(), values.next())
                 && is_valid_id(id)
                 && let Ok(id) = HeaderValue::from_bytes(id)
@@ -102,11 +113,13 @@ impl RequestIds {
 
 impl Middleware for RequestIds {
     async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        let id = self.id(&request);
+        let id = self.id(&request, request.connection_peer());
         request.extensions_mut().insert(id.clone());
         let mut response = next.call(request).await;
-        response.remove_header(X_REQUEST_ID);
-        response.headers.to_mut().push((X_REQUEST_ID, id.0));
+        response.remove_header(self.name.clone());
+        response.headers.push((self.name.clone(), id.0.clone()));
+        // For hooks and middleware in front of this one.
+        response.extensions_mut().insert(id);
         response
     }
 }
@@ -115,6 +128,11 @@ impl RequestId {
     /// The ID as text.
     pub fn as_str(&self) -> &str {
         self.0.to_str().expect("an ID is ASCII")
+    }
+
+    /// The ID as the value of a field.
+    pub fn as_value(&self) -> &HeaderValue {
+        &self.0
     }
 }
 
@@ -138,11 +156,9 @@ mod tests {
 
     fn id(ids: &RequestIds, fields: &str, peer: &str) -> String {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let mut request = testing::request(text);
-        if !peer.is_empty() {
-            request.set_peer(peer.parse().unwrap());
-        }
-        ids.id(&request).as_str().to_owned()
+        let address = (!peer.is_empty()).then(|| peer.parse().unwrap());
+        let peer = Peer { address, tls: None };
+        ids.id(&testing::request(text), &peer).as_str().to_owned()
     }
 
     #[test]
@@ -189,8 +205,12 @@ mod tests {
         async fn app(_: Request) -> Response {
             Response::text("").with_header(X_REQUEST_ID, "mine")
         }
-        let reply = testing::get(crate::Application::with(app, RequestIds::new()), "/");
-        let ids = reply.headers.iter().filter(|(name, _)| *name == X_REQUEST_ID);
-        assert_eq!(ids.map(|(_, id)| id.len()).collect::<Vec<_>>(), [32]);
+        let trace = HeaderName::from_static("x-trace");
+        for (name, expected) in [(X_REQUEST_ID, vec![32]), (trace, vec![4, 32])] {
+            let ids = RequestIds::new().header(name.clone());
+            let reply = testing::get(crate::Application::with(app, ids), "/");
+            let ids = reply.headers.iter().filter(|(it, _)| *it == X_REQUEST_ID || *it == name);
+            assert_eq!(ids.map(|(_, id)| id.len()).collect::<Vec<_>>(), expected);
+        }
     }
 }
