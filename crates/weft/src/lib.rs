@@ -79,6 +79,7 @@ pub use error::{Error, ErrorKind, Fault, Result};
 pub use files::{Directory, DirectoryFuture, DirectorySettings, HeaderRule, Symlinks};
 pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;
 pub use message::request::{Request, RequestHead, Shutdown};
 pub use message::response::Response;

@@ -168,24 +168,26 @@ pub(crate) fn blocking<T: Send + 'static>(
     running.map(|done| done.unwrap_or_else(|error| Err(io::Error::other(error))))
 }
 
-/// A file as a body. It is read on demand, in pieces of 64 KiB.
+/// A file as a body. It is read on demand, in pieces.
 pub(crate) struct FileBody {
     pub(crate) file: File,
+    max_piece: usize,
     pub(crate) reading: Option<Reading>,
 }
 
 pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
 impl FileBody {
-    pub(crate) fn new(file: File) -> FileBody {
-        FileBody { file, reading: None }
+    /// Creates a body that is read in pieces of at most `max_piece` bytes, and of [`PIECE_BYTES`].
+    pub(crate) fn new(file: File, max_piece: usize) -> FileBody {
+        FileBody { file, max_piece, reading: None }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let Source::Open(open) = &self.file.source else {
             return Poll::Ready(Ok(self.file.in_memory().unwrap_or_default()));
         };
-        let (at, length) = (self.file.start, self.file.length);
+        let (at, length) = (self.file.start, self.file.length.min(self.max_piece as u64));
         let open = open.clone();
         let reading = self
             .reading

@@ -15,7 +15,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::disk::File;
-use crate::disk::FileBody;
+use crate::disk::{FileBody, PIECE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use weft_proto::headers::Headers;
 
@@ -128,6 +128,11 @@ impl Body {
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
     {
         Body(Kind::Stream(Box::pin(body), u64::MAX))
+    }
+
+    /// Creates a body from a file, which is read in pieces of at most `max_piece` bytes.
+    pub(crate) fn file_in_pieces(file: File, max_piece: usize) -> Body {
+        Body(Kind::File(Box::new(FileBody::new(file, max_piece))))
     }
 
     /// Creates a body from the content of a request.
@@ -308,7 +313,7 @@ impl From<File> for Body {
     fn from(file: File) -> Body {
         match file.in_memory() {
             Some(bytes) => bytes.into(),
-            None => Body(Kind::File(Box::new(FileBody::new(file)))),
+            None => Body::file_in_pieces(file, PIECE_BYTES),
         }
     }
 }

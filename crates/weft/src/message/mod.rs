@@ -1,12 +1,12 @@
 //! Requests and responses in the form that applications use, independent of the HTTP version.
 
+pub(crate) mod bandwidth;
 pub(crate) mod body;
 pub(crate) mod error_page;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "listings use the rest"))]
 pub(crate) mod escape;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "cached files use the rest"))]
 pub(crate) mod fields;
-#[cfg(feature = "tower")]
 pub(crate) mod payload;
 pub(crate) mod representation;
 pub(crate) mod request;

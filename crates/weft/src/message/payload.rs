@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::disk::File;
+#[cfg(feature = "tower")]
+use crate::disk::PIECE_BYTES;
 use crate::error::{Error, Result};
 use crate::message::body::Body;
 use crate::message::response::{Part, Parts, Payload};
@@ -18,15 +20,22 @@ use crate::message::upgrade::Upgrade;
 ///
 /// The preconditions of the request were already evaluated against the file, so its version is not
 /// needed any more.
+#[cfg(feature = "tower")]
 pub(crate) fn to_body(payload: Payload) -> (Body, Option<Upgrade>) {
+    to_body_in_pieces(payload, PIECE_BYTES)
+}
+
+/// As [`to_body`], with files that are read in pieces of at most `max_piece` bytes.
+pub(crate) fn to_body_in_pieces(payload: Payload, max_piece: usize) -> (Body, Option<Upgrade>) {
+    let file_body = |file: File| Body::file_in_pieces(File { version: None, ..file }, max_piece);
     let body = match payload {
         Payload::Body(body) => body,
-        Payload::File(file) => Body::from(File { version: None, ..Arc::unwrap_or_clone(file) }),
+        Payload::File(file) => file_body(Arc::unwrap_or_clone(file)),
         Payload::Upgrade(upgrade) => return (Body::empty(), Some(upgrade)),
         Payload::Parts(parts) => {
             let Parts { parts, end, length } = *parts;
             let bodies =
-                parts.into_iter().flat_map(|Part { head, file }| [head.into(), file.into()]);
+                parts.into_iter().flat_map(|Part { head, file }| [head.into(), file_body(file)]);
             Body::boxed(Chain { bodies: bodies.chain([end.into()]).collect(), length })
         }
     };

@@ -7,6 +7,7 @@ use http::{Extensions, HeaderName, HeaderValue, StatusCode};
 
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Fault};
+use crate::message::bandwidth::Bandwidth;
 use crate::message::body::{Body, wrong_length};
 use crate::message::fields::{Fields, HTML, TEXT};
 use crate::message::upgrade::{Upgrade, Upgraded};
@@ -207,6 +208,25 @@ impl Response {
     /// ```
     pub fn with_headers(mut self, headers: Headers) -> Response {
         self.headers.forward(headers);
+        self
+    }
+
+    /// Limits the bandwidth at which the content is sent. A file is then read in pieces, without
+    /// `sendfile(2)`. The minimum rate of [`Settings`](crate::Settings) does not apply to the time in
+    /// which the server delays the content itself.
+    ///
+    /// ```
+    /// use std::num::NonZeroU64;
+    /// use weft::{Bandwidth, Request, Response};
+    ///
+    /// async fn video(_: Request) -> Response {
+    ///     let bandwidth = Bandwidth::new(NonZeroU64::new(1 << 20).unwrap()).after(10 << 20);
+    ///     Response::text("…").with_bandwidth(bandwidth)
+    /// }
+    /// # weft::testing::get(video, "/").assert_text("…");
+    /// ```
+    pub fn with_bandwidth(mut self, bandwidth: Bandwidth) -> Response {
+        self.extensions.insert(bandwidth);
         self
     }
 

@@ -27,6 +27,7 @@ use crate::clock::deadline::Stopwatch;
 use crate::disk::File;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::{Record, client_closed_request};
+use crate::message::bandwidth;
 use crate::message::body::{Body, wrong_length};
 use crate::message::error_page;
 use crate::message::fields::Fields;
@@ -246,7 +247,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
                 }
                 let Some(head) = self.sink.head() else { return self.begin(response) };
                 let context = ResponseContext { now: worker.date.now(), boundary: random_boundary };
-                let response = representation::complete_file_response(head, response, &context);
+                let mut response = representation::complete_file_response(head, response, &context);
+                bandwidth::limit(&mut response);
                 self.begin(response)
             }
             Err(error) => {

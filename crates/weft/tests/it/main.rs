@@ -8,6 +8,7 @@
 mod common;
 
 mod axum;
+mod bandwidth;
 mod compress;
 mod directory;
 mod entity_tag;
