@@ -167,7 +167,7 @@ fn upstreams_get_the_chain_of_addresses() {
     let upstream = raw_upstream(|_, mut stream| {
         while let Some(head) = read_head(&mut stream) {
             let fields: Vec<&str> =
-                head.lines().filter(|line| line.starts_with("x-forwarded-")).collect();
+                head.lines().filter(|line| line.contains("forwarded")).collect();
             let text = fields.join("|");
             let length = text.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
@@ -183,9 +183,14 @@ fn upstreams_get_the_chain_of_addresses() {
         (
             "/",
             "x-forwarded-for: 192.0.2.66, 192.0.2.1, 127.0.0.1|x-forwarded-proto: https|\
-             x-forwarded-host: front",
+             x-forwarded-host: front|forwarded: for=192.0.2.66;host=\"front\";proto=https, \
+             for=192.0.2.1, for=127.0.0.1;host=\"a\";proto=https",
         ),
-        ("/none/", "x-forwarded-for: 192.0.2.1|x-forwarded-proto: https|x-forwarded-host: a"),
+        (
+            "/none/",
+            "x-forwarded-for: 192.0.2.1|x-forwarded-proto: https|x-forwarded-host: a|\
+             forwarded: for=192.0.2.1;host=\"a\";proto=https",
+        ),
     ] {
         let found = send(
             &server,

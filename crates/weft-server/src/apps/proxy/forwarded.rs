@@ -2,7 +2,7 @@
 //! upstream. Pure.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -38,9 +38,12 @@ pub(super) fn push(out: &mut Vec<u8>, client: &ForwardedClient<'_>) {
     push_single_field(out, client, "x-forwarded-proto", client.scheme);
     push_single_field(out, client, "x-forwarded-host", client.authority.unwrap_or_default());
     push_list_field(out, client, "forwarded", |out| {
+        if client.is_trusted && client.headers.get("forwarded").is_none() {
+            push_received_nodes(out, client.headers);
+        }
         let is_ipv6 = address.is_some_and(|address| address.is_ipv6());
         push_node(out, address_range, is_ipv6);
-        push_host_and_proto(out, client.scheme, client.authority);
+        push_host_and_proto(out, Some(client.scheme), client.authority);
     });
 }
 
@@ -127,8 +130,52 @@ fn push_node(out: &mut Vec<u8>, address_range: Range<usize>, is_ipv6: bool) {
     }
 }
 
+/// Maximum number of addresses that are converted: far more than there are proxies in a row. The
+/// client can send any number of them.
+const MAX_RECEIVED_NODES: usize = 64;
+
+/// Appends the addresses that a trusted proxy has sent in `X-Forwarded-For` (RFC 7239 §7.4), with host
+/// and scheme of the original request at the client, which is the first of them.
+fn push_received_nodes(out: &mut Vec<u8>, headers: &Headers) {
+    let entries = || {
+        let lines = headers.get_all("x-forwarded-for");
+        let entries = lines.flat_map(|line| line.split(|&b| b == b','));
+        entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
+    };
+    let surplus = entries().count().saturating_sub(MAX_RECEIVED_NODES);
+    for (index, entry) in entries().enumerate().skip(surplus) {
+        match parse_address(entry).map(|address| address.to_canonical()) {
+            None => out.extend_from_slice(b"for=unknown"),
+            Some(address @ IpAddr::V4(_)) => {
+                out.extend_from_slice(b"for=");
+                push_address(out, address);
+            }
+            Some(address @ IpAddr::V6(_)) => {
+                out.extend_from_slice(b"for=\"[");
+                push_address(out, address);
+                out.extend_from_slice(b"]\"");
+            }
+        }
+        if index == 0 {
+            let scheme = headers.get("x-forwarded-proto").map(str::to_ascii_lowercase);
+            let host = headers.get("x-forwarded-host").filter(|host| !host.is_empty());
+            let scheme = scheme.filter(|scheme| matches!(&**scheme, "http" | "https"));
+            push_host_and_proto(out, scheme.as_deref(), host);
+        }
+        out.extend_from_slice(b", ");
+    }
+}
+
+/// Parses an address, which may have a port.
+fn parse_address(entry: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(entry).ok()?;
+    let without_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());
+    text.parse().ok().or_else(with_port).or_else(without_brackets)
+}
+
 /// Appends `;host=…;proto=…` (RFC 7239 §5).
-fn push_host_and_proto(out: &mut Vec<u8>, scheme: &str, authority: Option<&str>) {
+fn push_host_and_proto(out: &mut Vec<u8>, scheme: Option<&str>, authority: Option<&str>) {
     if let Some(authority) = authority {
         out.extend_from_slice(b";host=\"");
         for piece in authority.as_bytes().split_inclusive(|b| matches!(b, b'\\' | b'"')) {
@@ -142,8 +189,10 @@ fn push_host_and_proto(out: &mut Vec<u8>, scheme: &str, authority: Option<&str>)
         }
         out.push(b'"');
     }
-    out.extend_from_slice(b";proto=");
-    out.extend_from_slice(scheme.as_bytes());
+    if let Some(scheme) = scheme {
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(scheme.as_bytes());
+    }
 }
 
 /// Appends an address. IPv4, the common case, is formatted by hand: `Display` takes 1,300
@@ -225,6 +274,43 @@ mod tests {
         }
     }
 
+    /// Each row: the fields of a trusted proxy, and what precedes its own node in `Forwarded`.
+    #[test]
+    fn converts_the_addresses_of_a_trusted_proxy() {
+        let many = "X-Forwarded-For: ".to_owned() + &"192.0.2.9,".repeat(100) + "\r\n";
+        let last = "for=192.0.2.9, ".repeat(MAX_RECEIVED_NODES);
+        for (received, expected) in [
+            ("X-Forwarded-Proto: https\r\n", ""),
+            ("X-Forwarded-For: 192.0.2.1\r\n", "for=192.0.2.1, "),
+            (
+                "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: HTTPS\r\nX-Forwarded-Host: a\r\n",
+                "for=192.0.2.1;host=\"a\";proto=https, ",
+            ),
+            (
+                "X-Forwarded-For: 2001:db8::1 ,, [2001:db8::2]\r\nX-Forwarded-For: 192.0.2.2:80\r\n\
+                 X-Forwarded-Proto: x;y\r\nX-Forwarded-Host: \"\r\n",
+                "for=\"[2001:db8::1]\";host=\"\\\"\", for=\"[2001:db8::2]\", for=192.0.2.2, ",
+            ),
+            ("X-Forwarded-For: [2001:db8::3]:80, ::ffff:192.0.2.3, a;b=c\r\n", {
+                "for=\"[2001:db8::3]\", for=192.0.2.3, for=unknown, "
+            }),
+            (&many, &last),
+            // The proxy sends `Forwarded` itself.
+            ("X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.4\r\n", "for=192.0.2.4, "),
+        ] {
+            let request =
+                weft::testing::request(format!("GET / HTTP/1.1\r\nHost: h\r\n{received}\r\n"));
+            let address = Some("198.51.100.7".parse().unwrap());
+            let (authority, headers) = (request.authority(), request.headers());
+            let client =
+                ForwardedClient { address, scheme: "https", authority, is_trusted: true, headers };
+            let mut out = Vec::new();
+            push(&mut out, &client);
+            let line = format!("forwarded: {expected}for=198.51.100.7;host=\"h\";proto=https\r\n");
+            assert!(out.ends_with(line.as_bytes()), "{line} {}", String::from_utf8_lossy(&out));
+        }
+    }
+
     #[test]
     fn appends_certificates() {
         let certificates = [b"\0\0\0".as_slice(), b"\xff", b"a"].map(Bytes::from_static);
@@ -253,7 +339,7 @@ mod tests {
     #[test]
     fn escapes_quotes_in_host() {
         let mut out = Vec::new();
-        push_host_and_proto(&mut out, "http", Some("a\";for=\"\\"));
+        push_host_and_proto(&mut out, Some("http"), Some("a\";for=\"\\"));
         assert_eq!(out, br#";host="a\";for=\"\\";proto=http"#);
     }
 }
