@@ -45,6 +45,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
         ValueKind::Text(_) if key.name == "rate" => (quoted("2/m"), words(&["2/m"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
+        ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),
         ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => {
             (quoted("x"), words(&["x"]))
         }

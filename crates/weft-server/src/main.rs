@@ -23,6 +23,7 @@ mod field_changes; // changes of a route to fields
 mod error_pages; // error pages of a route, from files
 mod access; // access to a route: addresses and authentication
 mod watched_file; // files that are read again when they change
+mod network_set; // sets of networks in files
 mod password_file; // users and hashed passwords
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod config_change; // changes of the configuration by clients of the status endpoint
@@ -104,6 +105,7 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     let mut problems = privileges::check(&plan.run_as).err().unwrap_or_default();
     if problems.is_empty() {
         problems = plan.open(None).err().unwrap_or_default();
+        problems.extend(logs::check(&plan.log));
     }
     let warnings = plan.warnings();
     warnings.iter().for_each(|warning| print_error(&warning.as_warning()));

@@ -10,8 +10,9 @@ use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
 use crate::captures::Group;
 use crate::config::{
-    Action, CertificatePair, Config, ConfigLocation, ConfigResult, FilesConfig, Located, LogConfig,
-    Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, suggest, without_effect,
+    Action, CertificatePair, ClientAuthMode, Config, ConfigLocation, ConfigResult, FilesConfig,
+    Located, LogConfig, Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, suggest,
+    without_effect,
 };
 use crate::config_change::ConfigChanges;
 use crate::route::{PathKey, Pattern, RouteKey};
@@ -71,6 +72,7 @@ pub(crate) struct TlsPlan {
     pub(crate) certificates: Vec<Located<CertificatePair>>,
     pub(crate) tickets: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_auth: ClientAuthMode,
     pub(crate) only_1_3: bool,
 }
 
@@ -282,7 +284,8 @@ fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
 /// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
 /// the configuration is complete.
 fn plan_tls(tls: TlsConfig, is_complete: bool) -> ConfigResult<Option<TlsPlan>> {
-    let TlsConfig { listen, certificates, self_signed, tickets, client_ca, only_1_3 } = tls;
+    let TlsConfig { listen, certificates, self_signed, tickets, client_ca, client_auth, only_1_3 } =
+        tls;
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
             true => first.problem("`self_signed` cannot be combined with `certificates`"),
@@ -309,7 +312,7 @@ fn plan_tls(tls: TlsConfig, is_complete: bool) -> ConfigResult<Option<TlsPlan>> 
     }
     let listen = Addresses::new(listen, Some("127.0.0.1:8443"));
     let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
-    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, only_1_3 }))
+    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3 }))
 }
 
 // -- hosts
@@ -405,7 +408,7 @@ fn plan_routes(
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
         let groups = options.templates().filter_map(|it| check_groups(it, key.as_ref()).err());
         problems.extend(groups.map(|message| written.problem(message)));
-        let mut options = options.or(&inherited.options);
+        let mut options = options.or(&inherited.options).without_effectless();
         let app = plan_app(action, key.as_ref(), &mut options, inherited);
         let app = app.map_err(|problem| problems.push(problem)).ok();
         let (Some(key), Some(app)) = (key, app) else { continue };

@@ -83,6 +83,7 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
         self_signed: plan.certificates.is_empty(),
         tickets: plan.tickets.clone().map(at),
         client_ca: plan.client_ca.clone().map(at),
+        client_auth: plan.client_auth,
         only_1_3: plan.only_1_3,
     }
 }

@@ -1,16 +1,27 @@
 //! Middleware of a route, made of its options.
 
+mod bandwidth; // limit of the bandwidth of each response
+mod client_certificate; // requirement of a client certificate
+mod rate; // rate limit by other keys than the client
+mod request_id; // request IDs for upstreams and scripts
+
+use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::{
-    AddressFilter, BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit,
+    BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit, RequestIds,
     SecurityHeaders, Timeout,
 };
-use weft::{Application, HeaderName, Method, Middleware, Request, Response, header};
+use weft::{Application, Bandwidth, HeaderName, Method, Middleware, Request, Response, header};
 
-use crate::access::{AccessContext, Authentication, address_filter};
+use self::bandwidth::LimitBandwidth;
+use self::client_certificate::RequireClientCertificate;
+use self::rate::RateByKey;
+use self::request_id::ForwardRequestId;
+use crate::access::{AccessContext, Authentication, NetworkFilter};
 use crate::config::{Origin, Rate, RouteOptions};
 use crate::error_pages::error_pages;
 use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
@@ -19,17 +30,22 @@ use crate::substitution::Substitution;
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
 ///
-/// A request passes through it in this order, regardless of the order in the file: response fields
-/// (so that they are on every response), error pages, canonical host and HTTPS, networks, rate, number of
-/// concurrent requests, time, CORS (whose preflight requests carry no credentials), authentication, size of
-/// the body, fields of the request, compression, substitution.
+/// A request passes through it in this order, regardless of the order in the file: request ID, response
+/// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS, networks,
+/// client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
+/// credentials), authentication, size of the body, fields of the request, compression, substitution.
 pub(crate) struct RouteMiddleware {
+    request_ids: Option<RequestIds>,
+    forward_request_id: Option<ForwardRequestId>,
     default_fields: Option<SecurityHeaders>,
     fields: Option<ResponseFieldChanges>,
+    bandwidth: Option<LimitBandwidth>,
     error_pages: Option<ErrorPages>,
     canonical: Option<Canonical>,
-    filter: Option<AddressFilter>,
+    networks: Option<NetworkFilter>,
+    client_certificate: Option<RequireClientCertificate>,
     rate: Option<RateLimit>,
+    rate_by_key: Option<RateByKey>,
     concurrency: Option<ConcurrencyLimit>,
     timeout: Option<Timeout>,
     cors: Option<Cors>,
@@ -89,14 +105,33 @@ impl RouteMiddleware {
         let includes_addresses =
             authentication.as_ref().is_some_and(Authentication::includes_addresses);
         let rate = options.rate.as_ref().and_then(|rate| rate.value());
+        let rate = rate.map(|rate| rate_limit(rate, options.burst));
+        let (rate, rate_by_key) = match (rate, &options.rate_key) {
+            (Some(limit), Some(key)) => {
+                (None, Some(RateByKey { limit, key: Arc::new(key.clone()) }))
+            }
+            (rate, _) => (rate, None),
+        };
+        let networks = NetworkFilter::new(options)?;
+        let request_id = options.request_id.as_ref().and_then(|name| name.value());
         let limit = options.max_concurrent_requests.filter(|limit| *limit > 0);
         Ok(Some(RouteMiddleware {
+            request_ids: request_id.map(|name| {
+                RequestIds::new().header(name.clone()).trust(context.trusted_proxies.to_vec())
+            }),
+            forward_request_id: request_id.cloned().map(ForwardRequestId),
             fields: ResponseFieldChanges::new(&options.response_fields),
             default_fields: security_headers(options),
+            bandwidth: bandwidth(options),
             error_pages: error_pages(options),
             canonical: canonical(options),
-            filter: address_filter(options).filter(|_| !includes_addresses),
-            rate: rate.map(|rate| rate_limit(rate, options.burst)),
+            networks: networks.filter(|_| !includes_addresses),
+            client_certificate: options
+                .client_cert_required
+                .unwrap_or(false)
+                .then_some(RequireClientCertificate),
+            rate,
+            rate_by_key,
             concurrency: limit.map(|limit| ConcurrencyLimit::new(limit as usize)),
             timeout: options.request_timeout.filter(|time| *time < Duration::MAX).map(Timeout::new),
             cors: cors(options)?,
@@ -121,12 +156,17 @@ impl RouteMiddleware {
             .with_some(self.cors.clone())
             .with_some(self.timeout.clone())
             .with_some(self.concurrency.clone())
+            .with_some(self.rate_by_key.clone())
             .with_some(self.rate.clone())
-            .with_some(self.filter.clone())
+            .with_some(self.client_certificate.clone())
+            .with_some(self.networks.clone())
             .with_some(self.canonical.clone())
             .with_some(self.error_pages.clone())
+            .with_some(self.bandwidth.clone())
             .with_some(self.fields.clone())
             .with_some(self.default_fields.clone())
+            .with_some(self.forward_request_id.clone())
+            .with_some(self.request_ids.clone())
     }
 }
 
@@ -156,6 +196,11 @@ fn canonical(options: &RouteOptions) -> Option<Canonical> {
     let canonical = Canonical::new();
     let canonical = if redirects_to_https { canonical.https() } else { canonical };
     Some(options.canonical_host.iter().fold(canonical, |canonical, host| canonical.host(host)))
+}
+
+fn bandwidth(options: &RouteOptions) -> Option<LimitBandwidth> {
+    let bandwidth = Bandwidth::new(NonZeroU64::new(options.bandwidth?)?);
+    Some(LimitBandwidth(bandwidth.after(options.bandwidth_after.unwrap_or(0))))
 }
 
 fn rate_limit(rate: &Rate, burst: Option<u32>) -> RateLimit {

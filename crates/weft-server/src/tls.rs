@@ -6,6 +6,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
+use crate::config::ClientAuthMode;
 use crate::plan::TlsPlan;
 
 /// The TLS configuration that the sockets share.
@@ -24,7 +25,7 @@ impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
     /// clients may have stored an exception for it.
     pub(crate) fn open(plan: &TlsPlan, former: Option<&OpenedTls>) -> Result<OpenedTls, String> {
-        let TlsPlan { listen, certificates, tickets, client_ca, only_1_3 } = plan;
+        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3 } = plan;
         let pairs = certificates.iter().map(|pair| &pair.value);
         let mut identities: Vec<Identity> =
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
@@ -36,9 +37,10 @@ impl OpenedTls {
             false => None,
         };
         identities.extend(self_signed.clone());
-        let client_auth = match client_ca {
-            Some(path) => ClientAuth::Required(Roots::file(path)),
-            None => ClientAuth::None,
+        let client_auth = match (client_ca, client_auth) {
+            (Some(path), ClientAuthMode::Required) => ClientAuth::Required(Roots::file(path)),
+            (Some(path), ClientAuthMode::Optional) => ClientAuth::Optional(Roots::file(path)),
+            (None, _) => ClientAuth::None,
         };
         let ticket_keys = tickets.clone();
         let min_version = if *only_1_3 { Version::Tls13 } else { Version::Tls12 };

@@ -2,16 +2,18 @@
 
 mod forward_auth; // authentication by another server
 mod jwt; // authentication by signed tokens
+mod networks; // networks of clients
 mod passwords; // authentication by name and password
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weft::middleware::{AddressFilter, User};
+use weft::middleware::User;
 use weft::{Application, HeaderValue, Middleware, Network, Request, Response, StatusCode, header};
 
 use self::forward_auth::{DEFAULT_TIMEOUT, ForwardAuth};
 use self::jwt::Tokens;
+pub(crate) use self::networks::NetworkFilter;
 use self::passwords::Passwords;
 use crate::apps::spool::BufferSpace;
 use crate::config::{RouteOptions, Satisfy};
@@ -23,7 +25,7 @@ pub(crate) struct Authentication {
     forward: Option<ForwardAuth>,
     /// With `satisfy = "any"`: one of the methods is sufficient, and so is an address that this
     /// filter allows.
-    any: Option<Option<AddressFilter>>,
+    any: Option<Option<NetworkFilter>>,
 }
 
 /// The authentication of a route in one worker.
@@ -66,7 +68,8 @@ impl Authentication {
                 .to_owned());
         }
         let has_method = passwords.is_some() || tokens.is_some() || forward.is_some();
-        let any = (options.satisfy == Some(Satisfy::Any)).then(|| address_filter(options));
+        let any = (options.satisfy == Some(Satisfy::Any)).then(|| NetworkFilter::new(options));
+        let any = any.transpose()?;
         Ok(has_method.then_some(Authentication { passwords, tokens, forward, any }))
     }
 
@@ -140,14 +143,6 @@ impl Middleware for Authenticate {
         response.extensions_mut().insert(user);
         response
     }
-}
-
-/// Creates the filter of the addresses of clients; `None` if all are allowed.
-pub(crate) fn address_filter(options: &RouteOptions) -> Option<AddressFilter> {
-    let [allow, deny] =
-        [&options.allow, &options.deny].map(|list| list.clone().unwrap_or_default());
-    let has_any = !allow.is_empty() || !deny.is_empty();
-    has_any.then(|| AddressFilter::new().allow(allow).deny(deny))
 }
 
 fn unauthorized(challenge: &HeaderValue) -> Response {

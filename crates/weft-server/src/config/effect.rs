@@ -1,6 +1,7 @@
 //! Keys and words that have no effect where they stand.
 
-use super::location::{Located, Problem};
+use super::keys::ClientAuthMode;
+use super::location::{ConfigLocation, Located, Problem};
 use super::options::RouteOptions;
 use super::route::{Action, RouteConfig};
 use super::{Config, HostConfig};
@@ -14,6 +15,10 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
             let found = of_route(config, host, route);
             warnings.extend(found.map(|message| route.action.problem(message)));
         }
+    }
+    if config.tls.client_auth == ClientAuthMode::Optional && config.tls.client_ca.is_none() {
+        let message = "`client_auth` has no effect without `client_ca` in [tls]".to_owned();
+        warnings.push(Problem { location: ConfigLocation::Unknown, message });
     }
     let status = &config.status;
     let is_unix = |address: &Located<String>| address.value.starts_with("unix:");
@@ -33,15 +38,24 @@ fn of_route(
 ) -> impl Iterator<Item = &'static str> {
     let (own, Located { value: action, .. }) = (&route.options, &route.action);
     let all = own.clone().or(&host.options).or(&config.defaults);
-    let RouteOptions { rate, basic_auth, .. } = &all;
+    let RouteOptions { rate, bandwidth, basic_auth, jwt, .. } = &all;
     let has_rate = rate.as_ref().is_some_and(|rate| rate.value().is_some());
-    let has_auth = basic_auth.as_ref().is_some_and(|file| file.value().is_some());
+    let has_bandwidth = bandwidth.is_some_and(|bandwidth| bandwidth > 0);
+    let has_auth = basic_auth.as_ref().is_some_and(|file| file.value().is_some())
+        || jwt.as_ref().is_some_and(|keys| keys.value().is_some());
+    let refuses_all = own.client_cert_required == Some(true) && config.tls.client_ca.is_none();
     let proxy = match action {
         Action::Proxy(settings) => Some(settings),
         _ => None,
     };
     let found = [
         (own.burst.is_some() && !has_rate, "`burst` has no effect without `rate`"),
+        (own.rate_key.is_some() && !has_rate, "`rate_key` has no effect without `rate`"),
+        (
+            own.bandwidth_after.is_some() && !has_bandwidth,
+            "`bandwidth_after` has no effect without `bandwidth`",
+        ),
+        (refuses_all, "`client_cert_required` refuses all requests without `client_ca` in [tls]"),
         (
             own.intercept_errors == Some(true) && all.error_pages.is_empty(),
             "`intercept_errors` has no effect without `error_pages`",

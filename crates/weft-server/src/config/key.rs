@@ -37,6 +37,8 @@ pub(crate) enum ValueKind<T> {
     /// One of the listed words, or a path.
     WordOrPath(&'static [&'static str], fn(&mut T, Located<WordOrPath>)),
     Choice(&'static [&'static str], fn(&mut T, &'static str)),
+    /// `true`, `false` or a text.
+    SwitchOrText(fn(&mut T, Located<SwitchOrText>) -> ConfigResult),
     /// `PATTERN=VALUE`; in a file also a table of these.
     Rules(fn(&mut T, Vec<Located<String>>) -> ConfigResult),
     /// `PATTERN=NAME: VALUE`; in a file also a table of these.
@@ -69,6 +71,13 @@ pub(crate) struct Pair {
 pub(crate) enum SwitchOrPairs {
     Switch(bool),
     Pairs(Vec<Pair>),
+}
+
+/// The value of [`ValueKind::SwitchOrText`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SwitchOrText {
+    Switch(bool),
+    Text(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +149,11 @@ impl<T> Key<T> {
                 let text = value.text()?;
                 set(into, choose(known, &text.value).map_err(|invalid| text.problem(invalid))?);
             }
+            ValueKind::SwitchOrText(set) => {
+                let text = || value.text().map(|text| text.map(SwitchOrText::Text));
+                let switch = value.switch().map(|switch| value.at(SwitchOrText::Switch(switch)));
+                set(into, switch.or_else(|_| text())?)?;
+            }
             ValueKind::Rules(set) => set(into, value.rules()?)?,
             ValueKind::Fields(set) => set(into, value.fields()?)?,
             ValueKind::Pairs(set) => set(into, value.pairs()?)?,
@@ -200,6 +214,14 @@ impl<T> Key<T> {
                 };
                 let pairs = arguments.iter().map(pair).collect::<Result<_, _>>();
                 set(into, pairs.map_err(problem)?)?;
+            }
+            ValueKind::SwitchOrText(set) => {
+                let value = match &*last_text()? {
+                    "true" => SwitchOrText::Switch(true),
+                    "false" => SwitchOrText::Switch(false),
+                    text => SwitchOrText::Text(text.to_owned()),
+                };
+                set(into, at(option, value))?;
             }
             ValueKind::CertificatePairs(set) => {
                 let pair = |pair: &[OsString]| CertificatePair {

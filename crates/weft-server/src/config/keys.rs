@@ -179,11 +179,20 @@ pub(crate) struct TlsConfig {
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
+    pub(crate) client_auth: ClientAuthMode,
     /// Rejects TLS versions before 1.3.
     pub(crate) only_1_3: bool,
 }
 
-pub(crate) static TLS: [Key<TlsConfig>; 6] = [
+/// Treatment of clients without a certificate, if certificates are requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ClientAuthMode {
+    #[default]
+    Required,
+    Optional,
+}
+
+pub(crate) static TLS: [Key<TlsConfig>; 7] = [
     Key {
         name: "listen",
         flag: "tls-listen",
@@ -234,6 +243,25 @@ pub(crate) static TLS: [Key<TlsConfig>; 6] = [
                signed",
         kind: ValueKind::Path(|tls, path| tls.client_ca = Some(path)),
         show: |tls| quoted_path(tls.client_ca.as_ref()),
+    },
+    Key {
+        name: "client_auth",
+        flag: "tls-client-auth",
+        argument: "MODE",
+        help: "clients without a certificate, if there is a `client_ca`: required refuses their \
+               connections, optional leaves that to `client_cert_required` of each route",
+        kind: ValueKind::Choice(&["required", "optional"], |tls, mode| {
+            tls.client_auth = match mode {
+                "optional" => ClientAuthMode::Optional,
+                _ => ClientAuthMode::Required,
+            };
+        }),
+        show: |tls| {
+            quoted(match tls.client_auth {
+                ClientAuthMode::Required => "required",
+                ClientAuthMode::Optional => "optional",
+            })
+        },
     },
     Key {
         name: "min_version",

@@ -30,7 +30,9 @@ pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};
 pub(crate) use key::{CertificatePair, Key, ValueKind, WordOrPath};
-pub(crate) use keys::{FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list};
+pub(crate) use keys::{
+    ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+};
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{LOG, LogConfig};

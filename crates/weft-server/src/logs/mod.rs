@@ -9,6 +9,7 @@ mod output; // an output with retries and a bounded backlog
 mod file; // a file or stream that lines are appended to
 mod rotation; // rotation of full files
 mod worker; // hooks of a worker
+mod check; // checks that the files can be written
 mod error; // the error log
 
 use std::io::{self, stderr, stdout};
@@ -25,6 +26,7 @@ use rotation::Rotation;
 use sink::Sink;
 use worker::AccessLog;
 
+pub(crate) use check::check;
 pub(crate) use error::one_line;
 pub(crate) use worker::WorkerLog;
 

@@ -22,6 +22,7 @@ pub(super) enum Placeholder {
     Header(HeaderName),
     Cookie(Box<str>),
     Time,
+    RequestId,
     TlsVersion,
     TlsCipher,
     TlsServerName,
@@ -30,7 +31,7 @@ pub(super) enum Placeholder {
 }
 
 /// Names without a parameter.
-const NAMES: [(&str, Placeholder); 14] = [
+const NAMES: [(&str, Placeholder); 15] = [
     ("path", Placeholder::Path),
     ("rest", Placeholder::Rest),
     ("query", Placeholder::Query),
@@ -42,6 +43,7 @@ const NAMES: [(&str, Placeholder); 14] = [
     ("client_port", Placeholder::ClientPort),
     ("method", Placeholder::Method),
     ("time", Placeholder::Time),
+    ("request_id", Placeholder::RequestId),
     ("tls.version", Placeholder::TlsVersion),
     ("tls.cipher", Placeholder::TlsCipher),
     ("tls.server_name", Placeholder::TlsServerName),
@@ -103,7 +105,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// Variables of nginx, each with the placeholder of the same value.
-const OF_NGINX: [(&str, &str); 21] = [
+const OF_NGINX: [(&str, &str); 22] = [
     ("args", "query"),
     ("binary_remote_addr", "client_ip"),
     ("document_uri", "path"),
@@ -115,6 +117,7 @@ const OF_NGINX: [(&str, &str); 21] = [
     ("realip_remote_addr", "client_ip"),
     ("remote_addr", "client_ip"),
     ("remote_port", "client_port"),
+    ("request_id", "request_id"),
     ("request_method", "method"),
     ("request_uri", "uri"),
     ("scheme", "scheme"),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::SystemTime;
 
+use weft::middleware::RequestId;
 use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
@@ -77,6 +78,9 @@ impl<'a> Value<'a> {
             Placeholder::Capture(group) => {
                 let captures = request.extensions().get::<Captures>();
                 Value::Capture(captures.and_then(|it| it.get(group)).unwrap_or_default())
+            }
+            Placeholder::RequestId => {
+                plain(request.extensions().get().map_or("", RequestId::as_str))
             }
             Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),
             Placeholder::TlsCipher => plain(peer.tls().map_or("", |tls| tls.cipher_suite())),

@@ -46,7 +46,12 @@ fn corpus(kind: &str, prefix: &str) -> Vec<(PathBuf, String, Vec<String>)> {
 
 #[test]
 fn check_accepts_valid_files_and_prints_their_settings() {
-    let folder = folder_with(&[("site/a.txt", "A\n"), ("site/index.html", "")]);
+    let folder = folder_with(&[
+        ("site/a.txt", "A\n"),
+        ("site/index.html", ""),
+        ("logs/old.log", ""),
+        ("networks", "192.0.2.0/24\n"),
+    ]);
     for (path, text, expected) in corpus("good", "#> ") {
         fs::write(folder.path().join("weft.toml"), text).unwrap();
         let output = run_in(folder.path(), &["check", "weft.toml"]);
@@ -146,6 +151,7 @@ fn example_configuration_is_valid() {
     let root = folder.path().to_str().unwrap();
     let text = example.replace("/srv/", &format!("{root}/srv/"));
     let text = text.replace("/etc/weft/", &format!("{root}/"));
+    let text = text.replace("/var/log/weft/", &format!("{root}/"));
     let file = folder.path().join("weft.toml");
     fs::write(&file, text).unwrap();
     let check = || run([Path::new("check"), &file]);

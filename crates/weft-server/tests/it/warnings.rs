@@ -59,6 +59,19 @@ fn check_warns_of_what_is_probably_not_intended() {
         ),
         ("rate = \"1/s\"\n\"/\" = { respond = \"\", burst = 1 }\n", &[]),
         (
+            "\"/\" = { respond = \"\", rate_key = \"{host}\", bandwidth_after = \"1MB\" }\n",
+            &[
+                ":2:7: warning: `rate_key` has no effect without `rate`",
+                ":2:7: warning: `bandwidth_after` has no effect without `bandwidth`",
+            ],
+        ),
+        (
+            "\"/\" = { respond = \"\", client_cert_required = true }\n",
+            &[
+                ":2:7: warning: `client_cert_required` refuses all requests without `client_ca` in [tls]",
+            ],
+        ),
+        (
             "\"/\" = { proxy = \"http://a/\", ca = \"site/a.txt\" }\n",
             &[":2:7: warning: `ca` has no effect without an upstream https://"],
         ),
@@ -72,6 +85,58 @@ fn check_warns_of_what_is_probably_not_intended() {
         let strict = run_in(folder.path(), &["check", "--strict", "w.toml"]);
         assert_eq!(strict.status, Ok(i32::from(!expected.is_empty())), "{text}");
     }
+}
+
+/// A host has keys for its routes, some of which have no effect for a route that opts out of another
+/// key. They are not printed, so that the printed file has no warnings.
+#[test]
+fn printed_file_has_no_keys_without_effect() {
+    let folder = folder_with(&[
+        (
+            "w.toml",
+            "[defaults]\nrate = \"1/s\"\nrate_key = \"{host}\"\nburst = 5\nbandwidth = \"1MB\"\n\
+             bandwidth_after = \"2MB\"\nbasic_auth = \"users\"\nrealm = \"R\"\n\
+             [hosts.a]\n\"/\" = { respond = \"\" }\n\
+             \"/free\" = { respond = \"\", rate = \"none\", bandwidth = 0, basic_auth = \"none\" }\n",
+        ),
+        ("users", ""),
+    ]);
+    let printed = run_in(folder.path(), &["check", "--print", "w.toml"]);
+    assert_eq!((&*printed.stderr, printed.status), ("", Ok(0)));
+    fs::write(folder.path().join("printed.toml"), &printed.stdout).unwrap();
+    let again = run_in(folder.path(), &["check", "--strict", "--print", "printed.toml"]);
+    assert_eq!((again.stdout, &*again.stderr, again.status), (printed.stdout, "", Ok(0)));
+}
+
+/// Each row: the destinations of the logs, and the error.
+#[test]
+fn check_tests_the_directories_of_logs() {
+    let folder = folder_with(&[("logs/old.log", "")]);
+    for (log, expected) in [
+        ("access = \"logs/new.log\"\nerror = \"logs/old.log\"", ""),
+        ("access = \"new.log\"", ""),
+        (
+            "access = \"missing/a.log\"",
+            "weft: w.toml:2:10: cannot open the access log missing/a.log: No such file or directory (os error 2)\n",
+        ),
+        (
+            "error = \"logs/old.log/a.log\"",
+            "weft: w.toml:2:9: cannot open the error log logs/old.log/a.log: Not a directory (os error 20)\n",
+        ),
+        (
+            "error = \"logs\"",
+            "weft: w.toml:2:9: cannot open the error log logs: Is a directory (os error 21)\n",
+        ),
+    ] {
+        let text = format!("[log]\n{log}\n[hosts.a]\n\"/\" = {{ respond = \"\" }}\n");
+        fs::write(folder.path().join("w.toml"), text).unwrap();
+        let output = run_in(folder.path(), &["check", "w.toml"]);
+        assert_eq!(
+            (&*output.stderr, output.status),
+            (expected, Ok(i32::from(!expected.is_empty())))
+        );
+    }
+    assert!(!folder.path().join("logs/new.log").exists());
 }
 
 /// Each row: the options, and true if the start hints at listings.

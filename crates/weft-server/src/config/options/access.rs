@@ -1,5 +1,7 @@
 //! Options that decide which requests a route serves.
 
+use std::path::Path;
+
 use weft::Network;
 
 use super::super::key::{Key, ValueKind, WordOrPath};
@@ -7,7 +9,7 @@ use super::super::keys::{quoted, quoted_list, quoted_time};
 use super::super::limits::networks;
 use super::super::location::{ConfigResult, Located};
 use super::fields::{check_request_name, parse_name};
-use super::{NONE, RouteOptions, Setting, show_setting};
+use super::{NONE, RouteOptions, Setting, show, show_setting};
 use crate::apps::proxy::UpstreamUrl;
 
 /// An origin that CORS allows.
@@ -75,6 +77,35 @@ pub(super) const DENY: Key<RouteOptions> = Key {
     help: "networks of clients that are refused, even within allowed ones: 403",
     kind: ValueKind::Texts(|options, texts| networks(texts).map(|list| options.deny = Some(list))),
     show: |options| options.deny.as_deref().map_or_else(String::new, show_networks),
+};
+
+pub(super) const ALLOW_FILE: Key<RouteOptions> = Key {
+    name: "allow_file",
+    flag: "allow-file",
+    argument: "FILE",
+    help: "file with further networks that are allowed, one in each line, # begins a comment; \
+           reloaded when it changes",
+    kind: ValueKind::Path(|options, path| options.allow_file = Some(path.value)),
+    show: |options| show_path(options.allow_file.as_deref()),
+};
+
+pub(super) const DENY_FILE: Key<RouteOptions> = Key {
+    name: "deny_file",
+    flag: "deny-file",
+    argument: "FILE",
+    help: "file with further networks that are refused, as in `allow_file`",
+    kind: ValueKind::Path(|options, path| options.deny_file = Some(path.value)),
+    show: |options| show_path(options.deny_file.as_deref()),
+};
+
+pub(super) const CLIENT_CERT_REQUIRED: Key<RouteOptions> = Key {
+    name: "client_cert_required",
+    flag: "",
+    argument: "",
+    help: "refuse clients without a certificate that `client_ca` has signed, if `client_auth` is \
+           optional: 403",
+    kind: ValueKind::Bool(|options, switch| options.client_cert_required = Some(switch)),
+    show: |options| show(options.client_cert_required.as_ref()),
 };
 
 pub(super) const CORS: Key<RouteOptions> = Key {
@@ -206,6 +237,10 @@ fn set_realm(options: &mut RouteOptions, text: Located<String>) -> ConfigResult 
     }
     options.realm = Some(text.value);
     Ok(())
+}
+
+fn show_path(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
 }
 
 fn show_networks(networks: &[Network]) -> String {

@@ -216,7 +216,7 @@ pub(super) fn parse_name(
     Ok(parsed)
 }
 
-fn check_response_name(name: &HeaderName) -> Result<(), String> {
+pub(super) fn check_response_name(name: &HeaderName) -> Result<(), String> {
     match engine_sets(name) {
         true => Err(format!("the server sets {name} itself")),
         false => Ok(()),

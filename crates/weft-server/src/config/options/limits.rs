@@ -8,6 +8,7 @@ use super::super::keys::{quoted, quoted_time};
 use super::super::location::{ConfigResult, Located};
 use super::super::units::{parse_time, show_size, show_time};
 use super::{NONE, RouteOptions, Setting, show, show_setting};
+use crate::template::Template;
 
 /// Requests per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,29 @@ pub(super) const RATE: Key<RouteOptions> = Key {
     show: |options| {
         let show = |rate: &Rate| format!("{}/{}", rate.requests, unit(rate.period));
         show_setting(options.rate.as_ref(), show)
+    },
+};
+
+pub(super) const RATE_KEY: Key<RouteOptions> = Key {
+    name: "rate_key",
+    flag: "rate-key",
+    argument: "TEMPLATE",
+    help: "what has the rate in place of the address of the client, such as {header.X-API-Key} or \
+           {host}; a request without a value is not limited",
+    kind: ValueKind::Text(|options, text| {
+        let template = Template::parse(&text.value).map_err(|invalid| text.problem(invalid))?;
+        // Most routes that inherit the key have no pattern, and would not be limited.
+        if let Some(group) = template.groups().next() {
+            return Err(text.problem(format!("{{re.{group}}} is no value of all routes")));
+        }
+        if template.as_literal() == Some("") {
+            return Err(text.problem("expected a text with placeholders, such as {client_ip}"));
+        }
+        options.rate_key = Some(template);
+        Ok(())
+    }),
+    show: |options| {
+        options.rate_key.as_ref().map_or_else(String::new, |template| quoted(template.source()))
     },
 };
 
@@ -68,6 +92,25 @@ pub(super) const REQUEST_TIMEOUT: Key<RouteOptions> = Key {
            request is received; then 503; never: unlimited",
     kind: ValueKind::Time(|options, time| options.request_timeout = Some(time)),
     show: |options| options.request_timeout.map_or_else(String::new, quoted_time),
+};
+
+pub(super) const BANDWIDTH: Key<RouteOptions> = Key {
+    name: "bandwidth",
+    flag: "bandwidth",
+    argument: "SIZE",
+    help: "maximum number of bytes that are sent each second of the content of one response, such as \
+           1MiB; 0: unlimited",
+    kind: ValueKind::Size(0..=u64::MAX, |options, bytes| options.bandwidth = Some(bytes)),
+    show: |options| options.bandwidth.map_or_else(String::new, |it| quoted(&show_size(it))),
+};
+
+pub(super) const BANDWIDTH_AFTER: Key<RouteOptions> = Key {
+    name: "bandwidth_after",
+    flag: "bandwidth-after",
+    argument: "SIZE",
+    help: "size of the content of each response that is sent without the limit of `bandwidth` (0B)",
+    kind: ValueKind::Size(0..=u64::MAX, |options, bytes| options.bandwidth_after = Some(bytes)),
+    show: |options| options.bandwidth_after.map_or_else(String::new, |it| quoted(&show_size(it))),
 };
 
 const MAX_COUNT: u64 = 1_000_000;

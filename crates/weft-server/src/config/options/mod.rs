@@ -9,6 +9,7 @@ mod fields; // fields and codings of responses
 mod jwt; // tokens
 mod sub_filter; // substitution of texts in bodies
 mod limits; // rates and numbers of requests
+mod request_id; // request IDs
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,11 +34,18 @@ pub(crate) struct RouteOptions {
     pub(crate) canonical_host: Option<String>,
     pub(crate) allow: Option<Vec<Network>>,
     pub(crate) deny: Option<Vec<Network>>,
+    pub(crate) allow_file: Option<PathBuf>,
+    pub(crate) deny_file: Option<PathBuf>,
+    pub(crate) client_cert_required: Option<bool>,
     pub(crate) rate: Option<Setting<Rate>>,
+    pub(crate) rate_key: Option<Template>,
     pub(crate) burst: Option<u32>,
     pub(crate) max_concurrent_requests: Option<u32>,
     pub(crate) max_body_bytes: Option<u64>,
     pub(crate) request_timeout: Option<Duration>,
+    pub(crate) bandwidth: Option<u64>,
+    pub(crate) bandwidth_after: Option<u64>,
+    pub(crate) request_id: Option<Setting<HeaderName>>,
     pub(crate) cors: Option<Vec<Origin>>,
     pub(crate) cors_methods: Option<Vec<Method>>,
     pub(crate) cors_headers: Option<Vec<HeaderName>>,
@@ -98,16 +106,23 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 39] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 46] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::ALLOW,
     access::DENY,
+    access::ALLOW_FILE,
+    access::DENY_FILE,
+    access::CLIENT_CERT_REQUIRED,
     limits::RATE,
+    limits::RATE_KEY,
     limits::BURST,
     limits::MAX_CONCURRENT_REQUESTS,
     limits::MAX_BODY_BYTES,
     limits::REQUEST_TIMEOUT,
+    limits::BANDWIDTH,
+    limits::BANDWIDTH_AFTER,
+    request_id::REQUEST_ID,
     access::CORS,
     cors::CORS_METHODS,
     cors::CORS_HEADERS,
@@ -141,26 +156,34 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 39] = [
 ];
 
 impl RouteOptions {
-    /// Takes values that are not set from `outer`. `allow` and `deny` belong together: if either is
-    /// set, neither is inherited. Fields are inherited name by name, and error pages status by status.
+    /// Takes values that are not set from `outer`. The networks of clients belong together: if any of
+    /// their keys is set, none is inherited. Fields are inherited name by name, and error pages status by
+    /// status.
     pub(crate) fn or(self, outer: &RouteOptions) -> RouteOptions {
         let outer = outer.clone();
-        let has_own_filter = self.allow.is_some() || self.deny.is_some();
-        let (allow, deny) = match has_own_filter {
-            true => (self.allow, self.deny),
-            false => (outer.allow, outer.deny),
+        let has_networks = self.has_networks();
+        let (allow, deny, allow_file, deny_file) = match has_networks {
+            true => (self.allow, self.deny, self.allow_file, self.deny_file),
+            false => (outer.allow, outer.deny, outer.allow_file, outer.deny_file),
         };
         RouteOptions {
             https_redirect: self.https_redirect.or(outer.https_redirect),
             canonical_host: self.canonical_host.or(outer.canonical_host),
             allow,
             deny,
+            allow_file,
+            deny_file,
+            client_cert_required: self.client_cert_required.or(outer.client_cert_required),
             // A burst without a rate of its own would be that of another rate.
             burst: if self.rate.is_some() { self.burst } else { self.burst.or(outer.burst) },
             rate: self.rate.or(outer.rate),
+            rate_key: self.rate_key.or(outer.rate_key),
             max_concurrent_requests: self.max_concurrent_requests.or(outer.max_concurrent_requests),
             max_body_bytes: self.max_body_bytes.or(outer.max_body_bytes),
             request_timeout: self.request_timeout.or(outer.request_timeout),
+            bandwidth: self.bandwidth.or(outer.bandwidth),
+            bandwidth_after: self.bandwidth_after.or(outer.bandwidth_after),
+            request_id: self.request_id.or(outer.request_id),
             cors: self.cors.or(outer.cors),
             cors_methods: self.cors_methods.or(outer.cors_methods),
             cors_headers: self.cors_headers.or(outer.cors_headers),
@@ -188,6 +211,30 @@ impl RouteOptions {
             sub_filter_once: self.sub_filter_once.or(outer.sub_filter_once),
             compress: self.compress.or(outer.compress),
         }
+    }
+
+    fn has_networks(&self) -> bool {
+        let lists = [&self.allow, &self.deny];
+        let files = [&self.allow_file, &self.deny_file];
+        lists.iter().any(|list| list.is_some()) || files.iter().any(|file| file.is_some())
+    }
+
+    /// Removes options that have no effect without others, as a route inherits them.
+    pub(crate) fn without_effectless(mut self) -> RouteOptions {
+        if self.rate.as_ref().and_then(Setting::value).is_none() {
+            (self.rate_key, self.burst) = (None, None);
+        }
+        if self.bandwidth.is_none_or(|bandwidth| bandwidth == 0) {
+            self.bandwidth_after = None;
+        }
+        let has_method = [
+            self.basic_auth.as_ref().and_then(Setting::value).is_some(),
+            self.jwt.as_ref().and_then(Setting::value).is_some(),
+        ];
+        if has_method == [false; 2] {
+            self.realm = None;
+        }
+        self
     }
 }
 
