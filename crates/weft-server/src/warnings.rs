@@ -2,6 +2,7 @@
 //! logs them at a start and at a reload.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use crate::certificate;
@@ -92,8 +93,8 @@ fn missing_fallback(route: &RoutePlan) -> Option<Problem> {
     })
 }
 
-/// Finds a folder of the command line whose first page is 404. In a file, such a folder is usually
-/// intended: it has style sheets or images.
+/// Finds a folder of the command line whose first page is 404, for a person at a terminal. In a file,
+/// such a folder is usually intended: it has style sheets or images.
 fn missing_index(route: &RoutePlan) -> Option<Problem> {
     let AppPlan::Files { root, files } = &route.app.value else { return None };
     let FilesConfig { index, list, fallback, .. } = &**files;
@@ -101,7 +102,8 @@ fn missing_index(route: &RoutePlan) -> Option<Problem> {
     let has_first_page = *list == Some(true)
         || fallback.is_some()
         || names.iter().any(|name| root.join(name).is_file());
-    if route.app.location.is_in_file() || has_first_page || !root.is_dir() {
+    let is_for_a_person = !route.app.location.is_in_file() && io::stderr().is_terminal();
+    if !is_for_a_person || has_first_page || !root.is_dir() {
         return None;
     }
     let (root, names) = (root.display(), names.join(" and no "));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Signal, Weft, has_tool, until, weft};
+use crate::common::{Program, Signal, Weft, has_tool, until, weft};
 use crate::config::{folder_with, run_in};
 
 /// Each row: the file, and the warnings. They are no errors, unless `--strict` is given.
@@ -139,22 +139,34 @@ fn check_tests_the_directories_of_logs() {
     assert!(!folder.path().join("logs/new.log").exists());
 }
 
-/// Each row: the options, and true if the start hints at listings.
+/// Each row: the options, and true if the start hints at listings, for a person at a terminal.
 #[test]
 fn start_with_a_folder_without_index_hints_at_listings() {
+    if !has_tool("script") {
+        return;
+    }
     let folder = folder_with(&[("empty/a.txt", ""), ("site/index.html", "")]);
+    let hint = "empty has no index.html; with --list, its files are listed";
     for (options, expected) in [
-        (&["empty"][..], true),
-        (&["empty", "--index", "a.txt"], false),
-        (&["empty", "--list"], false),
-        (&["empty", "--spa", "/a.txt"], false),
-        (&["site"], false),
+        ("empty", true),
+        ("empty --index a.txt", false),
+        ("empty --list", false),
+        ("empty --spa /a.txt", false),
+        ("site", false),
     ] {
-        let options = options.iter().chain(&["--listen", "127.0.0.1:0"]);
-        let server = Weft::start(weft(options).current_dir(folder.path()));
-        let hint = "empty has no index.html; with --list, its files are listed";
-        // Warnings precede the addresses, for which `start` has waited.
-        assert_eq!(server.stderr().contains(hint), expected, "{}", server.stderr());
+        let program = weft([""; 0]).get_program().to_str().unwrap().to_owned();
+        let command = format!("{program} {options} --listen 127.0.0.1:0 --pid-file pid");
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).current_dir(folder.path());
+        let terminal = Program::start(&mut script);
+        let read_pid = || fs::read_to_string(folder.path().join("pid")).ok()?.trim().parse().ok();
+        until("the server serves", || {
+            read_pid().is_some() && terminal.stdout().contains("serving")
+        });
+        let pid = read_pid().and_then(rustix::process::Pid::from_raw).unwrap();
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        let output = terminal.wait_with_output().stdout;
+        assert_eq!(output.contains(hint), expected, "{options}: {output}");
     }
 }
 
