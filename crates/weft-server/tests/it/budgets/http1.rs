@@ -172,7 +172,8 @@ fn responses() -> Vec<Attack> {
         row("pipelined requests whose responses are not read", "pipelining flood")
             .flood(100_000, |_| get("/small.txt", ""))
             .reads(Reads::Nothing)
-            .given_up(0.8..=12.0)
+            // A busy machine takes long until the buffers of the sockets are full.
+            .given_up(0.8..=60.0)
             .answer("nothing")
             .memory_kib(128.0)
             .requests(6000.0),
