@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weft::middleware::{Replacement, Substitute};
-use weft::{Application, Middleware, Request, Response, header};
+use weft::{Application, Method, Middleware, Request, Response, StatusCode, header};
 
 use crate::apps::request_fields::RequestFields;
 use crate::config::RouteOptions;
 use crate::template::Template;
 
-/// Replaces texts in the bodies of responses, which upstreams and scripts send uncoded and whole.
+/// Replaces texts in the bodies of responses, which upstreams and scripts send uncoded. If they send a
+/// range of such a body, they are asked again for the whole.
 #[derive(Clone)]
 pub(crate) struct Substitution(Substitute);
 
@@ -48,14 +49,35 @@ fn replacement(template: &Template) -> Replacement {
 }
 
 impl Middleware for Substitution {
-    fn call(
-        &self,
-        mut request: Request,
-        next: &impl Application,
-    ) -> impl Future<Output = Response> {
-        for name in [header::ACCEPT_ENCODING, header::RANGE, header::IF_RANGE] {
-            RequestFields::remove(&mut request, name);
+    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+        RequestFields::remove(&mut request, header::ACCEPT_ENCODING);
+        let has_range = request.headers().get_bytes(header::RANGE.as_str()).is_some();
+        // Upstreams ignore `Range` for other methods (RFC 9110 §14.2).
+        let whole =
+            (has_range && *request.method() == Method::GET).then(|| without_range(&request));
+        let response = self.0.call(request, next).await;
+        match whole {
+            // Parts of the original would not fit together with parts of the changed body. Other
+            // media, such as videos, keep their ranges.
+            Some(whole) if is_part(&response) && self.0.has_media_type_of(&response) => {
+                drop(response);
+                self.0.call(whole, next).await
+            }
+            _ => response,
         }
-        self.0.call(request, next)
     }
+}
+
+fn without_range(request: &Request) -> Request {
+    let mut whole = request.without_body();
+    // Route and changed fields of the request.
+    *whole.extensions_mut() = request.extensions().clone();
+    for name in [header::RANGE, header::IF_RANGE] {
+        RequestFields::remove(&mut whole, name);
+    }
+    whole
+}
+
+fn is_part(response: &Response) -> bool {
+    response.status() == StatusCode::PARTIAL_CONTENT
 }

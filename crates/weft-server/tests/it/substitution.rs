@@ -25,14 +25,23 @@ fn serve(config: &str) -> (TempDir, Weft) {
     (folder, server)
 }
 
-/// Responds with a page in which the received fields stand, in chunks of three bytes.
+/// Responds with a page in which the received fields stand, in chunks of three bytes, and with
+/// ranges of four bytes.
 fn upstream() -> SocketAddr {
     raw_upstream(|_, mut stream| {
         while let Some(head) = read_head(&mut stream) {
-            let is_coded = head.contains("accept-encoding") || head.contains("range:");
+            let is_coded = head.contains("accept-encoding");
             let body = format!("<head></HEAD>{is_coded} cat cats cat");
-            let fields = "Content-Type: text/html\r\nETag: \"e\"\r\nTransfer-Encoding: chunked\r\n";
-            let mut text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into_bytes();
+            let (status, body) = match head.contains("range: bytes=0-3") {
+                true => ("206 Partial Content\r\nContent-Range: bytes 0-3/99", "cat "),
+                false => ("200 OK", &*body),
+            };
+            let media_type = if head.starts_with("GET /video") { "video/mp4" } else { "text/html" };
+            let mut text = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nETag: \"e\"\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n"
+            )
+            .into_bytes();
             for chunk in body.as_bytes().chunks(3) {
                 text.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
                 text.extend([chunk, b"\r\n"].concat());
@@ -71,7 +80,9 @@ fn replaces_texts_whatever_serves_the_route() {
         ("/up", &[][..], "<head><script></script></head>false dog cats cat"),
         ("/up", &coded, "<head><script></script></head>false dog cats cat"),
         ("/every", &coded, "<head><script></script></head>false dog dogs dog"),
-        ("/none", &coded, "<head></HEAD>true cat cats cat"),
+        ("/up/video", &coded, "cat "),
+        ("/none", &["--compressed"], "<head></HEAD>true cat cats cat"),
+        ("/none", &coded, "cat "),
         (
             "/values?q=%3Cscript%3E%22%26",
             &[],

@@ -129,6 +129,15 @@ impl Substitute {
         self.fixed.clone().unwrap_or_else(of_request)
     }
 
+    /// Returns true if the media type of a response is one in which texts are replaced.
+    pub fn has_media_type_of(&self, response: &Response) -> bool {
+        let value = response.header(CONTENT_TYPE.as_str()).map(|value| value.as_bytes());
+        let media_type = value.and_then(|value| value.split(|&b| b == b';').next());
+        let media_type = media_type.unwrap_or_default().trim_ascii();
+        self.media_types.is_empty()
+            || self.media_types.iter().any(|it| it.as_bytes().eq_ignore_ascii_case(media_type))
+    }
+
     fn applies_to(&self, response: &Response) -> bool {
         let has_content = match response.status {
             StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::PARTIAL_CONTENT => {
@@ -136,19 +145,12 @@ impl Substitute {
             }
             status => !status.is_informational(),
         };
-        let has_media_type = || {
-            let value = response.header(CONTENT_TYPE.as_str()).map(|value| value.as_bytes());
-            let media_type = value.and_then(|value| value.split(|&b| b == b';').next());
-            let media_type = media_type.unwrap_or_default().trim_ascii();
-            self.media_types.is_empty()
-                || self.media_types.iter().any(|it| it.as_bytes().eq_ignore_ascii_case(media_type))
-        };
         let is_uncoded = || {
             let coding = response.header(CONTENT_ENCODING.as_str());
             coding.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
         };
         has_content
-            && has_media_type()
+            && self.has_media_type_of(response)
             && is_uncoded()
             && response.header(CONTENT_RANGE.as_str()).is_none()
     }
@@ -161,7 +163,10 @@ impl Substitute {
     ) -> Response {
         if response.status == StatusCode::NOT_MODIFIED {
             // A 304 has the same `ETag` as the 200 would have (RFC 9110 §15.4.5).
-            self.change_validators(&mut response);
+            if response.header(CONTENT_TYPE.as_str()).is_none() || self.has_media_type_of(&response)
+            {
+                self.change_validators(&mut response);
+            }
             return response;
         }
         if !self.applies_to(&response) {
