@@ -160,8 +160,10 @@ fn streams() -> Vec<Attack> {
 
 /// Flow-control windows.
 fn windows() -> Vec<Attack> {
-    // 256 KiB of content and buffers, and 3 KiB for the exchange of each stream.
-    const STREAMS_KIB: f64 = 640.0;
+    // 12 KiB for the connection, and 1.7 KiB for each stream.
+    const NO_WINDOW_KIB: f64 = 256.0;
+    // As above, and content and buffers.
+    const STREAMS_KIB: f64 = 448.0;
     vec![
         bare("no stream windows", "CVE-2019-9517")
             .connections(8)
@@ -170,7 +172,7 @@ fn windows() -> Vec<Attack> {
             .given_up(0.8..=12.0)
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .descriptors(2.0)
-            .memory_kib(STREAMS_KIB)
+            .memory_kib(NO_WINDOW_KIB)
             .requests(450.0),
         bare("no connection window", "CVE-2019-9517")
             .connections(8)
@@ -189,7 +191,8 @@ fn windows() -> Vec<Attack> {
             .given_up(0.8..=20.0)
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .cpu(100.0)
-            .memory_kib(4096.0)
+            // Most of it is the memory of the compression, once for the server.
+            .memory_kib(1024.0)
             .descriptors(20.0)
             .requests(15000.0),
         bare("no stream windows, proxied responses", "CVE-2019-9517")

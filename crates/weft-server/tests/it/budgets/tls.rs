@@ -147,7 +147,7 @@ fn connections() -> Vec<Attack> {
             .given_up(0.8..=12.0)
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .descriptors(2.0)
-            .memory_kib(640.0)
+            .memory_kib(256.0)
             .requests(450.0),
         row("PING over TLS", "CVE-2019-9512")
             .over(Transport::Tls("h2"))

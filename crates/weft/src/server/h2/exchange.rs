@@ -349,3 +349,26 @@ impl<A: Application> ResponseSink for StreamSink<'_, A> {
         self.content.body_bytes(&mut self.connection.borrow_mut())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct App;
+
+    impl Application for App {
+        fn call(&self, _: Request) -> impl Future<Output = Response> {
+            std::future::ready(Response::not_found())
+        }
+    }
+
+    /// A client may keep the windows of 128 streams closed: the future of each is kept.
+    #[test]
+    fn future_of_a_stream_is_small() {
+        fn size<W, C, P, F>(_: impl FnOnce(W, C, P, StreamRequest) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(serve::<App>);
+        assert!(size <= 768, "{size}");
+    }
+}
