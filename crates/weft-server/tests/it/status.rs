@@ -410,7 +410,7 @@ fn serves_pages_by_path_and_rejects_other_methods() {
 
 #[test]
 fn endpoint_is_disabled_by_default() {
-    let server = Weft::serve(std::path::Path::new("."), &[]);
+    let server = Weft::serve(&crate::common::repository("site"), &[]);
     assert!(!server.announcement.contains("status"), "{}", server.announcement);
     assert_eq!(server.client().get("/metrics").status, 404);
     let output = server.stop();
