@@ -1,4 +1,4 @@
-//! Instruction counts of the engine: `cargo bench --bench instructions`.
+//! Instruction counts of the engine: `cargo run --release -p weft-instructions`.
 //!
 //! The program starts itself under callgrind, once with few and once with many repetitions of each
 //! workload, and divides the difference: this excludes the cost of start-up, and the load of the
@@ -271,7 +271,7 @@ fn main() -> ExitCode {
 }
 
 fn report(save: bool) -> ExitCode {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
     let baseline = std::fs::read_to_string(file).unwrap_or_default();
     let baseline: BTreeMap<&str, u64> = baseline
         .lines()
@@ -294,7 +294,7 @@ fn report(save: bool) -> ExitCode {
         writeln!(table, "{name} {count}").unwrap();
     }
     if save {
-        std::fs::write(file, table).expect("cannot write benches/instructions.txt");
+        std::fs::write(file, table).expect("cannot write instructions.txt");
     }
     if has_regression && !save { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
