@@ -29,6 +29,14 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 }
                 host.is_some()
             }
+            (["$request_method", "!~" | "!~*", methods], [response]) => {
+                let methods = allowed_methods(methods).filter(|_| refuses(response));
+                let is_known = methods.is_some();
+                if is_known {
+                    *location.methods.borrow_mut() = methods;
+                }
+                is_known
+            }
             _ => false,
         };
         match done {
@@ -66,4 +74,20 @@ fn redirect_host(response: &Directive) -> Option<&str> {
     };
     let (_, rest) = url.split_once("://")?;
     rest.strip_suffix("$request_uri")
+}
+
+/// Returns the methods of an expression such as `^(GET|HEAD|POST)$`, as in the key of a route.
+fn allowed_methods(regex: &str) -> Option<String> {
+    let names = regex.strip_prefix('^')?.strip_suffix('$')?;
+    let names = names.strip_prefix('(')?.strip_suffix(')')?;
+    let is_method = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
+    let mut names: Vec<&str> = names.split('|').collect();
+    let are_methods = names.iter().all(|name| is_method(name));
+    // GET includes HEAD.
+    names.retain(|name| *name != "HEAD");
+    (are_methods && !names.is_empty()).then(|| names.join(","))
+}
+
+fn refuses(response: &Directive) -> bool {
+    response.name == "return" && matches!(response.arg(0), "403" | "405" | "444")
 }

@@ -17,7 +17,7 @@ const TRANSLATED: &str = "
     listen server_name ssl_certificate ssl_certificate_key ssl_protocols ssl
     ssl_client_certificate ssl_verify_client more_set_headers more_clear_headers
     root alias index autoindex try_files error_page expires add_header default_type
-    return rewrite if set
+    return rewrite if set limit_except
     proxy_pass proxy_set_header proxy_hide_header proxy_redirect proxy_cookie_path
     proxy_cookie_domain proxy_buffering proxy_request_buffering proxy_connect_timeout
     proxy_read_timeout proxy_max_temp_file_size proxy_intercept_errors
@@ -60,7 +60,9 @@ const DEFAULTS: &str = "
     uninitialized_variable_warn load_module fastcgi_buffers fastcgi_buffer_size
     fastcgi_busy_buffers_size fastcgi_temp_path uwsgi_temp_path scgi_temp_path auth_delay
     access_log_cache open_log_file_cache ignore_invalid_headers
-    sub_filter_last_modified passenger_friendly_error_pages
+    break proxy_pass_header proxy_ignore_headers proxy_cache_valid proxy_cache_key proxy_cache_use_stale
+    proxy_cache_lock proxy_cache_bypass proxy_no_cache proxy_cache_methods proxy_cache_min_uses
+    proxy_cache_revalidate proxy_cache_background_update sub_filter_last_modified passenger_friendly_error_pages
 ";
 
 /// Directives without an equivalent, each with the reason.

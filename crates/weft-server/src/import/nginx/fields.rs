@@ -22,6 +22,9 @@ pub(super) fn responses(
         }
         let Some(value) = value(location, directive, directive.arg(1)) else { continue };
         match name.to_ascii_lowercase().as_str() {
+            "cache-control" if directive.arg(1).contains('$') => {
+                scope.outcomes.lost(directive, "a lifetime in caches has no variables");
+            }
             "cache-control" => cache.push(value),
             "content-type" if responder == Responder::Text => {
                 table.set("content_type", Value::Text(value));
@@ -30,7 +33,10 @@ pub(super) fn responses(
                 scope.outcomes.lost(directive, "the server sets this field itself");
             }
             _ if set.keys().any(|known| known.eq_ignore_ascii_case(name)) => {
-                scope.outcomes.lost(directive, "a field has one value");
+                match set.get(&format!("+{name}")) {
+                    None => set.set(format!("+{name}"), Value::Text(value)),
+                    Some(_) => scope.outcomes.lost(directive, "a field has at most two values"),
+                }
             }
             _ => set.set(name, Value::Text(value)),
         }
@@ -67,13 +73,10 @@ pub(super) fn responses(
     }
 }
 
-/// Returns the value of a field, or reports that it has variables.
+/// Returns the value of a field as a template, or reports a variable without an equivalent.
 fn value(location: &Location<'_>, directive: &Directive, text: &str) -> Option<String> {
-    let value = location.variables.literal(text);
-    if value.is_none() {
-        location.scope.outcomes.lost(directive, "its value has variables");
-    }
-    value
+    let value = location.variables.template(text);
+    value.map_err(|reason| location.scope.outcomes.lost(directive, reason)).ok()
 }
 
 /// Joins the values of `Cache-Control` and the lifetime that `expires` adds to them.

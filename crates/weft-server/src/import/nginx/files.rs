@@ -1,6 +1,8 @@
 //! `root`, `alias` and what applies to files.
 
 use super::location::{Location, Pattern, Refusal};
+use super::tree::Directive;
+use crate::config::FILES;
 use crate::import::document::{Table, Value};
 
 pub(super) fn translate<'a>(location: &Location<'a>, table: &mut Table) -> Result<(), Refusal<'a>> {
@@ -75,13 +77,29 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
         _ => "",
     };
     let in_folder = last.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
+    let is_file = |last: &str| !last.contains(['$', '?']) && !is_script(last);
     match in_folder {
         _ if are_usual && last == "=404" => {}
-        Some(file)
-            if are_usual && !file.is_empty() && !last.contains(['$', '?']) && !is_script(last) =>
-        {
+        Some(file) if are_usual && !file.is_empty() && is_file(last) => {
             table.set("fallback", Value::text(file));
         }
-        _ => location.scope.outcomes.lost(directive, "only `$uri $uri/ FILE` and `=404` are"),
+        _ => match tried_paths(location, directive) {
+            Ok(paths) => table.set("try_files", Value::texts(paths)),
+            Err(reason) => location.scope.outcomes.lost(directive, reason),
+        },
     }
+}
+
+/// Converts the paths of `try_files`.
+fn tried_paths(location: &Location<'_>, directive: &Directive) -> Result<Vec<String>, String> {
+    if !FILES.iter().any(|key| key.name == "try_files") {
+        return Err("only `$uri $uri/ FILE` and `=404` are".to_owned());
+    }
+    let names = location.server.children().iter().filter(|child| child.name == "location");
+    let mut names = names.map(|child| child.arg(0));
+    let is_missing = |last: &String| last.starts_with('@') && !names.any(|name| name == last);
+    if directive.args.last().is_some_and(is_missing) {
+        return Err("there is no location of this name".to_owned());
+    }
+    directive.args.iter().map(|path| location.variables.template(path)).collect()
 }

@@ -37,6 +37,14 @@ impl<'a> Global<'a> {
         }
     }
 
+    /// Returns true if a directive of the server, or of one of its locations, has this URI.
+    pub(super) fn is_target(&self, block: &Directive, name: &str, uri: &str) -> bool {
+        block.children().iter().any(|child| {
+            let is_it = child.name == name && child.args.last().is_some_and(|last| last == uri);
+            is_it || self.is_target(child, name, uri)
+        })
+    }
+
     /// Returns the location of the same server for exactly this URI.
     pub(super) fn exact_location(&self, of: &Location<'a>, uri: &str) -> Option<&'a Directive> {
         let locations = of.server.children().iter().filter(|child| child.name == "location");

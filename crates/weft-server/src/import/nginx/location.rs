@@ -1,14 +1,15 @@
 //! A location, and its route.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use super::access::{is_access_rule, refuses};
 use super::directives::{Treatment, treatment};
 use super::global::Global;
+use super::regex::escape;
 use super::scope::Scope;
 use super::tree::Directive;
 use super::variables::Variables;
-use super::{access, conditions, fields, files, limits, proxy, returns, rewrite};
+use super::{access, conditions, fields, files, limits, pages, proxy, returns, rewrite};
 use crate::import::document::{Route, Table, Value};
 
 /// Paths of a location.
@@ -20,6 +21,18 @@ pub(super) enum Pattern {
     Named(String),
 }
 
+impl Pattern {
+    /// Returns the key of a route for all methods.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Pattern::Prefix(path) => path.clone(),
+            Pattern::Exact(path) => format!("= {path}"),
+            Pattern::Regex(regex) => format!("~ {regex}"),
+            Pattern::Named(name) => name.clone(),
+        }
+    }
+}
+
 /// A location, or a server as far as none of its locations applies.
 pub(super) struct Location<'a> {
     pub(super) global: &'a Global<'a>,
@@ -29,8 +42,14 @@ pub(super) struct Location<'a> {
     pub(super) pattern: Pattern,
     pub(super) scope: Scope<'a>,
     pub(super) variables: Variables,
+    /// It comes before regular expressions, although it is a prefix.
+    pub(super) is_preferred: bool,
+    /// Number of prefixes around it.
+    pub(super) depth: usize,
     /// A rule about access could not be carried over.
     pub(super) is_refused: Cell<bool>,
+    /// Methods to which the location is restricted, as in the key of a route.
+    pub(super) methods: RefCell<Option<String>>,
 }
 
 /// Origin of the responses of a route.
@@ -46,6 +65,18 @@ pub(super) enum Responder {
 pub(super) struct Refusal<'a> {
     pub(super) directive: &'a Directive,
     pub(super) reason: String,
+}
+
+/// Collects the prefixes of locations, also of nested ones.
+fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
+    for directive in block.iter().filter(|directive| directive.name == "location") {
+        match &*directive.args {
+            [path] if !path.starts_with('@') => prefixes.push(path),
+            [modifier, path] if modifier == "^~" => prefixes.push(path),
+            _ => {}
+        }
+        collect_prefixes(directive.children(), prefixes);
+    }
 }
 
 /// Directives that respond, and have no equivalent.
@@ -79,6 +110,7 @@ impl<'a> Location<'a> {
         conditions::translate(self, self.scope.innermost(), &mut options);
         access::translate(self, &mut options);
         limits::translate(self, &mut options);
+        pages::translate(self, &mut options);
         self.refuse_unknown_access_rules();
         match self.respond(&mut table, &mut options) {
             Ok(responder) => fields::responses(self, responder, &mut table, &mut options),
@@ -91,17 +123,36 @@ impl<'a> Location<'a> {
             return self.refusing_route(403, "the access rules could not be imported\n");
         }
         table.add(&options);
-        Route { notes: Vec::new(), pattern: self.key(), table, is_refusal: false }
+        let pattern = match (&self.pattern, table.get("redirect")) {
+            (Pattern::Prefix(prefix), Some(Value::Text(target))) if target.contains('?') => {
+                // The target is complete, and the key must be one to which nothing is appended.
+                self.key_of(&Pattern::Regex(format!("^{}", escape(prefix))))
+            }
+            _ => self.key(),
+        };
+        Route { notes: Vec::new(), pattern, table, is_refusal: false }
     }
 
     /// Returns the key of the route.
     fn key(&self) -> String {
-        match &self.pattern {
-            Pattern::Prefix(path) => path.clone(),
-            Pattern::Exact(path) => format!("= {path}"),
-            Pattern::Regex(regex) => format!("~ {regex}"),
-            Pattern::Named(name) => name.clone(),
+        self.key_of(&self.pattern)
+    }
+
+    fn key_of(&self, pattern: &Pattern) -> String {
+        let key = pattern.key();
+        match &*self.methods.borrow() {
+            Some(methods) => format!("{methods} {key}"),
+            None => key,
         }
+    }
+
+    /// Returns true if a regular expression for the prefix of the location would match no paths of
+    /// other locations with a prefix.
+    pub(super) fn may_be_regex(&self) -> bool {
+        let Pattern::Prefix(prefix) = &self.pattern else { return false };
+        let mut prefixes = Vec::new();
+        collect_prefixes(self.server.children(), &mut prefixes);
+        prefixes.iter().all(|other| other == prefix || !other.starts_with(&**prefix))
     }
 
     fn refusing_route(&self, status: u64, text: &str) -> Route {
@@ -122,7 +173,7 @@ impl<'a> Location<'a> {
             return Err(Refusal { directive, reason });
         }
         if let Some(internal) = self.scope.own("internal").pop() {
-            self.scope.outcomes.adapted(internal, "clients get 404");
+            self.report_internal(internal);
             table.set("respond", Value::text(""));
             table.set("status", Value::Number(404));
             return Ok(Responder::Text);
@@ -141,10 +192,44 @@ impl<'a> Location<'a> {
         Ok(Responder::Files)
     }
 
+    /// Translates `limit_except` that refuses all other methods.
+    fn restricts_methods(&self, directive: &Directive) -> bool {
+        let refuses = match directive.children() {
+            [rule] => rule.name == "deny" && rule.arg(0) == "all",
+            _ => false,
+        };
+        if refuses {
+            self.scope.outcomes.carried_with_block(directive);
+            self.scope.outcomes.adapted(directive, "other methods get 405");
+            *self.methods.borrow_mut() = Some(directive.args.join(","));
+        }
+        refuses
+    }
+
+    /// Clients get 404 from an internal location. Only some internal requests have an equivalent.
+    fn report_internal(&self, internal: &Directive) {
+        let uri = self.directive.map_or("", |location| location.args.last().map_or("", |uri| uri));
+        let is_asked = self.global.is_target(self.server, "auth_request", uri)
+            || self.global.is_target(self.server, "error_page", uri);
+        match is_asked {
+            true => self.scope.outcomes.adapted(internal, "clients get 404"),
+            false => self.scope.outcomes.lost(
+                internal,
+                "clients get 404, and X-Accel-Redirect of upstreams is not followed",
+            ),
+        }
+    }
+
     /// Refuses requests if there are access rules that nothing has translated.
     fn refuse_unknown_access_rules(&self) {
         let levels = self.scope.levels();
         for directive in levels.iter().flat_map(|level| level.iter()) {
+            if directive.name == "limit_except" {
+                if !self.restricts_methods(directive) {
+                    self.refuse(directive, "only `deny all` is, which refuses all other methods");
+                }
+                continue;
+            }
             let is_translated = treatment(&directive.name) == Some(Treatment::Translated);
             if is_access_rule(&directive.name) && !is_translated {
                 self.refuse(directive, "this rule about access is not known");

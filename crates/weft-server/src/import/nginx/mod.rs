@@ -22,11 +22,13 @@ mod location; // a location → a route
 mod conditions; // `if`
 mod returns; // redirects and fixed responses
 mod rewrite; // rewritten paths
+mod regex; // regular expressions
 mod files; // directories
 mod proxy; // upstreams
 mod access; // addresses and authentication
 mod fields; // fields of requests and responses
 mod limits; // rates and sizes
+mod pages; // error pages and substituted texts
 
 use std::path::Path;
 

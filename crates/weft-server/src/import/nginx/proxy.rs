@@ -31,6 +31,7 @@ pub(super) fn translate<'a>(
     }
     fields::requests(location, group.map(|_| host), table, options);
     settings(location, scheme, table);
+    responses(location, table);
     if ["gzip", "brotli", "zstd"].iter().any(|name| location.scope.is_on(name)) {
         options.set("compress", Value::Switch(true));
     }
@@ -138,6 +139,42 @@ fn server_url(
         }
     }
     Some(join(scheme, server.arg(0), path))
+}
+
+/// Translates the rewriting of fields in responses.
+fn responses(location: &Location<'_>, table: &mut Table) {
+    let scope = &location.scope;
+    let mut redirects = Table::default();
+    for directive in scope.all(&["proxy_redirect"]) {
+        match (directive.arg(0), directive.arg(1)) {
+            ("default", _) => {}
+            ("off", _) => table.set("rewrite_location", Value::Switch(false)),
+            (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
+                redirects.set(from, Value::text(to));
+            }
+            _ => scope.outcomes.lost(directive, "only fixed texts are"),
+        }
+    }
+    if !redirects.is_empty() {
+        table.set("rewrite_location", Value::Table(redirects));
+    }
+    for (name, key) in
+        [("proxy_cookie_path", "cookie_path"), ("proxy_cookie_domain", "cookie_domain")]
+    {
+        let mut changes = Table::default();
+        for directive in scope.all(&[name]) {
+            match (directive.arg(0), directive.arg(1)) {
+                ("off", _) => {}
+                (from, to) if !from.starts_with('~') && !format!("{from}{to}").contains('$') => {
+                    changes.set(from, Value::text(to));
+                }
+                _ => scope.outcomes.lost(directive, "only fixed texts are"),
+            }
+        }
+        if !changes.is_empty() {
+            table.set(key, Value::Table(changes));
+        }
+    }
 }
 
 fn settings(location: &Location<'_>, scheme: &str, table: &mut Table) {

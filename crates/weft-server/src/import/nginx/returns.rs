@@ -1,6 +1,6 @@
 //! `return`: redirects and fixed responses.
 
-use super::location::{Location, Refusal, Responder};
+use super::location::{Location, Pattern, Refusal, Responder};
 use super::tree::Directive;
 use crate::import::document::{Table, Value};
 
@@ -42,8 +42,8 @@ fn respond(table: &mut Table, text: &str, status: u64) {
     }
 }
 
-/// Sets the keys of a redirect. What nginx appends is only what its variables say; a target without
-/// placeholders has the rest of the path behind it in Weft.
+/// Sets the keys of a redirect. In Weft, the rest of the path is appended to a target of a prefix
+/// without placeholders, and the query to one without a query.
 fn redirect<'a>(
     location: &Location<'_>,
     response: &'a Directive,
@@ -51,14 +51,28 @@ fn redirect<'a>(
     status: u64,
     table: &mut Table,
 ) -> Result<(), Refusal<'a>> {
-    let has_placeholders = target.contains('{');
-    if !has_placeholders {
-        location.scope.outcomes.lost(response, "the rest of the path and the query are appended");
-    }
     if !target.starts_with(['/', '{']) && !target.contains("://") {
         let reason = "its target is neither a URL nor a path".to_owned();
         return Err(Refusal { directive: response, reason });
     }
+    let is_prefix = matches!(location.pattern, Pattern::Prefix(_));
+    let target = match (target.contains('{'), target.contains(['?', '#'])) {
+        (true, _) => target,
+        // A question mark at the end drops the query of the request.
+        (false, false) if !is_prefix || location.may_be_regex() => format!("{target}?"),
+        (false, true) if !is_prefix || location.may_be_regex() => target,
+        (false, true) => {
+            let reason = "its target has a query, and other locations begin with its prefix";
+            return Err(Refusal { directive: response, reason: reason.to_owned() });
+        }
+        (false, false) => {
+            location
+                .scope
+                .outcomes
+                .lost(response, "the rest of the path and the query are appended");
+            target
+        }
+    };
     table.set("redirect", Value::Text(target));
     if status != 301 {
         table.set("status", Value::Number(status));

@@ -1,14 +1,18 @@
 //! The routes of a server.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 
+use super::access::is_access_rule;
 use super::global::Global;
 use super::location::{Location, Pattern};
+use super::regex;
 use super::scope::Scope;
 use super::sites::Server;
 use super::tree::Directive;
 use super::variables::{Variables, group_names};
-use crate::import::document::{Route, Value};
+use crate::import::document::{Route, Table, Value};
+use crate::route::RouteKey;
 
 /// Returns the routes of a server, each with the location that it is made of.
 pub(super) fn routes<'a>(
@@ -25,6 +29,11 @@ pub(super) fn routes<'a>(
     }
     let mut locations = Vec::new();
     collect(&of_server, server, &mut locations);
+    prefer(&mut locations);
+    if of_server.is_refused.get() {
+        // The server has the rules of a location that could not be carried over.
+        locations.iter().for_each(|location| location.is_refused.set(true));
+    }
     let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
     let has_files = directive.children().iter().any(|child| child.name == "root");
     if !has_root && (has_files || locations.is_empty()) {
@@ -48,7 +57,42 @@ fn routes_of<'a>(locations: &[Location<'a>]) -> Vec<(Option<&'a Directive>, Rout
     let mut routes: Vec<_> =
         locations.iter().map(|location| (location.directive, location.route())).collect();
     drop_second_keys(locations, &mut routes);
+    let siblings = siblings(&routes);
+    routes.extend(siblings.into_iter().map(|route| (None, route)));
     routes
+}
+
+/// In nginx, `location /admin` also has the paths `/admins` and `/admin.bak`, which do not belong to
+/// the prefix in Weft. If the location restricts access they are refused.
+fn siblings(routes: &[(Option<&Directive>, Route)]) -> Vec<Route> {
+    let rules = |table: &Table| -> Vec<Option<Value>> {
+        ["allow", "deny", "basic_auth", "forward_auth"].map(|key| table.get(key).cloned()).into()
+    };
+    let refuses = |table: &Table| match table.get("status") {
+        Some(Value::Number(status)) => (401..=404).contains(status),
+        _ => false,
+    };
+    let of_others = routes.iter().find(|(_, route)| route.pattern == "/");
+    let of_others =
+        of_others.map(|(_, route)| rules(&route.table)).unwrap_or(rules(&Table::default()));
+    let mut siblings = Vec::new();
+    for (location, Route { pattern, table, is_refusal, .. }) in routes {
+        let is_prefix = pattern.starts_with('/') && !pattern.ends_with('/');
+        let restricts = refuses(table) || *is_refusal || rules(table) != of_others;
+        if location.is_none() || !is_prefix || !restricts {
+            continue;
+        }
+        let mut refusal = Table::default();
+        refusal.set("respond", Value::text(""));
+        refusal.set("status", Value::Number(403));
+        siblings.push(Route {
+            notes: vec![format!("These paths have the location `{pattern}` in nginx.")],
+            pattern: format!("~ ^{}[^/]", regex::escape(pattern)),
+            table: refusal,
+            is_refusal: true,
+        });
+    }
+    siblings
 }
 
 /// Returns the server itself as a location.
@@ -62,7 +106,10 @@ fn of_server<'a>(global: &'a Global<'a>, server: &Server<'a>, http: &Scope<'a>) 
         variables: variables(server, &pattern, &scope),
         pattern,
         scope,
+        is_preferred: false,
+        depth: 0,
         is_refused: Cell::new(false),
+        methods: RefCell::default(),
     }
 }
 
@@ -86,15 +133,25 @@ fn drop_second_keys(locations: &[Location<'_>], routes: &mut Vec<(Option<&Direct
     });
 }
 
-/// Collects the locations in a block, also nested ones.
+/// Collects the locations in a block, also nested ones. Nested ones come first, as they have
+/// precedence.
 fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Location<'a>>) {
     let children = outer.scope.innermost().iter();
     for directive in children.filter(|child| child.name == "location") {
         let outcomes = outer.scope.outcomes;
         outcomes.carried(directive);
         let scope = outer.scope.inside(directive.children());
-        let Some(pattern) = pattern(directive) else {
-            outcomes.lost(directive, "this location has no equivalent");
+        let is_preferred = outer.is_preferred || directive.arg(0) == "^~";
+        let pattern = pattern(directive).and_then(|pattern| nested(outer, pattern));
+        let pattern = pattern.filter(|pattern| RouteKey::parse(&pattern.key()).is_ok());
+        let Some(pattern) = pattern else {
+            let is_named = directive.arg(0).starts_with('@');
+            let reason = "its path or regular expression has no equivalent";
+            match !is_named && responds_or_refuses(directive) {
+                // Its paths would reach another location.
+                true => outer.refuse(directive, reason),
+                false => outcomes.lost(directive, reason),
+            }
             continue;
         };
         let location = Location {
@@ -104,11 +161,24 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
             variables: variables(server, &pattern, &scope),
             pattern,
             scope,
+            is_preferred,
+            // Expressions in a prefix precede those beside it.
+            depth: outer.depth + usize::from(matches!(outer.pattern, Pattern::Prefix(_))),
             is_refused: Cell::new(false),
+            methods: RefCell::default(),
         };
         collect(&location, server, locations);
         locations.push(location);
     }
+}
+
+/// Returns true if a location does not only change options of files.
+fn responds_or_refuses(directive: &Directive) -> bool {
+    directive.children().iter().any(|child| {
+        let name = &*child.name;
+        let responds = name.ends_with("_pass") || matches!(name, "return" | "rewrite" | "if");
+        responds || is_access_rule(name) || name == "location" && responds_or_refuses(child)
+    })
 }
 
 fn pattern(directive: &Directive) -> Option<Pattern> {
@@ -118,12 +188,52 @@ fn pattern(directive: &Directive) -> Option<Pattern> {
         [modifier, path] => match &**modifier {
             "^~" => Some(Pattern::Prefix(path.clone())),
             "=" => Some(Pattern::Exact(path.clone())),
-            "~" => Some(Pattern::Regex(path.clone())),
-            "~*" => Some(Pattern::Regex(format!("(?i){path}"))),
+            "~" => regex::translate(path).map(Pattern::Regex),
+            "~*" => regex::translate(&format!("(?i){path}")).map(Pattern::Regex),
             _ => None,
         },
         _ => None,
     }
+}
+
+/// Restricts a regular expression to the paths of the location around it.
+fn nested(outer: &Location<'_>, pattern: Pattern) -> Option<Pattern> {
+    match (&outer.pattern, pattern) {
+        (Pattern::Prefix(prefix), Pattern::Regex(inner)) => {
+            regex::below(prefix, &inner).map(Pattern::Regex)
+        }
+        (Pattern::Regex(regex), Pattern::Regex(inner)) => {
+            let literal = regex::literal_prefix(regex)?;
+            // Otherwise it would match paths that the outer expression does not.
+            let is_whole = literal.len() + "^".len() == regex.len();
+            regex::below(literal, &inner).filter(|_| is_whole).map(Pattern::Regex)
+        }
+        (_, pattern) => Some(pattern),
+    }
+}
+
+/// Converts preferred prefixes to regular expressions, which are the first ones then. Without other
+/// expressions that is not needed.
+fn prefer(locations: &mut Vec<Location<'_>>) {
+    let is_regex = |location: &Location<'_>| matches!(location.pattern, Pattern::Regex(_));
+    if !locations.iter().any(is_regex) {
+        return;
+    }
+    for location in locations.iter_mut().filter(|location| location.is_preferred) {
+        let Pattern::Prefix(prefix) = &location.pattern else { continue };
+        let needs_prefix = location.scope.innermost().iter().any(|directive| {
+            let url = directive.arg(0).split_once("://").map_or("", |(_, rest)| rest);
+            directive.name == "alias" || directive.name == "proxy_pass" && url.contains('/')
+        });
+        match location.directive.filter(|_| needs_prefix) {
+            Some(directive) => {
+                let reason = "regular expressions have precedence over its prefix";
+                location.scope.outcomes.lost(directive, reason);
+            }
+            None => location.pattern = Pattern::Regex(format!("^{}", regex::escape(prefix))),
+        }
+    }
+    locations.sort_by_key(|location| (!location.is_preferred, Reverse(location.depth)));
 }
 
 fn variables(server: &Server<'_>, pattern: &Pattern, scope: &Scope<'_>) -> Variables {

@@ -165,7 +165,7 @@ fn imports_rules_about_access_or_refuses() {
         "auth_basic a;",
         "auth_request /auth;",
         "auth_jwt a;",
-        "limit_except GET { deny all; }",
+        "limit_except GET { allow 10.0.0.0/8; deny all; }",
         "valid_referers none;",
         "if ($http_user_agent ~ bot) { return 403; }",
         "secure_link $arg_md5;",
@@ -177,6 +177,81 @@ fn imports_rules_about_access_or_refuses() {
     // A condition that refuses nothing does not.
     let (found, is_complete) = rules("if ($http_a) { add_header X-A b; }");
     assert!(found.ends_with("\"/\" = \"-> /a\"\n") && !is_complete, "{found}");
+}
+
+#[test]
+fn imports_exact_paths_and_regular_expressions() {
+    check(&[
+        (
+            "root /a; location = /b { return 301 /c; } location ~ ^/d/(.+)$ { return 302 /e/$1; }",
+            true,
+            "\"= /b\" = \"<< /c?\"\n\
+             \"~ ^/d/(.+)$\" = { redirect = \"/e/{re.1}\", status = 302 }\n\"/\" = \"-> /a\"\n",
+        ),
+        // A target without the rest of the path.
+        (
+            "root /a; location /old/ { return 301 https://b.example/; }",
+            true,
+            "\"~ ^/old/\" = \"<< https://b.example/?\"\n\"/\" = \"-> /a\"\n",
+        ),
+        // Nested expressions are for the paths of the outer location, and come before others.
+        (
+            "root /a; location ~ \\.js$ { expires 1h; } location /b/ { location ~ \\.js$ { } }",
+            true,
+            "\"~ ^/b(?:/.*)?(?:\\\\.js$)\" = \"-> /a\"\n\
+             \"~ \\\\.js$\" = { files = \"/a\", cache = \"max-age=3600\" }\n\
+             \"/b/\" = \"-> /a/b\"\n\"/\" = \"-> /a\"\n",
+        ),
+        // A preferred prefix comes before expressions.
+        (
+            "root /a; location ~ \\.js$ { return 404; } location ^~ /b/ { }",
+            true,
+            "\"~ ^/b/\" = \"-> /a\"\n\"~ \\\\.js$\" = { respond = \"\", status = 404 }\n\
+             \"/\" = \"-> /a\"\n",
+        ),
+        (
+            "root /a; if ($request_method !~ ^(GET|HEAD|POST)$) { return 405; }",
+            true,
+            "\"GET,POST /\" = \"-> /a\"\n",
+        ),
+    ]);
+    // An expression without an equivalent that would lead paths elsewhere.
+    let (found, is_complete) = host("root /a; location ~ (?<!b)c { deny all; }");
+    assert!(found.contains("\"/\" = { respond = \"the access rules could not") && !is_complete);
+    let (found, is_complete) = host("root /a; location ~ (?<!b)c { expires 1h; }");
+    assert!(found.ends_with("\"/\" = \"-> /a\"\n") && !is_complete, "{found}");
+    // Paths that begin with the name of a location that restricts access.
+    let (found, _) = host("root /a; location /b { deny all; }");
+    let refused = "\"~ ^/b[^/]\" = { respond = \"\", status = 403 }\n";
+    assert!(found.ends_with(refused), "{found}");
+}
+
+#[test]
+fn imports_pages_and_rewritten_responses() {
+    check(&[
+        (
+            "root /a; error_page 404 /404.html; error_page 500 502 =503 /50x.html;\n\
+             location = /50x.html { root /b; internal; }",
+            true,
+            "error_pages = { 404 = \"/a/404.html\", \"500 502 =503\" = \"/b/50x.html\" }\n\
+             # nginx.conf:4: `internal`: clients get 404\n\
+             \"= /50x.html\" = { respond = \"\", status = 404 }\n\"/\" = \"-> /a\"\n",
+        ),
+        (
+            "location / { proxy_pass http://h; proxy_set_header Host $host;\n\
+             proxy_set_header X-Real-IP $remote_addr; add_header X-A $host; add_header X-A b;\n\
+             proxy_redirect http://h/ /; proxy_cookie_path /a/ /b/; sub_filter c 'd $scheme';\n\
+             sub_filter_once off; proxy_intercept_errors on; }",
+            true,
+            "intercept_errors = true\nsub_filter = { c = \"d {scheme}\" }\nsub_filter_once = false\n\
+             request_headers = { X-Real-IP = \"{client_ip}\" }\n\
+             response_headers = { X-A = \"{host}\", \"+X-A\" = \"b\" }\n\
+             \"/\" = { proxy = \"http://h/\", rewrite_location = { \"http://h/\" = \"/\" }, \
+             cookie_path = { \"/a/\" = \"/b/\" } }\n",
+        ),
+    ]);
+    let (found, is_complete) = host("root /a; error_page 404 @named; error_page 403 /x.php?a;");
+    assert!(!is_complete && found.ends_with("\"/\" = \"-> /a\"\n"), "{found}");
 }
 
 #[test]
