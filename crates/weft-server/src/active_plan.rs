@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::logs::OpenLogs;
 use crate::open::Opened;
 use crate::plan::Plan;
 use crate::sockets::ServedSocket;
@@ -14,6 +15,7 @@ pub(crate) struct ActivePlan {
     pub(crate) plan: Plan,
     pub(crate) opened: Opened,
     pub(crate) sockets: Vec<ServedSocket>,
+    pub(crate) logs: Arc<OpenLogs>,
 }
 
 /// Sends the active plan to the workers and to the status endpoint.

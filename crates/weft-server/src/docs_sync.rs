@@ -10,8 +10,8 @@ use crate::apps::proxy::ProxySettings;
 use crate::args::OTHER_OPTIONS;
 use crate::config::fastcgi_keys;
 use crate::config::{
-    CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, Sources, TLS, TOP,
-    ValueKind, flags, quoted,
+    ACCESS_LOG, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, Sources,
+    TLS, TOP, ValueKind, flags, quoted,
 };
 use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
@@ -62,6 +62,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
         ValueKind::SwitchOrPairs(_) => ("false".to_owned(), words(&["no"])),
         ValueKind::Pairs(_) => ("{ \"404\" = \"a\" }".to_owned(), words(&["404=a"])),
+        ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
         ValueKind::CertificatePairs(_) => {
             ("[{ cert = \"a\", key = \"b\" }]".to_owned(), words(&["a", "b"]))
         }
@@ -170,7 +171,7 @@ fn documentation_has_every_key() {
     let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
     let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
-    for table in [route_table(&PROXY), route_table(&CGI), of_fastcgi] {
+    for table in [route_table(&PROXY), route_table(&CGI), route_table(&ACCESS_LOG), of_fastcgi] {
         if !text.contains(&table) {
             missing.push_str(&table);
         }

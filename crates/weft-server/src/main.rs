@@ -24,6 +24,7 @@ mod error_pages; // error pages of a route, from files
 mod access; // access to a route: addresses and authentication
 mod watched_file; // files that are read again when they change
 mod network_set; // sets of networks in files
+mod request_notes; // notes about a request for its line in the access log
 mod password_file; // users and hashed passwords
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod config_change; // changes of the configuration by clients of the status endpoint

@@ -13,6 +13,7 @@ use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, ScriptSite};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
+use crate::logs::RouteLogPlan;
 use crate::plan::{AppPlan, Plan};
 use crate::route::{Routing, RoutingBuilder, Target};
 use crate::route_middleware::RouteMiddleware;
@@ -69,10 +70,12 @@ impl Plan {
                 };
                 let (names, key) = (host.names.clone(), route.key.to_string());
                 let trusted_proxies = self.trusted_proxies.clone();
-                let options = (names, key, route.options.clone(), trusted_proxies);
+                // A change of its logs does not replace the middleware of a route.
+                let options = RouteOptions { access_log: None, ..route.options.clone() };
+                let options = (names, key, options, trusted_proxies);
                 let opened = match former.and_then(|former| former.middleware.get(&options)) {
                     Some(opened) => Ok(opened.clone()),
-                    None => RouteMiddleware::new(&route.options, &context)
+                    None => RouteMiddleware::new(&options.2, &context)
                         .map(|opened| opened.map(Arc::new))
                         .map_err(|message| route.app.problem(message)),
                 };
@@ -80,7 +83,8 @@ impl Plan {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
-                        routes.push((&route.key, Target { app, middleware: opened }));
+                        let noted = RouteLogPlan::new(route, &self.log);
+                        routes.push((&route.key, Target { app, middleware: opened, noted }));
                     }
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
                 }

@@ -11,6 +11,7 @@ use weft::{Listener, ServerHandle, Settings};
 use crate::active_plan::ActivePlan;
 use crate::config::{Problem, Sources};
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
+use crate::logs::OpenLogs;
 use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
 use crate::sockets::{self, Protocol, ServedSocket, SocketChanges};
@@ -128,6 +129,7 @@ impl ServerProcess<'_> {
             shared.tls.renew(newer);
         }
         next.opened.buffer_space.set_limits(next.plan.buffer_space);
+        self.logs.replace(next.logs.clone());
         self.active.send_replace(Arc::new(next));
         for (protocol, listener) in opened {
             // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
@@ -167,6 +169,7 @@ impl PlanChange {
     ) -> Result<PlanChange, Vec<Problem>> {
         let problem = |message| vec![Problem::without_location(message)];
         let mut resources = plan.open(Some(&active.opened))?;
+        let logs = OpenLogs::open(&plan, Some(&active.logs)).map_err(problem)?;
         // Metrics are set up when workers start, so that a reload cannot add the status endpoint.
         let has_status = process.status.is_some();
         let changes = sockets::changes(&plan, &active.sockets, &process.handle, has_status);
@@ -193,7 +196,7 @@ impl PlanChange {
             opened.into_iter().map(|(socket, listener)| (socket.spec.protocol, listener)).collect();
         let limits = (plan.limits != active.plan.limits).then(|| plan.limits.clone());
         let restart_only = restart_only_changes(&active.plan, &plan, has_status);
-        let next = ActivePlan { plan, opened: resources, sockets };
+        let next = ActivePlan { plan, opened: resources, sockets, logs: Arc::new(logs) };
         Ok(PlanChange { next, opened, closed, tls, limits, restart_only })
     }
 }
@@ -212,6 +215,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         buffer_space: _,
         trusted_proxies: _,
         client_ip_header: _,
+        log: _,
         config_changes: _,
         warnings: _,
         // These do not, or not always.
@@ -219,13 +223,11 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         run_as: RunAs { user, group },
         umask,
         pid_file,
-        log,
         status,
         limits,
     } = plan;
     let changed = [
         ("workers", *workers != former.workers),
-        ("log", *log != former.log),
         ("status", !has_status && status.list != former.status.list),
         ("user", *user != former.run_as.user),
         ("group", *group != former.run_as.group),

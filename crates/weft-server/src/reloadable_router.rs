@@ -39,7 +39,7 @@ fn router(
     route_metrics: Option<&RouteMetrics>,
 ) -> Router {
     let active = plans.borrow_and_update().clone();
-    active.opened.routing.router(former, route_metrics)
+    active.opened.routing.router(former, route_metrics, &active.logs)
 }
 
 impl Application for ReloadableRouter {

@@ -36,6 +36,8 @@ pub(crate) use self::pattern::Pattern;
 pub(crate) use self::variants::units;
 
 use crate::apps::{App, FORWARDED_METHODS};
+use crate::logs::{OpenLogs, RouteLogPlan};
+use crate::request_notes::{NotedRoute, RequestNotes};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
 use crate::status::{RouteCounts, RouteMetrics};
 use crate::template::escape;
@@ -53,6 +55,8 @@ pub(crate) struct Routing {
 /// The application of a route, and the middleware in front of it.
 pub(crate) struct Target {
     pub(crate) app: Arc<App>,
+    /// Set if notes about the requests of the route are taken for the log.
+    pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
 }
 
@@ -82,6 +86,8 @@ struct WorkerTarget {
     app: WorkerApp,
     /// The application behind the middleware of the route.
     wrapped: Option<WrappedApp>,
+    /// Set if notes about the requests of the route are taken for the log.
+    noted: Option<Arc<NotedRoute>>,
 }
 
 /// The application of a route in one worker.
@@ -122,6 +128,9 @@ impl Router {
                     request.extensions_mut().insert(*captures);
                 }
                 let target = &self.targets[route.target];
+                if let Some(noted) = &target.noted {
+                    RequestNotes::attach(&mut request, noted);
+                }
                 if let Some(wrapped) = &target.wrapped {
                     // Middleware gets the whole path.
                     request.extensions_mut().insert(PrefixLength(mount));
@@ -237,7 +246,9 @@ impl Routing {
         &self,
         former: Option<&Router>,
         route_metrics: Option<&RouteMetrics>,
+        logs: &OpenLogs,
     ) -> Router {
+        let mut worker_logs = logs.for_worker();
         let former = former.iter().flat_map(|former| &former.targets).map(|target| &target.app);
         let mut existing: HashMap<*const App, WorkerApp> =
             former.map(|app| (Arc::as_ptr(&app.origin), app.clone())).collect();
@@ -250,7 +261,11 @@ impl Routing {
         let mut targets: Vec<WorkerTarget> = self
             .targets
             .iter()
-            .map(|target| WorkerTarget { app: of_worker(&target.app), wrapped: None })
+            .map(|target| WorkerTarget {
+                app: of_worker(&target.app),
+                wrapped: None,
+                noted: target.noted.as_ref().map(|plan| worker_logs.route(plan)),
+            })
             .collect();
         for route in self.table.routes() {
             let (own, shared) = (&mut targets[route.target], &self.targets[route.target]);
@@ -328,12 +343,12 @@ mod tests {
                 let text = format!("{} {key}", names[0]);
                 let text = Template::parse(&text).unwrap();
                 let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK)));
-                Target { app, middleware: None }
+                Target { app, middleware: None, noted: None }
             };
             let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
             builder.add(&names, keys.iter().map(|key| (key, app(key))).collect()).unwrap();
         }
-        builder.build().router(None, None)
+        builder.build().router(None, None, &OpenLogs::default())
     }
 
     fn response_text(router: &Router, head: &str) -> String {

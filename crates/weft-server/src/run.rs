@@ -14,7 +14,7 @@ use crate::config::{Problem, Sources};
 use crate::config_change::{self, ChangeSender, ConfigHistory};
 use crate::descriptors;
 use crate::handover::{Predecessor, Successor, UpgradeResult};
-use crate::logs::Logs;
+use crate::logs::{Logs, OpenLogs};
 use crate::open::Opened;
 use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
@@ -37,7 +37,7 @@ pub(crate) struct ServerProcess<'a> {
     pub(crate) active: PlanSender,
     pub(crate) handle: ServerHandle,
     pub(crate) status: Option<Status>,
-    logs: Arc<Logs>,
+    pub(crate) logs: Arc<Logs>,
     pid_file: Option<PidFile>,
 }
 
@@ -108,7 +108,10 @@ impl<'a> ServerProcess<'a> {
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let protocols: Vec<Protocol> = sockets.iter().map(|socket| socket.spec.protocol).collect();
         opened.buffer_space.set_limits(plan.buffer_space);
-        let (active, rx) = watch::channel(Arc::new(ActivePlan { plan, opened, sockets }));
+        let open_logs = Arc::new(OpenLogs::open(&plan, None)?);
+        let logs = Arc::new(Logs::new(open_logs.clone()));
+        let active = ActivePlan { plan, opened, sockets, logs: open_logs };
+        let (active, rx) = watch::channel(Arc::new(active));
         let plan = &active.borrow().clone().plan;
         let registry = protocols.contains(&Protocol::Status).then(MetricsRegistry::new);
         // The router matches normalized paths only.
@@ -133,7 +136,6 @@ impl<'a> ServerProcess<'a> {
                 Protocol::Status => status_listeners.push(listener),
             }
         }
-        let logs = Arc::new(Logs::open(&plan.log)?);
         let worker_logs = logs.clone();
         let server = match registry.clone() {
             None => server.hooks(move || worker_logs.worker()),

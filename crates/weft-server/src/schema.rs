@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, STATUS_CODE, TLS, TOP, ValueKind,
+    ACCESS_LOG, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, STATUS_CODE, TLS, TOP,
+    ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys};
 
@@ -164,6 +165,11 @@ fn value_schema<T>(kind: &ValueKind<T>) -> Value {
             let of_patterns = json!({ "type": "object", "additionalProperties": text() });
             let value = any_of([text(), of_patterns]);
             any_of([texts(), json!({ "type": "object", "additionalProperties": value })])
+        }
+        ValueKind::AccessLogs(_) => {
+            let log =
+                any_of([json!({ "type": "boolean" }), text(), table(properties(&ACCESS_LOG))]);
+            any_of([log.clone(), json!({ "type": "array", "items": log })])
         }
         ValueKind::CertificatePairs(_) => {
             let pair = json!({

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use crate::certificate;
-use crate::config::{FilesConfig, PageSource, Problem};
+use crate::config::{FilesConfig, PageSource, Problem, WordOrPath};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
@@ -27,11 +27,17 @@ impl Plan {
                 })
             }));
         }
+        for to in [&self.log.access, &self.log.error] {
+            warnings.extend(missing_directory(&to.value).map(|message| to.problem(message)));
+        }
         for host in &self.hosts {
             for route in &host.routes {
                 warnings.extend(missing_fallback(route));
                 warnings.extend(missing_index(route));
                 warnings.extend(missing_error_pages(route));
+                let own = route.options.access_log.iter().flatten();
+                let paths = own.filter_map(|log| log.to.as_ref()).filter_map(missing_directory);
+                warnings.extend(paths.map(|message| route.app.problem(message)));
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
             }
@@ -79,6 +85,14 @@ impl Plan {
         let is_this_host = host.names.iter().any(|known| known.eq_ignore_ascii_case(name));
         (is_served && is_this_host).then_some(path)
     }
+}
+
+/// Returns a message about a log file that cannot be created.
+fn missing_directory(to: &WordOrPath) -> Option<String> {
+    let WordOrPath::Path(path) = to else { return None };
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
+    let message = || format!("the directory of the log {} does not exist", path.display());
+    (!directory.is_dir()).then(message)
 }
 
 fn missing_fallback(route: &RoutePlan) -> Option<Problem> {

@@ -1,10 +1,12 @@
 //! Hooks for connections, errors and responses.
 
+use std::any::Any;
 use std::time::Duration;
 
 use http::StatusCode;
 
 use crate::error::Error;
+use crate::message::record_data::RecordData;
 use crate::message::request::RequestHead;
 use crate::peer::Peer;
 
@@ -70,12 +72,21 @@ pub struct Record<'a> {
     /// The error that prevented the response or cut it short, if any:
     /// [`Disconnected`](crate::ErrorKind::Disconnected) if it was the client.
     pub error: Option<&'a Error>,
+    /// Data that the application has set.
+    pub(crate) data: Option<&'a dyn RecordData>,
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
     /// Maximum length of the [request line](Record::request_line) of an invalid request: enough to
     /// recognize the client's software or a probe, and small enough for many records.
     pub const MAX_REQUEST_LINE_BYTES: usize = 128;
+
+    /// The data that the application has [set](crate::Request::set_record_data), if it is of this
+    /// type.
+    pub fn data<T: RecordData>(&self) -> Option<&'a T> {
+        let data: &dyn Any = self.data?;
+        data.downcast_ref()
+    }
 }
 
 /// The status of a request without a response, as in nginx. It is never sent.

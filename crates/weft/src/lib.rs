@@ -81,10 +81,12 @@ pub use hooks::{Hooks, Record};
 pub use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use message::bandwidth::Bandwidth;
 pub use message::body::Body;
+pub use message::record_data::RecordData;
 pub use message::request::{Request, RequestHead, Shutdown};
 pub use message::response::Response;
 pub use message::upgrade::Upgraded;
 pub use middleware::log_format::LogFormat;
+pub use middleware::log_value::{LogValue, LogValues};
 pub use net::address::{Address, LocalAddress};
 pub use net::listen::Listener;
 #[cfg(feature = "tls")]

@@ -17,6 +17,7 @@ pub(crate) use self::networks::NetworkFilter;
 use self::passwords::Passwords;
 use crate::apps::spool::BufferSpace;
 use crate::config::{RouteOptions, Satisfy};
+use crate::request_notes::RequestNotes;
 
 /// The authentication of a route, shared by all workers.
 pub(crate) struct Authentication {
@@ -138,6 +139,9 @@ impl Middleware for Authenticate {
             Err(refusal) => return refusal,
         };
         let Some(user) = user else { return next.call(request).await };
+        if let Some(notes) = RequestNotes::of(&request) {
+            notes.set_user(&user);
+        }
         request.extensions_mut().insert(user.clone());
         let mut response = next.call(request).await;
         response.extensions_mut().insert(user);

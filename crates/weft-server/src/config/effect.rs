@@ -48,7 +48,10 @@ fn of_route(
         Action::Proxy(settings) => Some(settings),
         _ => None,
     };
+    let logs = own.access_log.iter().flatten();
+    let has_no_output = !config.log.has_access() && logs.into_iter().any(|log| log.to.is_none());
     let found = [
+        (has_no_output, "`access_log` has no effect without `to`: `access` in [log] is none"),
         (own.burst.is_some() && !has_rate, "`burst` has no effect without `rate`"),
         (own.rate_key.is_some() && !has_rate, "`rate_key` has no effect without `rate`"),
         (

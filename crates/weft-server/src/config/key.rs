@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access_log::{AccessLogConfig, read_logs};
 use super::location::{ConfigLocation, ConfigResult, Located, Problem};
 use super::units::{parse_size, parse_time};
 use super::value::Value;
@@ -47,13 +48,15 @@ pub(crate) enum ValueKind<T> {
     Pairs(fn(&mut T, Vec<Pair>) -> ConfigResult),
     /// A switch, or a table of texts by text.
     SwitchOrPairs(fn(&mut T, SwitchOrPairs) -> ConfigResult),
+    /// Access logs of a route, in a file only.
+    AccessLogs(fn(&mut T, Vec<AccessLogConfig>)),
     /// Certificates and their private keys.
     CertificatePairs(fn(&mut T, Vec<Located<CertificatePair>>)),
 }
 
 /// A keyword, or the path of a file. A file with the name of a keyword is written with a leading
 /// `./`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WordOrPath {
     Word(&'static str),
     Path(PathBuf),
@@ -158,6 +161,7 @@ impl<T> Key<T> {
             ValueKind::Fields(set) => set(into, value.fields()?)?,
             ValueKind::Pairs(set) => set(into, value.pairs()?)?,
             ValueKind::SwitchOrPairs(set) => set(into, value.switch_or_pairs()?)?,
+            ValueKind::AccessLogs(set) => set(into, read_logs(value)?),
             ValueKind::CertificatePairs(set) => set(into, value.certificate_pairs()?),
         }
         Ok(())
@@ -223,6 +227,7 @@ impl<T> Key<T> {
                 };
                 set(into, at(option, value))?;
             }
+            ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
             ValueKind::CertificatePairs(set) => {
                 let pair = |pair: &[OsString]| CertificatePair {
                     certificate: pair[0].clone().into(),

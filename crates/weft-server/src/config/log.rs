@@ -1,18 +1,18 @@
 //! The keys of `[log]`.
 
 use log::LevelFilter;
-use weft::LogFormat;
 
 use super::key::{Key, ValueKind, WordOrPath};
 use super::keys::quoted;
-use super::location::{ConfigLocation, ConfigResult, Located};
+use super::location::{ConfigLocation, Located};
+use super::log_format::AccessFormat;
 use super::units::show_size;
 
 /// Values of `[log]`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LogConfig {
     pub(crate) access: Located<WordOrPath>,
-    pub(crate) format: Format,
+    pub(crate) format: AccessFormat,
     pub(crate) error: Located<WordOrPath>,
     pub(crate) level: LevelFilter,
     /// 0 disables rotation.
@@ -20,11 +20,11 @@ pub(crate) struct LogConfig {
     pub(crate) max_files: u32,
 }
 
-/// A log format, with its text in the configuration.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Format {
-    text: String,
-    pub(crate) format: LogFormat,
+impl LogConfig {
+    /// Returns true if there is an access log.
+    pub(crate) fn has_access(&self) -> bool {
+        self.access.value != WordOrPath::Word("none")
+    }
 }
 
 impl Default for LogConfig {
@@ -33,7 +33,7 @@ impl Default for LogConfig {
             |word| Located { location: ConfigLocation::Unknown, value: WordOrPath::Word(word) };
         LogConfig {
             access: word("stdout"),
-            format: Format { text: "combined".to_owned(), format: LogFormat::combined() },
+            format: AccessFormat::combined(),
             error: word("stderr"),
             level: LevelFilter::Info,
             max_bytes: 64 << 20,
@@ -42,24 +42,27 @@ impl Default for LogConfig {
     }
 }
 
+/// Destinations of an access log that are no files.
+pub(super) const ACCESS_WORDS: [&str; 3] = ["stdout", "stderr", "none"];
+
 pub(crate) static LOG: [Key<LogConfig>; 6] = [
     Key {
         name: "access",
         flag: "log",
         argument: "WHERE",
         help: "destination of the access log: stdout, stderr, none or a file",
-        kind: ValueKind::WordOrPath(&["stdout", "stderr", "none"], |log, destination| {
-            log.access = destination
-        }),
-        show: |log| quoted_destination(&log.access),
+        kind: ValueKind::WordOrPath(&ACCESS_WORDS, |log, destination| log.access = destination),
+        show: |log| quoted_destination(&log.access.value),
     },
     Key {
         name: "format",
         flag: "log-format",
         argument: "FORMAT",
-        help: "format of the access log: combined, json or a pattern such as '%h %t \"%r\" %s %B'",
+        help: "format of the access log: combined, json, json with names such as 'json time status', \
+               or a pattern such as '%h %t \"%r\" %s %B'",
         kind: ValueKind::Text(|log, text| {
-            log.format = format(text)?;
+            let format = AccessFormat::parse(&text.value);
+            log.format = format.map_err(|message| text.problem(message))?;
             Ok(())
         }),
         show: |log| quoted(&log.format.text),
@@ -70,7 +73,7 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         argument: "WHERE",
         help: "destination of the error log: stderr or a file",
         kind: ValueKind::WordOrPath(&["stderr"], |log, destination| log.error = destination),
-        show: |log| quoted_destination(&log.error),
+        show: |log| quoted_destination(&log.error.value),
     },
     Key {
         name: "level",
@@ -101,30 +104,9 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
     },
 ];
 
-fn quoted_destination(destination: &Located<WordOrPath>) -> String {
-    match &destination.value {
+pub(super) fn quoted_destination(destination: &WordOrPath) -> String {
+    match destination {
         WordOrPath::Word(word) => quoted(word),
         WordOrPath::Path(path) => quoted(&path.to_string_lossy()),
     }
-}
-
-fn format(text: Located<String>) -> ConfigResult<Format> {
-    let format = match &*text.value {
-        "combined" => LogFormat::combined(),
-        "json" => LogFormat::json(),
-        pattern if !pattern.contains('%') => {
-            return Err(text.problem(format!(
-                "expected combined, json or a pattern such as \"%h %s\", found {pattern:?}"
-            )));
-        }
-        pattern => {
-            LogFormat::pattern(pattern).map_err(|error| text.problem(error.reason().to_owned()))?
-        }
-    };
-    if format.needs_response() {
-        let message = "%L and %{name}o are not supported in `format`; %{X-Request-Id}i is the \
-                       value sent by a proxy";
-        return Err(text.problem(message));
-    }
-    Ok(Format { text: text.value, format })
 }

@@ -10,6 +10,8 @@ mod value; // a TOML value and its conversions
 mod key; // type and setter of a key, for the file and the command line
 mod keys; // the keys before the first section, of [tls] and of [files]
 mod log; // the keys of [log]
+mod log_format; // formats of access logs
+mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
 mod proxy; // the keys of a proxy route
@@ -26,6 +28,7 @@ use std::ffi::OsString;
 
 use weft::Settings;
 
+pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};

@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn items(&self) -> ConfigResult<impl Iterator<Item = Value<'a>> + use<'a>> {
+    pub(crate) fn items(&self) -> ConfigResult<impl Iterator<Item = Value<'a>> + use<'a>> {
         let Value { text, base, .. } = *self;
         match self.value.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |value| Value { value, text, base })),

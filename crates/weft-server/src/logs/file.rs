@@ -21,6 +21,13 @@ pub(super) struct LogFile {
     rotation_error: Option<io::Error>,
 }
 
+/// Identity of an open file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
 struct RotatedPath {
     path: PathBuf,
     rotation: Rotation,
@@ -45,12 +52,10 @@ impl LogFile {
         self.rotated.as_ref().map(|rotated| &*rotated.path)
     }
 
-    /// Returns whether both write to the same file.
-    pub(super) fn is_same(&self, other: &LogFile) -> bool {
-        match (self.file.metadata(), other.file.metadata()) {
-            (Ok(own), Ok(others)) => is_same_file(&own, &others),
-            _ => false,
-        }
+    /// Returns the identity of the open file.
+    pub(super) fn id(&self) -> Option<FileId> {
+        let metadata = self.file.metadata().ok()?;
+        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
     }
 
     /// Returns whether the next bytes continue a partially written line.

@@ -1,129 +1,123 @@
-//! The access log and the error log.
+//! The access logs and the error log.
 //!
-//! Each log has its own output and writer thread, so that a blocked output does not delay the
-//! other log. Workers only append to buffers in memory. The writer thread rotates and reopens
-//! files, always between two lines.
+//! Each distinct output has its own writer thread, so that a blocked output does not delay the
+//! others. Workers only append to buffers in memory. The writer thread rotates and reopens files,
+//! always between two lines.
+//!
+//! A plan is opened as [`OpenLogs`], which keeps the outputs that the plan before has, too. A route
+//! with access logs of its own has them in the notes of its requests ([`AccessLogs`]), so that a
+//! request in progress during a reload still has its line in the log of its route. All other
+//! requests are logged by the hooks of their worker ([`WorkerLog`]).
+//!
+//! [`AccessLogs`]: crate::request_notes::AccessLogs
 
 mod sink; // buffers and the writer thread
 mod output; // an output with retries and a bounded backlog
 mod file; // a file or stream that lines are appended to
 mod rotation; // rotation of full files
+mod open; // the logs of a plan
+mod access; // access logs of a worker, with their conditions
+mod route; // the logs of a route
 mod worker; // hooks of a worker
 mod check; // checks that the files can be written
 mod error; // the error log
 
-use std::io::{self, stderr, stdout};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft::LogFormat;
-
-use crate::config::{LogConfig, WordOrPath};
-use file::LogFile;
-use output::Output;
-use rotation::Rotation;
-use sink::Sink;
-use worker::AccessLog;
+use sink::Writer;
 
 pub(crate) use check::check;
 pub(crate) use error::one_line;
+pub(crate) use open::OpenLogs;
+pub(crate) use route::RouteLogPlan;
 pub(crate) use worker::WorkerLog;
 
-/// Both logs.
+/// The logs of the process.
 pub(crate) struct Logs {
-    access: Option<Arc<Sink>>,
-    format: LogFormat,
-    error: Arc<Sink>,
+    state: Mutex<State>,
+    /// Number of times that the logs were replaced.
+    generation: AtomicU64,
+}
+
+struct State {
+    current: Arc<OpenLogs>,
+    /// Writers of former logs, which end when no request needs them any more.
+    retired: Vec<Arc<Writer>>,
 }
 
 impl Logs {
-    /// Opens both logs. The macros of the crate `log` write to the error log from now on.
-    pub(crate) fn open(config: &LogConfig) -> Result<Logs, String> {
-        let rotation = Rotation {
-            max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
-            max_files: config.max_files,
-        };
-        let (access_target, error_target) = (&config.access.value, &config.error.value);
-        let error_file = open("error log", error_target, rotation)?;
-        let access_file = match access_target {
-            WordOrPath::Word("none") => None,
-            target => Some(open("access log", target, rotation)?),
-        };
-        let is_shared = access_file.as_ref().is_some_and(|file| file.is_same(&error_file));
-        let error = start("error log", Output::new("error log", error_file, crate::print_error))?;
-        let access = match access_file {
-            // One writer for both, so that their lines do not interleave.
-            Some(_) if is_shared => Some(error.clone()),
-            Some(file) => {
-                let report = |problem: &str| log::error!("{problem}");
-                Some(start("access log", Output::new("access log", file, report))?)
-            }
-            None => None,
-        };
-        error::install(
-            error.line_sender(),
-            matches!(error_target, WordOrPath::Path(_)),
-            config.level,
-        );
-        Ok(Logs { access, format: config.format.format.clone(), error })
+    /// Takes the logs of the first plan. The macros of the crate `log` write to the error log from
+    /// now on.
+    pub(crate) fn new(logs: Arc<OpenLogs>) -> Logs {
+        logs.install_error_log();
+        let state = State { current: logs, retired: Vec::new() };
+        Logs { state: Mutex::new(state), generation: AtomicU64::new(0) }
+    }
+
+    /// Replaces the logs by those of another plan. Lines that were appended before are written.
+    pub(crate) fn replace(&self, logs: Arc<OpenLogs>) {
+        logs.install_error_log();
+        let mut state = self.state();
+        let former = std::mem::replace(&mut state.current, logs);
+        state.retired.retain(|writer| !writer.is_finished());
+        state.retired.extend(former.writers());
+        drop(state);
+        self.generation.fetch_add(1, Relaxed);
     }
 
     /// Creates the hooks that log the requests and errors of a worker.
-    pub(crate) fn worker(&self) -> WorkerLog {
-        let access_log = |sink: &Arc<Sink>| AccessLog::new(sink.line_sender(), self.format.clone());
-        WorkerLog::new(self.access.as_ref().map(access_log))
+    pub(crate) fn worker(self: &Arc<Logs>) -> WorkerLog {
+        WorkerLog::new(self.clone())
     }
 
     /// Reopens the files, for example after another program has moved them.
     pub(crate) fn reopen(&self) {
-        self.sinks().for_each(|sink| sink.reopen());
+        self.writers().iter().for_each(|writer| writer.reopen());
     }
 
     /// Stops workers from waiting for a blocked output. For shutdown, when the buffers no longer
     /// need a bound.
     pub(crate) fn release(&self) {
-        self.sinks().for_each(|sink| sink.stop_blocking());
+        self.writers().iter().for_each(|writer| writer.stop_blocking());
     }
 
     /// Writes the remaining lines and stops the writer threads. Gives up on an output that takes
     /// longer than `limit`.
     pub(crate) fn close(&self, limit: Duration) {
-        // The error log is closed last, because closing the access log may log errors. If the error
-        // log itself is blocked, its message below is lost too.
-        for sink in self.sinks() {
-            if !sink.close(limit) {
+        // The error log is closed last, because closing the others may log errors. If the error log
+        // itself is blocked, its message below is lost too.
+        for writer in self.writers() {
+            if !writer.close(limit) {
                 log::error!(
                     "the remaining lines of the {} are lost: its output is blocked",
-                    sink.name()
+                    writer.name()
                 );
             }
         }
     }
 
-    /// Returns the distinct sinks, the error log last.
-    fn sinks(&self) -> impl Iterator<Item = &Arc<Sink>> {
-        let access = self.access.iter().filter(|access| !Arc::ptr_eq(access, &self.error));
-        access.chain([&self.error])
+    /// Returns the writers of distinct outputs, that of the error log last.
+    fn writers(&self) -> Vec<Arc<Writer>> {
+        let State { current, retired } = &*self.state();
+        let current = current.writers();
+        let is_retired =
+            |writer: &&Arc<Writer>| !current.iter().any(|known| Arc::ptr_eq(known, writer));
+        let mut all: Vec<_> = retired.iter().filter(is_retired).cloned().collect();
+        all.extend(current);
+        all
     }
-}
 
-fn open(name: &str, target: &WordOrPath, rotation: Rotation) -> Result<LogFile, String> {
-    // Not Rust's own stream types, which buffer a partial line after a failed write.
-    let stream = |owned: io::Result<OwnedFd>| owned.map(|fd| LogFile::stream(fd.into()));
-    let (opened, description) = match target {
-        WordOrPath::Path(path) => (LogFile::open(path, rotation), path.display().to_string()),
-        WordOrPath::Word("stdout") => {
-            (stream(stdout().as_fd().try_clone_to_owned()), "on stdout".to_owned())
-        }
-        WordOrPath::Word(_) => {
-            (stream(stderr().as_fd().try_clone_to_owned()), "on stderr".to_owned())
-        }
-    };
-    opened.map_err(|error| format!("cannot open the {name} {description}: {error}"))
-}
+    fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
 
-fn start(name: &'static str, output: Output) -> Result<Arc<Sink>, String> {
-    let started = Sink::start(name, output);
-    started.map(Arc::new).map_err(|error| format!("cannot start the thread of the {name}: {error}"))
+    fn current(&self) -> Arc<OpenLogs> {
+        self.state().current.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -20,11 +20,21 @@ const FLUSH_BYTES: usize = 32 << 10;
 /// Maximum size of a buffer. A source with a full buffer waits or drops lines.
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 
-/// Handle of a log's writer thread.
-pub(super) struct Sink {
+/// The output of one or more logs. When neither it nor any of its sources is left, all lines are
+/// written, and the writer thread ends.
+pub(super) struct Sink(Arc<Writer>);
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.0.shared.wake_writer(Urgency::Close);
+    }
+}
+
+/// Handle of the writer thread of a sink. It does not keep the thread running.
+pub(super) struct Writer {
     name: &'static str,
     shared: Arc<Shared>,
-    writer: thread::JoinHandle<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -76,23 +86,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sink {
-    pub(super) fn start(name: &'static str, output: Output) -> io::Result<Sink> {
+    pub(super) fn start(name: &'static str, output: Output) -> io::Result<Arc<Sink>> {
         let shared = Arc::new(Shared::default());
         let writer_shared = shared.clone();
-        let writer = thread::Builder::new().name(format!("weft {name}"));
-        let writer = writer.spawn(move || writer_shared.run_writer(output))?;
-        Ok(Sink { name, shared, writer })
+        let thread = thread::Builder::new().name(format!("weft {name}"));
+        let thread = thread.spawn(move || writer_shared.run_writer(output))?;
+        Ok(Arc::new(Sink(Arc::new(Writer { name, shared, thread }))))
     }
 
+    pub(super) fn writer(&self) -> &Arc<Writer> {
+        &self.0
+    }
+
+    /// Creates a new source of lines.
+    pub(super) fn line_sender(self: &Arc<Sink>) -> LineSender {
+        let buffer = Arc::<Buffer>::default();
+        lock(&self.0.shared.state).buffers.push(buffer.clone());
+        LineSender { sink: self.clone(), buffer }
+    }
+}
+
+impl Writer {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Creates a new source of lines.
-    pub(super) fn line_sender(&self) -> LineSender {
-        let buffer = Arc::<Buffer>::default();
-        lock(&self.shared.state).buffers.push(buffer.clone());
-        LineSender { shared: self.shared.clone(), buffer }
+    /// Returns true if the thread has ended, after it has written all lines.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
     }
 
     pub(super) fn reopen(&self) {
@@ -115,7 +136,7 @@ impl Sink {
     pub(super) fn close(&self, limit: Duration) -> bool {
         self.shared.wake_writer(Urgency::Close);
         let start = Instant::now();
-        while !self.writer.is_finished() {
+        while !self.is_finished() {
             if start.elapsed() > limit {
                 return false;
             }
@@ -183,14 +204,16 @@ impl Shared {
 
 /// Source of lines, with a buffer of its own.
 pub(super) struct LineSender {
-    shared: Arc<Shared>,
+    // Dropped before `sink`, so that the writer finds the buffer of a dropped source.
     buffer: Arc<Buffer>,
+    sink: Arc<Sink>,
 }
 
 impl LineSender {
     /// Appends lines. Blocks while the buffer is full, so that none is lost.
     pub(super) fn append(&self, compose: impl FnOnce(&mut Vec<u8>)) {
-        let is_nonblocking = &self.shared.is_nonblocking;
+        let shared = &self.sink.0.shared;
+        let is_nonblocking = &shared.is_nonblocking;
         let is_full = |pending: &mut PendingLines| {
             pending.lines.len() >= MAX_BUFFER_BYTES && !is_nonblocking.load(Relaxed)
         };
@@ -201,9 +224,9 @@ impl LineSender {
         let after = pending.lines.len();
         drop(pending);
         if before < FLUSH_BYTES && after >= FLUSH_BYTES {
-            self.shared.wake_writer(Urgency::Now);
+            shared.wake_writer(Urgency::Now);
         } else if before == 0 {
-            self.shared.wake_writer(Urgency::Soon);
+            shared.wake_writer(Urgency::Soon);
         }
     }
 
@@ -216,7 +239,7 @@ impl LineSender {
             false => pending.lost += 1,
         }
         drop(pending);
-        self.shared.wake_writer(Urgency::Now);
+        self.sink.0.shared.wake_writer(Urgency::Now);
     }
 }
 
@@ -240,11 +263,11 @@ mod tests {
         }
         remaining.try_append("b\n");
         let deadline = Instant::now() + Duration::from_secs(30);
-        while lock(&sink.shared.state).buffers.len() > 1 && Instant::now() < deadline {
+        while lock(&sink.0.shared.state).buffers.len() > 1 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(lock(&sink.shared.state).buffers.len(), 1);
-        assert!(sink.close(Duration::from_secs(30)));
+        assert_eq!(lock(&sink.0.shared.state).buffers.len(), 1);
+        assert!(sink.writer().close(Duration::from_secs(30)));
         let log = fs::read_to_string(&path).unwrap();
         assert_eq!((log.matches("a\n").count(), log.len()), (100, 202));
     }

@@ -1,39 +1,59 @@
 //! Hooks of a worker that write to the logs.
 
-use std::time::SystemTime;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 use log::Level;
-use weft::{Error, ErrorKind, Fault, Hooks, LogFormat, Peer, Record};
+use weft::{Error, ErrorKind, Fault, Hooks, Peer, Record};
 
-use super::sink::LineSender;
+use super::Logs;
+use super::access::AccessLog;
+use crate::request_notes::RequestNotes;
 use crate::throttled_log::ThrottledWarning;
 
 /// Hooks that log the requests and errors of a worker.
 pub(crate) struct WorkerLog {
-    access: Option<AccessLog>,
+    logs: Arc<Logs>,
+    access: RefCell<DefaultLog>,
     accept_warning: ThrottledWarning,
     proxy_header_warning: ThrottledWarning,
 }
 
-/// Access log of a worker.
-pub(super) struct AccessLog {
-    sender: LineSender,
-    format: LogFormat,
+/// Access log of the requests without another one.
+struct DefaultLog {
+    log: Option<AccessLog>,
+    /// Requests are logged here or by their routes.
+    is_needed: bool,
+    /// Generation of the logs that it belongs to.
+    generation: u64,
 }
 
-impl AccessLog {
-    pub(super) fn new(sender: LineSender, format: LogFormat) -> AccessLog {
-        AccessLog { sender, format }
+impl DefaultLog {
+    fn new(logs: &Logs) -> DefaultLog {
+        // Read before the logs: if they are replaced in between, they are read once more.
+        let generation = logs.generation();
+        let current = logs.current();
+        let log = current.for_worker().default_log();
+        DefaultLog { log, is_needed: current.has_access(), generation }
     }
 }
 
 impl WorkerLog {
-    pub(super) fn new(access: Option<AccessLog>) -> WorkerLog {
+    pub(super) fn new(logs: Arc<Logs>) -> WorkerLog {
         WorkerLog {
-            access,
+            access: RefCell::new(DefaultLog::new(&logs)),
+            logs,
             accept_warning: ThrottledWarning::default(),
             proxy_header_warning: ThrottledWarning::default(),
         }
+    }
+
+    /// Calls `read` with the current log of requests without another one.
+    fn with_default_log<T>(&self, read: impl FnOnce(&DefaultLog) -> T) -> T {
+        if self.access.borrow().generation != self.logs.generation() {
+            self.access.replace(DefaultLog::new(&self.logs));
+        }
+        read(&self.access.borrow())
     }
 }
 
@@ -77,12 +97,20 @@ impl Hooks for WorkerLog {
     }
 
     fn needs_records(&self) -> bool {
-        self.access.is_some()
+        self.with_default_log(|default| default.is_needed)
     }
 
     fn on_response(&self, record: &Record<'_>) {
-        if let Some(AccessLog { sender, format }) = &self.access {
-            sender.append(|text| format.append_record(text, record, SystemTime::now()));
+        let notes = record.data::<RequestNotes>();
+        if let Some(notes) = notes
+            && let Some(logs) = notes.logs()
+        {
+            return logs.write(record, notes);
         }
+        self.with_default_log(|default| {
+            if let Some(log) = &default.log {
+                log.write(record, notes);
+            }
+        });
     }
 }

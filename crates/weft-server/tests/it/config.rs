@@ -131,7 +131,7 @@ fn rejects_invalid_arguments() {
         (&["--route", "/ -> .", "--route", "/ -> check"], 2, "the route `/` is given twice"),
         (&["--route", "/a/ -> nothing"], 1, "--route: cannot serve nothing: No such file"),
         (&["--log-format", "%h %y"], 2, "--log-format: expected h, l, u, t, r, s"),
-        (&["--log-format", "common"], 2, "--log-format: expected combined, json or a pattern"),
+        (&["--log-format", "common"], 2, "--log-format: expected combined, json, json with names"),
         (&["--log-level", "all"], 2, "--log-level: expected error or warn or info or debug"),
         (&["--log", "nothing/a.log"], 1, "cannot open the access log nothing/a.log: No such file"),
         (&["--error-log", "check"], 1, "cannot open the error log check: Is a directory"),

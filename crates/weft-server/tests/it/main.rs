@@ -26,6 +26,8 @@ mod include;
 mod lifecycle;
 mod limits;
 mod log;
+mod log_routes;
+mod log_values;
 mod matching;
 mod client_address;
 mod options;
@@ -58,6 +60,9 @@ mod exhaustion;
 #[allow(unused_imports, reason = "the program uses more of it")]
 #[path = "../../src/sync.rs"]
 mod sync;
+#[path = "../../src/request_notes/mod.rs"]
+#[allow(dead_code, reason = "the proxy uses a part")]
+mod request_notes;
 #[path = "../../src/throttled_log.rs"]
 mod throttled_log;
 #[allow(dead_code, reason = "CGI uses more of it")]

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::message::body::Body;
 use crate::message::fields::Fields;
+use crate::message::record_data::RecordData;
 use crate::message::response::{Response, field_value};
 use crate::peer::{Peer, TlsSession};
 use weft_proto::headers::Headers;
@@ -80,12 +81,21 @@ pub(crate) struct Shared {
     /// Set if `interim` may not be empty. It nearly always is empty, and checking a flag is cheaper
     /// than locking.
     has_interim: AtomicBool,
-    /// The client that middleware has set in place of the peer, with the number of the exchange.
-    client: Mutex<Option<Box<(u32, Peer)>>>,
-    /// Set once `client` was: most connections never need it.
-    has_client: AtomicBool,
+    /// Values that middleware has set for the record of an exchange.
+    record_parts: Mutex<Option<Box<RecordParts>>>,
+    /// Set once `record_parts` was: most connections never need it.
+    has_record_parts: AtomicBool,
     /// Set while the final response is sent, from the first wait for its body.
     is_responding: AtomicBool,
+}
+
+/// Values that middleware has set for the [`Record`](crate::Record) of an exchange.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordParts {
+    exchange: u32,
+    /// The client in place of the peer.
+    pub(crate) client: Option<Peer>,
+    pub(crate) data: Option<Arc<dyn RecordData>>,
 }
 
 /// A queued interim response.
@@ -112,15 +122,15 @@ pub(crate) struct Drain {
 impl Shared {
     pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
         let (exchange, interim, has_interim) = Default::default();
-        let (client, has_client, is_responding) = Default::default();
+        let (record_parts, has_record_parts, is_responding) = Default::default();
         Arc::new(Shared {
             peer,
             shutdown,
             exchange,
             interim,
             has_interim,
-            client,
-            has_client,
+            record_parts,
+            has_record_parts,
             is_responding,
         })
     }
@@ -137,7 +147,7 @@ impl Shared {
         let Some(shared) = Arc::get_mut(self) else { return false };
         shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         *shared.has_interim.get_mut() = false;
-        *shared.has_client.get_mut() = false;
+        *shared.has_record_parts.get_mut() = false;
         true
     }
 
@@ -177,23 +187,43 @@ impl Shared {
         interim
     }
 
-    /// Stores the client of the request of an exchange, for its record.
-    fn set_client(&self, exchange: u32, client: &Peer) {
-        *self.lock_client() = Some(Box::new((exchange, client.clone())));
-        self.has_client.store(true, Release);
+    /// Changes the values for the record of an exchange, unless it has ended.
+    fn update_record_parts(&self, exchange: u32, update: impl FnOnce(&mut RecordParts)) {
+        if exchange != self.exchange.load(Relaxed) {
+            return;
+        }
+        let mut parts = self.lock_record_parts();
+        match &mut *parts {
+            Some(parts) if parts.exchange == exchange && self.has_record_parts.load(Relaxed) => {
+                update(parts);
+            }
+            former => {
+                let mut parts = RecordParts { exchange, client: None, data: None };
+                update(&mut parts);
+                *former = Some(Box::new(parts));
+            }
+        }
+        self.has_record_parts.store(true, Release);
     }
 
-    /// Returns the client of the current exchange, if middleware has set one in place of the peer.
-    pub(crate) fn client(&self) -> Option<Peer> {
-        if !self.has_client.load(Acquire) {
+    /// Returns `true` if middleware has set values for the record of this or an earlier exchange.
+    #[inline]
+    pub(crate) fn has_record_parts(&self) -> bool {
+        self.has_record_parts.load(Acquire)
+    }
+
+    /// Returns the values for the record of the current exchange, if middleware has set any.
+    #[inline]
+    pub(crate) fn record_parts(&self) -> Option<RecordParts> {
+        if !self.has_record_parts() {
             return None;
         }
         let current = self.exchange.load(Relaxed);
-        self.lock_client().as_ref().filter(|it| it.0 == current).map(|it| it.1.clone())
+        self.lock_record_parts().as_deref().filter(|parts| parts.exchange == current).cloned()
     }
 
-    fn lock_client(&self) -> MutexGuard<'_, Option<Box<(u32, Peer)>>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_record_parts(&self) -> MutexGuard<'_, Option<Box<RecordParts>>> {
+        self.record_parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues an interim response of the request of an exchange. Another exchange may begin at the
@@ -479,8 +509,41 @@ impl Request {
     pub fn set_peer(&mut self, address: SocketAddr) {
         let Connection { shared, exchange, .. } = &self.connection;
         let peer = Peer { address: Some(address), tls: shared.peer.tls.clone() };
-        shared.set_client(*exchange, &peer);
+        shared.update_record_parts(*exchange, |parts| parts.client = Some(peer.clone()));
         self.connection.peer = Some(Box::new(peer));
+    }
+
+    /// Sets data for the [`Record`](crate::Record) of the request, which replaces former data.
+    /// Without such data, a request costs nothing for it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use weft::{Application, Hooks, Next, Record, RecordData, Request, Response};
+    ///
+    /// #[derive(Debug)]
+    /// struct Tenant(String);
+    ///
+    /// impl RecordData for Tenant {}
+    ///
+    /// async fn find_tenant(request: Request, next: Next<'_>) -> Response {
+    ///     let tenant = request.host().unwrap_or_default().to_owned();
+    ///     request.set_record_data(Arc::new(Tenant(tenant)));
+    ///     next.call(request).await
+    /// }
+    ///
+    /// struct Log;
+    ///
+    /// impl Hooks for Log {
+    ///     fn on_response(&self, record: &Record<'_>) {
+    ///         if let Some(Tenant(name)) = record.data() {
+    ///             println!("{name}: {}", record.status);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn set_record_data(&self, data: Arc<dyn RecordData>) {
+        let Connection { shared, exchange, .. } = &self.connection;
+        shared.update_record_parts(*exchange, |parts| parts.data = Some(data));
     }
 
     /// Sets whether the client uses HTTPS for the middleware and application that follow, as received

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,8 +22,9 @@ use crate::message::request::{Request, RequestHead};
 use crate::message::response::{Payload, Response};
 use crate::middleware::auth::User;
 use crate::middleware::log_format::LogFormat;
-use crate::middleware::log_line::{self, Outcome};
+use crate::middleware::log_value::{LogEntry, LogValue, LogValues, Outcome};
 use crate::middleware::request_id::RequestId;
+use crate::peer::Peer;
 use crate::random::random_boundary;
 use weft_proto::http1::framing::is_bodiless;
 
@@ -110,7 +110,7 @@ impl Log {
         // The buffer is taken out of the thread local, so that a sink can log recursively.
         let mut line = LINE_BUFFER.take();
         line.clear();
-        self.format.append(&mut line, &entry.to_log_entry(fields));
+        self.format.append(&mut line, &entry.to_log_entry(&EntryValues { entry, fields }));
         (self.sink)(std::str::from_utf8(&line).expect("a line is UTF-8"));
         LINE_BUFFER.set(line);
     }
@@ -161,10 +161,10 @@ thread_local! {
     static LINE_BUFFER: Cell<Vec<u8>> = Cell::default();
 }
 
-/// Owned data of a [`log_line::LogEntry`], without the response fields.
+/// Owned data of a [`LogEntry`], without the response fields.
 struct OwnedEntry {
     head: RequestHead,
-    peer: Option<IpAddr>,
+    peer: Peer,
     /// Arrival of the request, in seconds since 1970.
     time: u64,
     stopwatch: Stopwatch,
@@ -181,7 +181,7 @@ impl OwnedEntry {
     fn new(request: &Request) -> OwnedEntry {
         OwnedEntry {
             head: request.head().clone(),
-            peer: request.peer().address().map(|address| address.ip()),
+            peer: request.peer().clone(),
             time: wall::now(),
             stopwatch: Stopwatch::start(),
             id: request.extensions().get().cloned(),
@@ -192,21 +192,41 @@ impl OwnedEntry {
         }
     }
 
-    fn to_log_entry<'a>(&'a self, fields: &'a [Field]) -> log_line::LogEntry<'a> {
-        let OwnedEntry { head, user, id, .. } = self;
-        log_line::LogEntry {
-            peer: self.peer,
-            head: Some(head),
+    fn to_log_entry<'a>(&'a self, values: &'a EntryValues<'a>) -> LogEntry<'a> {
+        LogEntry {
+            peer: &self.peer,
+            head: Some(&self.head),
             request_line: &[],
             time: self.time,
             duration: self.stopwatch.elapsed(),
-            user: user.as_ref().map(User::as_str),
-            id: id.as_ref().map(RequestId::as_str),
             status: self.status,
             bytes: self.bytes,
             outcome: self.outcome,
-            fields,
+            values,
         }
+    }
+}
+
+/// Values of an entry that the request does not have.
+struct EntryValues<'a> {
+    entry: &'a OwnedEntry,
+    /// Fields of the response.
+    fields: &'a [Field],
+}
+
+impl LogValues for EntryValues<'_> {
+    fn value(&self, name: &str) -> Option<LogValue<'_>> {
+        let found = match name {
+            "user" => self.entry.user.as_ref().map(User::as_str),
+            "request_id" => self.entry.id.as_ref().map(RequestId::as_str),
+            _ => None,
+        };
+        found.map(|text| LogValue::Text(text.as_bytes().into()))
+    }
+
+    fn response_field(&self, name: &str) -> Option<&[u8]> {
+        let found = self.fields.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_bytes())
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Record;
-use crate::middleware::log_line::{self, LogEntry, Outcome};
+use crate::middleware::log_line;
+use crate::middleware::log_value::{LogEntry, LogValues, NoValues, Outcome, ValueName};
 
 /// Format of access log lines: Apache's combined format, a JSON object, or a custom pattern. Used
 /// by the middleware [`Log`](crate::middleware::Log) and by implementations of [`Hooks`].
@@ -41,26 +42,44 @@ pub struct LogFormat(Format);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    Json,
+    Json(Vec<JsonMember>),
     Pattern(Vec<FormatItem>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JsonMember {
+    pub(crate) name: Box<str>,
+    pub(crate) value: ValueName,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormatItem {
     Literal(Box<str>),
-    Peer,
-    User,
-    Time,
+    ApacheTime,
     RequestLine,
-    Status,
-    Bytes,
     BytesOrDash,
-    Microseconds,
-    Id,
     Outcome,
-    RequestField(Box<str>),
-    ResponseField(Box<str>),
+    Value(ValueName),
 }
+
+/// Members of the default JSON objects. They have the names of their values.
+const JSON_MEMBERS: [&str; 15] = [
+    "time",
+    "peer",
+    "user",
+    "method",
+    "target",
+    "version",
+    "host",
+    "status",
+    "bytes",
+    "microseconds",
+    "referer",
+    "user_agent",
+    "request_id",
+    "request_line",
+    "end",
+];
 
 impl LogFormat {
     /// Apache's combined format: `%h - %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"`.
@@ -76,7 +95,41 @@ impl LogFormat {
     /// members about the request are `null` then. `end` is `"whole"`, `"failed"` or, if the client
     /// disconnected, `"left"`.
     pub fn json() -> LogFormat {
-        LogFormat(Format::Json)
+        let members = JSON_MEMBERS.map(|name| (name, name));
+        LogFormat::json_with(members).expect("valid members")
+    }
+
+    /// JSON objects with these members, each a pair of its name and the name of its value. The
+    /// names of values are those of the directive `%{name}x` of [patterns](LogFormat::pattern).
+    ///
+    /// ```
+    /// use weft::LogFormat;
+    ///
+    /// let format = LogFormat::json_with([("ts", "time"), ("ua", "header.User-Agent")])?;
+    /// # let _ = format;
+    /// # Ok::<(), weft::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the name of a member occurs twice or has a
+    /// character other than an ASCII letter, a digit or one of `_-.@`, or if the name of a value is
+    /// invalid.
+    pub fn json_with<'a>(
+        members: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<LogFormat> {
+        let mut known = Vec::<JsonMember>::new();
+        for (name, value) in members {
+            let is_permitted = |b: u8| b.is_ascii_alphanumeric() || b"_-.@".contains(&b);
+            if name.is_empty() || !name.bytes().all(is_permitted) {
+                return Err(invalid(format!("{name:?} is not a name for a member of a log line")));
+            }
+            if known.iter().any(|member| *member.name == *name) {
+                return Err(invalid(format!("the member {name:?} of a log line is given twice")));
+            }
+            let value = ValueName::parse(value).ok_or_else(|| unknown_value(value))?;
+            known.push(JsonMember { name: name.into(), value });
+        }
+        Ok(LogFormat(Format::Json(known)))
     }
 
     /// Lines of this pattern, with the following directives, as in Apache's `LogFormat`:
@@ -94,7 +147,13 @@ impl LogFormat {
     /// | `%L` | the [`RequestId`](crate::middleware::RequestId), or `-` |
     /// | `%X` | `+` if the response is complete, `X` if it failed or the client disconnected |
     /// | `%{name}i`, `%{name}o` | the first field of that name in the request, the response; or `-` |
+    /// | `%{name}x` | a value by its name, or `-` |
     /// | `%%` | a percent sign |
+    ///
+    /// The names of values are those of the members of [`json`](LogFormat::json), and `seconds`
+    /// (with six decimals), `peer_port`, `path`, `query`, `scheme`, `tls.version`, `tls.cipher`,
+    /// `tls.server_name`, `header.NAME` and `response.NAME`. Any other name is one of the
+    /// application, as [`append_record_with`](LogFormat::append_record_with) documents.
     ///
     /// Quotes in inserted values are escaped, spaces are not: enclose values chosen by clients in
     /// quotes.
@@ -104,9 +163,9 @@ impl LogFormat {
     /// contains a control character.
     pub fn pattern(pattern: &str) -> Result<LogFormat> {
         if let Some(control) = pattern.chars().find(|c| c.is_control()) {
-            let reason =
-                format!("a log pattern must not contain control characters such as {control:?}");
-            return Err(Error::new(ErrorKind::InvalidSetting, reason));
+            return Err(invalid(format!(
+                "a log pattern must not contain control characters such as {control:?}"
+            )));
         }
         let mut items = Vec::new();
         let mut rest = pattern;
@@ -122,34 +181,66 @@ impl LogFormat {
         Ok(LogFormat(Format::Pattern(items)))
     }
 
-    /// Returns whether the pattern has directives that only the middleware
-    /// [`Log`](crate::middleware::Log) can fill: `%L` and `%{name}o`. A [`Record`] contains neither
-    /// them nor the user of `%u`; they are logged as `-` or `null`.
-    pub fn needs_response(&self) -> bool {
-        matches!(self.0, Format::Pattern(_)) && self.has_response_fields()
+    /// The names of the values that a [`Record`] does not have: `user`, `request_id` and those that
+    /// the library does not define.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values().filter_map(|value| match value {
+            ValueName::User => Some("user"),
+            ValueName::RequestId => Some("request_id"),
+            ValueName::Other(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// The names of the fields of the response in the format, which a [`Record`] does not have
+    /// either.
+    pub fn response_fields(&self) -> impl Iterator<Item = &str> {
+        self.values().filter_map(|value| match value {
+            ValueName::ResponseField(name) => Some(&**name),
+            _ => None,
+        })
     }
 
     /// Returns whether lines contain fields of the response, if those are available.
     pub(crate) fn has_response_fields(&self) -> bool {
-        match &self.0 {
-            Format::Json => true,
-            Format::Pattern(items) => items
-                .iter()
-                .any(|item| matches!(item, FormatItem::ResponseField(_) | FormatItem::Id)),
-        }
+        self.values()
+            .any(|value| matches!(value, ValueName::ResponseField(_) | ValueName::RequestId))
     }
 
-    /// Appends the line, with its line feed, of a response that ended at `now`.
+    fn values(&self) -> impl Iterator<Item = &ValueName> {
+        let (members, items) = match &self.0 {
+            Format::Json(members) => (&**members, &[][..]),
+            Format::Pattern(items) => (&[][..], &**items),
+        };
+        let of_items = items.iter().filter_map(|item| match item {
+            FormatItem::Value(value) => Some(value),
+            _ => None,
+        });
+        members.iter().map(|member| &member.value).chain(of_items)
+    }
+
+    /// Appends the line, with its line feed, of a response that ended at `now`. Values that a
+    /// record does not have are missing.
     pub fn append_record(&self, text: &mut Vec<u8>, record: &Record<'_>, now: SystemTime) {
+        self.append_record_with(text, record, &NoValues, now);
+    }
+
+    /// Appends the line, with its line feed, of a response that ended at `now`. Values that a
+    /// record does not have, such as the user, are taken from `values`.
+    pub fn append_record_with(
+        &self,
+        text: &mut Vec<u8>,
+        record: &Record<'_>,
+        values: &dyn LogValues,
+        now: SystemTime,
+    ) {
         let started = now.checked_sub(record.duration).unwrap_or(UNIX_EPOCH);
         let entry = LogEntry {
-            peer: record.peer.address().map(|address| address.ip()),
+            peer: record.peer,
             head: record.head,
             request_line: record.request_line,
             time: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             duration: record.duration,
-            user: None,
-            id: None,
             status: record.status,
             bytes: record.body_bytes,
             outcome: match record.error {
@@ -157,7 +248,7 @@ impl LogFormat {
                 Some(error) if error.kind() == ErrorKind::Disconnected => Outcome::Disconnected,
                 Some(_) => Outcome::Failed,
             },
-            fields: &[],
+            values,
         };
         self.append(text, &entry);
     }
@@ -170,26 +261,28 @@ impl LogFormat {
 
 /// Parses the directive after a percent sign; returns it and the rest of the pattern.
 fn parse_directive(text: &str) -> Option<(FormatItem, &str)> {
-    if let Some(field) = text.strip_prefix('{') {
-        let (name, rest) = field.split_once('}')?;
-        return match rest.as_bytes().first()? {
-            b'i' => Some((FormatItem::RequestField(name.into()), &rest[1..])),
-            b'o' => Some((FormatItem::ResponseField(name.into()), &rest[1..])),
-            _ => None,
+    if let Some(braced) = text.strip_prefix('{') {
+        let (name, rest) = braced.split_once('}')?;
+        let value = match rest.as_bytes().first()? {
+            b'i' => ValueName::RequestField(name.into()),
+            b'o' => ValueName::ResponseField(name.into()),
+            b'x' => ValueName::parse(name)?,
+            _ => return None,
         };
+        return Some((FormatItem::Value(value), &rest[1..]));
     }
     let text = text.strip_prefix('>').filter(|text| text.starts_with('s')).unwrap_or(text);
     let item = match text.as_bytes().first()? {
-        b'h' => FormatItem::Peer,
+        b'h' => FormatItem::Value(ValueName::Peer),
         b'l' => FormatItem::Literal("-".into()),
-        b'u' => FormatItem::User,
-        b't' => FormatItem::Time,
+        b'u' => FormatItem::Value(ValueName::User),
+        b't' => FormatItem::ApacheTime,
         b'r' => FormatItem::RequestLine,
-        b's' => FormatItem::Status,
+        b's' => FormatItem::Value(ValueName::Status),
         b'b' => FormatItem::BytesOrDash,
-        b'B' => FormatItem::Bytes,
-        b'D' => FormatItem::Microseconds,
-        b'L' => FormatItem::Id,
+        b'B' => FormatItem::Value(ValueName::Bytes),
+        b'D' => FormatItem::Value(ValueName::Microseconds),
+        b'L' => FormatItem::Value(ValueName::RequestId),
         b'X' => FormatItem::Outcome,
         b'%' => FormatItem::Literal("%".into()),
         _ => return None,
@@ -198,19 +291,27 @@ fn parse_directive(text: &str) -> Option<(FormatItem, &str)> {
 }
 
 fn unknown_directive(directive: &str) -> Error {
-    let expected = "h, l, u, t, r, s, >s, b, B, D, L, X, {name}i, {name}o or %";
+    let expected = "h, l, u, t, r, s, >s, b, B, D, L, X, {name}i, {name}o, {name}x or %";
     let found = match directive.chars().next() {
         Some('{') => format!("{:?}", directive.split_inclusive(' ').next().unwrap_or_default()),
         Some(other) => format!("{other:?}"),
         None => "the end".to_owned(),
     };
-    let reason = format!("expected {expected} behind the % of a log pattern, found {found}");
+    invalid(format!("expected {expected} behind the % of a log pattern, found {found}"))
+}
+
+fn unknown_value(name: &str) -> Error {
+    invalid(format!("{name:?} is not the name of a value of a log line"))
+}
+
+fn invalid(reason: String) -> Error {
     Error::new(ErrorKind::InvalidSetting, reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::middleware::log_value::LogValue;
     use crate::peer::Peer;
     use crate::testing;
     use http::StatusCode;
@@ -230,6 +331,7 @@ mod tests {
             body_bytes: 0,
             duration: Duration::from_millis(1_500),
             error,
+            data: None,
         };
         let now = UNIX_EPOCH + Duration::from_millis(784_111_778_500);
         let mut text = Vec::new();
@@ -268,11 +370,91 @@ mod tests {
     }
 
     #[test]
-    fn detects_directives_for_the_middleware() {
-        for (pattern, needs) in
-            [("%h %u %{a}i", false), ("%{a}o", true), ("%L", true), ("%%L", false)]
-        {
-            assert_eq!(LogFormat::pattern(pattern).unwrap().needs_response(), needs, "{pattern}");
+    fn returns_names_of_values_that_records_do_not_have() {
+        for (pattern, names, fields) in [
+            ("%h %{a}i %{seconds}x %{header.b}x", "", ""),
+            ("%u %L %{upstream.address}x %{X-A}o %%L", "user request_id upstream.address", "X-A"),
+            ("%{response.a}x", "", "a"),
+        ] {
+            let format = LogFormat::pattern(pattern).unwrap();
+            assert_eq!(format.names().collect::<Vec<_>>().join(" "), names, "{pattern}");
+            assert_eq!(format.response_fields().collect::<Vec<_>>().join(" "), fields, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn json_has_the_chosen_members() {
+        let members = [
+            ("@timestamp", "time"),
+            ("path", "path"),
+            ("query", "query"),
+            ("took", "seconds"),
+            ("agent", "header.User-Agent"),
+            ("tls", "tls.version"),
+            ("upstream", "upstream.address"),
+        ];
+        let format = LogFormat::json_with(members).unwrap();
+        let request = "GET /a?b HTTP/1.0\r\nUser-Agent: a\"\r\n\r\n";
+        let expected = r#"{"@timestamp":"1994-11-06T08:49:37Z","path":"/a","query":"b","took":1.500000,"agent":"a\"","tls":null,"upstream":null}"#;
+        assert_eq!(line(&format, Some(request), None), format!("{expected}\n"));
+        for members in [
+            [("a", "time"), ("a", "status")],
+            [("a", "time"), ("b\"", "status")],
+            [("a", "time"), ("", "status")],
+            [("a", "time"), ("b", "st atus")],
+        ] {
+            assert!(LogFormat::json_with(members).is_err(), "{members:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_the_application_are_escaped() {
+        struct Values;
+
+        impl LogValues for Values {
+            fn value(&self, name: &str) -> Option<LogValue<'_>> {
+                match name {
+                    "user" => Some(LogValue::Text(b"a\"\n".into())),
+                    "upstream.status" => Some(LogValue::Number(200)),
+                    "upstream.time" => Some(LogValue::Seconds(Duration::from_millis(20))),
+                    _ => None,
+                }
+            }
+
+            fn response_field(&self, name: &str) -> Option<&[u8]> {
+                (name == "X-A").then_some(b"\xff\"")
+            }
+        }
+        let record = Record {
+            peer: &Peer::default(),
+            head: None,
+            request_line: b"",
+            status: StatusCode::OK,
+            has_response: true,
+            body_bytes: 0,
+            duration: Duration::ZERO,
+            error: None,
+            data: None,
+        };
+        for (format, expected) in [
+            (
+                LogFormat::pattern("%u %{upstream.status}x %{upstream.time}x %{X-A}o %{x}x"),
+                r#"a\"\x0a 200 0.020000 \xff\" -"#,
+            ),
+            (
+                LogFormat::json_with([
+                    ("u", "user"),
+                    ("s", "upstream.status"),
+                    ("t", "upstream.time"),
+                    ("a", "response.X-A"),
+                    ("x", "x"),
+                ]),
+                r#"{"u":"a\"\u000a","s":200,"t":0.020000,"a":"\ufffd\"","x":null}"#,
+            ),
+        ] {
+            let mut text = Vec::new();
+            format.unwrap().append_record_with(&mut text, &record, &Values, UNIX_EPOCH);
+            assert_eq!(String::from_utf8(text).unwrap(), format!("{expected}\n"));
         }
     }
 
@@ -284,7 +466,8 @@ mod tests {
             ("%y", "found 'y'"),
             ("%>h", "found '>'"),
             ("%{a}", "found \"{a}\""),
-            ("%{a}x b", "found \"{a}x \""),
+            ("%{a}z b", "found \"{a}z \""),
+            ("%{a b}x", "found \"{a \""),
             ("%{a", "found \"{a\""),
             ("%h\n%s", "control characters such as '\\n'"),
         ] {

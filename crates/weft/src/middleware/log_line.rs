@@ -5,60 +5,10 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{StatusCode, Version};
-
-use crate::message::fields::Field;
-use crate::message::request::RequestHead;
-use crate::middleware::log_format::{Format, FormatItem};
+use crate::middleware::log_format::{Format, FormatItem, JsonMember};
+use crate::middleware::log_value::{LogEntry, LogValue, Outcome, ValueName, version};
 use weft_proto::http1::scan::plain;
 use weft_proto::semantics::date::{imf_fixdate, rfc3339_utc};
-
-/// Data about a request and its response, for one log line.
-pub(crate) struct LogEntry<'a> {
-    pub(crate) peer: Option<IpAddr>,
-    pub(crate) head: Option<&'a RequestHead>,
-    /// Start of the request line of an invalid request, which has no head.
-    pub(crate) request_line: &'a [u8],
-    /// Arrival of the request, in seconds since 1970.
-    pub(crate) time: u64,
-    pub(crate) duration: Duration,
-    pub(crate) user: Option<&'a str>,
-    pub(crate) id: Option<&'a str>,
-    pub(crate) status: StatusCode,
-    pub(crate) bytes: u64,
-    pub(crate) outcome: Outcome,
-    /// Fields of the response.
-    pub(crate) fields: &'a [Field],
-}
-
-/// Outcome of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Complete,
-    /// The end was not reached: the client disconnected.
-    Disconnected,
-    Failed,
-}
-
-impl<'a> LogEntry<'a> {
-    /// The request ID, from the extensions of the request or from the response fields.
-    fn id(&self) -> Option<&'a [u8]> {
-        self.id.map(str::as_bytes).or_else(|| self.response_field("x-request-id"))
-    }
-
-    fn invalid_request_line(&self) -> Option<&'a [u8]> {
-        Some(self.request_line).filter(|line| !line.is_empty())
-    }
-
-    fn request_field(&self, name: &str) -> Option<&'a [u8]> {
-        self.head.and_then(|head| head.headers().get_bytes(name))
-    }
-
-    fn response_field(&self, name: &str) -> Option<&'a [u8]> {
-        let found = self.fields.iter().find(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_bytes())
-    }
-}
 
 /// A timestamp in both formats.
 #[derive(Default)]
@@ -97,7 +47,7 @@ pub(crate) fn append(text: &mut Vec<u8>, format: &Format, entry: &LogEntry<'_>) 
     TIMESTAMP.with_borrow_mut(|time| {
         time.set(entry.time);
         match format {
-            Format::Json => push_json(text, entry, time),
+            Format::Json(members) => push_json(text, members, entry, time),
             Format::Pattern(items) => {
                 items.iter().for_each(|item| push_item(text, item, entry, time));
             }
@@ -109,12 +59,7 @@ pub(crate) fn append(text: &mut Vec<u8>, format: &Format, entry: &LogEntry<'_>) 
 fn push_item(text: &mut Vec<u8>, item: &FormatItem, entry: &LogEntry<'_>, time: &Timestamp) {
     match item {
         FormatItem::Literal(literal) => push(text, literal),
-        FormatItem::Peer => match entry.peer {
-            Some(peer) => push_address(text, peer),
-            None => push(text, "unix:"),
-        },
-        FormatItem::User => push_escaped(text, entry.user.map(str::as_bytes)),
-        FormatItem::Time => {
+        FormatItem::ApacheTime => {
             text.push(b'[');
             text.extend_from_slice(&time.apache);
             text.push(b']');
@@ -123,73 +68,47 @@ fn push_item(text: &mut Vec<u8>, item: &FormatItem, entry: &LogEntry<'_>, time: 
             Some(head) => {
                 push(text, head.received_method().as_str());
                 text.push(b' ');
-                push_escaped(text, Some(head.target().as_bytes()));
+                push_escaped(text, head.target().as_bytes());
                 text.push(b' ');
                 push(text, version(head.version()));
             }
-            None => push_escaped(text, entry.invalid_request_line()),
+            None => push_escaped(text, entry.invalid_request_line().unwrap_or(b"-")),
         },
-        FormatItem::Status => push(text, entry.status.as_str()),
         FormatItem::BytesOrDash if entry.bytes == 0 => text.push(b'-'),
-        FormatItem::Bytes | FormatItem::BytesOrDash => push_number(text, entry.bytes),
-        FormatItem::Microseconds => push_number(text, microseconds(entry)),
-        FormatItem::Id => push_escaped(text, entry.id()),
+        FormatItem::BytesOrDash => push_number(text, entry.bytes),
         FormatItem::Outcome => {
             text.push(if entry.outcome == Outcome::Complete { b'+' } else { b'X' });
         }
-        FormatItem::RequestField(name) => push_escaped(text, entry.request_field(name)),
-        FormatItem::ResponseField(name) => push_escaped(text, entry.response_field(name)),
+        FormatItem::Value(name) => match entry.value(name, &time.rfc3339) {
+            Some(LogValue::Text(value)) => push_escaped(text, &value),
+            Some(LogValue::Number(number)) => push_number(text, number),
+            Some(LogValue::Seconds(duration)) => push_seconds(text, duration),
+            Some(LogValue::Address(address)) => push_address(text, address),
+            None if *name == ValueName::Peer => push(text, "unix:"),
+            None => text.push(b'-'),
+        },
     }
 }
 
-fn push_json(text: &mut Vec<u8>, entry: &LogEntry<'_>, time: &Timestamp) {
-    push(text, "{\"time\":\"");
-    text.extend_from_slice(&time.rfc3339);
-    push(text, "\",\"peer\":");
-    match entry.peer {
-        Some(peer) => {
-            text.push(b'"');
-            push_address(text, peer);
-            text.push(b'"');
+fn push_json(text: &mut Vec<u8>, members: &[JsonMember], entry: &LogEntry<'_>, time: &Timestamp) {
+    text.push(b'{');
+    for (number, JsonMember { name, value }) in members.iter().enumerate() {
+        push(text, if number > 0 { ",\"" } else { "\"" });
+        push(text, name);
+        push(text, "\":");
+        match entry.value(value, &time.rfc3339) {
+            Some(LogValue::Text(value)) => push_json_text(text, &value),
+            Some(LogValue::Number(number)) => push_number(text, number),
+            Some(LogValue::Seconds(duration)) => push_seconds(text, duration),
+            Some(LogValue::Address(address)) => {
+                text.push(b'"');
+                push_address(text, address);
+                text.push(b'"');
+            }
+            None => push(text, "null"),
         }
-        None => push(text, "null"),
     }
-    let head = entry.head;
-    push_json_member(text, "user", entry.user.map(str::as_bytes));
-    push_json_member(text, "method", head.map(|head| head.received_method().as_str().as_bytes()));
-    push_json_member(text, "target", head.map(|head| head.target().as_bytes()));
-    push_json_member(text, "version", head.map(|head| version(head.version()).as_bytes()));
-    push_json_member(text, "host", head.and_then(|head| head.authority()).map(str::as_bytes));
-    push(text, ",\"status\":");
-    push(text, entry.status.as_str());
-    push(text, ",\"bytes\":");
-    push_number(text, entry.bytes);
-    push(text, ",\"microseconds\":");
-    push_number(text, microseconds(entry));
-    push_json_member(text, "referer", entry.request_field("referer"));
-    push_json_member(text, "user_agent", entry.request_field("user-agent"));
-    push_json_member(text, "request_id", entry.id());
-    push_json_member(text, "request_line", entry.invalid_request_line());
-    let end = match entry.outcome {
-        Outcome::Complete => "whole",
-        Outcome::Disconnected => "left",
-        Outcome::Failed => "failed",
-    };
-    push_json_member(text, "end", Some(end.as_bytes()));
     text.push(b'}');
-}
-
-fn microseconds(entry: &LogEntry<'_>) -> u64 {
-    u64::try_from(entry.duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn version(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "HTTP/1.0",
-        Version::HTTP_2 => "HTTP/2.0",
-        Version::HTTP_3 => "HTTP/3.0",
-        _ => "HTTP/1.1",
-    }
 }
 
 fn push(text: &mut Vec<u8>, part: &str) {
@@ -226,10 +145,22 @@ fn push_number(text: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Appends untrusted bytes, or `-`, escaped so that they can terminate neither the quotes around
-/// them nor the line, and contain no control characters for a terminal.
-fn push_escaped(text: &mut Vec<u8>, bytes: Option<&[u8]>) {
-    let mut rest = bytes.unwrap_or(b"-");
+fn push_seconds(text: &mut Vec<u8>, duration: Duration) {
+    push_number(text, duration.as_secs());
+    let mut decimals = [b'0'; 7];
+    decimals[0] = b'.';
+    let mut micros = duration.subsec_micros();
+    for digit in decimals[1..].iter_mut().rev() {
+        *digit += (micros % 10) as u8;
+        micros /= 10;
+    }
+    text.extend_from_slice(&decimals);
+}
+
+/// Appends untrusted bytes, escaped so that they can terminate neither the quotes around them nor
+/// the line, and contain no control characters for a terminal.
+fn push_escaped(text: &mut Vec<u8>, bytes: &[u8]) {
+    let mut rest = bytes;
     loop {
         let (plain, after) = rest.split_at(plain(rest));
         text.extend_from_slice(plain);
@@ -242,13 +173,9 @@ fn push_escaped(text: &mut Vec<u8>, bytes: Option<&[u8]>) {
     }
 }
 
-/// Appends a member of a JSON object (RFC 8259 §7). All characters except printable ASCII are
-/// escaped: a JSON parser restores them, and they have no effect on a terminal that shows the file.
-fn push_json_member(text: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
-    push(text, ",\"");
-    push(text, name);
-    push(text, "\":");
-    let Some(bytes) = bytes else { return push(text, "null") };
+/// Appends a JSON string (RFC 8259 §7). All characters except printable ASCII are escaped: a JSON
+/// parser restores them, and they have no effect on a terminal that shows the file.
+fn push_json_text(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
     for chunk in bytes.utf8_chunks() {
         let mut rest = chunk.valid();
@@ -310,11 +237,22 @@ mod tests {
     }
 
     #[test]
+    fn formats_seconds() {
+        for (micros, expected) in
+            [(0, "0.000000"), (1_234, "0.001234"), (61_500_000, "61.500000"), (999_999, "0.999999")]
+        {
+            let mut text = Vec::new();
+            push_seconds(&mut text, Duration::from_micros(micros));
+            assert_eq!(text, expected.as_bytes());
+        }
+    }
+
+    #[test]
     fn escapes_everything_but_printable_ascii() {
         let every_byte: Vec<u8> = (0..=255).collect();
         let mut text = Vec::new();
-        push_escaped(&mut text, Some(&every_byte));
-        push_json_member(&mut text, "name", Some(&every_byte));
+        push_escaped(&mut text, &every_byte);
+        push_json_text(&mut text, &every_byte);
         assert!(text.iter().all(|b| (b' '..=b'~').contains(b)), "{}", text.escape_ascii());
     }
 }

@@ -31,6 +31,7 @@
 mod request_id; // request IDs
 mod real_address; // client address from `Forwarded` or `X-Forwarded-For`
 pub(crate) mod log_format; // formats of the access log
+pub(crate) mod log_value; // values of a request by name
 mod log_line; // one line of the access log
 mod log; // access log
 mod address_filter; // access by the address of the client

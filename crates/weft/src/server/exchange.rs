@@ -32,7 +32,7 @@ use crate::message::body::{Body, wrong_length};
 use crate::message::error_page;
 use crate::message::fields::Fields;
 use crate::message::representation::{self, ResponseContext};
-use crate::message::request::{Interim, Request, RequestHead, Shared};
+use crate::message::request::{Interim, RecordParts, Request, RequestHead, Shared};
 use crate::message::response::{Part, Parts, Payload, Response};
 use crate::message::upgrade;
 use crate::panic::catch_panic_sync;
@@ -277,6 +277,9 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
 
     fn try_begin(&mut self, response: Response) -> Result<Remaining> {
         self.status = Some(response.status);
+        if self.sink.shared().has_record_parts() {
+            self.pass_to_record(&response);
+        }
         let begun = try_begin(self.sink, response);
         self.has_response = begun.is_ok();
         begun
@@ -326,6 +329,20 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
         }
     }
 
+    /// Passes a response to the data that the application has set for the record.
+    #[inline(never)]
+    fn pass_to_record(&self, response: &Response) {
+        if let Some(data) = self.record_parts().and_then(|parts| parts.data) {
+            data.on_response(response);
+        }
+    }
+
+    /// Returns the values that middleware has set for the record. An invalid request has none;
+    /// those of the request before it may remain.
+    fn record_parts(&self) -> Option<RecordParts> {
+        self.sink.head().and_then(|_| self.sink.shared().record_parts())
+    }
+
     #[cold]
     fn abort(&mut self, error: &Error) -> Outcome {
         self.worker.report(&self.sink.shared().peer, error);
@@ -351,8 +368,8 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
     #[inline(never)]
     fn record_duration(&self, watch: Stopwatch, error: Option<&Error>) {
         let Some(hooks) = self.worker.recorder() else { return };
-        // The request before an invalid one may have had another client.
-        let client = self.sink.head().and_then(|_| self.sink.shared().client());
+        let parts = self.record_parts();
+        let (client, data) = parts.map_or((None, None), |parts| (parts.client, parts.data));
         hooks.on_response(&Record {
             peer: client.as_ref().unwrap_or(&self.sink.shared().peer),
             head: self.sink.head(),
@@ -362,6 +379,7 @@ impl<'a, A: Application, S: ResponseSink> Exchange<'a, A, S> {
             body_bytes: self.sink.body_bytes(),
             duration: watch.elapsed(),
             error,
+            data: data.as_deref(),
         });
     }
 }

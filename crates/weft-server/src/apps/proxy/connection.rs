@@ -1,6 +1,7 @@
 //! A connection to an upstream, with its input and output buffers.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -24,6 +25,8 @@ const MAX_BUFFERED_BYTES: usize = 64 << 10;
 /// A connection to an upstream. It closes when dropped.
 pub(super) struct UpstreamConnection {
     stream: Box<dyn Stream>,
+    /// Address of the upstream; a Unix socket has none.
+    pub(super) address: Option<SocketAddr>,
     /// Bytes received and not parsed yet.
     pub(super) input: BytesMut,
     pub(super) output: WriteBuffer,
@@ -37,9 +40,10 @@ pub(super) struct UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    pub(super) fn new(stream: Box<dyn Stream>) -> UpstreamConnection {
+    pub(super) fn new(stream: Box<dyn Stream>, address: Option<SocketAddr>) -> UpstreamConnection {
         UpstreamConnection {
             stream,
+            address,
             input: BytesMut::new(),
             output: WriteBuffer::new(LARGE_BYTES, MAX_BUFFERED_BYTES),
             is_flushed: true,

@@ -1,6 +1,7 @@
 //! The body of a response, streamed from an upstream to the client.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::pool::Lease;
 use super::response;
 use super::response_reader::BodyReader;
 use super::upload::{Upload, WaitingFor};
+use crate::request_notes::RequestNotes;
 
 /// Size of a read, in bytes. It starts at the minimum and rises to the maximum while reads fill the
 /// buffer.
@@ -36,6 +38,8 @@ pub(super) struct Download {
     max_read_bytes: usize,
     /// Error to return from the next poll.
     failure: Option<Error>,
+    /// Notes about the request, for which the end of the body is noted.
+    notes: Option<Arc<RequestNotes>>,
 }
 
 impl Download {
@@ -46,6 +50,7 @@ impl Download {
         lease: Lease,
         upload: Option<Box<Upload>>,
         idle_timeout: Duration,
+        notes: Option<Arc<RequestNotes>>,
     ) -> Download {
         Download {
             body,
@@ -56,6 +61,7 @@ impl Download {
             read_bytes: MIN_READ_BYTES,
             max_read_bytes: MAX_READ_BYTES,
             failure: None,
+            notes,
         }
     }
 
@@ -133,6 +139,9 @@ impl Download {
     /// is complete, too. Otherwise closes it, and the rest of the request is not sent.
     fn finish(&mut self) {
         let Some(mut lease) = self.lease.take() else { return };
+        if let Some(notes) = self.notes.take() {
+            notes.end_attempt();
+        }
         let is_sent = self.upload.as_ref().is_none_or(|upload| upload.is_complete());
         if self.keep_alive && is_sent && self.body.has_ended(&mut lease.connection.input) {
             lease.return_to_pool();

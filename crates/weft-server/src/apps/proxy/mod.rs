@@ -81,6 +81,7 @@ use super::gateway::GatewayError;
 use super::script::{Script, Variable};
 use super::spool::{self, BufferSpace, ReceivedBody, Spool, SpoolLimits};
 use super::timer::InactivityTimer;
+use crate::request_notes::RequestNotes;
 use crate::throttled_log::ThrottledWarning;
 
 /// An application that forwards requests to upstreams. Each clone has its own connections (one
@@ -278,6 +279,9 @@ impl Proxy {
                 Ok(response) => return response,
                 Err(failure) => failure,
             };
+            if let Some(notes) = RequestNotes::of(&outbound.request) {
+                notes.end_attempt();
+            }
             match &failure {
                 GatewayError::Overloaded(_) => pool.upstream.warn_overloaded(),
                 GatewayError::ResourcesExhausted(error) => {
@@ -339,7 +343,13 @@ impl Proxy {
         force_new: bool,
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
+        if let Some(notes) = RequestNotes::of(&outbound.request) {
+            notes.begin_attempt(&pool.location);
+        }
         let mut lease = pool.lease(self.limited_client(&outbound.request), force_new).await?;
+        if let Some(notes) = RequestNotes::of(&outbound.request) {
+            notes.set_connection(lease.connection.address);
+        }
         let OutboundRequest { request, options, body_length, script, .. } = &*outbound;
         let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
         let (out, to) = (lease.connection.output.tail(), Destination { upstream, settings, via });
@@ -362,6 +372,9 @@ impl Proxy {
         let (head, body) = exchange::run(&mut lease, outbound, settings, space).await?;
         if let Some(sent_request) = sent_request {
             sent_request.record_response();
+        }
+        if let Some(notes) = RequestNotes::of(&outbound.request) {
+            notes.set_upstream_status(head.status);
         }
         let response = match head.status {
             StatusCode::SWITCHING_PROTOCOLS => self.start_tunnel(lease, outbound, &head)?,
@@ -401,7 +414,8 @@ impl Proxy {
         }
         let has_unknown_length = *outbound.request.method() == Method::HEAD
             && head.headers.get_bytes("content-length").is_none();
-        let mut download = Download::new(head, body, lease, upload, settings.body_timeout);
+        let notes = RequestNotes::of(&outbound.request).cloned();
+        let mut download = Download::new(head, body, lease, upload, settings.body_timeout, notes);
         let body = match download.take_received_body() {
             Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),

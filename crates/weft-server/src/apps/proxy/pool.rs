@@ -16,6 +16,8 @@ use super::upstream::Upstream;
 /// it.
 pub(super) struct Pool {
     pub(super) upstream: Arc<Upstream>,
+    /// Host and port of the upstream, or the path of its socket.
+    pub(super) location: Arc<str>,
     settings: Arc<ProxySettings>,
     /// Limit on the connections in use. A new connection is opened only if none is idle, so this
     /// also limits the total.
@@ -61,7 +63,8 @@ impl Pool {
             queue_timeout: settings.queue_timeout,
         });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
-        Arc::new(Pool { upstream, settings, limit, idle, metrics })
+        let location = upstream.url.location().into();
+        Arc::new(Pool { upstream, location, settings, limit, idle, metrics })
     }
 
     /// Requests in progress or queued.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -76,7 +77,7 @@ impl Upstream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     sleep(BACKLOG_RETRY_DELAY).await
                 }
-                connected => return Ok(UpstreamConnection::new(Box::new(connected?))),
+                connected => return Ok(UpstreamConnection::new(Box::new(connected?), None)),
             }
         }
     }
@@ -100,7 +101,7 @@ impl Upstream {
             let remaining = connect_timeout.saturating_sub(start.elapsed());
             let share = remaining / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return self.wrap_stream(stream).await,
+                Ok(Ok(stream)) => return self.wrap_stream(stream, *address).await,
                 Ok(Err(error)) => failure = error,
                 Err(_) => failure = io::ErrorKind::TimedOut.into(),
             }
@@ -109,14 +110,17 @@ impl Upstream {
         Err(failure)
     }
 
-    async fn wrap_stream(&self, stream: TcpStream) -> io::Result<UpstreamConnection> {
+    async fn wrap_stream(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) -> io::Result<UpstreamConnection> {
         stream.set_nodelay(true)?;
-        match &self.tls {
-            None => Ok(UpstreamConnection::new(Box::new(stream))),
-            Some((connector, name)) => Ok(UpstreamConnection::new(Box::new(
-                connector.connect(name.clone(), stream).await?,
-            ))),
-        }
+        let stream: Box<dyn weft::Stream> = match &self.tls {
+            None => Box::new(stream),
+            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
+        };
+        Ok(UpstreamConnection::new(stream, Some(address)))
     }
 
     /// Records a failure of the upstream. Only the first of a series and the start of a resting

@@ -60,6 +60,17 @@ impl UpstreamUrl {
         }
     }
 
+    /// Host and port, or `unix:` and the path of a socket.
+    pub(super) fn location(&self) -> String {
+        match &self.address {
+            UpstreamAddress::Tcp { host, port, .. } if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            UpstreamAddress::Tcp { host, port, .. } => format!("{host}:{port}"),
+            UpstreamAddress::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
     /// Path behind the prefix for a request whose path is the prefix of its route, without a slash
     /// behind it: `"/hook" = ">> http://app/hook"` sends `/hook`.
     pub(super) fn path_of_route(&self) -> &'static str {

@@ -23,6 +23,7 @@ pub(crate) use jwt::JwtKeys;
 pub(crate) use limits::Rate;
 pub(crate) use sub_filter::Substitution;
 
+use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig};
 use super::key::Key;
 use super::keys::quoted;
 use crate::template::Template;
@@ -72,6 +73,8 @@ pub(crate) struct RouteOptions {
     pub(crate) sub_filter_types: Option<Vec<String>>,
     pub(crate) sub_filter_once: Option<bool>,
     pub(crate) compress: Option<bool>,
+    /// Empty: none.
+    pub(crate) access_log: Option<Vec<AccessLogConfig>>,
 }
 
 impl RouteOptions {
@@ -106,7 +109,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 46] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 47] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::ALLOW,
@@ -153,6 +156,7 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 46] = [
     sub_filter::SUB_FILTER_TYPES,
     sub_filter::SUB_FILTER_ONCE,
     fields::COMPRESS,
+    ACCESS_LOG_OPTION,
 ];
 
 impl RouteOptions {
@@ -210,6 +214,7 @@ impl RouteOptions {
             sub_filter_types: self.sub_filter_types.or(outer.sub_filter_types),
             sub_filter_once: self.sub_filter_once.or(outer.sub_filter_once),
             compress: self.compress.or(outer.compress),
+            access_log: self.access_log.or(outer.access_log),
         }
     }
 

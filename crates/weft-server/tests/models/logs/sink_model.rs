@@ -1,18 +1,19 @@
 use std::time::Duration;
 
+use shuttle::sync::Arc;
 use shuttle::thread;
 
 use super::output::Output;
 use super::sink::{LineSender, Sink};
 use crate::stand_ins::coin;
 
-fn start() -> (Sink, Output) {
+fn start() -> (Arc<Sink>, Output) {
     let output = Output::default();
     (Sink::start("model", output.clone()).unwrap(), output)
 }
 
-fn close(sink: &Sink, output: &Output) -> (Vec<u8>, u64) {
-    assert!(sink.close(Duration::MAX));
+fn close(sink: &Arc<Sink>, output: &Output) -> (Vec<u8>, u64) {
+    assert!(sink.writer().close(Duration::MAX));
     let mut written = output.written.lock().unwrap();
     assert!(written.is_finished);
     (std::mem::take(&mut written.lines), written.lost)
@@ -37,7 +38,7 @@ pub fn writes_each_line_once() {
             }
         })
     });
-    sink.reopen();
+    sink.writer().reopen();
     for source in sources {
         source.join().unwrap();
     }
@@ -72,9 +73,32 @@ pub fn stop_blocking_releases_sources() {
             append(&sender, b'a', LENGTH);
         }
     });
-    sink.stop_blocking();
+    sink.writer().stop_blocking();
     source.join().unwrap();
     *output.is_blocked.0.lock().unwrap() = false;
     output.is_blocked.1.notify_all();
     assert_eq!(close(&sink, &output).0.len(), 3 * LENGTH);
+}
+
+/// After a reload: the writer ends when the last source is dropped, and all lines are written.
+pub fn last_source_ends_the_writer() {
+    let (sink, output) = start();
+    let writer = sink.writer().clone();
+    let sources = [b'a', b'b'].map(|source| {
+        let sender = sink.line_sender();
+        thread::spawn(move || {
+            append(&sender, source, 1);
+            append(&sender, source, 1);
+        })
+    });
+    drop(sink);
+    for source in sources {
+        source.join().unwrap();
+    }
+    while !writer.is_finished() {
+        thread::yield_now();
+    }
+    let written = output.written.lock().unwrap();
+    assert!(written.is_finished);
+    assert_eq!((written.lines.len(), written.lost), (4, 0));
 }

@@ -1,0 +1,327 @@
+//! The option `access_log`: the access logs of a route, a host or all hosts, each with its
+//! conditions.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use weft::LogFormat;
+
+use super::key::{Key, ValueKind, WordOrPath};
+use super::keys::{quoted, quoted_list, quoted_time};
+use super::location::{ConfigResult, Located};
+use super::log::{ACCESS_WORDS, LogConfig, quoted_destination};
+use super::log_format::AccessFormat;
+use super::options::RouteOptions;
+use super::route::unknown_key;
+use super::value::Value;
+
+/// An access log of a route. The default is that of `[log]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct AccessLogConfig {
+    /// `None`: that of `[log]`.
+    pub(crate) to: Option<WordOrPath>,
+    /// `None`: that of `[log]`.
+    pub(crate) format: Option<AccessFormat>,
+    /// Statuses of the requests that are logged. Empty: all.
+    pub(crate) status: Vec<StatusRange>,
+    pub(crate) min_duration: Duration,
+    /// Parts of `User-Agent` of requests that are not logged.
+    pub(crate) skip_agents: Vec<String>,
+    /// Share of the requests that are logged. `None`: all.
+    pub(crate) sample: Option<Share>,
+    /// Statuses of requests that are logged regardless of `sample`.
+    pub(crate) keep_status: Vec<StatusRange>,
+}
+
+/// Statuses such as `404`, `5xx` or `400-404`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StatusRange(RangeInclusive<u16>);
+
+/// A share of the requests, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Share(pub(crate) u32);
+
+impl AccessLogConfig {
+    /// Returns the format of the lines.
+    pub(crate) fn format<'a>(&'a self, log: &'a LogConfig) -> &'a LogFormat {
+        &self.format.as_ref().unwrap_or(&log.format).format
+    }
+}
+
+impl StatusRange {
+    pub(crate) fn contains(&self, status: u16) -> bool {
+        self.0.contains(&status)
+    }
+
+    fn parse(text: &str) -> Option<StatusRange> {
+        let status = |text: &str| {
+            let digits = text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());
+            text.parse().ok().filter(|status| digits && (100..=599).contains(status))
+        };
+        let (first, last) = match (text.strip_suffix("xx"), text.split_once('-')) {
+            (Some(class), _) if class.len() == 1 => {
+                (status(&format!("{class}00"))?, status(&format!("{class}99"))?)
+            }
+            (_, Some((first, last))) => (status(first)?, status(last)?),
+            _ => (status(text)?, status(text)?),
+        };
+        (first <= last).then_some(StatusRange(first..=last))
+    }
+}
+
+impl std::fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0.start(), self.0.end()) {
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) if first % 100 == 0 && *last == first + 99 => {
+                write!(f, "{}xx", first / 100)
+            }
+            (first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+impl Share {
+    /// Parses a percentage with up to four decimals.
+    fn parse(text: &str) -> Option<Share> {
+        let number = text.strip_suffix('%')?.trim_end();
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || whole.len() > 3 || decimals.len() > 4 || !is_number(decimals) {
+            return None;
+        }
+        let millionths: u32 = format!("{whole}{decimals:0<4}").parse().ok()?;
+        (is_number(whole) && millionths <= 1_000_000).then_some(Share(millionths))
+    }
+}
+
+impl std::fmt::Display for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = format!("{:04}", self.0 % 10_000);
+        match decimals.trim_end_matches('0') {
+            "" => write!(f, "{}%", self.0 / 10_000),
+            decimals => write!(f, "{}.{decimals}%", self.0 / 10_000),
+        }
+    }
+}
+
+pub(super) const ACCESS_LOG_OPTION: Key<RouteOptions> = Key {
+    name: "access_log",
+    flag: "",
+    argument: "",
+    help: "access logs in place of that of [log]: false, true for that of [log], a destination, a \
+           table, or a list of these",
+    kind: ValueKind::AccessLogs(|options, logs| options.access_log = Some(logs)),
+    show: |options| options.access_log.as_deref().map_or_else(String::new, show_logs),
+};
+
+/// The keys of a table of `access_log`.
+pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
+    Key {
+        name: "to",
+        flag: "",
+        argument: "",
+        help: "destination, as of `access` in [log]; without it, that one",
+        kind: ValueKind::WordOrPath(&ACCESS_WORDS, |log, to| log.to = Some(to.value)),
+        show: |log| log.to.as_ref().map_or_else(String::new, quoted_destination),
+    },
+    Key {
+        name: "format",
+        flag: "",
+        argument: "",
+        help: "format of the lines, as of `format` in [log]; without it, that one",
+        kind: ValueKind::Text(|log, text| {
+            let format = AccessFormat::parse(&text.value);
+            log.format = Some(format.map_err(|message| text.problem(message))?);
+            Ok(())
+        }),
+        show: |log| log.format.as_ref().map_or_else(String::new, |format| quoted(&format.text)),
+    },
+    Key {
+        name: "status",
+        flag: "",
+        argument: "",
+        help: "statuses of the requests that are logged: \"404\", \"5xx\" or \"400-404\"",
+        kind: ValueKind::Texts(|log, texts| {
+            log.status = statuses(texts)?;
+            Ok(())
+        }),
+        show: |log| show_statuses(&log.status),
+    },
+    Key {
+        name: "min_duration",
+        flag: "",
+        argument: "",
+        help: "minimum duration of the requests that are logged",
+        kind: ValueKind::Time(|log, time| log.min_duration = time),
+        show: |log| match log.min_duration {
+            Duration::ZERO => String::new(),
+            time => quoted_time(time),
+        },
+    },
+    Key {
+        name: "skip_agents",
+        flag: "",
+        argument: "",
+        help: "requests with one of these texts in `User-Agent` are not logged",
+        kind: ValueKind::Texts(|log, texts| {
+            if let Some(empty) = texts.iter().find(|text| text.value.is_empty()) {
+                return Err(empty.problem("an empty text is in every `User-Agent`"));
+            }
+            log.skip_agents = texts.into_iter().map(|text| text.value).collect();
+            Ok(())
+        }),
+        show: |log| match log.skip_agents.is_empty() {
+            true => String::new(),
+            false => quoted_list(log.skip_agents.iter()),
+        },
+    },
+    Key {
+        name: "sample",
+        flag: "",
+        argument: "",
+        help: "share of the requests that are logged, such as \"1%\"",
+        kind: ValueKind::Text(|log, text| {
+            let share = Share::parse(&text.value);
+            let invalid = "expected a percentage such as \"1%\" or \"0.05%\"";
+            log.sample = Some(share.ok_or_else(|| text.problem(invalid))?);
+            Ok(())
+        }),
+        show: |log| log.sample.map_or_else(String::new, |share| quoted(&share.to_string())),
+    },
+    Key {
+        name: "keep_status",
+        flag: "",
+        argument: "",
+        help: "statuses of requests that are logged regardless of `sample`",
+        kind: ValueKind::Texts(|log, texts| {
+            log.keep_status = statuses(texts)?;
+            Ok(())
+        }),
+        show: |log| show_statuses(&log.keep_status),
+    },
+];
+
+fn statuses(texts: Vec<Located<String>>) -> ConfigResult<Vec<StatusRange>> {
+    let parse = |text: Located<String>| {
+        let invalid = "expected a status such as \"404\", \"5xx\" or \"400-404\"";
+        StatusRange::parse(&text.value).ok_or_else(|| text.problem(invalid))
+    };
+    texts.into_iter().map(parse).collect()
+}
+
+fn show_statuses(statuses: &[StatusRange]) -> String {
+    match statuses {
+        [] => String::new(),
+        statuses => quoted_list(statuses.iter().map(ToString::to_string)),
+    }
+}
+
+/// Reads the value of `access_log`.
+pub(super) fn read_logs(value: &Value<'_>) -> ConfigResult<Vec<AccessLogConfig>> {
+    match value.switch() {
+        Ok(true) => return Ok(vec![AccessLogConfig::default()]),
+        Ok(false) => return Ok(Vec::new()),
+        Err(_) => {}
+    }
+    match value.items() {
+        Ok(items) => items.map(|item| read_log(&item)).collect(),
+        Err(_) if value.as_text() == Some("none") => Ok(Vec::new()),
+        Err(_) => Ok(vec![read_log(value)?]),
+    }
+}
+
+fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogConfig> {
+    let mut log = AccessLogConfig::default();
+    if let Ok(true) = value.switch() {
+        return Ok(log);
+    }
+    match value.as_text() {
+        Some(_) => ACCESS_LOG[0].set_value(&mut log, value)?,
+        None => {
+            let entries = value.entries().map_err(|_| {
+                value.problem(
+                    "expected true, false, a destination such as \"access.log\", or a table such \
+                     as { to = \"slow.log\", min_duration = \"1s\" }",
+                )
+            })?;
+            for (name, value) in entries {
+                match ACCESS_LOG.iter().find(|key| key.name == name.value) {
+                    Some(key) => key.set_value(&mut log, &value)?,
+                    None => {
+                        return Err(unknown_key(&name, ACCESS_LOG.iter().map(|key| key.name)));
+                    }
+                }
+            }
+        }
+    }
+    if log.to == Some(WordOrPath::Word("none")) {
+        return Err(value.problem("a route without an access log has `access_log = false`"));
+    }
+    if log.sample.is_none() && !log.keep_status.is_empty() {
+        return Err(value.problem("`keep_status` has no effect without `sample`"));
+    }
+    Ok(log)
+}
+
+fn show_logs(logs: &[AccessLogConfig]) -> String {
+    match logs {
+        [] => "false".to_owned(),
+        [log] => show_log(log),
+        logs => format!("[{}]", logs.iter().map(show_log).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn show_log(log: &AccessLogConfig) -> String {
+    let shown = ACCESS_LOG.iter().map(|key| (key.name, (key.show)(log)));
+    let set = shown.filter(|(_, value)| !value.is_empty());
+    let set: Vec<String> = set.map(|(name, value)| format!("{name} = {value}")).collect();
+    match set.is_empty() {
+        true => "true".to_owned(),
+        false => format!("{{ {} }}", set.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_statuses() {
+        for (text, expected) in [
+            ("404", Some("404")),
+            ("5xx", Some("5xx")),
+            ("500-599", Some("5xx")),
+            ("400-404", Some("400-404")),
+            ("499", Some("499")),
+            ("600", None),
+            ("0xx", None),
+            ("xx", None),
+            ("404-400", None),
+            ("+40", None),
+            ("", None),
+        ] {
+            let shown = StatusRange::parse(text).map(|range| range.to_string());
+            assert_eq!(shown.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn parses_shares() {
+        for (text, expected) in [
+            ("1%", Some((10_000, "1%"))),
+            ("0.0001%", Some((1, "0.0001%"))),
+            ("12.50 %", Some((125_000, "12.5%"))),
+            ("100%", Some((1_000_000, "100%"))),
+            ("100.1%", None),
+            ("0.00001%", None),
+            ("0.1", None),
+            ("-1%", None),
+            ("%", None),
+        ] {
+            let share = Share::parse(text).map(|share| (share.0, share.to_string()));
+            let share = share.as_ref().map(|(millionths, shown)| (*millionths, &**shown));
+            assert_eq!(share, expected, "{text}");
+        }
+    }
+}

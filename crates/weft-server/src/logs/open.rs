@@ -1,0 +1,213 @@
+//! Opens the logs of a plan: one sink for each distinct output.
+
+use std::collections::HashMap;
+use std::io::{self, stderr, stdout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use log::LevelFilter;
+use weft::LogFormat;
+
+use super::access::{AccessLog, RouteLogs};
+use super::error;
+use super::file::{FileId, LogFile};
+use super::output::Output;
+use super::rotation::Rotation;
+use super::route::{RouteLogPlan, own_logs};
+use super::sink::{LineSender, Sink, Writer};
+use crate::config::{AccessLogConfig, LogConfig, WordOrPath};
+use crate::plan::Plan;
+use crate::request_notes::{AccessLogs, NotedRoute};
+
+/// The open logs of a plan.
+#[derive(Default)]
+pub(crate) struct OpenLogs {
+    /// Sinks by the outputs that they were opened for. Several outputs may be the same file.
+    sinks: HashMap<Source, Arc<Sink>>,
+    /// The sink of the log of all requests without another one.
+    access: Option<Arc<Sink>>,
+    /// Format of the lines of logs without another one.
+    format: Option<LogFormat>,
+    error: Option<ErrorLog>,
+    has_route_logs: bool,
+}
+
+/// An output, with the name of its log for messages.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Source {
+    name: &'static str,
+    to: WordOrPath,
+    rotation: Rotation,
+}
+
+struct ErrorLog {
+    sink: Arc<Sink>,
+    is_file: bool,
+    level: LevelFilter,
+}
+
+const ACCESS: &str = "access log";
+const ERROR: &str = "error log";
+
+impl OpenLogs {
+    /// Opens the logs of a plan. Outputs that `former` has, too, are kept.
+    pub(crate) fn open(plan: &Plan, former: Option<&OpenLogs>) -> Result<OpenLogs, String> {
+        let config = &plan.log;
+        let mut opening = Opening::new(config, former);
+        let error = ErrorLog {
+            sink: opening.sink(ERROR, &config.error.value)?,
+            is_file: matches!(config.error.value, WordOrPath::Path(_)),
+            level: config.level,
+        };
+        let access = match config.has_access() {
+            true => Some(opening.sink(ACCESS, &config.access.value)?),
+            false => None,
+        };
+        let format = Some(config.format.format.clone());
+        let routes = plan.hosts.iter().flat_map(|host| &host.routes);
+        let own: Vec<&AccessLogConfig> = routes.filter_map(own_logs).flatten().collect();
+        for to in own.iter().filter_map(|log| log.to.as_ref()) {
+            opening.sink(ACCESS, to)?;
+        }
+        let has_route_logs = !own.is_empty();
+        Ok(OpenLogs { sinks: opening.sinks, access, format, error: Some(error), has_route_logs })
+    }
+
+    /// Returns true if requests are logged.
+    pub(super) fn has_access(&self) -> bool {
+        self.access.is_some() || self.has_route_logs
+    }
+
+    /// Has the macros of the crate `log` write to the error log.
+    pub(super) fn install_error_log(&self) {
+        if let Some(ErrorLog { sink, is_file, level }) = &self.error {
+            error::install(sink.line_sender(), *is_file, *level);
+        }
+    }
+
+    /// Returns the writers of distinct sinks, that of the error log last.
+    pub(super) fn writers(&self) -> Vec<Arc<Writer>> {
+        let mut writers = Vec::<Arc<Writer>>::new();
+        let error = self.error.as_ref().map(|error| error.sink.writer());
+        for writer in self.sinks.values().map(|sink| sink.writer()) {
+            let is_known = writers.iter().chain(error).any(|known| Arc::ptr_eq(known, writer));
+            if !is_known {
+                writers.push(writer.clone());
+            }
+        }
+        writers.extend(error.cloned());
+        writers
+    }
+
+    /// Creates the access logs of a worker.
+    pub(crate) fn for_worker(&self) -> WorkerAccessLogs<'_> {
+        WorkerAccessLogs { logs: self, senders: HashMap::new() }
+    }
+}
+
+/// Creates the access logs of a worker, of which those with the same output share a buffer.
+pub(crate) struct WorkerAccessLogs<'a> {
+    logs: &'a OpenLogs,
+    senders: HashMap<*const Sink, Arc<LineSender>>,
+}
+
+impl WorkerAccessLogs<'_> {
+    /// Creates the log of all requests without another one.
+    pub(super) fn default_log(&mut self) -> Option<AccessLog> {
+        let OpenLogs { access, format, .. } = self.logs;
+        Some(AccessLog::new(self.sender(access.as_ref()?), format.clone()?))
+    }
+
+    /// Creates the logs of a route.
+    pub(crate) fn route(&mut self, plan: &RouteLogPlan) -> Arc<NotedRoute> {
+        let own = plan.own.as_ref().map(|own| {
+            let logs = own.iter().filter_map(|config| self.access_log(config));
+            Box::new(RouteLogs(logs.collect())) as Box<dyn AccessLogs>
+        });
+        let (name, response_fields) = (plan.name.clone(), plan.response_fields.clone());
+        Arc::new(NotedRoute { name, response_fields, logs: own })
+    }
+
+    /// Creates a log of a route; `None` if it has no output.
+    fn access_log(&mut self, config: &AccessLogConfig) -> Option<AccessLog> {
+        let sink = match &config.to {
+            None => self.logs.access.as_ref()?,
+            Some(to) => {
+                let mut sinks = self.logs.sinks.iter();
+                sinks.find(|(source, _)| source.name == ACCESS && source.to == *to)?.1
+            }
+        };
+        let format = config.format.as_ref().map(|format| &format.format);
+        let format = format.or(self.logs.format.as_ref())?.clone();
+        Some(AccessLog::new(self.sender(sink), format).with_conditions(config))
+    }
+
+    fn sender(&mut self, sink: &Arc<Sink>) -> Arc<LineSender> {
+        let sender = self.senders.entry(Arc::as_ptr(sink));
+        sender.or_insert_with(|| Arc::new(sink.line_sender())).clone()
+    }
+}
+
+/// Sinks while they are opened.
+struct Opening<'a> {
+    rotation: Rotation,
+    former: Option<&'a OpenLogs>,
+    sinks: HashMap<Source, Arc<Sink>>,
+    /// The files that were opened.
+    files: Vec<(FileId, Arc<Sink>)>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(config: &LogConfig, former: Option<&'a OpenLogs>) -> Opening<'a> {
+        let rotation = Rotation {
+            max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
+            max_files: config.max_files,
+        };
+        Opening { rotation, former, sinks: HashMap::new(), files: Vec::new() }
+    }
+
+    /// Returns the sink of an output. It is opened if neither this plan nor the former one has it.
+    fn sink(&mut self, name: &'static str, to: &WordOrPath) -> Result<Arc<Sink>, String> {
+        let source = Source { name, to: to.clone(), rotation: self.rotation };
+        let known = self.sinks.get(&source).or_else(|| self.former?.sinks.get(&source));
+        let sink = match known {
+            Some(sink) => sink.clone(),
+            None => self.open(&source)?,
+        };
+        self.sinks.insert(source, sink.clone());
+        Ok(sink)
+    }
+
+    fn open(&mut self, source: &Source) -> Result<Arc<Sink>, String> {
+        let Source { name, to, rotation } = source;
+        let file = open_file(name, to, *rotation)?;
+        let id = file.id();
+        // One writer for both, so that their lines do not interleave.
+        if let Some((_, sink)) = self.files.iter().find(|(known, _)| Some(*known) == id) {
+            return Ok(sink.clone());
+        }
+        let report: fn(&str) = match *name {
+            ERROR => crate::print_error,
+            _ => |problem| log::error!("{problem}"),
+        };
+        let sink = Sink::start(name, Output::new(name, file, report))
+            .map_err(|error| format!("cannot start the thread of the {name}: {error}"))?;
+        self.files.extend(id.map(|id| (id, sink.clone())));
+        Ok(sink)
+    }
+}
+
+fn open_file(name: &str, to: &WordOrPath, rotation: Rotation) -> Result<LogFile, String> {
+    // Not Rust's own stream types, which buffer a partial line after a failed write.
+    let stream = |owned: io::Result<OwnedFd>| owned.map(|fd| LogFile::stream(fd.into()));
+    let (opened, description) = match to {
+        WordOrPath::Path(path) => (LogFile::open(path, rotation), path.display().to_string()),
+        WordOrPath::Word("stdout") => {
+            (stream(stdout().as_fd().try_clone_to_owned()), "on stdout".to_owned())
+        }
+        WordOrPath::Word(_) => {
+            (stream(stderr().as_fd().try_clone_to_owned()), "on stderr".to_owned())
+        }
+    };
+    opened.map_err(|error| format!("cannot open the {name} {description}: {error}"))
+}

@@ -1,0 +1,61 @@
+//! The logs of a route, and the notes about its requests that their lines need.
+
+use weft::{HeaderName, LogFormat};
+
+use crate::config::{AccessLogConfig, LogConfig};
+use crate::plan::{AppPlan, RoutePlan};
+
+/// The logs of a route, before they are opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RouteLogPlan {
+    /// Key of the route, as in the configuration.
+    pub(super) name: Box<str>,
+    /// Fields of the response that the lines have.
+    pub(super) response_fields: Box<[HeaderName]>,
+    /// Logs in place of that of `[log]`.
+    pub(super) own: Option<Box<[AccessLogConfig]>>,
+}
+
+impl RouteLogPlan {
+    /// Returns the logs of a route; `None` if it has none of its own, and if the lines in the log of
+    /// all routes have no values that a record does not have.
+    pub(crate) fn new(route: &RoutePlan, log: &LogConfig) -> Option<RouteLogPlan> {
+        let own = own_logs(route);
+        let default = log.has_access().then_some(&log.format.format);
+        let formats: Vec<&LogFormat> = match own {
+            None => default.into_iter().collect(),
+            Some(own) => own.iter().map(|own| own.format(log)).collect(),
+        };
+        let names = formats.iter().flat_map(|format| format.names());
+        let names: Vec<&str> = names.filter(|name| has_value(route, name)).collect();
+        let id = names.contains(&"request_id").then_some("x-request-id");
+        let fields = formats.iter().flat_map(|format| format.response_fields()).chain(id);
+        let response_fields: Box<[_]> = fields.filter_map(|name| name.parse().ok()).collect();
+        let needs_notes = own.is_some() || !names.is_empty() || !response_fields.is_empty();
+        needs_notes.then(|| RouteLogPlan {
+            name: route.key.to_string().into(),
+            response_fields,
+            own: own.map(Into::into),
+        })
+    }
+}
+
+/// Returns the logs of a route in place of that of `[log]`.
+pub(super) fn own_logs(route: &RoutePlan) -> Option<&[AccessLogConfig]> {
+    let own = route.options.access_log.as_deref();
+    own.filter(|own| *own != [AccessLogConfig::default()])
+}
+
+/// Returns true if requests of a route may have a value with this name.
+fn has_value(route: &RoutePlan, name: &str) -> bool {
+    match name {
+        "route" => true,
+        "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
+        "request_id" => {
+            let is_forwarded = route.app.value.upstreams().is_some();
+            let is_script = matches!(route.app.value, AppPlan::Cgi(_));
+            route.options.request_id.is_some() || is_forwarded || is_script
+        }
+        _ => route.app.value.upstreams().is_some(),
+    }
+}

@@ -1,0 +1,219 @@
+//! Values of a request that a log format names.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{StatusCode, Version};
+
+use crate::message::request::RequestHead;
+use crate::peer::Peer;
+
+/// Values for the names in a [`LogFormat`](crate::LogFormat) that a [`Record`](crate::Record) does
+/// not have. A name without a value is logged as `-` or `null`.
+pub trait LogValues {
+    /// Returns the value with this name: `user`, `request_id`, or another of
+    /// [`LogFormat::names`](crate::LogFormat::names).
+    fn value(&self, name: &str) -> Option<LogValue<'_>>;
+
+    /// Returns the first field of the response with this name, in any letter case.
+    fn response_field(&self, name: &str) -> Option<&[u8]> {
+        let _ = name;
+        None
+    }
+}
+
+/// A value in a log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogValue<'a> {
+    /// Text from any source; it is escaped. In JSON a string.
+    Text(Cow<'a, [u8]>),
+    /// In JSON a number.
+    Number(u64),
+    /// A time in seconds with six decimals, such as `0.001234`. In JSON a number.
+    Seconds(Duration),
+    /// An address. In JSON a string.
+    Address(IpAddr),
+}
+
+/// No values but those of the record.
+pub(crate) struct NoValues;
+
+impl LogValues for NoValues {
+    fn value(&self, _: &str) -> Option<LogValue<'_>> {
+        None
+    }
+}
+
+/// A value, by its name in a format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ValueName {
+    Time,
+    Seconds,
+    Microseconds,
+    Peer,
+    PeerPort,
+    User,
+    Method,
+    Target,
+    Path,
+    Query,
+    Version,
+    Scheme,
+    Host,
+    Status,
+    Bytes,
+    Referer,
+    UserAgent,
+    RequestId,
+    RequestLine,
+    End,
+    TlsVersion,
+    TlsCipher,
+    TlsServerName,
+    RequestField(Box<str>),
+    ResponseField(Box<str>),
+    /// A value of the application.
+    Other(Box<str>),
+}
+
+impl ValueName {
+    /// Parses a name. Returns `None` if it has a character that names do not have.
+    pub(crate) fn parse(name: &str) -> Option<ValueName> {
+        let is_permitted = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+        if name.is_empty() || !name.bytes().all(is_permitted) {
+            return None;
+        }
+        Some(match name {
+            "time" => ValueName::Time,
+            "seconds" => ValueName::Seconds,
+            "microseconds" => ValueName::Microseconds,
+            "peer" => ValueName::Peer,
+            "peer_port" => ValueName::PeerPort,
+            "user" => ValueName::User,
+            "method" => ValueName::Method,
+            "target" => ValueName::Target,
+            "path" => ValueName::Path,
+            "query" => ValueName::Query,
+            "version" => ValueName::Version,
+            "scheme" => ValueName::Scheme,
+            "host" => ValueName::Host,
+            "status" => ValueName::Status,
+            "bytes" => ValueName::Bytes,
+            "referer" => ValueName::Referer,
+            "user_agent" => ValueName::UserAgent,
+            "request_id" => ValueName::RequestId,
+            "request_line" => ValueName::RequestLine,
+            "end" => ValueName::End,
+            "tls.version" => ValueName::TlsVersion,
+            "tls.cipher" => ValueName::TlsCipher,
+            "tls.server_name" => ValueName::TlsServerName,
+            _ => match name.split_once('.') {
+                Some(("header", field)) => ValueName::RequestField(field.into()),
+                Some(("response", field)) => ValueName::ResponseField(field.into()),
+                _ => ValueName::Other(name.into()),
+            },
+        })
+    }
+}
+
+/// Data about a request and its response, for one log line.
+pub(crate) struct LogEntry<'a> {
+    pub(crate) peer: &'a Peer,
+    pub(crate) head: Option<&'a RequestHead>,
+    /// Start of the request line of an invalid request, which has no head.
+    pub(crate) request_line: &'a [u8],
+    /// Arrival of the request, in seconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) duration: Duration,
+    pub(crate) status: StatusCode,
+    pub(crate) bytes: u64,
+    pub(crate) outcome: Outcome,
+    /// Values of the application.
+    pub(crate) values: &'a dyn LogValues,
+}
+
+/// Outcome of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Complete,
+    /// The end was not reached: the client disconnected.
+    Disconnected,
+    Failed,
+}
+
+impl<'a> LogEntry<'a> {
+    /// Returns the value with this name. `time` is the arrival in the format of RFC 3339.
+    pub(crate) fn value(&self, name: &ValueName, time: &'a [u8]) -> Option<LogValue<'a>> {
+        let text = |text: &'a [u8]| LogValue::Text(Cow::Borrowed(text));
+        let head = self.head;
+        let found = match name {
+            ValueName::Time => Some(time),
+            ValueName::Seconds => return Some(LogValue::Seconds(self.duration)),
+            ValueName::Microseconds => return Some(LogValue::Number(self.microseconds())),
+            ValueName::Peer => {
+                return self.peer.address().map(|address| LogValue::Address(address.ip()));
+            }
+            ValueName::PeerPort => {
+                return self.peer.address().map(|address| LogValue::Number(address.port().into()));
+            }
+            ValueName::User => return self.values.value("user"),
+            ValueName::Method => head.map(|head| head.received_method().as_str().as_bytes()),
+            ValueName::Target => head.map(|head| head.target().as_bytes()),
+            ValueName::Path => head.map(|head| head.full_path().as_bytes()),
+            ValueName::Query => head.and_then(|head| head.query()).map(str::as_bytes),
+            ValueName::Version => head.map(|head| version(head.version()).as_bytes()),
+            ValueName::Scheme => Some(match self.peer.tls() {
+                Some(_) => &b"https"[..],
+                None => b"http",
+            }),
+            ValueName::Host => head.and_then(|head| head.authority()).map(str::as_bytes),
+            ValueName::Status => return Some(LogValue::Number(self.status.as_u16().into())),
+            ValueName::Bytes => return Some(LogValue::Number(self.bytes)),
+            ValueName::Referer => self.request_field("referer"),
+            ValueName::UserAgent => self.request_field("user-agent"),
+            ValueName::RequestId => {
+                return self
+                    .values
+                    .value("request_id")
+                    .or_else(|| self.values.response_field("x-request-id").map(text));
+            }
+            ValueName::RequestLine => self.invalid_request_line(),
+            ValueName::End => Some(match self.outcome {
+                Outcome::Complete => &b"whole"[..],
+                Outcome::Disconnected => b"left",
+                Outcome::Failed => b"failed",
+            }),
+            ValueName::TlsVersion => self.peer.tls().map(|tls| tls.version().as_bytes()),
+            ValueName::TlsCipher => self.peer.tls().map(|tls| tls.cipher_suite().as_bytes()),
+            ValueName::TlsServerName => {
+                self.peer.tls().and_then(|tls| tls.server_name()).map(str::as_bytes)
+            }
+            ValueName::RequestField(name) => self.request_field(name),
+            ValueName::ResponseField(name) => self.values.response_field(name),
+            ValueName::Other(name) => return self.values.value(name),
+        };
+        found.map(text)
+    }
+
+    pub(crate) fn invalid_request_line(&self) -> Option<&'a [u8]> {
+        Some(self.request_line).filter(|line| !line.is_empty())
+    }
+
+    fn request_field(&self, name: &str) -> Option<&'a [u8]> {
+        self.head.and_then(|head| head.headers().get_bytes(name))
+    }
+
+    fn microseconds(&self) -> u64 {
+        u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+pub(crate) fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
+}
