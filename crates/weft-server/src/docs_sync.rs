@@ -46,9 +46,10 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Text(_) if key.name == "rate" => (quoted("2/m"), words(&["2/m"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),
-        ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => {
-            (quoted("x"), words(&["x"]))
-        }
+        ValueKind::Text(_)
+        | ValueKind::Path(_)
+        | ValueKind::WordOrPath(..)
+        | ValueKind::LogTarget(_) => (quoted("x"), words(&["x"])),
         ValueKind::Texts(_) if key.name == "listen" => texts(&["127.0.0.1:1", ":2"]),
         ValueKind::Texts(_) if key.name == "sub_filter_types" => texts(&["text/css", "*"]),
         ValueKind::Texts(_) if key.name == "cors" => texts(&["https://a.example", "*"]),

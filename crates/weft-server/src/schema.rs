@@ -151,7 +151,10 @@ fn value_schema<T>(kind: &ValueKind<T>) -> Value {
         ValueKind::Time(_) => or_variable(matching("^(never|[0-9]+ ?(ms|s|m|h|d))$")),
         ValueKind::Choice(known, _) => or_variable(json!({ "enum": known })),
         ValueKind::SwitchOrText(_) => any_of([json!({ "type": "boolean" }), text()]),
-        ValueKind::Text(_) | ValueKind::Path(_) | ValueKind::WordOrPath(..) => text(),
+        ValueKind::Text(_)
+        | ValueKind::Path(_)
+        | ValueKind::WordOrPath(..)
+        | ValueKind::LogTarget(_) => text(),
         ValueKind::Texts(_) => texts(),
         ValueKind::Pairs(_) => json!({ "type": "object", "additionalProperties": text() }),
         ValueKind::SwitchOrPairs(_) => any_of([

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use crate::certificate;
-use crate::config::{FilesConfig, PageSource, Problem, WordOrPath};
+use crate::config::{FilesConfig, LogTarget, PageSource, Problem};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::PathKey;
@@ -26,9 +26,6 @@ impl Plan {
                     pair.problem(format!("the certificate {} {reason}", path.display()))
                 })
             }));
-        }
-        for to in [&self.log.access, &self.log.error] {
-            warnings.extend(missing_directory(&to.value).map(|message| to.problem(message)));
         }
         for host in &self.hosts {
             for route in &host.routes {
@@ -88,8 +85,8 @@ impl Plan {
 }
 
 /// Returns a message about a log file that cannot be created.
-fn missing_directory(to: &WordOrPath) -> Option<String> {
-    let WordOrPath::Path(path) = to else { return None };
+fn missing_directory(to: &LogTarget) -> Option<String> {
+    let LogTarget::File(path) = to else { return None };
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
     let message = || format!("the directory of the log {} does not exist", path.display());
     (!directory.is_dir()).then(message)

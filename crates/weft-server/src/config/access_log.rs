@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use weft::LogFormat;
 
-use super::key::{Key, ValueKind, WordOrPath};
+use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list, quoted_time};
 use super::location::{ConfigResult, Located};
-use super::log::{ACCESS_WORDS, LogConfig, quoted_destination};
+use super::log::LogConfig;
 use super::log_format::AccessFormat;
+use super::log_target::LogTarget;
 use super::options::RouteOptions;
 use super::route::unknown_key;
 use super::value::Value;
@@ -19,7 +20,7 @@ use super::value::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AccessLogConfig {
     /// `None`: that of `[log]`.
-    pub(crate) to: Option<WordOrPath>,
+    pub(crate) to: Option<LogTarget>,
     /// `None`: that of `[log]`.
     pub(crate) format: Option<AccessFormat>,
     /// Statuses of the requests that are logged. Empty: all.
@@ -122,8 +123,11 @@ pub(crate) static ACCESS_LOG: [Key<AccessLogConfig>; 7] = [
         flag: "",
         argument: "",
         help: "destination, as of `access` in [log]; without it, that one",
-        kind: ValueKind::WordOrPath(&ACCESS_WORDS, |log, to| log.to = Some(to.value)),
-        show: |log| log.to.as_ref().map_or_else(String::new, quoted_destination),
+        kind: ValueKind::LogTarget(|log, to| {
+            log.to = Some(to.value);
+            Ok(())
+        }),
+        show: |log| log.to.as_ref().map_or_else(String::new, LogTarget::show),
     },
     Key {
         name: "format",
@@ -255,7 +259,7 @@ fn read_log(value: &Value<'_>) -> ConfigResult<AccessLogConfig> {
             }
         }
     }
-    if log.to == Some(WordOrPath::Word("none")) {
+    if log.to == Some(LogTarget::None) {
         return Err(value.problem("a route without an access log has `access_log = false`"));
     }
     if log.sample.is_none() && !log.keep_status.is_empty() {

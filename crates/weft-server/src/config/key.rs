@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::access_log::{AccessLogConfig, read_logs};
 use super::location::{ConfigLocation, ConfigResult, Located, Problem};
+use super::log_target::LogTarget;
 use super::units::{parse_size, parse_time};
 use super::value::Value;
 
@@ -48,6 +49,8 @@ pub(crate) enum ValueKind<T> {
     Pairs(fn(&mut T, Vec<Pair>) -> ConfigResult),
     /// A switch, or a table of texts by text.
     SwitchOrPairs(fn(&mut T, SwitchOrPairs) -> ConfigResult),
+    /// The destination of a log.
+    LogTarget(fn(&mut T, Located<LogTarget>) -> ConfigResult),
     /// Access logs of a route, in a file only.
     AccessLogs(fn(&mut T, Vec<AccessLogConfig>)),
     /// Certificates and their private keys.
@@ -161,6 +164,12 @@ impl<T> Key<T> {
             ValueKind::Fields(set) => set(into, value.fields()?)?,
             ValueKind::Pairs(set) => set(into, value.pairs()?)?,
             ValueKind::SwitchOrPairs(set) => set(into, value.switch_or_pairs()?)?,
+            ValueKind::LogTarget(set) => {
+                let known = LogTarget::parse(&value.text()?.value);
+                let known = known.map_err(|message| value.problem(message))?;
+                let file = || value.path().map(|path| LogTarget::File(path.value));
+                set(into, value.at(known.map_or_else(file, Ok)?))?;
+            }
             ValueKind::AccessLogs(set) => set(into, read_logs(value)?),
             ValueKind::CertificatePairs(set) => set(into, value.certificate_pairs()?),
         }
@@ -226,6 +235,12 @@ impl<T> Key<T> {
                     text => SwitchOrText::Text(text.to_owned()),
                 };
                 set(into, at(option, value))?;
+            }
+            ValueKind::LogTarget(set) => {
+                let text = last();
+                let known = text.to_str().map_or(Ok(None), LogTarget::parse);
+                let target = known.map_err(problem)?.unwrap_or(LogTarget::File(text.into()));
+                set(into, at(option, target))?;
             }
             ValueKind::AccessLogs(_) => unreachable!("access logs of routes have no option"),
             ValueKind::CertificatePairs(set) => {

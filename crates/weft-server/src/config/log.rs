@@ -2,57 +2,91 @@
 
 use log::LevelFilter;
 
-use super::key::{Key, ValueKind, WordOrPath};
+use super::key::{Key, ValueKind};
 use super::keys::quoted;
 use super::location::{ConfigLocation, Located};
 use super::log_format::AccessFormat;
+use super::log_target::LogTarget;
 use super::units::show_size;
 
 /// Values of `[log]`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LogConfig {
-    pub(crate) access: Located<WordOrPath>,
+    pub(crate) access: Located<LogTarget>,
     pub(crate) format: AccessFormat,
-    pub(crate) error: Located<WordOrPath>,
+    pub(crate) error: Located<LogTarget>,
     pub(crate) level: LevelFilter,
     /// 0 disables rotation.
     pub(crate) max_bytes: u64,
     pub(crate) max_files: u32,
+    pub(crate) facility: Facility,
+    /// Name of the program for logging daemons.
+    pub(crate) tag: String,
+}
+
+/// Facility of messages for logging daemons (RFC 5424 §6.2.1), by its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Facility(u8);
+
+/// Names of the facilities, in the order of their codes.
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
+    "ftp", "ntp", "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4",
+    "local5", "local6", "local7",
+];
+
+impl Facility {
+    const DAEMON: Facility = Facility(3);
+
+    pub(crate) fn parse(name: &str) -> Option<Facility> {
+        let code = FACILITIES.iter().position(|known| *known == name)?;
+        Some(Facility(code as u8))
+    }
+
+    pub(crate) fn code(self) -> u8 {
+        self.0
+    }
+
+    fn name(self) -> &'static str {
+        FACILITIES[usize::from(self.0)]
+    }
 }
 
 impl LogConfig {
     /// Returns true if there is an access log.
     pub(crate) fn has_access(&self) -> bool {
-        self.access.value != WordOrPath::Word("none")
+        self.access.value != LogTarget::None
     }
 }
 
 impl Default for LogConfig {
     fn default() -> LogConfig {
-        let word =
-            |word| Located { location: ConfigLocation::Unknown, value: WordOrPath::Word(word) };
+        let at = |value| Located { location: ConfigLocation::Unknown, value };
         LogConfig {
-            access: word("stdout"),
+            access: at(LogTarget::Stdout),
             format: AccessFormat::combined(),
-            error: word("stderr"),
+            error: at(LogTarget::Stderr),
             level: LevelFilter::Info,
             max_bytes: 64 << 20,
             max_files: 10,
+            facility: Facility::DAEMON,
+            tag: "weft".to_owned(),
         }
     }
 }
 
-/// Destinations of an access log that are no files.
-pub(super) const ACCESS_WORDS: [&str; 3] = ["stdout", "stderr", "none"];
-
-pub(crate) static LOG: [Key<LogConfig>; 6] = [
+pub(crate) static LOG: [Key<LogConfig>; 8] = [
     Key {
         name: "access",
         flag: "log",
         argument: "WHERE",
-        help: "destination of the access log: stdout, stderr, none or a file",
-        kind: ValueKind::WordOrPath(&ACCESS_WORDS, |log, destination| log.access = destination),
-        show: |log| quoted_destination(&log.access.value),
+        help: "destination of the access log: stdout, stderr, none, a file, syslog, \
+               syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT, syslog:unix:PATH or journald",
+        kind: ValueKind::LogTarget(|log, target| {
+            log.access = target;
+            Ok(())
+        }),
+        show: |log| log.access.value.show(),
     },
     Key {
         name: "format",
@@ -71,9 +105,18 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         name: "error",
         flag: "error-log",
         argument: "WHERE",
-        help: "destination of the error log: stderr or a file",
-        kind: ValueKind::WordOrPath(&["stderr"], |log, destination| log.error = destination),
-        show: |log| quoted_destination(&log.error.value),
+        help: "destination of the error log: stderr, a file, or syslog or journald as of the access \
+               log",
+        kind: ValueKind::LogTarget(|log, target| {
+            if matches!(target.value, LogTarget::None | LogTarget::Stdout) {
+                let message = "the error log has another destination: stderr, a file, syslog or \
+                               journald; a file is written as ./stdout";
+                return Err(target.problem(message));
+            }
+            log.error = target;
+            Ok(())
+        }),
+        show: |log| log.error.value.show(),
     },
     Key {
         name: "level",
@@ -102,11 +145,31 @@ pub(crate) static LOG: [Key<LogConfig>; 6] = [
         kind: ValueKind::Count(1..=1_000, |log, count| log.max_files = count as u32),
         show: |log| log.max_files.to_string(),
     },
+    Key {
+        name: "facility",
+        flag: "log-facility",
+        argument: "NAME",
+        help: "facility of messages to syslog and journald: daemon, user, local0 to local7 or \
+               another of RFC 5424",
+        kind: ValueKind::Choice(&FACILITIES, |log, name| {
+            log.facility = Facility::parse(name).expect("the choices are facilities");
+        }),
+        show: |log| quoted(log.facility.name()),
+    },
+    Key {
+        name: "tag",
+        flag: "log-tag",
+        argument: "NAME",
+        help: "name of the program in messages to syslog and journald",
+        kind: ValueKind::Text(|log, text| {
+            let is_valid = (1..=48).contains(&text.value.len())
+                && text.value.bytes().all(|b| b.is_ascii_graphic());
+            if !is_valid {
+                return Err(text.problem("expected 1 to 48 ASCII characters without spaces"));
+            }
+            log.tag = text.value;
+            Ok(())
+        }),
+        show: |log| quoted(&log.tag),
+    },
 ];
-
-pub(super) fn quoted_destination(destination: &WordOrPath) -> String {
-    match destination {
-        WordOrPath::Word(word) => quoted(word),
-        WordOrPath::Path(path) => quoted(&path.to_string_lossy()),
-    }
-}

@@ -10,6 +10,7 @@ mod value; // a TOML value and its conversions
 mod key; // type and setter of a key, for the file and the command line
 mod keys; // the keys before the first section, of [tls] and of [files]
 mod log; // the keys of [log]
+mod log_target; // destinations of logs
 mod log_format; // formats of access logs
 mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
@@ -32,13 +33,14 @@ pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};
-pub(crate) use key::{CertificatePair, Key, ValueKind, WordOrPath};
+pub(crate) use key::{CertificatePair, Key, ValueKind};
 pub(crate) use keys::{
     ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
-pub(crate) use log::{LOG, LogConfig};
+pub(crate) use log::{Facility, LOG, LogConfig};
+pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
 pub(crate) use options::{
     AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin, PageSource,
     Rate, RouteOptions, Satisfy,

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::config::{Located, LogConfig, Problem, WordOrPath};
+use crate::config::{Located, LogConfig, LogTarget, Problem};
 
 /// Returns an error for each log file that could not be opened at a start as the current user.
 pub(crate) fn check(config: &LogConfig) -> Vec<Problem> {
     let logs = [("access log", &config.access), ("error log", &config.error)];
-    let problem = |(name, target): (&str, &Located<WordOrPath>)| {
-        let WordOrPath::Path(path) = &target.value else { return None };
+    let problem = |(name, target): (&str, &Located<LogTarget>)| {
+        let LogTarget::File(path) = &target.value else { return None };
         let error = check_file(path).err()?;
         let path = path.display();
         Some(target.problem(format!("cannot open the {name} {path}: {error}")))

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use log::{LevelFilter, Log, Metadata, Record};
 use weft::date::rfc3339;
 
+use super::message::severity_mark;
 use super::sink::LineSender;
 
 /// The logger of the whole program.
@@ -15,14 +16,23 @@ struct ErrorLog(Mutex<Option<Target>>);
 
 struct Target {
     sender: LineSender,
-    /// True if lines start with time and level. On stderr they start with the program's name
-    /// instead, because the reader of stderr (such as journald) adds the time.
-    is_stamped: bool,
+    style: LineStyle,
+}
+
+/// Beginning of the lines.
+#[derive(Clone, Copy)]
+pub(super) enum LineStyle {
+    /// Name of the program: the reader of stderr, such as journald, adds the time.
+    Stderr,
+    /// Time and level.
+    File,
+    /// A mark of the severity, for messages that have time and severity.
+    Daemon,
 }
 
 /// Installs the logger. Errors, notices and panic messages are logged to `sender` from now on.
-pub(super) fn install(sender: LineSender, is_stamped: bool, level: LevelFilter) {
-    let target = Target { sender, is_stamped };
+pub(super) fn install(sender: LineSender, style: LineStyle, level: LevelFilter) {
+    let target = Target { sender, style };
     *ERROR_LOG.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
     // Fails if an earlier call has set the same logger.
     let _ = log::set_logger(&ERROR_LOG);
@@ -39,12 +49,13 @@ impl Log for ErrorLog {
         // Formatting may panic, and the panic hook logs here too, so no lock is held meanwhile.
         let message = one_line(&record.args().to_string());
         if let Some(target) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            target.sender.try_append(&match target.is_stamped {
-                true => {
+            target.sender.try_append(&match target.style {
+                LineStyle::File => {
                     let level = record.level().as_str().to_ascii_lowercase();
                     format!("{} {level}: {message}\n", rfc3339(SystemTime::now()))
                 }
-                false => format!("weft: {message}\n"),
+                LineStyle::Stderr => format!("weft: {message}\n"),
+                LineStyle::Daemon => format!("{}{message}\n", severity_mark(record.level())),
             });
         }
     }

@@ -13,7 +13,10 @@
 
 mod sink; // buffers and the writer thread
 mod output; // an output with retries and a bounded backlog
+mod target; // a file, a stream or a daemon
 mod file; // a file or stream that lines are appended to
+mod daemon; // connections to logging daemons
+mod message; // syslog and journald messages
 mod rotation; // rotation of full files
 mod open; // the logs of a plan
 mod access; // access logs of a worker, with their conditions

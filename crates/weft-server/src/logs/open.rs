@@ -9,13 +9,16 @@ use log::LevelFilter;
 use weft::LogFormat;
 
 use super::access::{AccessLog, RouteLogs};
-use super::error;
+use super::daemon::DaemonLog;
+use super::error::{self, LineStyle};
 use super::file::{FileId, LogFile};
+use super::message::MessageHeader;
 use super::output::Output;
 use super::rotation::Rotation;
 use super::route::{RouteLogPlan, own_logs};
 use super::sink::{LineSender, Sink, Writer};
-use crate::config::{AccessLogConfig, LogConfig, WordOrPath};
+use super::target::Target;
+use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
 use crate::plan::Plan;
 use crate::request_notes::{AccessLogs, NotedRoute};
 
@@ -36,13 +39,21 @@ pub(crate) struct OpenLogs {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Source {
     name: &'static str,
-    to: WordOrPath,
+    to: LogTarget,
+    settings: Settings,
+}
+
+/// Settings that all outputs have in common.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Settings {
     rotation: Rotation,
+    facility: Facility,
+    tag: String,
 }
 
 struct ErrorLog {
     sink: Arc<Sink>,
-    is_file: bool,
+    style: LineStyle,
     level: LevelFilter,
 }
 
@@ -56,7 +67,11 @@ impl OpenLogs {
         let mut opening = Opening::new(config, former);
         let error = ErrorLog {
             sink: opening.sink(ERROR, &config.error.value)?,
-            is_file: matches!(config.error.value, WordOrPath::Path(_)),
+            style: match config.error.value {
+                LogTarget::File(_) => LineStyle::File,
+                LogTarget::Daemon(_) => LineStyle::Daemon,
+                LogTarget::None | LogTarget::Stdout | LogTarget::Stderr => LineStyle::Stderr,
+            },
             level: config.level,
         };
         let access = match config.has_access() {
@@ -80,8 +95,8 @@ impl OpenLogs {
 
     /// Has the macros of the crate `log` write to the error log.
     pub(super) fn install_error_log(&self) {
-        if let Some(ErrorLog { sink, is_file, level }) = &self.error {
-            error::install(sink.line_sender(), *is_file, *level);
+        if let Some(ErrorLog { sink, style, level }) = &self.error {
+            error::install(sink.line_sender(), *style, *level);
         }
     }
 
@@ -150,7 +165,7 @@ impl WorkerAccessLogs<'_> {
 
 /// Sinks while they are opened.
 struct Opening<'a> {
-    rotation: Rotation,
+    settings: Settings,
     former: Option<&'a OpenLogs>,
     sinks: HashMap<Source, Arc<Sink>>,
     /// The files that were opened.
@@ -163,12 +178,13 @@ impl<'a> Opening<'a> {
             max_bytes: if config.max_bytes == 0 { u64::MAX } else { config.max_bytes },
             max_files: config.max_files,
         };
-        Opening { rotation, former, sinks: HashMap::new(), files: Vec::new() }
+        let settings = Settings { rotation, facility: config.facility, tag: config.tag.clone() };
+        Opening { settings, former, sinks: HashMap::new(), files: Vec::new() }
     }
 
     /// Returns the sink of an output. It is opened if neither this plan nor the former one has it.
-    fn sink(&mut self, name: &'static str, to: &WordOrPath) -> Result<Arc<Sink>, String> {
-        let source = Source { name, to: to.clone(), rotation: self.rotation };
+    fn sink(&mut self, name: &'static str, to: &LogTarget) -> Result<Arc<Sink>, String> {
+        let source = Source { name, to: to.clone(), settings: self.settings.clone() };
         let known = self.sinks.get(&source).or_else(|| self.former?.sinks.get(&source));
         let sink = match known {
             Some(sink) => sink.clone(),
@@ -179,35 +195,63 @@ impl<'a> Opening<'a> {
     }
 
     fn open(&mut self, source: &Source) -> Result<Arc<Sink>, String> {
-        let Source { name, to, rotation } = source;
-        let file = open_file(name, to, *rotation)?;
-        let id = file.id();
+        let name = source.name;
+        let target = source.open()?;
+        let id = match &target {
+            Target::File(file) => file.id(),
+            Target::Daemon(_) => None,
+        };
         // One writer for both, so that their lines do not interleave.
         if let Some((_, sink)) = self.files.iter().find(|(known, _)| Some(*known) == id) {
             return Ok(sink.clone());
         }
-        let report: fn(&str) = match *name {
+        let report: fn(&str) = match name {
             ERROR => crate::print_error,
             _ => |problem| log::error!("{problem}"),
         };
-        let sink = Sink::start(name, Output::new(name, file, report))
+        let sink = Sink::start(name, Output::new(name, target, report))
             .map_err(|error| format!("cannot start the thread of the {name}: {error}"))?;
         self.files.extend(id.map(|id| (id, sink.clone())));
         Ok(sink)
     }
 }
 
-fn open_file(name: &str, to: &WordOrPath, rotation: Rotation) -> Result<LogFile, String> {
-    // Not Rust's own stream types, which buffer a partial line after a failed write.
-    let stream = |owned: io::Result<OwnedFd>| owned.map(|fd| LogFile::stream(fd.into()));
-    let (opened, description) = match to {
-        WordOrPath::Path(path) => (LogFile::open(path, rotation), path.display().to_string()),
-        WordOrPath::Word("stdout") => {
-            (stream(stdout().as_fd().try_clone_to_owned()), "on stdout".to_owned())
+impl Source {
+    /// Opens the output. The connection to a daemon is made for the first line.
+    fn open(&self) -> Result<Target, String> {
+        let Source { name, to, settings } = self;
+        // Not Rust's own stream types, which buffer a partial line after a failed write.
+        let stream = |owned: io::Result<OwnedFd>| owned.map(|fd| LogFile::stream(fd.into()));
+        let (opened, description) = match to {
+            LogTarget::Daemon(daemon) => {
+                let log = DaemonLog::new(daemon.clone(), settings.header(name));
+                return Ok(Target::Daemon(Box::new(log)));
+            }
+            LogTarget::File(path) => {
+                (LogFile::open(path, settings.rotation), path.display().to_string())
+            }
+            LogTarget::Stdout => {
+                (stream(stdout().as_fd().try_clone_to_owned()), "on stdout".to_owned())
+            }
+            LogTarget::Stderr | LogTarget::None => {
+                (stream(stderr().as_fd().try_clone_to_owned()), "on stderr".to_owned())
+            }
+        };
+        let opened = opened.map(Target::File);
+        opened.map_err(|error| format!("cannot open the {name} {description}: {error}"))
+    }
+}
+
+impl Settings {
+    fn header(&self, name: &'static str) -> MessageHeader {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let is_valid = !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic());
+        MessageHeader {
+            facility: self.facility,
+            tag: self.tag.clone(),
+            host: if is_valid { host } else { "-".to_owned() },
+            pid: std::process::id(),
+            kind: if name == ERROR { "error" } else { "access" },
         }
-        WordOrPath::Word(_) => {
-            (stream(stderr().as_fd().try_clone_to_owned()), "on stderr".to_owned())
-        }
-    };
-    opened.map_err(|error| format!("cannot open the {name} {description}: {error}"))
+    }
 }

@@ -7,7 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::file::LogFile;
+use super::target::Target;
 
 /// Maximum size of the backlog after write errors.
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
@@ -20,7 +20,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 pub(super) struct Output {
     name: String,
-    file: LogFile,
+    target: Target,
     /// Bytes that could not be written. May start within a line.
     backlog: Vec<u8>,
     /// Lines dropped since the last report.
@@ -50,20 +50,26 @@ impl ThrottledReporter {
 }
 
 impl Output {
-    pub(super) fn new(name: &str, file: LogFile, report: fn(&str)) -> Output {
-        let name = match file.path() {
-            Some(path) => format!("the {name} {}", path.display()),
+    pub(super) fn new(name: &str, target: Target, report: fn(&str)) -> Output {
+        let name = match target.name() {
+            Some(target) => format!("the {name} {target}"),
             None => format!("the {name}"),
         };
         Output {
             name,
-            file,
+            target,
             backlog: Vec::new(),
             lost: 0,
             has_reported_failure: false,
             failures: ThrottledReporter { report, last: None },
             rotation_failures: ThrottledReporter { report, last: None },
         }
+    }
+
+    /// Returns true if a source without room for a line drops it. For a file it waits, so that no
+    /// line is lost; a daemon must not delay requests.
+    pub(super) fn is_lossy(&self) -> bool {
+        matches!(self.target, Target::Daemon(_))
     }
 
     /// Returns whether bytes are waiting to be written again.
@@ -109,13 +115,13 @@ impl Output {
     /// Reopens the file by its path.
     pub(super) fn reopen(&mut self) {
         self.write_backlog();
-        let was_within_line = self.file.is_within_line();
-        if let Err(error) = self.file.reopen() {
+        let was_within_line = self.target.is_within_line();
+        if let Err(error) = self.target.reopen() {
             let name = &self.name;
             let problem = format!("{name} cannot be opened anew, and goes on as it was: {error}");
             (self.failures.report)(&problem);
         }
-        if was_within_line && !self.file.is_within_line() {
+        if was_within_line && !self.target.is_within_line() {
             // The start of this line is in the former file, so its rest is dropped.
             let end = line_ends(&self.backlog).next().unwrap_or(0);
             self.backlog.drain(..end);
@@ -133,7 +139,7 @@ impl Output {
     fn write_all(&mut self, lines: &[u8]) -> usize {
         let mut written = 0;
         while written < lines.len() {
-            match self.file.write(&lines[written..]) {
+            match self.target.write(&lines[written..]) {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -144,7 +150,7 @@ impl Output {
                     break;
                 }
             }
-            if let Some(error) = self.file.take_rotation_error()
+            if let Some(error) = self.target.take_rotation_error()
                 && self.rotation_failures.is_due()
             {
                 let problem = format!("cannot rotate {}, which keeps growing: {error}", self.name);

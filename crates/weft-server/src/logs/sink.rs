@@ -44,6 +44,8 @@ struct Shared {
     work: Condvar,
     /// Set when sources must no longer wait for the output.
     is_nonblocking: AtomicBool,
+    /// Set if sources with a full buffer drop lines instead of waiting.
+    is_lossy: bool,
 }
 
 #[derive(Default)]
@@ -87,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Sink {
     pub(super) fn start(name: &'static str, output: Output) -> io::Result<Arc<Sink>> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { is_lossy: output.is_lossy(), ..Shared::default() });
         let writer_shared = shared.clone();
         let thread = thread::Builder::new().name(format!("weft {name}"));
         let thread = thread.spawn(move || writer_shared.run_writer(output))?;
@@ -210,15 +212,20 @@ pub(super) struct LineSender {
 }
 
 impl LineSender {
-    /// Appends lines. Blocks while the buffer is full, so that none is lost.
+    /// Appends lines. While the buffer is full, blocks so that none is lost, or, if the output is
+    /// lossy, counts them as one lost line.
     pub(super) fn append(&self, compose: impl FnOnce(&mut Vec<u8>)) {
         let shared = &self.sink.0.shared;
-        let is_nonblocking = &shared.is_nonblocking;
-        let is_full = |pending: &mut PendingLines| {
-            pending.lines.len() >= MAX_BUFFER_BYTES && !is_nonblocking.load(Relaxed)
+        let has_no_room = |pending: &PendingLines| pending.lines.len() >= MAX_BUFFER_BYTES;
+        let must_wait = |pending: &mut PendingLines| {
+            has_no_room(pending) && !shared.is_lossy && !shared.is_nonblocking.load(Relaxed)
         };
-        let pending = self.buffer.drained.wait_while(lock(&self.buffer.pending), is_full);
+        let pending = self.buffer.drained.wait_while(lock(&self.buffer.pending), must_wait);
         let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
+        if shared.is_lossy && has_no_room(&pending) {
+            pending.lost += 1;
+            return;
+        }
         let before = pending.lines.len();
         compose(&mut pending.lines);
         let after = pending.lines.len();
@@ -247,6 +254,7 @@ impl LineSender {
 mod tests {
     use super::super::file::LogFile;
     use super::super::rotation::Rotation;
+    use super::super::target::Target;
     use super::*;
     use std::fs;
 
@@ -256,7 +264,7 @@ mod tests {
         let path = dir.path().join("log");
         let rotation = Rotation { max_bytes: u64::MAX, max_files: 1 };
         let file = LogFile::open(&path, rotation).unwrap();
-        let sink = Sink::start("test", Output::new("test", file, |_| ())).unwrap();
+        let sink = Sink::start("test", Output::new("test", Target::File(file), |_| ())).unwrap();
         let remaining = sink.line_sender();
         for _ in 0..100 {
             sink.line_sender().append(|lines| lines.extend(b"a\n"));

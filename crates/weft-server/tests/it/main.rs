@@ -26,6 +26,7 @@ mod include;
 mod lifecycle;
 mod limits;
 mod log;
+mod log_daemons;
 mod log_routes;
 mod log_values;
 mod matching;

@@ -28,6 +28,9 @@ mod logs {
     pub mod rotation {
         pub struct Rotation;
     }
+    pub mod target {
+        pub struct Target;
+    }
     pub mod output;
     #[path = "../../../src/logs/sink.rs"]
     mod sink;
@@ -49,6 +52,7 @@ fn main() {
         ("sink::writes_each_line_once", sink_model::writes_each_line_once),
         ("sink::full_buffer_loses_no_line", sink_model::full_buffer_loses_no_line),
         ("sink::stop_blocking_releases_sources", sink_model::stop_blocking_releases_sources),
+        ("sink::lossy_source_never_waits", sink_model::lossy_source_never_waits),
         ("sink::last_source_ends_the_writer", sink_model::last_source_ends_the_writer),
         ("client_limit::admits_all_waiters", client_limit_model::admits_all_waiters),
         (

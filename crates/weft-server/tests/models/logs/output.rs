@@ -16,9 +16,14 @@ pub struct Output {
     pub written: Arc<Mutex<Written>>,
     /// While it is set, writes block.
     pub is_blocked: Arc<(Mutex<bool>, Condvar)>,
+    pub is_lossy: bool,
 }
 
 impl Output {
+    pub fn is_lossy(&self) -> bool {
+        self.is_lossy
+    }
+
     pub fn has_backlog(&self) -> bool {
         false
     }

@@ -80,6 +80,23 @@ pub fn stop_blocking_releases_sources() {
     assert_eq!(close(&sink, &output).0.len(), 3 * LENGTH);
 }
 
+/// A source of a lossy output drops and counts lines while the output is blocked.
+pub fn lossy_source_never_waits() {
+    const LENGTH: usize = 1 << 20;
+    let output = Output { is_lossy: true, ..Output::default() };
+    let sink = Sink::start("model", output.clone()).unwrap();
+    *output.is_blocked.0.lock().unwrap() = true;
+    let sender = sink.line_sender();
+    for _ in 0..4 {
+        append(&sender, b'a', LENGTH);
+    }
+    *output.is_blocked.0.lock().unwrap() = false;
+    output.is_blocked.1.notify_all();
+    let (written, lost) = close(&sink, &output);
+    assert_eq!(written.len() / LENGTH + lost as usize, 4);
+    assert!(lost >= 2);
+}
+
 /// After a reload: the writer ends when the last source is dropped, and all lines are written.
 pub fn last_source_ends_the_writer() {
     let (sink, output) = start();
