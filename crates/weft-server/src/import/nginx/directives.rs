@@ -66,10 +66,18 @@ const DEFAULTS: &str = "
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 20] = [
+const LOST: [(&str, &str); 28] = [
     ("stream", "Weft has no proxy for TCP and UDP"),
     ("mail", "Weft has no proxy for mail"),
-    ("fastcgi_pass", "Weft has no FastCGI; use CGI, or an HTTP server of the application"),
+    ("fastcgi_pass", "write `php` beside `files`, or `fastcgi`, for this route"),
+    ("keepalive_timeout", "it is that of the whole server, `[limits] idle_timeout`"),
+    ("client_body_timeout", "it is that of the whole server, `[limits] stall_timeout`"),
+    ("send_timeout", "it is that of the whole server, `[limits] stall_timeout`"),
+    ("client_header_timeout", "it is that of the whole server, `[limits] head_timeout`"),
+    ("large_client_header_buffers", "it is that of the whole server, `[limits] max_head_bytes`"),
+    ("proxy_method", "upstreams get the method of the client"),
+    ("proxy_pass_request_headers", "upstreams get the fields of the client"),
+    ("proxy_pass_request_body", "upstreams get the body of the client"),
     ("uwsgi_pass", "Weft has no uwsgi; use the HTTP server of the application"),
     ("scgi_pass", "Weft has no SCGI; use the HTTP server of the application"),
     ("grpc_pass", "Weft has no gRPC"),
@@ -98,8 +106,9 @@ pub(super) fn treatment(name: &str) -> Option<Treatment> {
         return Some(Treatment::Lost("Weft runs no code of nginx"));
     }
     match name {
-        _ if is_in(TRANSLATED) => Some(Treatment::Translated),
         _ if is_in(DEFAULTS) => Some(Treatment::Default),
+        _ if name.starts_with("fastcgi_") => Some(Treatment::Lost("see `fastcgi_pass`")),
+        _ if is_in(TRANSLATED) => Some(Treatment::Translated),
         _ => None,
     }
 }

@@ -21,6 +21,15 @@ pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
         rate(location, limit, table);
     }
     limits.for_each(|limit| scope.outcomes.lost(limit, "a route has one rate"));
+    for (name, key) in [("limit_rate", "bandwidth"), ("limit_rate_after", "bandwidth_after")] {
+        let Some(directive) = scope.one(name).filter(|directive| directive.arg(0) != "0") else {
+            continue;
+        };
+        match size(directive.arg(0)) {
+            Some(size) => table.set(key, Value::Text(size)),
+            None => scope.outcomes.lost(directive, "this is no size"),
+        }
+    }
     for limit in scope.all(&["limit_conn"]) {
         concurrency(location, limit, table);
     }
@@ -41,7 +50,10 @@ fn rate(location: &Location<'_>, limit: &Directive, table: &mut Table) {
     };
     outcomes.carried(zone);
     if !matches!(zone.arg(0), "$binary_remote_addr" | "$remote_addr") {
-        return outcomes.lost(limit, "the key of its zone is not the address of the client");
+        match location.variables.template(zone.arg(0)) {
+            Ok(key) => table.set("rate_key", Value::Text(key)),
+            Err(reason) => return outcomes.lost(limit, reason),
+        }
     }
     let rate = parameter(zone, "rate").unwrap_or_default();
     let rate = match rate.split_once("r/") {

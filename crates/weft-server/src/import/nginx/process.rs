@@ -167,6 +167,14 @@ impl<'a> Process<'a> {
             tls.set("certificates", Value::List(pairs));
         } else if has_tls {
             tls.set("self_signed", Value::Switch(true));
+            let servers = self.servers.iter().map(|server| server.directive);
+            let listens = servers
+                .flat_map(|server| server.children())
+                .find(|it| it.name == "listen" && it.args.iter().any(|arg| arg == "ssl"));
+            if let Some(listen) = listens {
+                let reason = "there is no certificate, and Weft generates a self-signed one";
+                self.outcomes.lost(listen, reason);
+            }
         }
         let protocols = self.all("ssl_protocols");
         let is_modern = |directive: &&Directive| directive.args == ["TLSv1.3"];

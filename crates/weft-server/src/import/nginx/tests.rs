@@ -260,8 +260,16 @@ fn imports_limits() {
                 limit_req_zone $http_a zone=b:1m rate=5r/s;\n\
                 server { location / { root /a; limit_req zone=a burst=9 nodelay; } }\n";
     let Imported { text, is_complete } = imported(text);
-    // Its zone is used by no location.
+    // The second zone is used by no location.
     assert!(text.contains("rate = \"5/s\"\nburst = 10\n") && is_complete, "{text}");
+    let text = "limit_req_zone $http_x_api_key zone=b:1m rate=5r/m;\n\
+                server { location / { root /a; limit_req zone=b; limit_rate 1m; } }\n";
+    let Imported { text, is_complete } = imported(text);
+    for part in
+        ["rate_key = \"{header.x-api-key}\"", "rate = \"5/m\"\nburst = 1\n", "bandwidth = \"1MiB\""]
+    {
+        assert!(text.contains(part) && is_complete, "{part}\n{text}");
+    }
 }
 
 #[test]
