@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::*;
 
 use crate::config::{
-    Action, Config, ConfigLocation, FilesConfig, Located, Problem, RouteConfig, RouteOptions,
-    Sources, flags, parse_route, suggest,
+    Action, Config, ConfigLocation, FilesConfig, Located, Problem, RouteConfig, Sources, flags,
+    parse_route, suggest,
 };
 use crate::help::HelpTopic;
 
@@ -291,6 +291,7 @@ fn add_route(
 ) {
     let names = Located { location: location.clone(), value: host };
     let key = Located { location: location.clone(), value: prefix };
-    let (options, action) = (RouteOptions::default(), Located { location, value: action });
-    config.add_route(names, RouteConfig { key, options, action });
+    let (options, rewrite) = Default::default();
+    let action = Located { location, value: action };
+    config.add_route(names, RouteConfig { key, options, rewrite, action });
 }

@@ -10,8 +10,8 @@ use crate::apps::proxy::ProxySettings;
 use crate::args::OTHER_OPTIONS;
 use crate::config::fastcgi_keys;
 use crate::config::{
-    ACCESS_LOG, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, Sources,
-    TLS, TOP, ValueKind, flags, quoted,
+    ACCESS_LOG, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE, STATUS,
+    Sources, TLS, TOP, ValueKind, flags, quoted,
 };
 use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
@@ -172,7 +172,9 @@ fn documentation_has_every_key() {
     let text = repository_file("docs/configuration.md");
     let mut missing = String::new();
     let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
-    for table in [route_table(&PROXY), route_table(&CGI), route_table(&ACCESS_LOG), of_fastcgi] {
+    let of_logs = route_table(&ACCESS_LOG);
+    let of_paths = route_table(&REWRITE);
+    for table in [route_table(&PROXY), route_table(&CGI), of_logs, of_paths, of_fastcgi] {
         if !text.contains(&table) {
             missing.push_str(&table);
         }

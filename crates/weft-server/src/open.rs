@@ -11,7 +11,7 @@ use weft::{Directory, DirectorySettings, HeaderRule, Network, Symlinks};
 use crate::access::AccessContext;
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
-use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, ScriptSite};
+use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
 use crate::logs::RouteLogPlan;
 use crate::plan::{AppPlan, Plan};
@@ -79,12 +79,14 @@ impl Plan {
                         .map(|opened| opened.map(Arc::new))
                         .map_err(|message| route.app.problem(message)),
                 };
+                let rewrite = route.rewrite.clone().map(Arc::new);
                 match (app, opened) {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
                         let noted = RouteLogPlan::new(route, &self.log);
-                        routes.push((&route.key, Target { app, middleware: opened, noted }));
+                        let target = Target { app, middleware: opened, noted, rewrite };
+                        routes.push((&route.key, target));
                     }
                     (app, opened) => problems.extend(app.err().into_iter().chain(opened.err())),
                 }
@@ -126,10 +128,11 @@ impl Plan {
 impl AppSource {
     fn new(plan: &AppPlan) -> AppSource {
         let root = match plan {
-            AppPlan::Files { root, .. } => Some(root),
-            AppPlan::ScriptSite { root, .. } => Some(root),
-            AppPlan::Cgi(settings) => Some(&settings.root),
-            AppPlan::Proxy(settings) => settings.fastcgi.root.as_ref(),
+            AppPlan::Files { root, .. } => Some(&**root),
+            AppPlan::ScriptSite { root, .. } => Some(&**root),
+            AppPlan::Cgi(settings) => Some(&*settings.root),
+            AppPlan::Proxy(settings) => settings.fastcgi.root.as_deref(),
+            AppPlan::RespondFile { path, .. } => path.parent(),
             AppPlan::Redirect { .. } | AppPlan::Respond { .. } => None,
         };
         // Opening the directory reports the error.
@@ -176,7 +179,15 @@ fn open_app(
             )))
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
-        AppPlan::Respond { text, status } => App::Respond(Respond::new(text, *status)),
+        AppPlan::Respond { text, status, content_type } => {
+            App::Respond(Respond::new(text, *status, content_type.clone()))
+        }
+        AppPlan::RespondFile { path, status, content_type } => {
+            let file = RespondFile::open(path, *status, content_type.clone());
+            App::RespondFile(file.map_err(|error| {
+                plan.problem(format!("cannot respond with {}: {error}", path.display()))
+            })?)
+        }
     })
 }
 

@@ -1,22 +1,24 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
+mod rewrite; // changes of paths, and groups in templates
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weft::{HeaderName, Method, Network, Settings, StatusCode};
+use weft::{HeaderName, HeaderValue, Method, Network, Settings, StatusCode};
 
 use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
-use crate::captures::Group;
 use crate::config::{
     Action, CertificatePair, ClientAuthMode, Config, ConfigLocation, ConfigResult, FilesConfig,
-    Located, LogConfig, Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, suggest,
-    without_effect,
+    Located, LogConfig, Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, without_effect,
 };
 use crate::config_change::ConfigChanges;
-use crate::route::{PathKey, Pattern, RouteKey};
+use crate::route::{PathKey, Pattern, Rewrite, RouteKey};
 use crate::template::Template;
+
+use rewrite::{check_groups, check_route_names, parse_template, plan_rewrite};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +81,8 @@ pub(crate) struct TlsPlan {
 /// Routes of one or more hosts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HostPlan {
-    /// In lower case. `*.example.org` matches all subdomains, `*` all other hosts.
+    /// In lower case. `*.example.org` matches all subdomains, `*` all other hosts, and `~ REGEX`, as
+    /// the only name, those in which the pattern is found.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
 }
@@ -89,6 +92,7 @@ pub(crate) struct RoutePlan {
     pub(crate) key: RouteKey,
     /// With the inherited options.
     pub(crate) options: RouteOptions,
+    pub(crate) rewrite: Option<Rewrite>,
     pub(crate) app: Located<AppPlan>,
 }
 
@@ -114,6 +118,12 @@ pub(crate) enum AppPlan {
     Respond {
         text: Template,
         status: StatusCode,
+        content_type: Option<HeaderValue>,
+    },
+    RespondFile {
+        path: PathBuf,
+        status: StatusCode,
+        content_type: Option<HeaderValue>,
     },
 }
 
@@ -145,7 +155,8 @@ impl RoutePlan {
             AppPlan::Cgi(_)
             | AppPlan::Files { .. }
             | AppPlan::ScriptSite { .. }
-            | AppPlan::Proxy(_) => None,
+            | AppPlan::Proxy(_)
+            | AppPlan::RespondFile { .. } => None,
         }
     }
 }
@@ -327,8 +338,14 @@ fn host_names(
         problems.push(names.problem("expected the name of a host, or `*` for all others"));
     }
     let mut accepted = Vec::new();
-    for name in names.value.split_whitespace() {
-        match host_name(name) {
+    let is_pattern = names.value.starts_with("~ ");
+    let each: Vec<&str> = match is_pattern {
+        true => vec![names.value.trim()],
+        false => names.value.split_whitespace().collect(),
+    };
+    for name in each {
+        let name = if is_pattern { host_pattern(name) } else { host_name(name) };
+        match name {
             Err(message) => problems.push(names.problem(message)),
             Ok(name) => match known.insert(name.clone(), names.location.clone()) {
                 None => accepted.push(name),
@@ -341,6 +358,19 @@ fn host_names(
         }
     }
     accepted
+}
+
+/// Validates a pattern of host names.
+fn host_pattern(written: &str) -> Result<String, String> {
+    let source = written.trim_start_matches('~').trim_start();
+    let pattern =
+        Pattern::parse(source).map_err(|reason| format!("the host {written:?} {reason}"))?;
+    match pattern.source().bytes().any(|b| b.is_ascii_uppercase()) && !source.contains('\\') {
+        true => {
+            Err(format!("the host {written:?} has upper case; names are compared in lower case"))
+        }
+        false => Ok(format!("~ {}", pattern.source())),
+    }
 }
 
 /// Normalizes a list of host names.
@@ -403,20 +433,29 @@ fn plan_routes(
     problems: &mut Vec<Problem>,
 ) -> Vec<RoutePlan> {
     let mut plans = Vec::<RoutePlan>::new();
-    for RouteConfig { key: written, options, action } in routes {
+    for RouteConfig { key: written, options, rewrite, action } in routes {
         let key = RouteKey::parse(&written.value);
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
         let groups = options.templates().filter_map(|it| check_groups(it, key.as_ref()).err());
         problems.extend(groups.map(|message| written.problem(message)));
         let mut options = options.or(&inherited.options).without_effectless();
+        let rewrite = plan_rewrite(rewrite, &action, key.as_ref());
+        let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
         let app = plan_app(action, key.as_ref(), &mut options, inherited);
         let app = app.map_err(|problem| problems.push(problem)).ok();
-        let (Some(key), Some(app)) = (key, app) else { continue };
+        let (Some(key), Some(rewrite), Some(mut app)) = (key, rewrite, app) else { continue };
+        if let (AppPlan::Files { files, .. }, Some(Rewrite::TryFiles(_))) =
+            (&mut app.value, &rewrite)
+        {
+            // The inherited one would exist for all paths.
+            files.fallback = None;
+        }
         match plans.iter().any(|known| known.key.conflicts_with(&key)) {
             true => problems.push(written.problem(already_given(&written.value, &key))),
-            false => plans.push(RoutePlan { key, options, app }),
+            false => plans.push(RoutePlan { key, options, rewrite, app }),
         }
     }
+    check_route_names(&plans, problems);
     plans
 }
 
@@ -441,9 +480,9 @@ fn route_of_others(
         return None;
     }
     let text = Template::parse("").ok()?;
-    let app = AppPlan::Respond { text, status: StatusCode::NOT_FOUND };
+    let app = AppPlan::Respond { text, status: StatusCode::NOT_FOUND, content_type: None };
     let app = Located { location: location.clone(), value: app };
-    Some(RoutePlan { key, options: options.clone(), app })
+    Some(RoutePlan { key, options: options.clone(), rewrite: None, app })
 }
 
 /// Returns the application of a route. Options that its files have themselves move there.
@@ -494,12 +533,23 @@ fn plan_app(
             };
             AppPlan::Redirect { to, status }
         }
-        Action::Respond { text, status } => {
+        Action::RespondFile { path, status, content_type } => {
+            if matches!(status, 204 | 205 | 304) {
+                return Err(problem(format!("a response of status {status} has no content")));
+            }
+            AppPlan::RespondFile { path, status: status_code(status), content_type }
+        }
+        Action::Respond { text, status, content_type } => {
             if matches!(status, 204 | 205 | 304) && !text.is_empty() {
                 return Err(problem(format!("a response of status {status} has no text")));
             }
             let text = parse_template(&text, key).map_err(problem)?;
-            AppPlan::Respond { text, status: status_code(status) }
+            if content_type.is_some() && text.as_literal().is_none() {
+                let message = "a text with placeholders has no `content_type` but text/plain: their \
+                               values are not escaped";
+                return Err(problem(message.to_owned()));
+            }
+            AppPlan::Respond { text, status: status_code(status), content_type }
         }
     };
     Ok(Located { location, value: app })
@@ -535,48 +585,6 @@ fn plan_upstreams(
         settings.trusted.get_or_insert_with(|| inherited.trusted_proxies.to_vec());
     }
     settings
-}
-
-/// Parses a template of a route, which may have the groups of its pattern.
-fn parse_template(text: &str, key: Option<&RouteKey>) -> Result<Template, String> {
-    let template = Template::parse(text)?;
-    check_groups(&template, key)?;
-    Ok(template)
-}
-
-/// Returns an error if a template has a group that the pattern of the route does not have. A `key` that
-/// is invalid is reported elsewhere.
-fn check_groups(template: &Template, key: Option<&RouteKey>) -> Result<(), String> {
-    let pattern = match key {
-        None => return Ok(()),
-        Some(RouteKey { path: PathKey::Pattern(pattern), .. }) => Some(pattern),
-        Some(_) => None,
-    };
-    for group in template.groups() {
-        match pattern {
-            None => {
-                return Err(format!(
-                    "{{re.{group}}} needs a route with a pattern, as \"~ ^/a/(.+)\""
-                ));
-            }
-            Some(pattern) if !pattern.has_group(group) => {
-                return Err(unknown_group(group, pattern));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
-}
-
-fn unknown_group(group: &Group, pattern: &Pattern) -> String {
-    let hint = match suggest(&group.to_string(), pattern.group_names()) {
-        Some(suggestion) => format!("did you mean {{re.{suggestion}}}?"),
-        None => match pattern.count_groups() {
-            0 => "it has none".to_owned(),
-            count => format!("its groups are {{re.1}} to {{re.{count}}}"),
-        },
-    };
-    format!("the pattern has no group {{re.{group}}}; {hint}")
 }
 
 /// Converts a status. The configuration syntax permits 200 to 599.

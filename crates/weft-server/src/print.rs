@@ -3,14 +3,18 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use weft::{HeaderValue, StatusCode};
+
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located, LogConfig, OPTIONS, PROXY,
-    RouteOptions, STATUS, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+    RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions, STATUS, StatusConfig, TLS, TOP,
+    TlsConfig, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
+use crate::route::Rewrite;
 
 /// Formats the plan as a configuration file. Paths that are not valid UTF-8 are converted lossily.
 pub(crate) fn print(plan: &Plan) -> String {
@@ -129,12 +133,32 @@ fn app(route: &RoutePlan) -> String {
         AppPlan::Redirect { to, status } => {
             format!("redirect = {}, status = {}", quoted(to.source()), status.as_u16())
         }
-        AppPlan::Respond { text, status } => {
-            format!("respond = {}, status = {}", quoted(text.source()), status.as_u16())
+        AppPlan::Respond { text, status, content_type } => {
+            format!("respond = {}{}", quoted(text.source()), response(*status, content_type))
+        }
+        AppPlan::RespondFile { path, status, content_type } => {
+            format!("respond_file = {}{}", text(path), response(*status, content_type))
         }
     };
+    let rewrite = other_keys(&REWRITE, &rewrite_config(route), &RewriteConfig::default());
     let options = other_keys(&OPTIONS, &route.options, &RouteOptions::default());
-    format!("{{ {action}{options} }}")
+    format!("{{ {action}{rewrite}{options} }}")
+}
+
+fn response(status: StatusCode, content_type: &Option<HeaderValue>) -> String {
+    let status = Some(status.as_u16());
+    let config = ResponseConfig { status, content_type: content_type.clone() };
+    other_keys(&RESPONSE, &config, &ResponseConfig::default())
+}
+
+fn rewrite_config(route: &RoutePlan) -> RewriteConfig {
+    let mut config = RewriteConfig::default();
+    match &route.rewrite {
+        Some(Rewrite::To(path)) => config.rewrite = Some(at(path.source().to_owned())),
+        Some(Rewrite::TryFiles(files)) => config.try_files = files.sources().map(at).collect(),
+        None => {}
+    }
+    config
 }
 
 /// Formats the other keys of a route table, each after a comma. Omits empty lists, except for those

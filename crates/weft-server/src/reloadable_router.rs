@@ -1,7 +1,7 @@
 //! The router of a worker, which a reload replaces while the worker serves.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use weft::{Application, Request, Response};
@@ -21,11 +21,14 @@ impl ReloadableRouter {
         mut plans: PlanReceiver,
         route_metrics: Option<Arc<RouteMetrics>>,
     ) -> ReloadableRouter {
-        let current = Rc::new(RefCell::new(router(&mut plans, None, route_metrics.as_deref())));
+        let current = Rc::new_cyclic(|current| {
+            RefCell::new(router(&mut plans, None, route_metrics.as_deref(), current))
+        });
         let shared = current.clone();
         tokio::task::spawn_local(async move {
             while plans.changed().await.is_ok() {
-                let newer = router(&mut plans, Some(&shared.borrow()), route_metrics.as_deref());
+                let (metrics, current) = (route_metrics.as_deref(), Rc::downgrade(&shared));
+                let newer = router(&mut plans, Some(&shared.borrow()), metrics, &current);
                 shared.replace(newer);
             }
         });
@@ -37,9 +40,10 @@ fn router(
     plans: &mut PlanReceiver,
     former: Option<&Router>,
     route_metrics: Option<&RouteMetrics>,
+    current: &Weak<RefCell<Router>>,
 ) -> Router {
     let active = plans.borrow_and_update().clone();
-    active.opened.routing.router(former, route_metrics, &active.logs)
+    active.opened.routing.router(former, route_metrics, &active.logs, current)
 }
 
 impl Application for ReloadableRouter {

@@ -12,27 +12,33 @@
 //! An application gets the path as the client sent it, apart from step 1. So an identifier with
 //! `%2F` reaches an upstream unchanged, as long as it is within one route.
 
+mod endpoint; // path of the application, and try_files
 mod key; // keys of routes in the configuration
 mod methods; // methods of a key
 mod pattern; // regular expressions
 mod reading; // readings of a path that decide about prefixes
+mod rewrite; // changes of the path
 mod table; // the route table
 mod variants; // all readings of a path
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use futures_util::future::{Either, FutureExt, ready};
+use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
 use serde::Serialize;
 use weft::middleware::RealAddress;
-use weft::{Application, Error, ErrorKind, Method, Request, Response, StatusCode, header};
+use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 
+use self::endpoint::{Endpoint, enter};
 use self::reading::InvalidPath;
 use self::table::{HostRoutes, Match, Route, RouteTable};
 
+pub(crate) use self::endpoint::PrefixLength;
 pub(crate) use self::key::{PathKey, RouteKey};
 pub(crate) use self::pattern::Pattern;
+pub(crate) use self::rewrite::{Otherwise, PathTemplate, Rewrite, TryFiles};
 pub(crate) use self::variants::units;
 
 use crate::apps::{App, FORWARDED_METHODS};
@@ -41,6 +47,7 @@ use crate::request_notes::{NotedRoute, RequestNotes};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
 use crate::status::{RouteCounts, RouteMetrics};
 use crate::template::escape;
+use crate::throttled_log::ThrottledWarning;
 
 /// The route table and the applications, from which the router of each worker is built.
 pub(crate) struct Routing {
@@ -50,6 +57,8 @@ pub(crate) struct Routing {
     names: Vec<RouteName>,
     /// Determines the clients of trusted proxies; `None` without such proxies.
     real_address: Option<Arc<RealAddress>>,
+    /// Logged if requests are passed on in a loop.
+    loop_warning: Arc<ThrottledWarning>,
 }
 
 /// The application of a route, and the middleware in front of it.
@@ -58,6 +67,7 @@ pub(crate) struct Target {
     /// Set if notes about the requests of the route are taken for the log.
     pub(crate) noted: Option<RouteLogPlan>,
     pub(crate) middleware: Option<Arc<RouteMiddleware>>,
+    pub(crate) rewrite: Option<Arc<Rewrite>>,
 }
 
 /// The router of a worker. It has its own applications, and shares the table with other workers.
@@ -84,7 +94,7 @@ pub(crate) struct RouteName {
 /// The target of a route in one worker.
 struct WorkerTarget {
     app: WorkerApp,
-    /// The application behind the middleware of the route.
+    /// The application behind the middleware of the route and the changes of the path.
     wrapped: Option<WrappedApp>,
     /// Set if notes about the requests of the route are taken for the log.
     noted: Option<Arc<NotedRoute>>,
@@ -121,32 +131,60 @@ impl Router {
             }
             response
         };
-        let entered = match found {
-            Err(unrouted) => Err(unrouted.response()),
-            Ok(Match { route, mount, captures }) => {
-                if let Some(captures) = captures {
-                    request.extensions_mut().insert(*captures);
-                }
-                let target = &self.targets[route.target];
-                if let Some(noted) = &target.noted {
+        let response = match found {
+            Err(unrouted) => Either::Left(ready(unrouted.response())),
+            Ok(found) => {
+                if let Some(noted) = &self.targets[found.route.target].noted {
                     RequestNotes::attach(&mut request, noted);
                 }
-                if let Some(wrapped) = &target.wrapped {
-                    // Middleware gets the whole path.
-                    request.extensions_mut().insert(PrefixLength(mount));
-                    return Either::Right(Either::Left(wrapped.respond(request).map(measured)));
-                }
-                match enter(&mut request, mount, route.directory.as_deref()) {
-                    None => Ok(&target.app.own),
-                    Some(redirect) => Err(redirect),
-                }
+                Either::Right(self.respond(request, found))
             }
         };
-        match entered {
-            Ok(app) => Either::Left(app.call(request).map(measured)),
-            Err(response) => Either::Right(Either::Right(ready(measured(response)))),
+        response.map(measured)
+    }
+
+    /// Handles a request that a route passes on to another one. The metrics count it for the first.
+    fn pass_on(&self, request: Request, to: Destination<'_>) -> LocalBoxFuture<'static, Response> {
+        let found = match to {
+            Destination::Path => self.table.find(request.head(), request.path()),
+            Destination::Route(name) => self.table.find_name(request.head(), name),
+        };
+        match found {
+            Err(unrouted) => ready(unrouted.response()).boxed_local(),
+            Ok(found) => self.respond(request, found).boxed_local(),
         }
     }
+
+    /// Handles a request with the application of this route.
+    fn respond(
+        &self,
+        mut request: Request,
+        found: Match<'_>,
+    ) -> impl Future<Output = Response> + use<> {
+        let Match { route, mount, captures } = found;
+        if let Some(captures) = captures {
+            request.extensions_mut().insert(*captures);
+        }
+        let target = &self.targets[route.target];
+        if let Some(wrapped) = &target.wrapped {
+            // Middleware gets the whole path.
+            request.extensions_mut().insert(PrefixLength(mount));
+            return Either::Right(Either::Left(wrapped.respond(request)));
+        }
+        match enter(&mut request, mount, route.directory.as_deref()) {
+            None => Either::Left(target.app.own.call(request)),
+            Some(redirect) => Either::Right(Either::Right(ready(redirect))),
+        }
+    }
+}
+
+/// Destination of a request that a route passes on.
+#[derive(Clone, Copy)]
+enum Destination<'a> {
+    /// The route of the path of the request.
+    Path,
+    /// The route with this name.
+    Route(&'a str),
 }
 
 /// Reason that the router itself responds to a request.
@@ -189,51 +227,6 @@ impl Unrouted {
     }
 }
 
-/// Length of the route's prefix in the path, in bytes.
-#[derive(Clone, Copy)]
-pub(crate) struct PrefixLength(pub(crate) usize);
-
-/// The application of a route behind its middleware. It takes the prefix from the path.
-struct Endpoint {
-    app: Rc<App>,
-    directory: Option<Arc<str>>,
-}
-
-impl Application for Endpoint {
-    async fn call(&self, mut request: Request) -> Response {
-        let prefix = request.extensions_mut().remove::<PrefixLength>();
-        let bytes = prefix.map_or(0, |PrefixLength(bytes)| bytes);
-        match enter(&mut request, bytes, self.directory.as_deref()) {
-            None => self.app.call(request).await,
-            Some(redirect) => redirect,
-        }
-    }
-}
-
-/// Takes the route's prefix, of `bytes` bytes, from the path of a request. Returns a redirect for
-/// the path of a directory without its trailing slash.
-fn enter(request: &mut Request, bytes: usize, directory: Option<&str>) -> Option<Response> {
-    if bytes > 0 {
-        if bytes == request.path().len()
-            && let Some(directory) = directory
-            && matches!(*request.method(), Method::GET | Method::HEAD)
-        {
-            return Some(redirect_to_directory(directory, request.query()));
-        }
-        request.take_prefix(bytes);
-    }
-    None
-}
-
-fn redirect_to_directory(directory: &str, query: Option<&str>) -> Response {
-    let mut location = directory.to_owned();
-    if let Some(query) = query {
-        location.push('?');
-        escape(&mut location, query);
-    }
-    Response::redirect(StatusCode::MOVED_PERMANENTLY, &location)
-}
-
 impl Routing {
     /// Returns the names of the routes, each with its application.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (&RouteName, &App)> {
@@ -241,12 +234,14 @@ impl Routing {
     }
 
     /// Builds the router of a worker. Applications that the worker's `former` router has are kept
-    /// with their state, and metrics of routes with equal names continue.
+    /// with their state, and metrics of routes with equal names continue. Routes that pass requests
+    /// on do so to the `current` router.
     pub(crate) fn router(
         &self,
         former: Option<&Router>,
         route_metrics: Option<&RouteMetrics>,
         logs: &OpenLogs,
+        current: &Weak<RefCell<Router>>,
     ) -> Router {
         let mut worker_logs = logs.for_worker();
         let former = former.iter().flat_map(|former| &former.targets).map(|target| &target.app);
@@ -269,9 +264,19 @@ impl Routing {
             .collect();
         for route in self.table.routes() {
             let (own, shared) = (&mut targets[route.target], &self.targets[route.target]);
-            own.wrapped = shared.middleware.as_ref().map(|middleware| {
-                let (app, directory) = (own.app.own.clone(), route.directory.clone());
-                middleware.wrap(Endpoint { app, directory })
+            if shared.middleware.is_none() && shared.rewrite.is_none() {
+                continue;
+            }
+            let endpoint = Endpoint {
+                app: own.app.own.clone(),
+                directory: route.directory.clone(),
+                rewrite: shared.rewrite.clone(),
+                router: current.clone(),
+                loop_warning: self.loop_warning.clone(),
+            };
+            own.wrapped = Some(match &shared.middleware {
+                Some(middleware) => middleware.wrap(endpoint),
+                None => WrappedApp::new(endpoint),
             });
         }
         let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));
@@ -301,22 +306,25 @@ impl RoutingBuilder {
             let is_directory = matches!(*target.app, App::Files(_));
             let directory = key.prefix().filter(|_| is_directory).map(directory_reference);
             let takes_path = match (&key.path, &*target.app) {
-                (PathKey::Prefix(_), _) => false,
+                (PathKey::Prefix(_) | PathKey::Name(_), _) => false,
                 (PathKey::Exact(_), App::Proxy(proxy)) => proxy.has_path(),
                 (_, app) => matches!(app, App::Redirect(_)),
             };
-            routes.push((key, Route { target: self.targets.len(), directory, takes_path }));
+            let has_cors =
+                target.middleware.as_ref().is_some_and(|middleware| middleware.has_cors());
+            let target_number = self.targets.len();
+            routes.push((key, Route { target: target_number, directory, takes_path, has_cors }));
             self.targets.push(target);
             self.names.push(RouteName { host: host.clone(), prefix: key.to_string() });
         }
-        self.table.add(names, &HostRoutes::new(routes)?);
-        Ok(())
+        self.table.add(names, &HostRoutes::new(routes)?)
     }
 
     pub(crate) fn build(mut self) -> Routing {
         self.table.sort();
         let RoutingBuilder { table, targets, names, real_address } = self;
-        Routing { table: Arc::new(table), targets, names, real_address }
+        let loop_warning = Arc::default();
+        Routing { table: Arc::new(table), targets, names, real_address, loop_warning }
     }
 }
 
@@ -342,13 +350,13 @@ mod tests {
             let app = |key: &RouteKey| {
                 let text = format!("{} {key}", names[0]);
                 let text = Template::parse(&text).unwrap();
-                let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK)));
-                Target { app, middleware: None, noted: None }
+                let app = Arc::new(App::Respond(Respond::new(&text, StatusCode::OK, None)));
+                Target { app, middleware: None, noted: None, rewrite: None }
             };
             let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
             builder.add(&names, keys.iter().map(|key| (key, app(key))).collect()).unwrap();
         }
-        builder.build().router(None, None, &OpenLogs::default())
+        builder.build().router(None, None, &OpenLogs::default(), &Weak::new())
     }
 
     fn response_text(router: &Router, head: &str) -> String {

@@ -61,7 +61,7 @@ pub(crate) struct RouteMiddleware {
 pub(crate) struct WrappedApp(Rc<dyn Fn(Request) -> LocalBoxFuture<'static, Response>>);
 
 impl WrappedApp {
-    fn new(app: impl Application + 'static) -> WrappedApp {
+    pub(crate) fn new(app: impl Application + 'static) -> WrappedApp {
         let app = Rc::new(app);
         WrappedApp(Rc::new(move |request| {
             let app = app.clone();
@@ -141,6 +141,11 @@ impl RouteMiddleware {
             compress: options.compress.unwrap_or(false).then(Compress::new),
             substitution: Substitution::new(options)?,
         }))
+    }
+
+    /// Returns true if preflight requests are answered.
+    pub(crate) fn has_cors(&self) -> bool {
+        self.cors.is_some()
     }
 
     /// Wraps the application of a worker.

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    ACCESS_LOG, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, STATUS, STATUS_CODE, TLS, TOP,
-    ValueKind,
+    ACCESS_LOG, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig,
+    STATUS, STATUS_CODE, TLS, TOP, ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys};
 
@@ -73,7 +73,7 @@ fn route() -> Value {
 }
 
 /// The keys of each form of a route, besides the options of every route.
-fn forms_of_routes() -> [(&'static str, Properties); 6] {
+fn forms_of_routes() -> [(&'static str, Properties); 7] {
     let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
         own.insert(name.to_owned(), with_description(value, help));
         (name, own)
@@ -83,13 +83,34 @@ fn forms_of_routes() -> [(&'static str, Properties); 6] {
     let help = "addresses of upstreams that run scripts by FastCGI, such as PHP-FPM";
     of_files.insert("php".to_owned(), with_description(texts(), help));
     [
-        form("files", text(), "directory to serve", of_files),
-        form("fastcgi", texts(), "addresses of upstreams", properties(fastcgi_keys())),
-        form("proxy", texts(), "URLs of upstreams", properties(&PROXY)),
+        form("files", text(), "directory to serve", with_rewrite(of_files, &REWRITE)),
+        form(
+            "fastcgi",
+            texts(),
+            "addresses of upstreams",
+            with_rewrite(properties(fastcgi_keys()), &REWRITE[..1]),
+        ),
+        form(
+            "proxy",
+            texts(),
+            "URLs of upstreams",
+            with_rewrite(properties(&PROXY), &REWRITE[..1]),
+        ),
         form("redirect", text(), "URL to redirect to", properties(&STATUS_CODE)),
-        form("respond", text(), "text of the response", properties(&STATUS_CODE)),
-        form("cgi", text(), "script, or directory of scripts", properties(&CGI)),
+        form("respond", text(), "text of the response", properties(&RESPONSE)),
+        form("respond_file", text(), "file to respond with", properties(&RESPONSE)),
+        form(
+            "cgi",
+            text(),
+            "script, or directory of scripts",
+            with_rewrite(properties(&CGI), &REWRITE[..1]),
+        ),
     ]
+}
+
+fn with_rewrite(mut own: Properties, keys: &'static [Key<RewriteConfig>]) -> Properties {
+    own.extend(properties(keys));
+    own
 }
 
 fn all_route_properties() -> Properties {

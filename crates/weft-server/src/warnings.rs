@@ -9,7 +9,7 @@ use crate::certificate;
 use crate::config::{FilesConfig, LogTarget, PageSource, Problem};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
-use crate::route::PathKey;
+use crate::route::{Otherwise, PathKey, Rewrite};
 use crate::template::nginx_variable;
 
 /// Number of redirects after which browsers report a loop.
@@ -37,6 +37,7 @@ impl Plan {
                 warnings.extend(paths.map(|message| route.app.problem(message)));
                 warnings.extend(unreplaced_variable(route));
                 warnings.extend(self.redirect_loop(host, route));
+                warnings.extend(unused_name(host, route));
             }
         }
         warnings
@@ -48,7 +49,7 @@ impl Plan {
             PathKey::Prefix(prefix) => format!("{prefix}/"),
             PathKey::Exact(path) => path.clone(),
             // Paths that match are not known.
-            PathKey::Pattern(_) => return None,
+            PathKey::Pattern(_) | PathKey::Name(_) => return None,
         };
         for _ in 0..MAX_REDIRECTS {
             let found = host.route_of(&path)?;
@@ -90,6 +91,16 @@ fn missing_directory(to: &LogTarget) -> Option<String> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
     let message = || format!("the directory of the log {} does not exist", path.display());
     (!directory.is_dir()).then(message)
+}
+
+/// Finds a route that no other route leads to.
+fn unused_name(host: &HostPlan, route: &RoutePlan) -> Option<Problem> {
+    let PathKey::Name(name) = &route.key.path else { return None };
+    let is_used = host.routes.iter().any(|other| {
+        let rewrite = other.rewrite.as_ref();
+        matches!(rewrite, Some(Rewrite::TryFiles(files)) if files.otherwise == Otherwise::Route(name.clone()))
+    });
+    (!is_used).then(|| route.app.problem(format!("no `try_files` leads to the route @{name}")))
 }
 
 fn missing_fallback(route: &RoutePlan) -> Option<Problem> {

@@ -10,6 +10,7 @@ pub(crate) mod request_fields; // fields that upstreams and scripts get in place
 mod redirect; // redirects
 mod respond; // fixed text
 pub(crate) mod script; // the Common Gateway Interface
+mod respond_file; // a file for all paths
 pub(crate) mod spool; // bodies received ahead of their reader
 mod stderr; // standard error of scripts
 mod task; // tasks with an owner
@@ -26,6 +27,7 @@ pub(crate) use gateway::FORWARDED_METHODS;
 pub(crate) use proxy::Proxy;
 pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
+pub(crate) use respond_file::RespondFile;
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
 /// mount.
@@ -37,6 +39,7 @@ pub(crate) enum App {
     Redirect(Redirect),
     Respond(Respond),
     ScriptSite(Arc<ScriptSite>),
+    RespondFile(RespondFile),
 }
 
 impl App {
@@ -49,6 +52,7 @@ impl App {
             App::Proxy(proxy) => App::Proxy(Arc::new(proxy.for_worker(has_metrics))),
             App::Redirect(redirect) => App::Redirect(redirect.clone()),
             App::Respond(respond) => App::Respond(respond.clone()),
+            App::RespondFile(file) => App::RespondFile(file.clone()),
             App::ScriptSite(site) => App::ScriptSite(Arc::new(site.for_worker(has_metrics))),
         }
     }
@@ -59,7 +63,11 @@ impl App {
             App::FastCgi(fastcgi) => Some(&fastcgi.proxy),
             App::Proxy(proxy) => Some(proxy),
             App::ScriptSite(site) => Some(&site.scripts.proxy),
-            App::Cgi(_) | App::Files(_) | App::Redirect(_) | App::Respond(_) => None,
+            App::Cgi(_)
+            | App::Files(_)
+            | App::Redirect(_)
+            | App::Respond(_)
+            | App::RespondFile(_) => None,
         }
     }
 
@@ -72,6 +80,10 @@ impl App {
             App::Files(directory) => return Either::Left(directory.call(request)),
             App::Redirect(redirect) => return Either::Right(now(redirect.response(&request))),
             App::Respond(respond) => return Either::Right(now(respond.response(&request))),
+            App::RespondFile(file) => {
+                let file = file.clone();
+                async move { file.response(request).await }.boxed_local()
+            }
             App::Cgi(cgi) => {
                 let cgi = cgi.clone();
                 async move { cgi.call(request).await }.boxed_local()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft::{Request, Response, StatusCode};
+use weft::{HeaderValue, Request, Response, StatusCode, header};
 
 use crate::template::Template;
 
@@ -11,11 +11,17 @@ use crate::template::Template;
 pub(crate) struct Respond {
     text: Arc<Template>,
     status: StatusCode,
+    /// `None`: plain text.
+    content_type: Option<HeaderValue>,
 }
 
 impl Respond {
-    pub(crate) fn new(text: &Template, status: StatusCode) -> Respond {
-        Respond { text: Arc::new(text.clone()), status }
+    pub(crate) fn new(
+        text: &Template,
+        status: StatusCode,
+        content_type: Option<HeaderValue>,
+    ) -> Respond {
+        Respond { text: Arc::new(text.clone()), status, content_type }
     }
 
     pub(crate) fn response(&self, request: &Request) -> Response {
@@ -28,6 +34,10 @@ impl Respond {
                 Err(error) => return error.into(),
             },
         };
-        Response::text(text).with_status(self.status)
+        let mut response = Response::text(text).with_status(self.status);
+        if let Some(content_type) = &self.content_type {
+            response.set_header(header::CONTENT_TYPE, content_type);
+        }
+        response
     }
 }

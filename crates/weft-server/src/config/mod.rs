@@ -15,6 +15,8 @@ mod log_format; // formats of access logs
 mod access_log; // the access logs of a route
 mod limits; // the keys of [limits]
 mod cgi; // the keys of a CGI route
+mod respond; // the keys of redirects and fixed responses
+mod rewrite; // rewrite and try_files
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
@@ -46,7 +48,9 @@ pub(crate) use options::{
     Rate, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
-pub(crate) use route::{Action, RouteConfig, STATUS_CODE, parse_route};
+pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
+pub(crate) use rewrite::{REWRITE, RewriteConfig};
+pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;

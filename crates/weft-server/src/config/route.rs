@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use weft::HeaderValue;
+
 use super::cgi::CGI;
 use super::fastcgi::{self, fastcgi_keys, php_keys};
-use super::key::{Key, ValueKind};
+use super::key::Key;
 use super::keys::{FILES, FilesConfig};
 use super::location::{ConfigResult, Located, Problem};
 use super::options::{OPTIONS, RouteOptions};
 use super::proxy::PROXY;
-use super::snippet::Snippets;
+use super::respond::{RESPONSE, ResponseConfig, STATUS_CODE};
+use super::rewrite::{REWRITE, RewriteConfig};
+use super::snippet::{Entries, Snippets};
 use super::suggestion::suggest;
 use super::value::{Name, Value};
 use crate::apps::{cgi, proxy};
@@ -19,6 +23,7 @@ use crate::apps::{cgi, proxy};
 pub(crate) struct RouteConfig {
     pub(crate) key: Located<String>,
     pub(crate) options: RouteOptions,
+    pub(crate) rewrite: RewriteConfig,
     pub(crate) action: Located<Action>,
 }
 
@@ -43,6 +48,12 @@ pub(crate) enum Action {
     Respond {
         text: String,
         status: u16,
+        content_type: Option<HeaderValue>,
+    },
+    RespondFile {
+        path: PathBuf,
+        status: u16,
+        content_type: Option<HeaderValue>,
     },
 }
 
@@ -100,7 +111,7 @@ pub(super) fn read_route<'a>(
     problems: &mut Vec<Problem>,
 ) -> Option<RouteConfig> {
     let location = value.location();
-    let options = RouteOptions::default();
+    let (options, rewrite) = Default::default();
     let action = match value.as_text() {
         Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
         None => match value.entries() {
@@ -108,8 +119,9 @@ pub(super) fn read_route<'a>(
                 let form = entries.iter().find_map(|(name, _)| find_form(&name.value));
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
                 let (options, others) = snippets.read_options(entries, is_own, problems);
+                let (rewrite, others) = read_rewrite(others, form, problems);
                 let action = read_table(value, &others, problems)?;
-                return Some(RouteConfig { key, options, action });
+                return Some(RouteConfig { key, options, rewrite, action });
             }
             Err(_) => Err(value.problem(
                 "expected a text such as \"-> /srv/www\", or a table such as { files = \"/srv/www\" }",
@@ -117,14 +129,51 @@ pub(super) fn read_route<'a>(
         },
     };
     let found = action.map_err(|problem| problems.push(problem)).ok();
-    found.map(|value| RouteConfig { key, options, action: Located { location, value } })
+    let action = found.map(|value| Located { location, value })?;
+    Some(RouteConfig { key, options, rewrite, action })
 }
 
 /// The keys that select the form of a route table.
-const FORMS: [&str; 6] = ["files", "redirect", "respond", "cgi", "proxy", "fastcgi"];
+const FORMS: [&str; 7] =
+    ["files", "redirect", "respond", "respond_file", "cgi", "proxy", "fastcgi"];
 
 fn find_form(name: &str) -> Option<&'static str> {
     FORMS.into_iter().find(|form| *form == name)
+}
+
+/// Returns true if tables of a form have this key of [`REWRITE`].
+fn has_rewrite_key(form: Option<&str>, name: &str) -> bool {
+    match form {
+        Some("files") => true,
+        Some("proxy" | "fastcgi" | "cgi") => name == "rewrite",
+        _ => false,
+    }
+}
+
+/// Reads the keys that change the path. Returns the others.
+fn read_rewrite<'a>(
+    entries: Entries<'a>,
+    form: Option<&str>,
+    problems: &mut Vec<Problem>,
+) -> (RewriteConfig, Entries<'a>) {
+    let (mut rewrite, mut others) = (RewriteConfig::default(), Entries::new());
+    for (name, value) in entries {
+        match REWRITE.iter().find(|key| key.name == name.value) {
+            Some(key) if has_rewrite_key(form, key.name) => {
+                problems.extend(key.set_value(&mut rewrite, &value).err());
+            }
+            Some(key) if form.is_some() => {
+                let forms = if key.name == "rewrite" {
+                    "`files`, `proxy`, `fastcgi` or `cgi`"
+                } else {
+                    "`files`"
+                };
+                problems.push(name.problem(format!("`{}` needs {forms}", key.name)));
+            }
+            _ => others.push((name, value)),
+        }
+    }
+    (rewrite, others)
 }
 
 /// Returns true if tables of a form have this key besides the options of every route.
@@ -139,6 +188,7 @@ fn has_key(form: &str, name: &str) -> bool {
         "fastcgi" => fastcgi_keys().any(|key| key.name == name),
         "proxy" => PROXY.iter().any(|key| key.name == name),
         "cgi" => CGI.iter().any(|key| key.name == name),
+        "respond" | "respond_file" => RESPONSE.iter().any(|key| key.name == name),
         _ => STATUS_CODE.iter().any(|key| key.name == name),
     }
 }
@@ -150,8 +200,8 @@ fn read_table(
 ) -> Option<Located<Action>> {
     let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
-        let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `redirect`, `respond` and \
-                    `cgi`";
+        let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `redirect`, `respond`, \
+                    `respond_file` and `cgi`";
         problems.push(table.problem(hint));
         return None;
     };
@@ -187,16 +237,29 @@ fn read_table(
                 Action::Cgi(Box::new(settings))
             })
         }
-        // `redirect` and `respond`.
-        form => {
+        "redirect" => {
             let mut status = None;
             read_other_keys(STATUS_CODE.iter(), &mut status, others, problems);
-            target.text().map(|Located { value: text, .. }| match form {
-                "redirect" => {
-                    Action::Redirect { to: text, status: status.unwrap_or(MOVED_PERMANENTLY) }
-                }
-                _ => Action::Respond { text, status: status.unwrap_or(200) },
-            })
+            let status = status.unwrap_or(MOVED_PERMANENTLY);
+            target.text().map(|Located { value: to, .. }| Action::Redirect { to, status })
+        }
+        // `respond` and `respond_file`.
+        form => {
+            let mut response = ResponseConfig::default();
+            read_other_keys(RESPONSE.iter(), &mut response, others, problems);
+            let (status, content_type) = (response.status.unwrap_or(200), response.content_type);
+            match form {
+                "respond" => target.text().map(|text| Action::Respond {
+                    text: text.value,
+                    status,
+                    content_type,
+                }),
+                _ => target.path().map(|path| Action::RespondFile {
+                    path: path.value,
+                    status,
+                    content_type,
+                }),
+            }
         }
     };
     let found: ConfigResult<Action> = action;
@@ -229,16 +292,6 @@ fn read_files<'a>(
     target.path().map(|root| Action::ScriptSite { root: root.value, files, upstreams })
 }
 
-/// The key of a redirect and of a fixed response.
-pub(crate) static STATUS_CODE: [Key<Option<u16>>; 1] = [Key {
-    name: "status",
-    flag: "",
-    argument: "",
-    help: "status of the response",
-    kind: ValueKind::Count(200..=599, |status, number| *status = Some(number as u16)),
-    show: |status| status.map_or_else(String::new, |status| status.to_string()),
-}];
-
 /// Reads the keys of a table, except for the key that selects its form and for the options of every
 /// route.
 fn read_other_keys<'a, T: 'static>(
@@ -252,7 +305,8 @@ fn read_other_keys<'a, T: 'static>(
             Some(key) => key.set_value(into, value),
             None => {
                 let own = keys.clone().map(|key| key.name);
-                match suggest(&name.value, OPTIONS.iter().map(|key| key.name)) {
+                let general = OPTIONS.iter().map(|key| key.name);
+                match suggest(&name.value, general.chain(REWRITE.iter().map(|key| key.name))) {
                     Some(option) => Err(unknown_key(name, [option].into_iter())),
                     None => Err(unknown_key(name, own)),
                 }
@@ -315,7 +369,7 @@ mod tests {
                 Action::Files { root, .. } => format!("Files {}", root.display()),
                 Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
-                Action::ScriptSite { .. } | Action::Respond { .. } => {
+                Action::ScriptSite { .. } | Action::Respond { .. } | Action::RespondFile { .. } => {
                     unreachable!("no operator produces these")
                 }
             };

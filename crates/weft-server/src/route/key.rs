@@ -1,4 +1,5 @@
-//! Keys of routes in the section of a host: methods, and a prefix, an exact path or a pattern. Pure.
+//! Keys of routes in the section of a host: methods, and a prefix, an exact path, a pattern or a name.
+//! Pure.
 
 use std::fmt;
 
@@ -22,18 +23,20 @@ pub(crate) enum PathKey {
     /// Decoded.
     Exact(String),
     Pattern(Pattern),
+    /// Name of a route that only other routes lead to, without the `@`.
+    Name(String),
 }
 
 impl RouteKey {
     /// Returns true if a key of a host is meant for a route, even if it is invalid.
     pub(crate) fn is_meant(key: &str) -> bool {
-        key.starts_with(['/', '=', '~', '^']) || key.contains(' ')
+        key.starts_with(['/', '=', '~', '^', '@']) || key.contains(' ')
     }
 
     /// # Errors
     /// With the reason that the key is invalid, and with a suggestion.
     pub(crate) fn parse(key: &str) -> Result<RouteKey, String> {
-        let start = key.find(['/', '=', '~', '^']).unwrap_or(key.len());
+        let start = key.find(['/', '=', '~', '^', '@']).unwrap_or(key.len());
         let (methods, path) = key.split_at(start);
         let path = PathKey::parse(path).map_err(|reason| format!("the route {key:?} {reason}"))?;
         let methods = match methods.trim() {
@@ -43,7 +46,12 @@ impl RouteKey {
             }
             methods => Some(Methods::parse(methods)?),
         };
-        Ok(RouteKey { methods, path })
+        match (&methods, &path) {
+            (Some(_), PathKey::Name(_)) => {
+                Err(format!("the route {key:?} has a name, which has no methods"))
+            }
+            _ => Ok(RouteKey { methods, path }),
+        }
     }
 
     /// Returns true if no request has a route of both keys.
@@ -100,6 +108,17 @@ impl PathKey {
                 "is that of nginx; a prefix is \"{}\", and patterns come before it",
                 prefix.trim_start()
             )),
+            _ if text.starts_with('@') => {
+                let name = &text[1..];
+                let is_permitted =
+                    |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+                match !name.is_empty() && name.bytes().all(is_permitted) {
+                    true => Ok(PathKey::Name(name.to_owned())),
+                    false => {
+                        Err("has a name with other bytes than letters, digits, - _ .".to_owned())
+                    }
+                }
+            }
             _ => Err(match text.strip_prefix(['=', '~']) {
                 Some("") => "has nothing behind its first sign".to_owned(),
                 Some(rest) => {
@@ -156,6 +175,7 @@ impl fmt::Display for PathKey {
             PathKey::Prefix(prefix) => write!(f, "{prefix}/"),
             PathKey::Exact(path) => write!(f, "= {path}"),
             PathKey::Pattern(pattern) => write!(f, "~ {}", pattern.source()),
+            PathKey::Name(name) => write!(f, "@{name}"),
         }
     }
 }
@@ -177,6 +197,10 @@ mod tests {
             ("= /app", Ok("= /app")),
             (r"~ \.php$ ", Ok(r"~ \.php$")),
             ("~ ^/a b/@", Ok("~ ^/a b/@")),
+            ("@app", Ok("@app")),
+            ("@", Err("has a name with other bytes")),
+            ("@a/b", Err("has a name with other bytes")),
+            ("GET @a", Err("a name, which has no methods")),
             ("POST /a", Ok("POST /a/")),
             ("GET, PUT,GET = /a", Ok("GET,PUT = /a")),
             ("M-SEARCH ~ ^/a", Ok("M-SEARCH ~ ^/a")),
@@ -226,6 +250,7 @@ mod tests {
             ("GET /a", "HEAD,PUT /a", true),
             ("GET /a", "PUT /a", false),
             ("~ a", "~ a", true),
+            ("@a", "@a", true),
         ] {
             let (a, b) = (RouteKey::parse(a).unwrap(), RouteKey::parse(b).unwrap());
             assert_eq!(

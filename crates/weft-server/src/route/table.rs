@@ -18,8 +18,16 @@ pub(super) struct RouteTable {
     exact: Vec<(String, HostRoutes)>,
     /// The keys begin with the dot, without the `*`.
     wildcards: Vec<(String, HostRoutes)>,
+    /// In the order of the configuration.
+    patterns: Vec<(Pattern, HostRoutes)>,
     fallback: Option<HostRoutes>,
 }
+
+/// Maximum number of patterns of host names, each of which costs time.
+const MAX_HOST_PATTERNS: usize = 64;
+
+/// Maximum length of a host name that is compared with patterns (RFC 1035 §2.3.4).
+const MAX_HOST_BYTES: usize = 255;
 
 /// The routes of a host.
 #[derive(Clone)]
@@ -46,6 +54,7 @@ pub(super) struct MixedRoutes {
     /// Routes of the patterns, in their order.
     of_patterns: Vec<(Pattern, PathRoutes)>,
     prefixes: PrefixMap<PathRoutes>,
+    named: Vec<(String, Route)>,
 }
 
 /// The routes for one path, by method.
@@ -59,6 +68,8 @@ pub(super) struct Route {
     pub(super) directory: Option<Arc<str>>,
     /// Set if the application gets no part of a path that an exact path or a pattern matches.
     pub(super) takes_path: bool,
+    /// Set if preflight requests for its methods lead to it.
+    pub(super) has_cors: bool,
 }
 
 /// The route of a request.
@@ -72,13 +83,23 @@ pub(super) struct Match<'t> {
 
 impl RouteTable {
     /// Adds the routes of a host under its names, which must be new.
-    pub(super) fn add(&mut self, names: &[String], routes: &HostRoutes) {
+    ///
+    /// # Errors
+    /// If there are too many patterns of names.
+    pub(super) fn add(&mut self, names: &[String], routes: &HostRoutes) -> Result<(), String> {
         for name in names {
-            match (&**name, name.strip_prefix('*')) {
-                ("*", _) => self.fallback = Some(routes.clone()),
-                (_, Some(suffix)) => self.wildcards.push((suffix.to_owned(), routes.clone())),
-                (name, None) => self.exact.push((name.to_owned(), routes.clone())),
+            match (&**name, name.strip_prefix('*'), name.strip_prefix("~ ")) {
+                ("*", _, _) => self.fallback = Some(routes.clone()),
+                (_, Some(suffix), _) => self.wildcards.push((suffix.to_owned(), routes.clone())),
+                (_, _, Some(pattern)) => {
+                    self.patterns.push((Pattern::parse(pattern)?, routes.clone()));
+                }
+                (name, _, _) => self.exact.push((name.to_owned(), routes.clone())),
             }
+        }
+        match self.patterns.len() > MAX_HOST_PATTERNS {
+            true => Err(format!("there are more than {MAX_HOST_PATTERNS} patterns of hosts")),
+            false => Ok(()),
         }
     }
 
@@ -90,7 +111,8 @@ impl RouteTable {
     /// Returns the routes of all hosts. Those of a host with several names occur once for each.
     pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
         let named = self.exact.iter().chain(&self.wildcards).map(|(_, routes)| routes);
-        named.chain(&self.fallback).flat_map(HostRoutes::iter)
+        let patterns = self.patterns.iter().map(|(_, routes)| routes);
+        named.chain(patterns).chain(&self.fallback).flat_map(HostRoutes::iter)
     }
 
     /// Returns the route of a request for a path.
@@ -102,22 +124,49 @@ impl RouteTable {
         if path == "*" {
             return Err(Unrouted::WholeServer);
         }
-        let routes = match self.exact.is_empty() && self.wildcards.is_empty() {
+        match self.routes_of_host(head).ok_or(Unrouted::NotFound)? {
+            HostRoutes::Prefixes(prefixes) => prefixes.find(path),
+            HostRoutes::Mixed(routes) => routes.find(path, head),
+        }
+    }
+
+    /// Returns the route with a name, of the host of a request.
+    pub(super) fn find_name(&self, head: &RequestHead, name: &str) -> Result<Match<'_>, Unrouted> {
+        let route = match self.routes_of_host(head) {
+            Some(HostRoutes::Mixed(routes)) => routes.named.iter().find(|(known, _)| known == name),
+            _ => None,
+        };
+        let (_, route) = route.ok_or(Unrouted::NotFound)?;
+        Ok(Match { route, mount: 0, captures: None })
+    }
+
+    fn routes_of_host(&self, head: &RequestHead) -> Option<&HostRoutes> {
+        let lists = [&self.exact, &self.wildcards];
+        match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
             true => self.fallback.as_ref(),
             false => head.host().and_then(|host| self.find_host(host)).or(self.fallback.as_ref()),
-        };
-        match routes.ok_or(Unrouted::NotFound)? {
-            HostRoutes::Prefixes(prefixes) => prefixes.find(path),
-            HostRoutes::Mixed(routes) => routes.find(path, head.method()),
         }
     }
 
     fn find_host(&self, host: &str) -> Option<&HostRoutes> {
-        find_name(&self.exact, host).or_else(|| {
-            // The `*` matches at least one byte. The first dot gives the longest suffix.
-            let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
-            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
-        })
+        find_name(&self.exact, host)
+            .or_else(|| {
+                // The `*` matches at least one byte. The first dot gives the longest suffix.
+                let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
+                dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
+            })
+            .or_else(|| self.find_pattern(host))
+    }
+
+    fn find_pattern(&self, host: &str) -> Option<&HostRoutes> {
+        // A longer name is none of the DNS.
+        if self.patterns.is_empty() || host.len() > MAX_HOST_BYTES {
+            return None;
+        }
+        let host = host.to_ascii_lowercase();
+        let mut patterns = self.patterns.iter();
+        let found = patterns.find(|(pattern, _)| pattern.matches(host.as_bytes()));
+        found.map(|(_, routes)| routes)
     }
 }
 
@@ -237,7 +286,12 @@ impl<'t> Found<'t> {
 impl MixedRoutes {
     fn new(routes: Vec<(&RouteKey, Route)>) -> Result<MixedRoutes, String> {
         let mut by_path = Vec::<(&PathKey, PathRoutes)>::new();
+        let mut named = Vec::new();
         for (key, route) in routes {
+            if let PathKey::Name(name) = &key.path {
+                named.push((name.clone(), route));
+                continue;
+            }
             let route = (key.methods.clone(), route);
             match by_path.iter_mut().find(|(known, _)| **known == key.path) {
                 Some((_, routes)) => routes.0.push(route),
@@ -250,11 +304,12 @@ impl MixedRoutes {
                 PathKey::Exact(path) => exact.push((bytes(path.clone()), routes)),
                 PathKey::Pattern(pattern) => of_patterns.push((pattern.clone(), routes)),
                 PathKey::Prefix(prefix) => prefixes.push((prefix.clone(), routes)),
+                PathKey::Name(_) => {}
             }
         }
         exact.sort_by(|(a, _), (b, _)| a.cmp(b));
         let patterns = PatternSet::new(of_patterns.iter().map(|(pattern, _)| pattern))?;
-        Ok(MixedRoutes { exact, patterns, of_patterns, prefixes: PrefixMap::new(prefixes) })
+        Ok(MixedRoutes { exact, patterns, of_patterns, prefixes: PrefixMap::new(prefixes), named })
     }
 
     fn iter(&self) -> impl Iterator<Item = &Route> {
@@ -262,12 +317,13 @@ impl MixedRoutes {
         let of_patterns = self.of_patterns.iter().map(|(_, routes)| routes);
         let prefixes = self.prefixes.list.iter().map(|(_, routes)| routes);
         let all = exact.chain(of_patterns).chain(prefixes);
-        all.flat_map(|routes| routes.0.iter().map(|(_, route)| route))
+        let named = self.named.iter().map(|(_, route)| route);
+        all.flat_map(|routes| routes.0.iter().map(|(_, route)| route)).chain(named)
     }
 
     /// Finds the route of a path. One that belongs to other routes in the reading of another server
     /// is rejected, whatever their methods are.
-    fn find(&self, path: &str, method: &Method) -> Result<Match<'_>, Unrouted> {
+    fn find(&self, path: &str, head: &RequestHead) -> Result<Match<'_>, Unrouted> {
         let readings = Readings::new(path).map_err(Unrouted::InvalidPath)?;
         let decoded = readings.as_ref().map_or(path.as_bytes(), |readings| &readings.by_segment);
         let found = self.find_decoded(decoded);
@@ -281,7 +337,7 @@ impl MixedRoutes {
             }
         }
         let found = found.ok_or(Unrouted::NotFound)?;
-        let route = found.routes().find(method)?;
+        let route = found.routes().find(head)?;
         let mount = match found {
             Found::Prefix(prefix, _) => mount(prefix, path),
             _ if route.takes_path => path.len(),
@@ -300,7 +356,9 @@ impl MixedRoutes {
         if let Ok(at) = self.exact.binary_search_by(|(path, _)| (**path).cmp(decoded)) {
             return Some(Found::Exact(&self.exact[at].1));
         }
-        if let Some(number) = self.patterns.first_match(decoded) {
+        if !self.of_patterns.is_empty()
+            && let Some(number) = self.patterns.first_match(decoded)
+        {
             let (pattern, routes) = &self.of_patterns[number];
             return Some(Found::Pattern(pattern, routes));
         }
@@ -310,14 +368,27 @@ impl MixedRoutes {
 }
 
 impl PathRoutes {
-    /// Returns the route for a method: that with the method, or the one without methods.
-    fn find(&self, method: &Method) -> Result<&Route, Unrouted> {
+    /// Returns the route for the method of a request.
+    fn find(&self, head: &RequestHead) -> Result<&Route, Unrouted> {
+        let found = self.find_method(head.method()).or_else(|| self.find_preflight(head));
+        found.ok_or_else(|| Unrouted::MethodNotAllowed(self.allow()))
+    }
+
+    /// Returns the route with a method, or the one without methods.
+    fn find_method(&self, method: &Method) -> Option<&Route> {
         let with_method = |(methods, _): &&(Option<Methods>, Route)| {
             methods.as_ref().is_some_and(|methods| methods.contains(method))
         };
         let without = || self.0.iter().find(|(methods, _)| methods.is_none());
-        let found = self.0.iter().find(with_method).or_else(without);
-        found.map(|(_, route)| route).ok_or_else(|| Unrouted::MethodNotAllowed(self.allow()))
+        self.0.iter().find(with_method).or_else(without).map(|(_, route)| route)
+    }
+
+    /// Returns the route with `cors` for the method that a preflight request asks about.
+    fn find_preflight(&self, head: &RequestHead) -> Option<&Route> {
+        let asked = head.headers().get("access-control-request-method");
+        let asked = asked.filter(|_| *head.method() == Method::OPTIONS)?;
+        let route = self.find_method(&Method::from_bytes(asked.as_bytes()).ok()?);
+        route.filter(|route| route.has_cors)
     }
 
     /// Returns the methods of all routes for `Allow` (RFC 9110 §10.2.1).

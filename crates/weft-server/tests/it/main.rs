@@ -46,6 +46,7 @@ mod substitution;
 mod templates;
 mod tls;
 mod tools;
+mod try_files;
 mod warnings;
 
 // The program has no library target. These modules of it are included, so that the tests of the

@@ -5,14 +5,20 @@ use tempfile::TempDir;
 use crate::common::{Weft, weft};
 use crate::config::folder_with;
 
-fn serve(routes: &str) -> (TempDir, Weft) {
+pub(crate) fn serve(routes: &str) -> (TempDir, Weft) {
     let config =
         format!("listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n[hosts.\"*\"]\n{routes}");
     let folder = folder_with(&[
         ("weft.toml", &*config),
         ("site/index.html", "index"),
         ("site/app/a.txt", "a"),
-        ("site/%2F", "slash"),
+        ("site/about.html", "about"),
+        ("site/docs/index.html", "docs"),
+        ("site/both.html", "both.html"),
+        ("site/both/index.html", "both/index"),
+        ("site/empty/file", ""),
+        ("site/.hidden", "hidden"),
+        ("site/item-1.txt", "one"),
     ]);
     let server = Weft::start(weft(["--config"]).arg(folder.path().join("weft.toml")));
     (folder, server)
@@ -27,8 +33,8 @@ fn send(server: &Weft, request: &str) -> String {
     format!("{} {}", response.status, response.header("location").unwrap_or(body.trim_end()))
 }
 
-/// Asserts the outcome of each request; one with several routes is `400 another route`.
-fn assert_outcomes(server: &Weft, rows: &[(&str, &str)]) {
+/// Asserts the outcome of each request; `400` stands for all with this status.
+pub(crate) fn assert_outcomes(server: &Weft, rows: &[(&str, &str)]) {
     for (request, expected) in rows {
         let found = send(server, request);
         match *expected {
@@ -160,6 +166,44 @@ fn groups_of_a_pattern_keep_their_encoding() {
             ("GET /optional/b", "200 |/b"),
         ],
     );
+    server.stop();
+}
+
+#[test]
+fn patterns_of_hosts_follow_names_and_precede_all_others() {
+    let (_folder, server) = serve(
+        r#"
+"/" = { respond = "other" }
+[hosts."example.org"]
+"/" = { respond = "name" }
+[hosts."*.example.org"]
+"/" = { respond = "wildcard" }
+[hosts.'~ ^[a-z]+-(dev|test)\.example\.(org|net)$']
+"/" = { respond = "first pattern {host}" }
+[hosts."~ net$"]
+"/" = { respond = "second pattern" }
+"= /x" = { respond = "exact" }
+"#,
+    );
+    for (host, expected) in [
+        ("example.org", "name"),
+        ("a-dev.example.org", "wildcard"),
+        ("a-dev.example.net", "first pattern a-dev.example.net"),
+        ("A-TEST.Example.NET.:80", "first pattern a-test.example.net"),
+        ("a1-dev.example.net", "second pattern"),
+        ("net", "second pattern"),
+        ("net.example", "other"),
+        ("[::1]", "other"),
+        (&*format!("{}.net", "a".repeat(251)), "second pattern"),
+        (&*format!("{}.net", "a".repeat(252)), "other"),
+    ] {
+        let mut client = server.client();
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(client.response().body, expected.as_bytes(), "{host}");
+    }
+    let mut client = server.client();
+    client.send("GET /x HTTP/1.1\r\nHost: a.net\r\n\r\n");
+    assert_eq!(client.response().body, b"exact");
     server.stop();
 }
 
