@@ -64,7 +64,7 @@ fn upstream_client_and_templates_have_the_same_id() {
     ));
     let mut seen = HashSet::new();
     for _ in 0..3 {
-        // That of a client that is not trusted is replaced, in all spellings.
+        // The ID of a client that is not trusted is replaced, in all spellings.
         let response = send(&server, "/", "X-Request-ID: forged\r\nX_Request_ID: forged\r\n");
         let id = response.header("x-request-id").expect("an ID").to_owned();
         assert!(is_generated(&id) && seen.insert(id.clone()), "{id}");

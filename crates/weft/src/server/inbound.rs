@@ -91,9 +91,9 @@ impl ReceiveClock {
 
 /// The number of bytes that may still be received.
 enum Allowance {
-    /// That of the settings. A stream is not counted: the application processes it piece by piece.
+    /// Limit of the settings. A stream is not counted: the application processes it piece by piece.
     Default(u64),
-    /// That of the application.
+    /// Limit of the application.
     Explicit(u64),
 }
 

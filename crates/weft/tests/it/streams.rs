@@ -75,7 +75,7 @@ fn rate_and_limit_of_the_application_apply_to_a_stream() {
     on_every_transport(async |transport| {
         let settings = Settings { max_body_bytes: 5, ..short_timeouts() };
         let server = transport.serve_with(settings, app);
-        // That of the settings is for bodies, not for streams.
+        // The limit of the settings is for bodies, not for streams.
         for (path, pieces, is_complete) in
             [("/chat", 20, true), ("/strict", 10, true), ("/strict", 11, false)]
         {

@@ -1,4 +1,4 @@
-//! Which clients may use a location: addresses, passwords and authentication servers.
+//! Access to a location: addresses, passwords and authentication servers.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -174,7 +174,7 @@ fn addresses(location: &Location<'_>, table: &mut Table) {
         };
         let is_needed = match (rule.is_allowed, allows_others) {
             (true, false) => true,
-            // What is allowed anyway needs no rule.
+            // Clients that are allowed anyway need no rule.
             (true, true) => false,
             (false, true) => true,
             (false, false) => overlaps(&rules[index + 1..], true),

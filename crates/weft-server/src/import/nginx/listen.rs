@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::outcomes::Outcomes;
 use super::tree::Directive;
 
-/// Where a server listens.
+/// Addresses that a server listens on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listening {
     /// Addresses without TLS, such as `0.0.0.0:80`, `[::]:80` and `unix:/run/a`.

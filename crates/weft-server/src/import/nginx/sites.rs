@@ -178,7 +178,7 @@ fn site(
         // Without TLS, nginx serves this name by the default server.
         (None, Some(tls)) => {
             let redirecting = plain_default.filter(|index| servers[*index].redirects_to_https());
-            // What is for TLS only must not be readable without it.
+            // Content for TLS only must not be readable without it.
             site(tls, redirecting, plain_default.is_some())
         }
     }

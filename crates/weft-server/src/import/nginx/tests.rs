@@ -306,7 +306,7 @@ fn joins_servers_with_and_without_tls() {
             format!("server {{ listen 80; {TLS} server_name a.b; root /a; }}"),
             "[hosts.\"a.b *\"]\n\"/\" = \"-> /a\"\n",
         ),
-        // What is for TLS only is not served without it.
+        // Content for TLS only is not served without it.
         (
             format!(
                 "server {{ listen 80; server_name c; root /c; }}\n\
@@ -314,7 +314,7 @@ fn joins_servers_with_and_without_tls() {
             ),
             "[hosts.\"c\"]\n\"/\" = \"-> /c\"\n\n[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
         ),
-        // What is for this machine only stays so.
+        // Content for this machine only is not served to others.
         (
             "server { listen 80; server_name c; root /c; }\n\
              server { listen 127.0.0.1:81; server_name d; root /d; }"
