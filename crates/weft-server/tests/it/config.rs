@@ -108,7 +108,7 @@ fn rejects_invalid_arguments() {
             2,
             "check/a.txt is a file, not a directory; `weft --config check/a.txt` reads",
         ),
-        (&["nginx.conf"], 2, "docs/nginx.md translates the directives of nginx"),
+        (&["nginx.conf"], 2, "`weft import nginx nginx.conf` translates it"),
         (&["-p", "80000"], 2, "cannot parse argument \"80000\""),
         (&["-c", "nothing.toml"], 1, "cannot read nothing.toml: No such file"),
         (&["--strict"], 2, "--strict belongs to `weft check FILE`"),

@@ -19,7 +19,12 @@ fn corpus(kind: &str) -> Vec<PathBuf> {
 
 #[test]
 fn formatted_files_have_the_same_settings_and_comments() {
-    let folder = folder_with(&[("site/a.txt", "A\n"), ("site/index.html", "")]);
+    let folder = folder_with(&[
+        ("site/a.txt", "A\n"),
+        ("site/index.html", ""),
+        ("logs/old.log", ""),
+        ("networks", "192.0.2.0/24\n"),
+    ]);
     let print = || run_in(folder.path(), &["check", "--print", "weft.toml"]).stdout;
     let file = folder.path().join("weft.toml");
     for path in corpus("good") {
