@@ -68,8 +68,16 @@ const MAX_BURST: Duration = Duration::from_secs(1);
 const MIN_READ_BYTES: usize = 4 << 10;
 
 /// Limits the content of a response to its bandwidth, if it has one.
+#[inline]
 pub(crate) fn limit(response: &mut Response) {
-    let Some(&bandwidth) = response.extensions.get::<Bandwidth>() else { return };
+    // Few responses have a limit, and each one comes past here.
+    if let Some(&bandwidth) = response.extensions.get::<Bandwidth>() {
+        limit_to(bandwidth, response);
+    }
+}
+
+#[cold]
+fn limit_to(bandwidth: Bandwidth, response: &mut Response) {
     if response.length().is_some_and(|length| length <= bandwidth.after) {
         return;
     }
