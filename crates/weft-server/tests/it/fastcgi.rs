@@ -7,16 +7,30 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, Program, Weft, raw_upstream, report_missing_tool, until, weft};
+use crate::common::{
+    PATIENCE, Program, Signal, Weft, raw_upstream, report_missing_tool, until, weft,
+};
 use tempfile::TempDir;
 
 // -- a site with PHP
 
 struct PhpSite {
     server: Weft,
-    _fpm: Program,
+    fpm: Program,
     _folder: TempDir,
+}
+
+impl Drop for PhpSite {
+    fn drop(&mut self) {
+        // The processes that run the scripts end with the master only if it can end them.
+        self.fpm.signal(Signal::TERM);
+        let start = Instant::now();
+        while self.fpm.is_running() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Files beneath the root. `show.php` prints the variables of the request and its body.
@@ -91,7 +105,7 @@ impl PhpSite {
         fs::write(&file, route).unwrap();
         let mut command = weft([Path::new("--config"), &file]);
         command.args(["--listen", "127.0.0.1:0", "--workers", "2", "--no-log"]);
-        Some(PhpSite { server: Weft::start(&mut command), _fpm: fpm, _folder: folder })
+        Some(PhpSite { server: Weft::start(&mut command), fpm, _folder: folder })
     }
 
     /// Sends a request and returns the response in one line: status, some fields, body.
