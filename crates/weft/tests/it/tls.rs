@@ -685,6 +685,10 @@ fn changed_client_auth_closes_established_connections() {
         http2.alpn_protocols = vec![b"h2".to_vec()];
         let mut h2 = Client::connect(&server, &http2, "a.test").unwrap();
         h2.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        // Only a server that has sent SETTINGS owes a GOAWAY.
+        while h2.received.is_empty() {
+            assert!(h2.receive().unwrap(), "{case}");
+        }
         let [idle, busy, silent] = &mut clients[..] else { unreachable!() };
         assert_eq!(idle.get("/").status, 200);
         busy.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
