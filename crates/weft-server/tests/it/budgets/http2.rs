@@ -248,6 +248,27 @@ fn windows() -> Vec<Attack> {
     ]
 }
 
+/// Requests of a few bytes for a path that depends on all differences between servers, on a host
+/// with patterns. The path and the host are in the dynamic table.
+fn paths_by_reference(name: &'static str, length: usize) -> Attack {
+    const GET: u8 = 0x80 | 2;
+    const HTTP: u8 = 0x80 | 6;
+    let path = literal(0x40, ":path", &["/", &"%2F%5C;a\\".repeat(length)].concat());
+    let first = [vec![GET, HTTP], path, literal(0x40, ":authority", "patterns")].concat();
+    row(name, "header amplification")
+        .once(frame(HEADERS, END_ALL, 1, &first))
+        .once(window_update(0, MAX_WINDOW - 65_535))
+        .paced(5, 100, |n| {
+            batch(n, |n| {
+                let block = [GET, HTTP, FIRST_DYNAMIC, FIRST_DYNAMIC + 1];
+                frame(HEADERS, END_ALL, stream(n + 1), &block)
+            })
+        })
+        .held_ms(1_000)
+        .cpu(10.0)
+        .requests(1200.0)
+}
+
 /// HPACK.
 fn field_blocks() -> Vec<Attack> {
     /// A value of 4,000 bytes for the dynamic table.
@@ -289,6 +310,10 @@ fn field_blocks() -> Vec<Attack> {
             .held_ms(1_000)
             .cpu(6.0)
             .requests(1000.0),
+        paths_by_reference("ambiguous path by reference", 11)
+            .answer("404|RST_STREAM REFUSED_STREAM"),
+        paths_by_reference("too ambiguous path by reference", 60)
+            .answer("400|RST_STREAM REFUSED_STREAM"),
         row("fields with empty names", "CVE-2019-9516")
             .flood(1_000, |n| {
                 let block = [short_block(), [0x40, 0, 0].repeat(400)].concat();

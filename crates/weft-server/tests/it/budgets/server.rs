@@ -31,6 +31,12 @@ languages = ["en", "de"]
 "/cgi/" = { cgi = "cgi", timeout = "1s", body_timeout = "1s", max_processes = 16, max_spooled_bytes = "1MiB" }
 "/good/" = { proxy = "GOOD" }
 "/up/" = { proxy = "UPSTREAM", max_body_bytes = "1GiB", response_timeout = "1s", body_timeout = "1s", tunnel_timeout = "1s", max_idle_connections = 1 }
+[hosts.patterns]
+"= /exact" = "-> www"
+'~ ^/a/[^/]+/[^/]+$' = { respond = "no", status = 403 }
+'~ \.(php|cgi)$' = { respond = "no", status = 403 }
+'~ ^/[a-z]+;v=[0-9]+/' = { respond = "no", status = 403 }
+"/" = "-> www"
 [limits]
 head_timeout = "1s"
 idle_timeout = "1s"
