@@ -2,7 +2,6 @@
 
 use super::location::{Location, Pattern, Refusal};
 use super::tree::Directive;
-use crate::config::FILES;
 use crate::import::document::{Table, Value};
 
 pub(super) fn translate<'a>(location: &Location<'a>, table: &mut Table) -> Result<(), Refusal<'a>> {
@@ -92,9 +91,6 @@ fn fallback(location: &Location<'_>, table: &mut Table) {
 
 /// Converts the paths of `try_files`.
 fn tried_paths(location: &Location<'_>, directive: &Directive) -> Result<Vec<String>, String> {
-    if !FILES.iter().any(|key| key.name == "try_files") {
-        return Err("only `$uri $uri/ FILE` and `=404` are".to_owned());
-    }
     let names = location.server.children().iter().filter(|child| child.name == "location");
     let mut names = names.map(|child| child.arg(0));
     let is_missing = |last: &String| last.starts_with('@') && !names.any(|name| name == last);

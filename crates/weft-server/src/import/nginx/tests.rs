@@ -60,6 +60,19 @@ fn imports_files() {
             "\"/b\" = { files = \"/a\", fallback = \"index.html\", cache = \"max-age=315360000\" }\n",
         ),
         (
+            "location / { root /a; try_files $uri $uri.html $uri/ @app; }\n\
+             location @app { proxy_pass http://127.0.0.1:3000; }",
+            true,
+            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"{path}.html\", \"{path}/\", \
+             \"@app\"] }\n\"@app\" = { proxy = \"http://127.0.0.1:3000/\", host = \"upstream\" }\n",
+        ),
+        (
+            "location / { root /a; try_files $uri @none; }",
+            false,
+            "# nginx.conf:3: `try_files $uri @none`: not carried over: there is no location of this \
+             name\n\"/\" = \"-> /a\"\n",
+        ),
+        (
             "location /b/ { alias /a; }",
             false,
             "# nginx.conf:3: `alias /a`: not carried over: the rest of the path would be joined \
