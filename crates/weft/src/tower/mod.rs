@@ -14,6 +14,7 @@
 mod upgrade_extension;
 mod convert; // requests and responses, to and from the types of `http`
 mod head; // request heads, from the types of `http`
+mod hyper_upgrade; // upgrades by `hyper::upgrade::on`
 mod maps; // a cache of header maps
 mod names; // a cache of field names
 mod layer; // layers as middleware
@@ -31,6 +32,7 @@ use http::Extensions;
 use http_body::Frame;
 use tower_service::Service;
 
+use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
 use self::maps::HeaderMapCache;
 pub use self::service::{AppService, CallFuture, service};
@@ -47,7 +49,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Converts a tower service to an application.
 ///
 /// The body of a request is a [`Body`]. Its extensions contain those set by middleware, and the
-/// [`Connection`], with the peer and the shutdown state of the server.
+/// [`Connection`], with the peer and the shutdown state of the server. Those of a request for an upgrade
+/// or a tunnel also contain the `OnUpgrade` of hyper, so that axum's `WebSocketUpgrade` and
+/// `hyper::upgrade::on` work. A WebSocket over HTTP/2 is presented in the form of HTTP/1.1, `GET` with
+/// `Upgrade`.
 ///
 /// Each request is passed to a clone of the service, after waiting until that clone is ready. An
 /// error of the service becomes a 500, is reported to the [hooks](crate::Hooks), and closes the
@@ -150,12 +155,21 @@ where
     if let Err(error) = poll_fn(|cx| service.poll_ready(cx)).await {
         return error_response(error);
     }
-    let (method, call) = match make_request() {
-        Ok(request) => (request.method().clone(), service.call(request)),
+    let (method, pending_upgrade, call) = match make_request() {
+        Ok(mut request) => {
+            let pending_upgrade = PendingUpgrade::offer(&mut request);
+            (request.method().clone(), pending_upgrade, service.call(request))
+        }
         Err(error) => return error.into(),
     };
     match call.await {
-        Ok(response) => convert::from_http_response(&method, response),
+        Ok(response) => {
+            let response = convert::from_http_response(&method, response);
+            match pending_upgrade {
+                Some(pending) => pending.accept(&method, response),
+                None => response,
+            }
+        }
         Err(error) => error_response(error),
     }
 }

@@ -18,6 +18,8 @@ mod forms;
 mod h2;
 mod http1;
 #[cfg(all(feature = "tls", feature = "websocket"))]
+mod hyper_upgrade;
+#[cfg(all(feature = "tls", feature = "websocket"))]
 mod interop;
 mod layers;
 mod listeners;
