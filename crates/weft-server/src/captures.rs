@@ -1,4 +1,5 @@
-//! Groups of the pattern that matched a path, for the placeholders `{re.1}` and `{re.name}`. Pure.
+//! Groups of the patterns that matched a path, for the placeholders `{re.1}` and `{re.name}`, and the
+//! name of a host, for `{host.1}` and `{host.name}`. Pure.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,10 +36,14 @@ impl fmt::Display for Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Captures(Box<[Capture]>);
 
+/// Groups of a match with the name of a host, in lower case.
+#[derive(Clone, Debug)]
+pub(crate) struct HostCaptures(Captures);
+
 #[derive(Clone, Debug)]
 struct Capture {
     name: Option<Box<str>>,
-    /// Percent-encoded; empty for a group without a part in the match.
+    /// Of a path percent-encoded; empty for a group without a part in the match.
     text: Box<str>,
 }
 
@@ -48,7 +53,14 @@ impl Captures {
         path: &str,
         groups: impl Iterator<Item = (Option<&'n str>, Option<Range<usize>>)>,
     ) -> Captures {
-        let positions = Positions::new(path);
+        Captures::of_encoded(path, &Positions::new(path), groups)
+    }
+
+    fn of_encoded<'n>(
+        path: &str,
+        positions: &Positions,
+        groups: impl Iterator<Item = (Option<&'n str>, Option<Range<usize>>)>,
+    ) -> Captures {
         let captures = groups.map(|(name, range)| Capture {
             name: name.map(Into::into),
             text: range.map_or("", |range| positions.part(path, range)).into(),
@@ -63,6 +75,21 @@ impl Captures {
             Group::Name(name) => self.0.iter().find(|known| known.name.as_ref() == Some(name)),
         };
         capture.map(|capture| &*capture.text)
+    }
+}
+
+impl HostCaptures {
+    /// Takes the groups out of the name of a host, in which nothing is encoded.
+    pub(crate) fn new<'n>(
+        host: &str,
+        groups: impl Iterator<Item = (Option<&'n str>, Option<Range<usize>>)>,
+    ) -> HostCaptures {
+        HostCaptures(Captures::of_encoded(host, &Positions(None), groups))
+    }
+
+    /// Returns the text of a group; `None` if the pattern does not have it.
+    pub(crate) fn get(&self, group: &Group) -> Option<&str> {
+        self.0.get(group)
     }
 }
 
@@ -93,6 +120,15 @@ impl Positions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_of_a_host_are_not_decoded() {
+        let groups = [(None, Some(0..5)), (Some("name"), Some(1..5))];
+        let captures = HostCaptures::new("a%41b.example", groups.into_iter());
+        for (group, expected) in [("0", Some("a%41b")), ("name", Some("%41b")), ("2", None)] {
+            assert_eq!(captures.get(&Group::parse(group)), expected, "{group}");
+        }
+    }
 
     #[test]
     fn groups_are_parts_of_the_encoded_path() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weft::middleware::RealAddress;
-use weft::{Directory, DirectorySettings, HeaderRule, Network, Symlinks};
+use weft::{Directory, DirectorySettings, HeaderRule, Network, StatusCode, Symlinks};
 
 use crate::access::AccessContext;
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
@@ -17,6 +17,7 @@ use crate::logs::RouteLogPlan;
 use crate::plan::{AppPlan, Plan};
 use crate::route::{Routing, RoutingBuilder, Target};
 use crate::route_middleware::RouteMiddleware;
+use crate::template::Template;
 use crate::tls::OpenedTls;
 
 /// The opened resources of a plan.
@@ -133,7 +134,7 @@ impl AppSource {
             AppPlan::Cgi(settings) => Some(&*settings.root),
             AppPlan::Proxy(settings) => settings.fastcgi.root.as_deref(),
             AppPlan::RespondFile { path, .. } => path.parent(),
-            AppPlan::Redirect { .. } | AppPlan::Respond { .. } => None,
+            AppPlan::Redirect { .. } | AppPlan::Respond { .. } | AppPlan::Rewrite => None,
         };
         // Opening the directory reports the error.
         let metadata = root.and_then(|root| std::fs::metadata(root).ok());
@@ -177,6 +178,10 @@ fn open_app(
                 suffix,
                 site.front_controller,
             )))
+        }
+        // Another route has the application.
+        AppPlan::Rewrite => {
+            App::Respond(Respond::new(&Template::default(), StatusCode::NOT_FOUND, None))
         }
         AppPlan::Redirect { to, status } => App::Redirect(Redirect::new(to, *status)),
         AppPlan::Respond { text, status, content_type } => {

@@ -18,7 +18,9 @@ use crate::config_change::ConfigChanges;
 use crate::route::{PathKey, Pattern, Rewrite, RouteKey};
 use crate::template::Template;
 
-use rewrite::{check_groups, check_route_names, parse_template, plan_rewrite};
+use rewrite::{
+    Patterns, check_groups, check_host_groups, check_route_names, parse_template, plan_rewrite,
+};
 
 /// The validated configuration from which the server is started. A reload compares plans by value.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,6 +113,8 @@ pub(crate) enum AppPlan {
         upstreams: Box<proxy::ProxySettings>,
     },
     Proxy(Box<proxy::ProxySettings>),
+    /// The route of another path.
+    Rewrite,
     Redirect {
         to: Template,
         status: StatusCode,
@@ -156,6 +160,7 @@ impl RoutePlan {
             | AppPlan::Files { .. }
             | AppPlan::ScriptSite { .. }
             | AppPlan::Proxy(_)
+            | AppPlan::Rewrite
             | AppPlan::RespondFile { .. } => None,
         }
     }
@@ -198,8 +203,17 @@ impl Plan {
         let mut known_hosts = HashMap::new();
         for host in hosts {
             let names = host_names(&host.names, &mut known_hosts, &mut problems);
+            let host_pattern = match &*names {
+                [name] => name.strip_prefix("~ ").and_then(|name| Pattern::parse(name).ok()),
+                _ => None,
+            };
             let options = host.options.or(&defaults);
+            let groups = options
+                .templates()
+                .filter_map(|it| check_host_groups(it, host_pattern.as_ref()).err());
+            problems.extend(groups.map(|message| host.names.problem(message)));
             let inherited = Inherited {
+                host_pattern,
                 options,
                 files: &files,
                 trusted_proxies: &top.trusted_proxies,
@@ -421,6 +435,8 @@ fn host_name(written: &str) -> Result<String, String> {
 
 /// Values that the routes of a host inherit.
 struct Inherited<'a> {
+    /// Set if the host is a pattern.
+    host_pattern: Option<Pattern>,
     options: RouteOptions,
     files: &'a FilesConfig,
     trusted_proxies: &'a [Network],
@@ -436,12 +452,13 @@ fn plan_routes(
     for RouteConfig { key: written, options, rewrite, action } in routes {
         let key = RouteKey::parse(&written.value);
         let key = key.map_err(|message| problems.push(written.problem(message))).ok();
-        let groups = options.templates().filter_map(|it| check_groups(it, key.as_ref()).err());
+        let patterns = Patterns { key: key.as_ref(), host: inherited.host_pattern.as_ref() };
+        let groups = options.templates().filter_map(|it| check_groups(it, patterns).err());
         problems.extend(groups.map(|message| written.problem(message)));
         let mut options = options.or(&inherited.options).without_effectless();
-        let rewrite = plan_rewrite(rewrite, &action, key.as_ref());
+        let rewrite = plan_rewrite(rewrite, &action, patterns);
         let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
-        let app = plan_app(action, key.as_ref(), &mut options, inherited);
+        let app = plan_app(action, patterns, &mut options, inherited);
         let app = app.map_err(|problem| problems.push(problem)).ok();
         let (Some(key), Some(rewrite), Some(mut app)) = (key, rewrite, app) else { continue };
         if let (AppPlan::Files { files, .. }, Some(Rewrite::TryFiles(_))) =
@@ -488,7 +505,7 @@ fn route_of_others(
 /// Returns the application of a route. Options that its files have themselves move there.
 fn plan_app(
     action: Located<Action>,
-    key: Option<&RouteKey>,
+    patterns: Patterns<'_>,
     options: &mut RouteOptions,
     inherited: &Inherited<'_>,
 ) -> ConfigResult<Located<AppPlan>> {
@@ -519,9 +536,10 @@ fn plan_app(
             upstreams.validate().map_err(problem)?;
             AppPlan::Proxy(upstreams)
         }
+        Action::Rewrite => AppPlan::Rewrite,
         Action::Redirect { to, status } => {
-            let appends_rest = key.is_none_or(|key| key.prefix().is_some());
-            let to = parse_template(&to, key)
+            let appends_rest = patterns.key.is_none_or(|key| key.prefix().is_some());
+            let to = parse_template(&to, patterns)
                 .and_then(|to| check_redirect(&to, appends_rest).map(|()| to));
             let to = to.map_err(problem)?;
             let status = match status {
@@ -543,7 +561,7 @@ fn plan_app(
             if matches!(status, 204 | 205 | 304) && !text.is_empty() {
                 return Err(problem(format!("a response of status {status} has no text")));
             }
-            let text = parse_template(&text, key).map_err(problem)?;
+            let text = parse_template(&text, patterns).map_err(problem)?;
             if content_type.is_some() && text.as_literal().is_none() {
                 let message = "a text with placeholders has no `content_type` but text/plain: their \
                                values are not escaped";
@@ -631,8 +649,8 @@ fn check_redirect(target: &Template, appends_rest: bool) -> Result<(), String> {
 const PATHS: [&str; 3] = ["{path}", "{rest}", "{uri}"];
 
 /// Returns the first placeholder in the authority of a URL whose values could extend the name of the
-/// host or choose the port: all but the host and port of the request and those that are followed by
-/// a label of the name.
+/// host or choose the port: all but the host and port of the request, groups of the pattern of the
+/// host, and those that are followed by a label of the name.
 fn open_end(url: &str) -> Option<&str> {
     let starts = PATHS.iter().chain(&["/", "?", "#"]).filter_map(|start| url.find(start));
     let authority = &url[..starts.min().unwrap_or(url.len())];
@@ -641,7 +659,7 @@ fn open_end(url: &str) -> Option<&str> {
         let is_label = behind.strip_prefix('.').is_some_and(|label| {
             label.starts_with(|c: char| c == '{' || c.is_ascii_alphanumeric())
         });
-        let is_closed = is_label || matches!(name, "{host" | "{port");
+        let is_closed = is_label || matches!(name, "{host" | "{port") || name.starts_with("{host.");
         (!is_closed).then(|| &authority[at..=at + name.len()])
     })
 }

@@ -130,6 +130,7 @@ fn app(route: &RoutePlan) -> String {
                 }
             }
         }
+        AppPlan::Rewrite => String::new(),
         AppPlan::Redirect { to, status } => {
             format!("redirect = {}, status = {}", quoted(to.source()), status.as_u16())
         }
@@ -142,7 +143,8 @@ fn app(route: &RoutePlan) -> String {
     };
     let rewrite = other_keys(&REWRITE, &rewrite_config(route), &RewriteConfig::default());
     let options = other_keys(&OPTIONS, &route.options, &RouteOptions::default());
-    format!("{{ {action}{rewrite}{options} }}")
+    let keys = format!("{action}{rewrite}{options}");
+    format!("{{ {} }}", keys.trim_start_matches(", "))
 }
 
 fn response(status: StatusCode, content_type: &Option<HeaderValue>) -> String {
@@ -154,7 +156,9 @@ fn response(status: StatusCode, content_type: &Option<HeaderValue>) -> String {
 fn rewrite_config(route: &RoutePlan) -> RewriteConfig {
     let mut config = RewriteConfig::default();
     match &route.rewrite {
-        Some(Rewrite::To(path)) => config.rewrite = Some(at(path.source().to_owned())),
+        Some(Rewrite::To(path) | Rewrite::PassOn(path)) => {
+            config.rewrite = Some(at(path.source().to_owned()))
+        }
         Some(Rewrite::TryFiles(files)) => config.try_files = files.sources().map(at).collect(),
         None => {}
     }

@@ -161,8 +161,11 @@ impl Router {
         mut request: Request,
         found: Match<'_>,
     ) -> impl Future<Output = Response> + use<> {
-        let Match { route, mount, captures } = found;
+        let Match { route, mount, captures, host_captures } = found;
         if let Some(captures) = captures {
+            request.extensions_mut().insert(*captures);
+        }
+        if let Some(captures) = host_captures {
             request.extensions_mut().insert(*captures);
         }
         let target = &self.targets[route.target];

@@ -2,6 +2,7 @@
 
 mod bandwidth; // limit of the bandwidth of each response
 mod client_certificate; // requirement of a client certificate
+mod maintenance; // a file that closes the route
 mod rate; // rate limit by other keys than the client
 mod request_id; // request IDs for upstreams and scripts
 
@@ -19,6 +20,7 @@ use weft::{Application, Bandwidth, HeaderName, Method, Middleware, Request, Resp
 
 use self::bandwidth::LimitBandwidth;
 use self::client_certificate::RequireClientCertificate;
+use self::maintenance::Maintenance;
 use self::rate::RateByKey;
 use self::request_id::ForwardRequestId;
 use crate::access::{AccessContext, Authentication, NetworkFilter};
@@ -31,8 +33,8 @@ use crate::substitution::Substitution;
 /// clients.
 ///
 /// A request passes through it in this order, regardless of the order in the file: request ID, response
-/// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS, networks,
-/// client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
+/// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS,
+/// maintenance, networks, client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
 /// credentials), authentication, size of the body, fields of the request, compression, substitution.
 pub(crate) struct RouteMiddleware {
     request_ids: Option<RequestIds>,
@@ -42,6 +44,7 @@ pub(crate) struct RouteMiddleware {
     bandwidth: Option<LimitBandwidth>,
     error_pages: Option<ErrorPages>,
     canonical: Option<Canonical>,
+    maintenance: Option<Maintenance>,
     networks: Option<NetworkFilter>,
     client_certificate: Option<RequireClientCertificate>,
     rate: Option<RateLimit>,
@@ -125,6 +128,11 @@ impl RouteMiddleware {
             bandwidth: bandwidth(options),
             error_pages: error_pages(options),
             canonical: canonical(options),
+            maintenance: options
+                .maintenance
+                .as_ref()
+                .and_then(|path| path.value())
+                .map(|path| Maintenance::new(path)),
             networks: networks.filter(|_| !includes_addresses),
             client_certificate: options
                 .client_cert_required
@@ -165,6 +173,7 @@ impl RouteMiddleware {
             .with_some(self.rate.clone())
             .with_some(self.client_certificate.clone())
             .with_some(self.networks.clone())
+            .with_some(self.maintenance.clone())
             .with_some(self.canonical.clone())
             .with_some(self.error_pages.clone())
             .with_some(self.bandwidth.clone())

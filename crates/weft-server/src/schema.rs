@@ -66,14 +66,16 @@ fn route() -> Value {
     of_snippet.insert("use".to_owned(), reference("use"));
     let mut of_snippet = table(of_snippet);
     of_snippet["required"] = json!(["use"]);
-    let form_names = forms_of_routes().map(|(form, _)| json!({ "required": [form] }));
+    // `rewrite` is also a key of other forms, which may come from a snippet.
+    let form_names = forms_of_routes().into_iter().filter(|(form, _)| *form != "rewrite");
+    let form_names: Vec<_> = form_names.map(|(form, _)| json!({ "required": [form] })).collect();
     of_snippet["not"] = json!({ "anyOf": form_names });
     forms.push(of_snippet);
     json!({ "anyOf": forms })
 }
 
 /// The keys of each form of a route, besides the options of every route.
-fn forms_of_routes() -> [(&'static str, Properties); 7] {
+fn forms_of_routes() -> [(&'static str, Properties); 8] {
     let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
         own.insert(name.to_owned(), with_description(value, help));
         (name, own)
@@ -96,6 +98,7 @@ fn forms_of_routes() -> [(&'static str, Properties); 7] {
             "URLs of upstreams",
             with_rewrite(properties(&PROXY), &REWRITE[..1]),
         ),
+        form("rewrite", text(), "path whose route handles the requests", Properties::new()),
         form("redirect", text(), "URL to redirect to", properties(&STATUS_CODE)),
         form("respond", text(), "text of the response", properties(&RESPONSE)),
         form("respond_file", text(), "file to respond with", properties(&RESPONSE)),

@@ -18,7 +18,7 @@ use value::Value;
 
 /// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands
 /// for itself.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Template {
     /// As it is written in the configuration.
     source: Box<str>,
@@ -117,6 +117,14 @@ impl Template {
         })
     }
 
+    /// Groups of the patterns of hosts among the placeholders.
+    pub(crate) fn host_groups(&self) -> impl Iterator<Item = &Group> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Placeholder(Placeholder::HostCapture(group)) => Some(group),
+            _ => None,
+        })
+    }
+
     /// Expands the template to text, in which values are not escaped.
     pub(crate) fn expand(&self, request: &Request) -> Result<String, ExpansionError> {
         self.expand_with(request, |out, value| {
@@ -155,8 +163,16 @@ impl Template {
 
     /// Expands the template to a URL, or to a path with a query. Values are percent-encoded for
     /// their position, so that they add neither a host, nor a query, nor a parameter of the query.
+    ///
+    /// Without a query, a question mark or an ampersand in front of `{query}` at the end is omitted.
     pub(crate) fn expand_url(&self, request: &Request) -> Result<String, ExpansionError> {
-        self.expand_with(request, push_url_value)
+        let mut url = self.expand_with(request, push_url_value)?;
+        let ends_in_query =
+            matches!(self.parts.last(), Some(Part::Placeholder(Placeholder::Query)));
+        if ends_in_query && request.query().is_none_or(str::is_empty) && url.ends_with(['?', '&']) {
+            url.pop();
+        }
+        Ok(url)
     }
 
     fn expand_with(

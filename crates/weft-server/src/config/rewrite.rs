@@ -17,7 +17,7 @@ pub(crate) static REWRITE: [Key<RewriteConfig>; 2] = [
         flag: "",
         argument: "",
         help: "path in place of that behind the prefix, with placeholders; a query in it replaces \
-               that of the request",
+               that of the request; alone: path whose route responds",
         kind: ValueKind::Text(|config, text| {
             config.rewrite = Some(text);
             Ok(())

@@ -41,6 +41,8 @@ pub(crate) enum Action {
         upstreams: Box<proxy::ProxySettings>,
     },
     Proxy(Box<proxy::ProxySettings>),
+    /// The route of the path of `rewrite`.
+    Rewrite,
     Redirect {
         to: String,
         status: u16,
@@ -116,11 +118,17 @@ pub(super) fn read_route<'a>(
         Some(text) => parse_action(text, value.base).map_err(|message| value.problem(message)),
         None => match value.entries() {
             Ok(entries) => {
-                let form = entries.iter().find_map(|(name, _)| find_form(&name.value));
+                let form = form_of(&entries);
                 let is_own = |name: &str| form.is_some_and(|form| has_key(form, name));
                 let (options, others) = snippets.read_options(entries, is_own, problems);
                 let (rewrite, others) = read_rewrite(others, form, problems);
-                let action = read_table(value, &others, problems)?;
+                let action = match rewrite.rewrite.is_some() && form_of(&others).is_none() {
+                    true => {
+                        read_other_keys([].iter(), &mut (), others.iter(), problems);
+                        Located { location, value: Action::Rewrite }
+                    }
+                    false => read_table(value, &others, problems)?,
+                };
                 return Some(RouteConfig { key, options, rewrite, action });
             }
             Err(_) => Err(value.problem(
@@ -141,11 +149,21 @@ fn find_form(name: &str) -> Option<&'static str> {
     FORMS.into_iter().find(|form| *form == name)
 }
 
+/// The key of a route that leads to another route, if it is the only one of them.
+const REWRITE_FORM: &str = "rewrite";
+
+/// Returns the key that selects the form of a table.
+fn form_of(entries: &[(Name, Value<'_>)]) -> Option<&'static str> {
+    let form = entries.iter().find_map(|(name, _)| find_form(&name.value));
+    let has_rewrite = || entries.iter().any(|(name, _)| name.value == REWRITE_FORM);
+    form.or_else(|| has_rewrite().then_some(REWRITE_FORM))
+}
+
 /// Returns true if tables of a form have this key of [`REWRITE`].
 fn has_rewrite_key(form: Option<&str>, name: &str) -> bool {
     match form {
         Some("files") => true,
-        Some("proxy" | "fastcgi" | "cgi") => name == "rewrite",
+        Some("proxy" | "fastcgi" | "cgi" | REWRITE_FORM) => name == "rewrite",
         _ => false,
     }
 }
@@ -164,7 +182,7 @@ fn read_rewrite<'a>(
             }
             Some(key) if form.is_some() => {
                 let forms = if key.name == "rewrite" {
-                    "`files`, `proxy`, `fastcgi` or `cgi`"
+                    "`files`, `proxy`, `fastcgi` or `cgi`, or stands alone"
                 } else {
                     "`files`"
                 };
@@ -189,6 +207,7 @@ fn has_key(form: &str, name: &str) -> bool {
         "proxy" => PROXY.iter().any(|key| key.name == name),
         "cgi" => CGI.iter().any(|key| key.name == name),
         "respond" | "respond_file" => RESPONSE.iter().any(|key| key.name == name),
+        REWRITE_FORM => false,
         _ => STATUS_CODE.iter().any(|key| key.name == name),
     }
 }
@@ -201,7 +220,7 @@ fn read_table(
     let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
         let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `redirect`, `respond`, \
-                    `respond_file` and `cgi`";
+                    `respond_file`, `cgi` and `rewrite`";
         problems.push(table.problem(hint));
         return None;
     };
@@ -369,7 +388,10 @@ mod tests {
                 Action::Files { root, .. } => format!("Files {}", root.display()),
                 Action::Proxy(settings) => format!("Proxy {:?}", settings.upstreams.len()),
                 Action::Redirect { to, .. } => format!("Redirect {to}"),
-                Action::ScriptSite { .. } | Action::Respond { .. } | Action::RespondFile { .. } => {
+                Action::ScriptSite { .. }
+                | Action::Rewrite
+                | Action::Respond { .. }
+                | Action::RespondFile { .. } => {
                     unreachable!("no operator produces these")
                 }
             };

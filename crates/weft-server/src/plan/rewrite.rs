@@ -9,14 +9,18 @@ use crate::template::Template;
 pub(super) fn plan_rewrite(
     config: RewriteConfig,
     action: &Located<Action>,
-    key: Option<&RouteKey>,
+    patterns: Patterns<'_>,
 ) -> ConfigResult<Option<Rewrite>> {
     let RewriteConfig { rewrite, try_files } = config;
     let Some(first) = try_files.first() else {
         let parse = |written: Located<String>| {
             let path = PathTemplate::parse(&written.value);
-            let path = path.and_then(|path| check_groups(path.template(), key).map(|()| path));
-            path.map(Rewrite::To).map_err(|message| written.problem(message))
+            let path = path.and_then(|path| check_groups(path.template(), patterns).map(|()| path));
+            let rewrite = match &action.value {
+                Action::Rewrite => Rewrite::PassOn,
+                _ => Rewrite::To,
+            };
+            path.map(rewrite).map_err(|message| written.problem(message))
         };
         return rewrite.map(parse).transpose();
     };
@@ -38,7 +42,7 @@ pub(super) fn plan_rewrite(
     let files = TryFiles::parse(&elements)
         .map_err(|(number, message)| try_files[number].problem(message))?;
     for path in files.paths() {
-        check_groups(path.template(), key).map_err(|message| first.problem(message))?;
+        check_groups(path.template(), patterns).map_err(|message| first.problem(message))?;
     }
     Ok(Some(Rewrite::TryFiles(files)))
 }
@@ -66,37 +70,64 @@ pub(super) fn check_route_names(routes: &[RoutePlan], problems: &mut Vec<Problem
     }
 }
 
-/// Parses a template of a route, which may have the groups of its pattern.
-pub(super) fn parse_template(text: &str, key: Option<&RouteKey>) -> Result<Template, String> {
+/// Patterns whose groups the templates of a route may have.
+#[derive(Clone, Copy)]
+pub(super) struct Patterns<'a> {
+    /// `None` for an invalid key, which is reported elsewhere.
+    pub(super) key: Option<&'a RouteKey>,
+    /// Set if the host of the route is a pattern.
+    pub(super) host: Option<&'a Pattern>,
+}
+
+/// Parses a template of a route, which may have the groups of its patterns.
+pub(super) fn parse_template(text: &str, patterns: Patterns<'_>) -> Result<Template, String> {
     let template = Template::parse(text)?;
-    check_groups(&template, key)?;
+    check_groups(&template, patterns)?;
     Ok(template)
 }
 
-/// Returns an error if a template has a group that the pattern of the route does not have. A `key` that
-/// is invalid is reported elsewhere.
-pub(super) fn check_groups(template: &Template, key: Option<&RouteKey>) -> Result<(), String> {
-    let mut groups = template.groups();
-    let unknown = match key.map(|key| &key.path) {
-        None => None,
-        Some(PathKey::Pattern(pattern)) => {
-            let unknown = groups.find(|group| !pattern.has_group(group));
-            unknown.map(|group| unknown_group(group, pattern))
-        }
-        Some(_) => groups
+/// Returns an error if a template has a group that the patterns of the route and of its host do not
+/// have.
+pub(super) fn check_groups(template: &Template, patterns: Patterns<'_>) -> Result<(), String> {
+    let of_path = patterns.key.and_then(|key| match &key.path {
+        PathKey::Pattern(pattern) => unknown_group(template.groups(), pattern, "the pattern", "re"),
+        _ => template
+            .groups()
             .next()
             .map(|group| format!("{{re.{group}}} needs a route with a pattern, as \"~ ^/a/(.+)\"")),
+    });
+    of_path.or_else(|| check_host_groups(template, patterns.host).err()).map_or(Ok(()), Err)
+}
+
+/// Returns an error if a template has a group that the pattern of the host does not have.
+pub(super) fn check_host_groups(template: &Template, host: Option<&Pattern>) -> Result<(), String> {
+    let unknown = match host {
+        Some(pattern) => {
+            unknown_group(template.host_groups(), pattern, "the pattern of the host", "host")
+        }
+        None => template.host_groups().next().map(|group| {
+            format!(
+                "{{host.{group}}} needs a host with a pattern, as [hosts.'~ ^(.+)\\.example\\.org$']"
+            )
+        }),
     };
     unknown.map_or(Ok(()), Err)
 }
 
-fn unknown_group(group: &Group, pattern: &Pattern) -> String {
+/// Describes the first group that a pattern does not have.
+fn unknown_group<'g>(
+    mut groups: impl Iterator<Item = &'g Group>,
+    pattern: &Pattern,
+    subject: &str,
+    prefix: &str,
+) -> Option<String> {
+    let group = groups.find(|group| !pattern.has_group(group))?;
     let hint = match suggest(&group.to_string(), pattern.group_names()) {
-        Some(suggestion) => format!("did you mean {{re.{suggestion}}}?"),
+        Some(suggestion) => format!("did you mean {{{prefix}.{suggestion}}}?"),
         None => match pattern.count_groups() {
             0 => "it has none".to_owned(),
-            count => format!("its groups are {{re.1}} to {{re.{count}}}"),
+            count => format!("its groups are {{{prefix}.1}} to {{{prefix}.{count}}}"),
         },
     };
-    format!("the pattern has no group {{re.{group}}}; {hint}")
+    Some(format!("{subject} has no group {{{prefix}.{group}}}; {hint}"))
 }

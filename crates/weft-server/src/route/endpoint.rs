@@ -37,13 +37,18 @@ pub(super) struct Endpoint {
 
 impl Application for Endpoint {
     async fn call(&self, mut request: Request) -> Response {
+        if let Some(Rewrite::PassOn(path)) = self.rewrite.as_deref() {
+            return self.redirect(request, path).await;
+        }
         let prefix = request.extensions_mut().remove::<PrefixLength>();
         let mount = prefix.map_or(0, |PrefixLength(bytes)| bytes);
         match self.rewrite.as_deref() {
-            None => match enter(&mut request, mount, self.directory.as_deref()) {
-                None => self.app.call(request).await,
-                Some(redirect) => redirect,
-            },
+            None | Some(Rewrite::PassOn(_)) => {
+                match enter(&mut request, mount, self.directory.as_deref()) {
+                    None => self.app.call(request).await,
+                    Some(redirect) => redirect,
+                }
+            }
             Some(Rewrite::To(path)) => {
                 request.take_prefix(mount);
                 match path.expand(&request) {
@@ -140,12 +145,13 @@ impl Endpoint {
     async fn pass_on(&self, mut request: Request, to: Destination<'_>) -> Response {
         let extensions = request.extensions_mut();
         extensions.remove::<Captures>();
+        extensions.remove::<PrefixLength>();
         let count = extensions.get_or_insert_with(|| InternalRedirects(0));
         count.0 += 1;
         let router = self.router.upgrade().filter(|_| count.0 <= MAX_INTERNAL_REDIRECTS);
         let Some(router) = router else {
             self.loop_warning.warn(&format!(
-                "`try_files` of the host {} passes {} on in a loop; the response is 500",
+                "routes of the host {} pass {} on in a loop; the response is 500",
                 request.host().unwrap_or("*"),
                 request.path().chars().take(MAX_LOGGED_CHARS).collect::<String>(),
             ));

@@ -3,7 +3,7 @@
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use crate::captures::{Captures, Group};
+use crate::captures::{Captures, Group, HostCaptures};
 
 /// Maximum number of patterns of a host.
 const MAX_PATTERNS: usize = 256;
@@ -71,6 +71,16 @@ impl Pattern {
         let groups = self.regex.captures(decoded)?;
         let ranges = groups.iter().map(|group| group.map(|group| group.range()));
         Some(Captures::new(path, self.regex.capture_names().zip(ranges)))
+    }
+
+    /// Returns the groups of a host that matches; `None` if the pattern has no groups.
+    pub(super) fn host_captures(&self, host: &str) -> Option<HostCaptures> {
+        if self.count_groups() == 0 {
+            return None;
+        }
+        let groups = self.regex.captures(host.as_bytes())?;
+        let ranges = groups.iter().map(|group| group.map(|group| group.range()));
+        Some(HostCaptures::new(host, self.regex.capture_names().zip(ranges)))
     }
 }
 

@@ -14,6 +14,8 @@ const MAX_ELEMENTS: usize = 16;
 pub(crate) enum Rewrite {
     /// The target gets this path.
     To(PathTemplate),
+    /// The route of this path gets the request.
+    PassOn(PathTemplate),
     TryFiles(TryFiles),
 }
 

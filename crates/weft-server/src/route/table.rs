@@ -10,7 +10,7 @@ use super::methods::Methods;
 use super::pattern::{Pattern, PatternSet};
 use super::reading::Readings;
 use super::variants;
-use crate::captures::Captures;
+use crate::captures::{Captures, HostCaptures};
 
 /// Routes by host name. The lists of names are sorted.
 #[derive(Default)]
@@ -79,6 +79,14 @@ pub(super) struct Match<'t> {
     pub(super) mount: usize,
     /// Groups of a pattern.
     pub(super) captures: Option<Box<Captures>>,
+    /// Groups of the pattern of the host.
+    pub(super) host_captures: Option<Box<HostCaptures>>,
+}
+
+impl<'t> Match<'t> {
+    fn new(route: &'t Route, mount: usize) -> Match<'t> {
+        Match { route, mount, captures: None, host_captures: None }
+    }
 }
 
 impl RouteTable {
@@ -124,41 +132,50 @@ impl RouteTable {
         if path == "*" {
             return Err(Unrouted::WholeServer);
         }
-        match self.routes_of_host(head).ok_or(Unrouted::NotFound)? {
+        let host = self.find_routes(head);
+        let (routes, pattern) = host.ok_or(Unrouted::NotFound)?;
+        let mut found = match routes {
             HostRoutes::Prefixes(prefixes) => prefixes.find(path),
             HostRoutes::Mixed(routes) => routes.find(path, head),
+        }?;
+        if let (Some(pattern), Some(host)) = (pattern, head.host()) {
+            found.host_captures = pattern.host_captures(&host.to_ascii_lowercase()).map(Box::new);
         }
+        Ok(found)
     }
 
     /// Returns the route with a name, of the host of a request.
     pub(super) fn find_name(&self, head: &RequestHead, name: &str) -> Result<Match<'_>, Unrouted> {
-        let route = match self.routes_of_host(head) {
-            Some(HostRoutes::Mixed(routes)) => routes.named.iter().find(|(known, _)| known == name),
+        let route = match self.find_routes(head) {
+            Some((HostRoutes::Mixed(routes), _)) => {
+                routes.named.iter().find(|(known, _)| known == name)
+            }
             _ => None,
         };
         let (_, route) = route.ok_or(Unrouted::NotFound)?;
-        Ok(Match { route, mount: 0, captures: None })
+        Ok(Match::new(route, 0))
     }
 
-    fn routes_of_host(&self, head: &RequestHead) -> Option<&HostRoutes> {
+    /// Returns the routes of the host of a request, and the pattern by which it was found.
+    fn find_routes(&self, head: &RequestHead) -> Option<(&HostRoutes, Option<&Pattern>)> {
         let lists = [&self.exact, &self.wildcards];
-        match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
-            true => self.fallback.as_ref(),
-            false => head.host().and_then(|host| self.find_host(host)).or(self.fallback.as_ref()),
-        }
+        let found = match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
+            true => None,
+            false => head.host().and_then(|host| self.find_host(host)),
+        };
+        found.or_else(|| self.fallback.as_ref().map(|routes| (routes, None)))
     }
 
-    fn find_host(&self, host: &str) -> Option<&HostRoutes> {
-        find_name(&self.exact, host)
-            .or_else(|| {
-                // The `*` matches at least one byte. The first dot gives the longest suffix.
-                let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
-                dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
-            })
-            .or_else(|| self.find_pattern(host))
+    fn find_host(&self, host: &str) -> Option<(&HostRoutes, Option<&Pattern>)> {
+        let named = find_name(&self.exact, host).or_else(|| {
+            // The `*` matches at least one byte. The first dot gives the longest suffix.
+            let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
+            dots.find_map(|(dot, _)| find_name(&self.wildcards, &host[dot..]))
+        });
+        named.map(|routes| (routes, None)).or_else(|| self.find_pattern(host))
     }
 
-    fn find_pattern(&self, host: &str) -> Option<&HostRoutes> {
+    fn find_pattern(&self, host: &str) -> Option<(&HostRoutes, Option<&Pattern>)> {
         // A longer name is none of the DNS.
         if self.patterns.is_empty() || host.len() > MAX_HOST_BYTES {
             return None;
@@ -166,7 +183,7 @@ impl RouteTable {
         let host = host.to_ascii_lowercase();
         let mut patterns = self.patterns.iter();
         let found = patterns.find(|(pattern, _)| pattern.matches(host.as_bytes()));
-        found.map(|(_, routes)| routes)
+        found.map(|(pattern, routes)| (routes, Some(pattern)))
     }
 }
 
@@ -244,7 +261,7 @@ impl PrefixMap<Route> {
             }
         };
         let (prefix, route) = found.ok_or(Unrouted::NotFound)?;
-        Ok(Match { route, mount: mount(prefix, path), captures: None })
+        Ok(Match::new(route, mount(prefix, path)))
     }
 }
 
@@ -347,7 +364,7 @@ impl MixedRoutes {
             Found::Pattern(pattern, _) => pattern.captures(path, decoded).map(Box::new),
             _ => None,
         };
-        Ok(Match { route, mount, captures })
+        Ok(Match { captures, ..Match::new(route, mount) })
     }
 
     /// Returns the routes for a decoded path: those of the exact path, of the first pattern, or of the

@@ -28,6 +28,8 @@ pub(super) enum Placeholder {
     TlsServerName,
     /// Group of the pattern of the route.
     Capture(Group),
+    /// Group of the pattern of the host.
+    HostCapture(Group),
 }
 
 /// Names without a parameter.
@@ -50,7 +52,7 @@ const NAMES: [(&str, Placeholder); 15] = [
 ];
 
 /// Names with a parameter behind a dot.
-const PREFIXES: [&str; 4] = ["query", "header", "cookie", "re"];
+const PREFIXES: [&str; 5] = ["query", "header", "cookie", "re", "host"];
 
 impl Placeholder {
     /// Parses the name between two braces.
@@ -67,6 +69,9 @@ impl Placeholder {
             }
             Some(("re", group)) if !group.is_empty() => {
                 Ok(Placeholder::Capture(Group::parse(group)))
+            }
+            Some(("host", group)) if !group.is_empty() => {
+                Ok(Placeholder::HostCapture(Group::parse(group)))
             }
             Some(("header", field)) => match field.parse() {
                 Ok(field) => Ok(Placeholder::Header(field)),

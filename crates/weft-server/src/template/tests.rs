@@ -46,6 +46,16 @@ fn expands_placeholders() {
         assert_eq!(template.expand(&request).unwrap(), text, "{template:?}");
         assert_eq!(template.expand_url(&request).unwrap(), url, "{template:?}");
     }
+    for (template, url) in [
+        ("/a?{query}", "/a"),
+        ("/a?b=c&{query}", "/a?b=c"),
+        ("/a?{query}&b", "/a?&b"),
+        ("/a{query}", "/a"),
+    ] {
+        for head in ["GET /x HTTP/1.1\r\nHost: a\r\n\r\n", "GET /x? HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            assert_eq!(parse(template).expand_url(&request(head)).unwrap(), url, "{template}");
+        }
+    }
     let time = parse("{time}").expand(&request(HEAD)).unwrap();
     assert_eq!((time.len(), &time[10..11]), (20, "T"), "{time}");
 }

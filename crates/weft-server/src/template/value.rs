@@ -8,7 +8,7 @@ use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
-use crate::captures::Captures;
+use crate::captures::{Captures, HostCaptures};
 use crate::route::PrefixLength;
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
@@ -78,6 +78,11 @@ impl<'a> Value<'a> {
             Placeholder::Capture(group) => {
                 let captures = request.extensions().get::<Captures>();
                 Value::Capture(captures.and_then(|it| it.get(group)).unwrap_or_default())
+            }
+            Placeholder::HostCapture(group) => {
+                let captures = request.extensions().get::<HostCaptures>();
+                let text = captures.and_then(|it| it.get(group)).unwrap_or_default();
+                Value::Authority(text.into())
             }
             Placeholder::RequestId => {
                 plain(request.extensions().get().map_or("", RequestId::as_str))

@@ -131,7 +131,7 @@ fn no_spelling_of_a_path_leads_past_a_protected_route() {
         ],
     );
     // As long as the readings of a path are too many to be tried, it is refused.
-    let long = "a".repeat(7000);
+    let long = "a".repeat(1300);
     assert!(send(&server, &format!("GET /{long}%2F")).starts_with("200 "));
     assert!(send(&server, &format!("GET /{long}%2F;\\%5C%3B")).starts_with("400 "));
     server.stop();
@@ -152,12 +152,9 @@ fn groups_of_a_pattern_keep_their_encoding() {
         &server,
         &[
             ("GET /user/bob/a/b?c=d", "301 https://bob.example.org/a/b?n=bob&c=d"),
-            ("GET /%75ser/%62ob/a%2Fb", "301 https://bob.example.org/a%2Fb?n=bob&"),
-            ("GET /user/b%2Fx/y", "301 https://b%2Fx.example.org/y?n=b/x&"),
-            (
-                "GET /user/a%26b%0d/%0d%0aX:",
-                "301 https://a%26b%0D.example.org/%0d%0aX:?n=a%26b%0D&",
-            ),
+            ("GET /%75ser/%62ob/a%2Fb", "301 https://bob.example.org/a%2Fb?n=bob"),
+            ("GET /user/b%2Fx/y", "301 https://b%2Fx.example.org/y?n=b/x"),
+            ("GET /user/a%26b%0d/%0d%0aX:", "301 https://a%26b%0D.example.org/%0d%0aX:?n=a%26b%0D"),
             ("GET /text/d%C3%ADas-%2F", "200 días|/"),
             ("GET /local//evil.example", "301 /evil.example#evil.example"),
             ("GET /local/%2Fevil.example", "301 /%2Fevil.example#/evil.example"),

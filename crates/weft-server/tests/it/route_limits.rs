@@ -1,4 +1,4 @@
-//! Limits and rules of a route: networks in files, rates by other keys than the client, client
+//! Limits and rules of a route: maintenance, networks in files, rates by other keys than the client, client
 //! certificates, and the bandwidth of responses.
 
 use std::fs;
@@ -26,6 +26,43 @@ fn send(server: &Weft, target: &str, fields: &str) -> Response {
     let mut client = Client::from_stream(TcpStream::connect(server.address()).unwrap());
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"));
     client.response()
+}
+
+// -- maintenance
+
+/// Each step: a change of the file, and the response of `/`.
+#[test]
+fn a_file_closes_routes_while_it_exists() {
+    let (folder, server) = serve(
+        "[hosts.\"*\"]\nmaintenance = \"closed.html\"\nerror_pages = { 503 = \"503.json\" }\n\
+         deny = \"127.0.0.1\"\n\
+         \"/\" = { respond = \"open\", deny = [] }\n\"/denied\" = { respond = \"\" }\n\
+         \"/status\" = { respond = \"well\", maintenance = \"none\", deny = [] }\n",
+        &[("503.json", "{\"error\": 503}"), ("closed.html", "closed until noon")],
+    );
+    let file = folder.path().join("closed.html");
+    let response = |target: &str| {
+        let response = send(&server, target, "");
+        let media_type = response.header("content-type").unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default();
+        format!("{} {media_type} {}", response.status, String::from_utf8_lossy(&response.body))
+    };
+    let closed = "503 text/html closed until noon";
+    // Before the rules about clients.
+    assert_eq!([response("/"), response("/denied")], [closed, closed]);
+    assert_eq!(response("/status"), "200 text/plain well");
+    fs::remove_file(&file).unwrap();
+    until("the site is open", || response("/") == "200 text/plain open");
+    assert!(response("/denied").starts_with("403 "));
+    fs::write(&file, "").unwrap();
+    until("the site is closed", || response("/") == "503 application/json {\"error\": 503}");
+    fs::write(&file, vec![b'a'; (1 << 20) + 1]).unwrap();
+    until("the file is reported", || {
+        response("/").starts_with("503 application/json")
+            && server.stderr().contains("is larger than")
+    });
+    fs::write(&file, "again").unwrap();
+    until("the text is read again", || response("/") == "503 text/html again");
 }
 
 // -- networks in files

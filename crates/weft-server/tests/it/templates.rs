@@ -131,3 +131,40 @@ fn texts_describe_the_request() {
     assert_eq!(output.stdout, "https TLSv1.3 name.example");
     server.stop();
 }
+
+/// Each row: a host, a target, the status, and `Location` or the body.
+#[test]
+fn hosts_with_a_pattern_have_its_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let config = r#"
+listen = "127.0.0.1:0"
+log.access = "none"
+[hosts.'~ ^www\.(.+)$']
+"/" = "<< https://{host.1}{uri}"
+"/text" = { respond = "{host.1}\n" }
+[hosts.'~ ^(?<user>[a-z]+)\.(users|people)\.example\.org$']
+response_headers = { X-User = "{host.user}" }
+"/" = "<< https://example.org/{host.2}/{host.user}{path}"
+'~ ^/(\d)$' = { respond = "{re.1} {host.user} {host.2}" }
+"/inner" = { rewrite = "/7" }
+"#;
+    fs::write(&file, config).unwrap();
+    let server = Weft::start(&mut weft([Path::new("--config"), &file]));
+    for (host, target, status, expected) in [
+        ("www.A.example:81", "/b?c", 301, "https://a.example/b?c"),
+        ("www.a%2Fb", "/text", 200, "a%2fb\n"),
+        ("alice.users.example.org", "/a%20b", 301, "https://example.org/users/alice/a%20b"),
+        ("bob.people.example.org", "/7", 200, "7 bob people"),
+        ("bob.people.example.org", "/inner", 200, "7 bob people"),
+        ("1.people.example.org", "/7", 404, "404 Not Found\n"),
+    ] {
+        let response = send(&server, &format!("GET {target} HTTP/1.1\r\nHost: {host}"));
+        let body = String::from_utf8_lossy(&response.body).into_owned();
+        let found = response.header("location").unwrap_or(&body);
+        assert_eq!((response.status, found), (status, expected), "{host}{target}");
+        let user = host.split_once(".users").or_else(|| host.split_once(".people"));
+        let user = user.map(|(user, _)| user).filter(|_| status != 404);
+        assert_eq!(response.header("x-user"), user, "{host}");
+    }
+}

@@ -51,13 +51,13 @@ fn first_path_that_exists_is_served() {
             ("POST /none", "200 app POST /none?"),
             ("GET /front/x%26y?a", "200 php q=/front/x%26y&a"),
             ("GET /front/app/a.txt", "200 a"),
-            ("GET /front", "200 php q=/front&"),
+            ("GET /front", "200 php q=/front"),
             ("GET /gone/x", "410 "),
             ("GET /single/a.txt", "200 a"),
             ("GET /single/x/y", "200 a"),
             ("GET /literal/x", "200 about"),
             ("GET /item/1", "200 one"),
-            ("GET /item/2?x", "200 php q=/front/2&"),
+            ("GET /item/2?x", "200 php q=/front/2"),
             // Another route keeps its rules, and no spelling of a path avoids them.
             ("GET /closed/x", "403 denied"),
             ("GET /unknown/x", "400"),
@@ -76,7 +76,7 @@ fn first_path_that_exists_is_served() {
 fn loop_of_routes_ends_with_an_error() {
     let (_folder, server) = serve(SITE);
     assert_outcomes(&server, &[("GET /loop/a", "500 "), ("GET /loop/a", "500 ")]);
-    let line = "`try_files` of the host a passes /loop/x on in a loop; the response is 500";
+    let line = "routes of the host a pass /loop/x on in a loop; the response is 500";
     until("the loop is logged", || server.stderr().contains(line));
     assert_eq!(server.stderr().matches(line).count(), 1);
     server.stop();
@@ -318,4 +318,40 @@ fn reload_changes_the_route_that_requests_are_passed_to() {
     server.signal(rustix::process::Signal::HUP);
     until("the reload is in effect", || text() == "newer");
     server.stop();
+}
+
+const REWRITES: &str = r#"
+"/" = { files = "site", response_headers = { X-Route = "/" } }
+"/old/" = { rewrite = "/new{rest}", rate = "1/h", burst = 2 }
+"/new/" = { respond = "new {path}?{query} {rest}\n" }
+"= /start" = { rewrite = "/about.html?" }
+'~ ^/user/(\d+)$' = { rewrite = "/new/profile?id={re.1}&{query}" }
+"/secret/" = { rewrite = "/closed/" }
+"/closed/" = { respond = "", status = 403 }
+"/loop/" = { rewrite = "/loop/x" }
+"/dots/" = { rewrite = "/new/{query.a}/x" }
+"POST /form" = { rewrite = "/new/posted" }
+"#;
+
+#[test]
+fn rewrite_alone_leads_to_the_route_of_the_path() {
+    let (_folder, server) = serve(REWRITES);
+    assert_outcomes(
+        &server,
+        &[
+            ("GET /old/a%20b?c", "200 new /new/a b?c /a b"),
+            ("GET /start?x", "200 about"),
+            ("GET /user/17", "200 new /new/profile?id=17 /profile"),
+            ("GET /user/17?a=b", "200 new /new/profile?id=17&a=b /profile"),
+            // The rules of both routes apply.
+            ("GET /secret/x", "403 403 Forbidden"),
+            ("GET /old/", "200 new /new/? /"),
+            ("GET /old/", "429 429 Too Many Requests"),
+            ("GET /loop/", "500 "),
+            ("GET /dots/?a=..", "400"),
+            ("POST /form", "200 new /new/posted? /posted"),
+            ("GET /form", "405 "),
+        ],
+    );
+    assert!(server.stderr().contains("pass /loop/x on in a loop"), "{}", server.stderr());
 }

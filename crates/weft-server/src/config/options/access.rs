@@ -124,6 +124,23 @@ pub(super) const CORS: Key<RouteOptions> = Key {
     },
 };
 
+pub(super) const MAINTENANCE: Key<RouteOptions> = Key {
+    name: "maintenance",
+    flag: "maintenance",
+    argument: "FILE",
+    help: "file that closes a site while it exists: requests get 503 with its content, or with the \
+           page for 503 if it is empty; none: no such file",
+    kind: ValueKind::WordOrPath(&[NONE], |options, file| {
+        options.maintenance = Some(match file.value {
+            WordOrPath::Word(_) => Setting::None,
+            WordOrPath::Path(path) => Setting::Value(path),
+        });
+    }),
+    show: |options| {
+        show_setting(options.maintenance.as_ref(), |path| path.to_string_lossy().into_owned())
+    },
+};
+
 pub(super) const BASIC_AUTH: Key<RouteOptions> = Key {
     name: "basic_auth",
     flag: "basic-auth",

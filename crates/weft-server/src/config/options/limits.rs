@@ -42,6 +42,9 @@ pub(super) const RATE_KEY: Key<RouteOptions> = Key {
         if let Some(group) = template.groups().next() {
             return Err(text.problem(format!("{{re.{group}}} is no value of all routes")));
         }
+        if let Some(group) = template.host_groups().next() {
+            return Err(text.problem(format!("{{host.{group}}} is no value of all hosts")));
+        }
         if template.as_literal() == Some("") {
             return Err(text.problem("expected a text with placeholders, such as {client_ip}"));
         }

@@ -33,6 +33,7 @@ use crate::template::Template;
 pub(crate) struct RouteOptions {
     pub(crate) https_redirect: Option<bool>,
     pub(crate) canonical_host: Option<String>,
+    pub(crate) maintenance: Option<Setting<PathBuf>>,
     pub(crate) allow: Option<Vec<Network>>,
     pub(crate) deny: Option<Vec<Network>>,
     pub(crate) allow_file: Option<PathBuf>,
@@ -109,9 +110,10 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 47] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 48] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
+    access::MAINTENANCE,
     access::ALLOW,
     access::DENY,
     access::ALLOW_FILE,
@@ -173,6 +175,7 @@ impl RouteOptions {
         RouteOptions {
             https_redirect: self.https_redirect.or(outer.https_redirect),
             canonical_host: self.canonical_host.or(outer.canonical_host),
+            maintenance: self.maintenance.or(outer.maintenance),
             allow,
             deny,
             allow_file,
