@@ -69,6 +69,11 @@ impl Table {
         self.0.is_empty()
     }
 
+    /// Returns true if a value has this text.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        self.0.iter().any(|(_, value)| value.show().contains(text))
+    }
+
     /// Adds the entries of another table whose keys are not set.
     pub(super) fn add(&mut self, other: &Table) {
         for (key, value) in &other.0 {

@@ -45,6 +45,23 @@ pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
     }
     password(location, table);
     forward_auth(location, table);
+    client_certificate(location, table);
+}
+
+/// Requires a certificate of the client where not all hosts do.
+fn client_certificate(location: &Location<'_>, table: &mut Table) {
+    let (scope, all) = (&location.scope, &location.global.client_certificates);
+    let Some(verify) = scope.one("ssl_verify_client").filter(|verify| verify.arg(0) == "on") else {
+        return;
+    };
+    let authority = scope.one("ssl_client_certificate");
+    if let Some(other) = authority.filter(|own| Some(own.arg(0)) != all.authority) {
+        return location.refuse(other, "all hosts have the same `client_ca`");
+    }
+    if !all.is_required() {
+        table.set("client_cert_required", Value::Switch(true));
+        scope.outcomes.adapted(verify, "clients without a certificate get 403");
+    }
 }
 
 fn password(location: &Location<'_>, table: &mut Table) {

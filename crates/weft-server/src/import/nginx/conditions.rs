@@ -1,6 +1,7 @@
 //! `if`, as far as it stands for an option.
 
 use super::location::Location;
+use super::map_redirects;
 use super::returns::is_redirect_to_https;
 use super::tree::Directive;
 use crate::import::document::{Table, Value};
@@ -11,6 +12,11 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
         let condition = condition(directive);
         let words: Vec<&str> = condition.split_whitespace().collect();
         let done = match (&*words, directive.children()) {
+            ([variable] | [variable, "!=", "\"\"" | "''" | ""], [response])
+                if map_redirects::is_known(location, variable, response) =>
+            {
+                true
+            }
             (words, [response]) if is_plain(words) && is_redirect_to_https(response) => {
                 options.set("https_redirect", Value::Switch(true));
                 true
@@ -29,6 +35,17 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
                 }
                 host.is_some()
             }
+            (["-f" | "-e", file], [response]) if response.name == "return" => {
+                closes_by_file(location, directive, file, response, options)
+            }
+            (["!-e" | "!-f", "$request_filename"], [rewrite, others @ ..]) => {
+                let is_break = |other: &Directive| other.name == "break";
+                others.iter().all(is_break) && falls_back(location, rewrite)
+            }
+            (["$ssl_client_verify", "!=", "SUCCESS"], [response]) if refuses(response) => {
+                options.set("client_cert_required", Value::Switch(true));
+                true
+            }
             (["$request_method", "!~" | "!~*", methods], [response]) => {
                 let methods = allowed_methods(methods).filter(|_| refuses(response));
                 let is_known = methods.is_some();
@@ -46,8 +63,36 @@ pub(super) fn translate(location: &Location<'_>, block: &[Directive], options: &
     }
 }
 
+/// Translates `if (-f FILE) { return 503; }`.
+fn closes_by_file(
+    location: &Location<'_>,
+    directive: &Directive,
+    file: &str,
+    response: &Directive,
+    options: &mut Table,
+) -> bool {
+    let root = location.scope.all(&["root"]).pop().map_or("", |root| root.arg(0));
+    let file = location.variables.literal(&file.replace("$document_root", root));
+    let Some(file) = file.filter(|_| response.arg(0) == "503" && response.args.len() == 1) else {
+        return false;
+    };
+    options.set("maintenance", Value::Text(location.global.path(&file)));
+    location.scope.outcomes.adapted(directive, "clients get the content of the file");
+    true
+}
+
+/// Translates `if (!-e $request_filename) { rewrite ^ /index.php last; }`.
+fn falls_back(location: &Location<'_>, rewrite: &Directive) -> bool {
+    let target = super::rewrite::fallback(location, rewrite);
+    let is_known = target.is_some();
+    if is_known {
+        *location.fallback.borrow_mut() = target;
+    }
+    is_known
+}
+
 /// Returns the condition without its parentheses.
-fn condition(directive: &Directive) -> String {
+pub(super) fn condition(directive: &Directive) -> String {
     let text = directive.args.join(" ");
     let text = text.strip_prefix('(').unwrap_or(&text);
     text.strip_suffix(')').unwrap_or(text).trim().to_owned()

@@ -29,6 +29,11 @@ const TRANSLATED: &str = "
     user worker_processes pid worker_connections
     set_real_ip_from real_ip_header real_ip_recursive
     sub_filter sub_filter_types sub_filter_once
+    keepalive keepalive_requests keepalive_timeout client_header_timeout client_body_timeout
+    send_timeout large_client_header_buffers lingering_timeout
+    fastcgi_pass fastcgi_param fastcgi_index fastcgi_split_path_info fastcgi_read_timeout
+    fastcgi_connect_timeout fastcgi_keep_conn fastcgi_buffering fastcgi_request_buffering
+    fastcgi_intercept_errors fastcgi_hide_header fastcgi_max_temp_file_size
 ";
 
 /// Directives whose purpose Weft fulfills by default.
@@ -45,7 +50,7 @@ const DEFAULTS: &str = "
     brotli_min_length zstd_types zstd_comp_level zstd_static zstd_min_length
     ssl_ciphers ssl_prefer_server_ciphers ssl_ecdh_curve ssl_dhparam ssl_session_cache
     ssl_session_timeout ssl_session_tickets ssl_buffer_size ssl_conf_command ssl_early_data
-    keepalive_disable reset_timedout_connection lingering_close lingering_time lingering_timeout
+    keepalive_disable reset_timedout_connection lingering_close lingering_time
     client_body_buffer_size client_body_temp_path client_body_in_file_only
     client_body_in_single_buffer client_header_buffer_size connection_pool_size request_pool_size
     postpone_output absolute_redirect port_in_redirect server_name_in_redirect log_not_found
@@ -55,10 +60,10 @@ const DEFAULTS: &str = "
     proxy_temp_file_write_size proxy_temp_path proxy_headers_hash_max_size
     proxy_headers_hash_bucket_size proxy_socket_keepalive proxy_ssl_session_reuse
     proxy_ssl_server_name proxy_ssl_protocols proxy_ssl_ciphers proxy_ssl_verify_depth
-    proxy_send_timeout proxy_next_upstream_timeout proxy_force_ranges keepalive keepalive_requests keepalive_time zone
+    proxy_send_timeout proxy_next_upstream_timeout proxy_force_ranges keepalive_time zone
     resolver resolver_timeout limit_req_log_level limit_conn_log_level rewrite_log
     uninitialized_variable_warn load_module fastcgi_buffers fastcgi_buffer_size
-    fastcgi_busy_buffers_size fastcgi_temp_path uwsgi_temp_path scgi_temp_path auth_delay
+    fastcgi_busy_buffers_size fastcgi_temp_path fastcgi_temp_file_write_size fastcgi_send_timeout fastcgi_socket_keepalive fastcgi_next_upstream fastcgi_pass_header fastcgi_ignore_headers uwsgi_temp_path scgi_temp_path auth_delay
     access_log_cache open_log_file_cache ignore_invalid_headers
     break proxy_pass_header proxy_ignore_headers proxy_cache_valid proxy_cache_key proxy_cache_use_stale
     proxy_cache_lock proxy_cache_bypass proxy_no_cache proxy_cache_methods proxy_cache_min_uses
@@ -66,15 +71,9 @@ const DEFAULTS: &str = "
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 28] = [
+const LOST: [(&str, &str); 22] = [
     ("stream", "Weft has no proxy for TCP and UDP"),
     ("mail", "Weft has no proxy for mail"),
-    ("fastcgi_pass", "write `php` beside `files`, or `fastcgi`, for this route"),
-    ("keepalive_timeout", "it is that of the whole server, `[limits] idle_timeout`"),
-    ("client_body_timeout", "it is that of the whole server, `[limits] stall_timeout`"),
-    ("send_timeout", "it is that of the whole server, `[limits] stall_timeout`"),
-    ("client_header_timeout", "it is that of the whole server, `[limits] head_timeout`"),
-    ("large_client_header_buffers", "it is that of the whole server, `[limits] max_head_bytes`"),
     ("proxy_method", "upstreams get the method of the client"),
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
     ("proxy_pass_request_body", "upstreams get the body of the client"),
@@ -107,8 +106,10 @@ pub(super) fn treatment(name: &str) -> Option<Treatment> {
     }
     match name {
         _ if is_in(DEFAULTS) => Some(Treatment::Default),
-        _ if name.starts_with("fastcgi_") => Some(Treatment::Lost("see `fastcgi_pass`")),
         _ if is_in(TRANSLATED) => Some(Treatment::Translated),
+        _ if name.starts_with("fastcgi_cache") => {
+            Some(Treatment::Lost("Weft has no cache for responses of upstreams"))
+        }
         _ => None,
     }
 }

@@ -63,7 +63,9 @@ pub(super) fn responses(
         .flat_map(|directive| directive.args.iter().map(|name| &**name))
         .collect();
     if responder == Responder::Proxy {
-        removed.extend(scope.all(&["proxy_hide_header"]).iter().map(|hidden| hidden.arg(0)));
+        for name in ["proxy_hide_header", "fastcgi_hide_header"] {
+            removed.extend(scope.all(&[name]).iter().map(|hidden| hidden.arg(0)));
+        }
     }
     if !set.is_empty() {
         options.set("response_headers", Value::Table(set));
@@ -140,6 +142,9 @@ pub(super) fn requests(
                 | "expect" | "keep-alive" | "proxy" | "via",
                 text,
             ) => own_field(location, directive, text),
+            ("x-sendfile-type" | "x-accel-mapping" | "x-accel-redirect", _) => {
+                scope.outcomes.lost(directive, "X-Accel-Redirect of upstreams is not followed");
+            }
             (_, "") => removed.push(name),
             _ if auth_fields.contains(&Value::text(name)) => {}
             (_, text) => {

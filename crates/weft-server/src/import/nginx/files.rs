@@ -1,28 +1,43 @@
 //! `root`, `alias` and what applies to files.
 
+use super::fastcgi;
 use super::location::{Location, Pattern, Refusal};
 use super::tree::Directive;
 use crate::import::document::{Table, Value};
 
-pub(super) fn translate<'a>(location: &Location<'a>, table: &mut Table) -> Result<(), Refusal<'a>> {
+pub(super) fn translate<'a>(
+    location: &Location<'a>,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
     let folder = folder(location)?;
     table.set("files", Value::Text(folder));
     let scope = &location.scope;
-    if let Some(index) = scope.one("index") {
+    // Only these lead to folders.
+    let has_folders = match &location.pattern {
+        Pattern::Prefix(_) => true,
+        Pattern::Exact(path) => path.ends_with('/'),
+        Pattern::Regex(_) | Pattern::Named(_) => false,
+    };
+    let has_scripts = has_folders && fastcgi::beside_files(location, table, options);
+    if let Some(index) = scope.one("index").filter(|_| has_folders) {
         let names: Vec<&str> = index.args.iter().map(|name| &**name).collect();
         let (usable, others): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| !name.contains(['$', '/']) && !is_script(name));
-        if !others.is_empty() {
+        let are_run = has_scripts && others.iter().all(|name| *name == "index.php");
+        if !others.is_empty() && !are_run {
             scope.outcomes.lost(index, format!("no index: {}", others.join(" ")));
         }
-        if usable != ["index.html"] {
+        if usable != ["index.html"] && !(are_run && usable.is_empty()) {
             table.set("index", Value::texts(usable));
         }
     }
     if scope.is_on("autoindex") {
         table.set("list", Value::Switch(true));
     }
-    fallback(location, table);
+    if table.get("php").is_none() {
+        fallback(location, table);
+    }
     if scope.one("gzip").is_some_and(|gzip| gzip.arg(0) == "off") {
         table.set("compress", Value::Switch(false));
     }
@@ -30,12 +45,12 @@ pub(super) fn translate<'a>(location: &Location<'a>, table: &mut Table) -> Resul
 }
 
 /// Returns true for names of scripts, whose source nobody wants to serve as an index.
-fn is_script(name: &str) -> bool {
+pub(super) fn is_script(name: &str) -> bool {
     [".php", ".cgi", ".pl", ".py"].iter().any(|end| name.ends_with(end))
 }
 
 /// Returns the directory whose files the route serves.
-fn folder<'a>(location: &Location<'a>) -> Result<String, Refusal<'a>> {
+pub(super) fn folder<'a>(location: &Location<'a>) -> Result<String, Refusal<'a>> {
     let scope = &location.scope;
     let owner = location.directive.unwrap_or(location.server);
     let refusal = |directive, reason: &str| Refusal { directive, reason: reason.to_owned() };
@@ -68,7 +83,12 @@ fn folder<'a>(location: &Location<'a>) -> Result<String, Refusal<'a>> {
 
 /// Translates `try_files`.
 fn fallback(location: &Location<'_>, table: &mut Table) {
-    let Some(directive) = location.scope.own("try_files").pop() else { return };
+    let Some(directive) = location.scope.own("try_files").pop() else {
+        if let Some(path) = location.fallback.borrow().clone() {
+            table.set("try_files", Value::texts(["{path}", "{path}/", &*path]));
+        }
+        return;
+    };
     let Some((last, others)) = directive.args.split_last() else { return };
     let are_usual = others.iter().all(|path| matches!(&**path, "$uri" | "$uri/"));
     let prefix = match &location.pattern {
@@ -96,6 +116,15 @@ fn tried_paths(location: &Location<'_>, directive: &Directive) -> Result<Vec<Str
     let is_missing = |last: &String| last.starts_with('@') && !names.any(|name| name == last);
     if directive.args.last().is_some_and(is_missing) {
         return Err("there is no location of this name".to_owned());
+    }
+    let prefix = match &location.pattern {
+        Pattern::Prefix(prefix) => prefix.trim_end_matches('/'),
+        _ => "",
+    };
+    let others = directive.args.iter().rev().skip(1);
+    let is_inside = |path: &&String| path.starts_with("$uri") || path.starts_with(prefix);
+    if let Some(other) = others.clone().find(|path| !is_inside(path)) {
+        return Err(format!("{other} is no path below the prefix of the location"));
     }
     directive.args.iter().map(|path| location.variables.template(path)).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::location::Location;
+use super::logs;
 use super::tree::Directive;
 
 pub(super) struct Global<'a> {
@@ -13,6 +14,50 @@ pub(super) struct Global<'a> {
     pub(super) upstreams: BTreeMap<&'a str, &'a Directive>,
     /// `limit_req_zone` and `limit_conn_zone` by the name of their zone.
     pub(super) zones: BTreeMap<&'a str, &'a Directive>,
+    /// `log_format` by name.
+    pub(super) formats: BTreeMap<&'a str, &'a Directive>,
+    /// `map` by the name of its variable, without the `$`.
+    pub(super) maps: BTreeMap<&'a str, &'a Directive>,
+    pub(super) client_certificates: ClientCertificates<'a>,
+    /// Access logs of the whole server.
+    pub(super) access_logs: Vec<&'a Directive>,
+}
+
+/// `ssl_verify_client` and `ssl_client_certificate` of all servers with TLS.
+pub(super) struct ClientCertificates<'a> {
+    /// Values of `ssl_verify_client`.
+    modes: Vec<&'a str>,
+    /// The authority of the whole server in Weft.
+    pub(super) authority: Option<&'a str>,
+}
+
+impl<'a> ClientCertificates<'a> {
+    fn of(http: &'a [Directive]) -> ClientCertificates<'a> {
+        let find = |block: &'a [Directive], name: &str| {
+            block.iter().find(|child| child.name == name).map(|child| child.arg(0))
+        };
+        let has_tls = |server: &&Directive| {
+            server.children().iter().any(|child| match &*child.name {
+                "listen" => child.args.iter().any(|arg| arg == "ssl"),
+                name => name == "ssl" && child.arg(0) == "on",
+            })
+        };
+        let servers = http.iter().filter(|directive| directive.name == "server").filter(has_tls);
+        let of_server = |name: &'static str| {
+            let servers = servers.clone();
+            servers.map(move |server| find(server.children(), name).or_else(|| find(http, name)))
+        };
+        ClientCertificates {
+            modes: of_server("ssl_verify_client").map(|mode| mode.unwrap_or("off")).collect(),
+            authority: find(http, "ssl_client_certificate")
+                .or_else(|| of_server("ssl_client_certificate").flatten().next()),
+        }
+    }
+
+    /// Returns true if all servers with TLS require a certificate.
+    pub(super) fn is_required(&self) -> bool {
+        self.modes.iter().all(|mode| *mode == "on")
+    }
 }
 
 impl<'a> Global<'a> {
@@ -26,7 +71,21 @@ impl<'a> Global<'a> {
             name.filter(|_| is_zone).map(|name| (name, directive))
         });
         let zones = zones.collect();
-        Global { base, upstreams, zones }
+        let named = |name: &'static str, argument: usize| {
+            let named = http.iter().filter(move |directive| directive.name == name);
+            let key =
+                move |directive: &'a Directive| directive.arg(argument).trim_start_matches('$');
+            named.map(move |directive| (key(directive), directive)).collect()
+        };
+        Global {
+            base,
+            upstreams,
+            zones,
+            formats: named("log_format", 0),
+            maps: named("map", 1),
+            client_certificates: ClientCertificates::of(http),
+            access_logs: logs::common(http),
+        }
     }
 
     /// Returns a path that does not depend on the location of the resulting file.

@@ -30,10 +30,25 @@ pub(super) fn translate(location: &Location<'_>, table: &mut Table) {
             None => scope.outcomes.lost(directive, "this is no size"),
         }
     }
+    if location.directive.is_some() {
+        for directive in OF_SERVER.iter().flat_map(|name| scope.own(name)) {
+            scope.outcomes.lost(directive, "it is that of the whole server, in `[limits]`");
+        }
+    }
     for limit in scope.all(&["limit_conn"]) {
         concurrency(location, limit, table);
     }
 }
+
+/// Limits of a location that are those of the whole server in Weft.
+const OF_SERVER: [&str; 6] = [
+    "keepalive_timeout",
+    "keepalive_requests",
+    "client_body_timeout",
+    "send_timeout",
+    "lingering_timeout",
+    "client_header_timeout",
+];
 
 /// Maximum size of a body without a limit.
 const UNLIMITED: &str = "1048576GiB";

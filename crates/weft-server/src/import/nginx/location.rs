@@ -8,8 +8,10 @@ use super::global::Global;
 use super::regex::escape;
 use super::scope::Scope;
 use super::tree::Directive;
-use super::variables::Variables;
-use super::{access, conditions, fields, files, limits, pages, proxy, returns, rewrite};
+use super::variables::{Variables, group_names};
+use super::{
+    access, conditions, fastcgi, fields, files, limits, logs, pages, proxy, returns, rewrite,
+};
 use crate::import::document::{Route, Table, Value};
 
 /// Paths of a location.
@@ -46,6 +48,10 @@ pub(super) struct Location<'a> {
     pub(super) is_preferred: bool,
     /// Number of prefixes around it.
     pub(super) depth: usize,
+    /// It stands for the paths that a `rewrite … break` has changed.
+    pub(super) is_rewritten: bool,
+    /// Path that `if (!-e $request_filename) { rewrite … }` has for paths without a file.
+    pub(super) fallback: RefCell<Option<String>>,
     /// A rule about access could not be carried over.
     pub(super) is_refused: Cell<bool>,
     /// Methods to which the location is restricted, as in the key of a route.
@@ -80,8 +86,7 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 /// Directives that respond, and have no equivalent.
-const OTHER_RESPONDERS: [&str; 14] = [
-    "fastcgi_pass",
+const OTHER_RESPONDERS: [&str; 13] = [
     "uwsgi_pass",
     "scgi_pass",
     "grpc_pass",
@@ -111,6 +116,7 @@ impl<'a> Location<'a> {
         access::translate(self, &mut options);
         limits::translate(self, &mut options);
         pages::translate(self, &mut options);
+        logs::translate(self, &mut options);
         self.refuse_unknown_access_rules();
         match self.respond(&mut table, &mut options) {
             Ok(responder) => fields::responses(self, responder, &mut table, &mut options),
@@ -121,6 +127,9 @@ impl<'a> Location<'a> {
         }
         if self.is_refused.get() {
             return self.refusing_route(403, "the access rules could not be imported\n");
+        }
+        if table.mentions("{request_id}") || options.mentions("{request_id}") {
+            options.set("request_id", Value::Switch(true));
         }
         table.add(&options);
         let pattern = match (&self.pattern, table.get("redirect")) {
@@ -150,9 +159,34 @@ impl<'a> Location<'a> {
     /// other locations with a prefix.
     pub(super) fn may_be_regex(&self) -> bool {
         let Pattern::Prefix(prefix) = &self.pattern else { return false };
+        self.prefixes_of_server().all(|other| other == prefix || !other.starts_with(&**prefix))
+    }
+
+    /// Returns the prefixes of all locations of the server.
+    pub(super) fn prefixes_of_server(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let mut prefixes = Vec::new();
         collect_prefixes(self.server.children(), &mut prefixes);
-        prefixes.iter().all(|other| other == prefix || !other.starts_with(&**prefix))
+        prefixes.into_iter()
+    }
+
+    /// Returns the same location for those of its paths that an expression matches.
+    pub(super) fn with_regex(&self, regex: &str) -> Location<'a> {
+        let variables =
+            Variables { has_groups: true, groups: group_names(regex), ..self.variables.clone() };
+        Location {
+            global: self.global,
+            server: self.server,
+            directive: self.directive,
+            pattern: Pattern::Regex(regex.to_owned()),
+            scope: self.scope.clone(),
+            variables,
+            is_preferred: self.is_preferred,
+            depth: self.depth,
+            is_rewritten: true,
+            fallback: RefCell::default(),
+            is_refused: Cell::new(self.is_refused.get()),
+            methods: RefCell::default(),
+        }
     }
 
     fn refusing_route(&self, status: u64, text: &str) -> Route {
@@ -181,14 +215,17 @@ impl<'a> Location<'a> {
         if let Some(response) = self.scope.own("return").into_iter().next() {
             return returns::translate(self, response, table);
         }
-        if let Some(response) = rewrite::redirect(self, table)? {
-            return Ok(response);
+        if rewrite::of_all(self, table)? {
+            return Ok(Responder::Redirect);
         }
         if let Some(pass) = self.scope.own("proxy_pass").pop() {
             proxy::translate(self, pass, table, options)?;
             return Ok(Responder::Proxy);
         }
-        files::translate(self, table)?;
+        if let Some(pass) = self.scope.own("fastcgi_pass").pop() {
+            return fastcgi::translate(self, pass, table, options);
+        }
+        files::translate(self, table, options)?;
         Ok(Responder::Files)
     }
 
@@ -210,7 +247,9 @@ impl<'a> Location<'a> {
     fn report_internal(&self, internal: &Directive) {
         let uri = self.directive.map_or("", |location| location.args.last().map_or("", |uri| uri));
         let is_asked = self.global.is_target(self.server, "auth_request", uri)
-            || self.global.is_target(self.server, "error_page", uri);
+            || self.global.is_target(self.server, "error_page", uri)
+            // A front controller.
+            || !self.scope.own("fastcgi_pass").is_empty();
         match is_asked {
             true => self.scope.outcomes.adapted(internal, "clients get 404"),
             false => self.scope.outcomes.lost(

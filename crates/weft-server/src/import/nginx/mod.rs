@@ -25,9 +25,14 @@ mod rewrite; // rewritten paths
 mod regex; // regular expressions
 mod files; // directories
 mod proxy; // upstreams
+mod fastcgi; // scripts and applications
 mod access; // addresses and authentication
 mod fields; // fields of requests and responses
 mod limits; // rates and sizes
+mod maps; // values by the value of a variable
+mod map_redirects; // redirects by the value of a path
+mod logs; // access logs and the error log
+mod log_format; // formats of access logs
 mod pages; // error pages and substituted texts
 
 use std::path::Path;

@@ -16,7 +16,7 @@ pub(super) fn translate(location: &Location<'_>, options: &mut Table) {
     if !pages.is_empty() {
         options.set("error_pages", Value::Table(pages));
     }
-    if scope.is_on("proxy_intercept_errors") {
+    if scope.is_on("proxy_intercept_errors") && options.get("error_pages").is_some() {
         options.set("intercept_errors", Value::Switch(true));
     }
     substitutions(location, options);

@@ -1,12 +1,16 @@
 //! Settings of the whole server: addresses, TLS, logs, user, proxies in front of it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::global::Global;
 use super::listen::joined;
+use super::logs;
 use super::outcomes::Outcomes;
 use super::sites::Server;
 use super::tree::Directive;
+use super::values::{bytes, duration, time};
+use crate::config::{show_size, show_time};
 use crate::import::document::{Document, Table, Value};
 
 pub(super) struct Process<'a> {
@@ -24,6 +28,7 @@ impl<'a> Process<'a> {
         self.logs(document);
         self.tls(document);
         self.proxies(document);
+        self.limits(document);
     }
 
     /// Returns the directives with this name in the whole configuration, except in locations.
@@ -93,45 +98,9 @@ impl<'a> Process<'a> {
     fn logs(&self, document: &mut Document) {
         let log = document.section("log");
         if let Some(error) = self.all("error_log").into_iter().next_back() {
-            let level = match error.arg(1) {
-                "debug" => "debug",
-                "info" | "notice" => "info",
-                "warn" => "warn",
-                _ => "error",
-            };
-            match error.arg(0) {
-                "stderr" | "/dev/stderr" | "/dev/stdout" => {}
-                path if path.starts_with("syslog:") => {
-                    self.outcomes.lost(error, "the error log goes to a file or stderr");
-                }
-                path => log.set("error", Value::Text(self.global.path(path))),
-            }
-            log.set("level", Value::text(level));
+            logs::error_log(self.global, error, self.outcomes, log);
         }
-        let all = self.all("access_log");
-        let Some((first, others)) = all.split_first() else { return };
-        self.access_log(first, log);
-        for other in others.iter().filter(|other| other.args != first.args) {
-            self.outcomes.lost(other, "there is one access log for all hosts");
-        }
-    }
-
-    fn access_log(&self, directive: &Directive, log: &mut Table) {
-        match directive.arg(0) {
-            "off" => log.set("access", Value::text("none")),
-            "/dev/stdout" => {}
-            "/dev/stderr" => log.set("access", Value::text("stderr")),
-            path if path.starts_with("syslog:") || path.contains('$') => {
-                self.outcomes.lost(directive, "the access log goes to a file or stdout");
-            }
-            path => log.set("access", Value::Text(self.global.path(path))),
-        }
-        if !matches!(directive.arg(1), "" | "combined") {
-            self.outcomes.lost(directive, "its format is `combined`");
-        }
-        if directive.args.iter().any(|arg| arg.starts_with("if=")) {
-            self.outcomes.lost(directive, "the access log has all requests");
-        }
+        logs::access_log(self.global, self.outcomes, log);
     }
 
     fn tls(&self, document: &mut Document) {
@@ -185,15 +154,43 @@ impl<'a> Process<'a> {
     }
 
     fn client_certificates(&self, tls: &mut Table) {
-        let required = self.all("ssl_verify_client");
+        let modes = self.all("ssl_verify_client");
         let authorities = self.all("ssl_client_certificate");
-        let Some(verify) = required.iter().find(|verify| verify.arg(0) != "off") else { return };
+        if modes.iter().all(|mode| mode.arg(0) == "off") {
+            return;
+        }
         let Some(authority) = authorities.first() else { return };
         tls.set("client_ca", Value::Text(self.global.path(authority.arg(0))));
-        if verify.arg(0) != "on" {
-            self.outcomes.lost(verify, "a certificate of the client is required");
-        } else if self.servers.len() > 1 && self.http.iter().all(|it| it.id != verify.id) {
-            self.outcomes.lost(verify, "all hosts require a certificate of the client");
+        if !self.global.client_certificates.is_required() {
+            tls.set("client_auth", Value::text("optional"));
+        }
+        let unverified = modes.iter().filter(|mode| mode.arg(0) == "optional_no_ca");
+        unverified.for_each(|mode| {
+            self.outcomes.lost(mode, "a certificate of another authority is not accepted");
+        });
+    }
+
+    /// Translates limits that are those of the whole server in Weft.
+    fn limits(&self, document: &mut Document) {
+        for (names, key, convert) in SERVER_LIMITS {
+            // `http` is before its servers.
+            let directives: Vec<_> = names.iter().map(|name| self.all(name)).collect();
+            let first = directives.iter().filter_map(|all| all.first());
+            // One limit stands for two directives; the larger one is sufficient for both.
+            let Some(chosen) = first.max_by_key(|it| duration(it.arg(0))) else { continue };
+            match convert(chosen) {
+                Some((other_key, value)) => {
+                    let key = if other_key.is_empty() { key } else { other_key };
+                    document.section("limits").set(key, value);
+                }
+                None => self.outcomes.lost(chosen, "this is no valid value"),
+            }
+            for all in &directives {
+                for other in all.iter().filter(|other| other.args != all[0].args) {
+                    let reason = format!("it is that of the whole server, `[limits] {key}`");
+                    self.outcomes.lost(other, reason);
+                }
+            }
         }
     }
 
@@ -221,4 +218,33 @@ impl<'a> Process<'a> {
         }
         self.all("real_ip_recursive");
     }
+}
+
+/// Converts the arguments of a directive to a value, with its key if that is another one.
+type Convert = fn(&Directive) -> Option<(&'static str, Value)>;
+
+/// Directives with their keys of `[limits]`.
+const SERVER_LIMITS: &[(&[&str], &str, Convert)] = &[
+    (&["keepalive_timeout"], "idle_timeout", |directive| match duration(directive.arg(0))? {
+        // No connection is kept.
+        Duration::ZERO => Some(("max_requests", Value::Number(1))),
+        time => Some(("", Value::text(show_time(time)))),
+    }),
+    (&["keepalive_requests"], "max_requests", |directive| {
+        directive.arg(0).parse().ok().map(|number| ("", Value::Number(number)))
+    }),
+    (&["client_header_timeout"], "head_timeout", convert_time),
+    (&["client_body_timeout", "send_timeout"], "stall_timeout", convert_time),
+    (&["lingering_timeout"], "linger_timeout", convert_time),
+    (&["large_client_header_buffers"], "max_head_bytes", |directive| {
+        let bytes = bytes(directive.arg(1))?.checked_mul(directive.arg(0).parse().ok()?)?;
+        Some(("", Value::text(show_size(bytes.min(MAX_HEAD_BYTES)))))
+    }),
+];
+
+/// Maximum of `max_head_bytes`.
+const MAX_HEAD_BYTES: u64 = 65_000;
+
+fn convert_time(directive: &Directive) -> Option<(&'static str, Value)> {
+    time(directive.arg(0)).map(|time| ("", Value::Text(time)))
 }

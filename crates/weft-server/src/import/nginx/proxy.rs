@@ -2,6 +2,7 @@
 
 use super::fields;
 use super::location::{Location, Pattern, Refusal};
+use super::rewrite;
 use super::tree::Directive;
 use super::values::{size, time};
 use crate::import::document::{Table, Value};
@@ -17,7 +18,14 @@ pub(super) fn translate<'a>(
     let url = url.ok_or_else(|| refusal("its URL has variables"))?;
     let (scheme, rest) = url.split_once("://").ok_or_else(|| refusal("its URL has no scheme"))?;
     let (host, path) = split_host(rest);
-    let path = upstream_path(location, path).map_err(refusal)?;
+    let changed = rewrite::changed_prefix(location);
+    let path = match &changed {
+        // nginx forwards the changed path, and ignores that of the URL.
+        Some(changed) => upstream_path(location, changed),
+        None if location.is_rewritten => Ok(String::new()),
+        None => upstream_path(location, path),
+    };
+    let path = path.map_err(refusal)?;
     let group = location.global.upstreams.get(host).copied();
     // The first key of the table.
     table.set("proxy", Value::text(""));
@@ -86,12 +94,26 @@ fn group_urls(
     let mut urls = Vec::new();
     for directive in group.children() {
         match &*directive.name {
-            "server" => urls.extend(server_url(location, directive, scheme, path, table)),
+            "server" => urls.extend(server_url(location, group, directive, scheme, path, table)),
             "least_conn" => {
                 outcomes.carried(directive);
                 table.set("balance", Value::text("least-connections"));
             }
-            "keepalive_timeout" => outcomes.carried(directive),
+            "keepalive_timeout" => match time(directive.arg(0)) {
+                Some(time) => {
+                    outcomes.carried(directive);
+                    table.set("keep_alive_timeout", Value::Text(time));
+                }
+                None => outcomes.lost(directive, "this is no time"),
+            },
+            "keepalive" => match directive.arg(0).parse() {
+                Ok(number) => {
+                    outcomes.carried(directive);
+                    table.set("max_idle_connections", Value::Number(number));
+                }
+                Err(_) => outcomes.lost(directive, "this is no number"),
+            },
+            "keepalive_requests" => outcomes.carried(directive),
             "ip_hash" | "hash" | "random" | "sticky" => {
                 outcomes.lost(directive, "requests are distributed by turns");
             }
@@ -105,6 +127,7 @@ fn group_urls(
 
 fn server_url(
     location: &Location<'_>,
+    group: &Directive,
     server: &Directive,
     scheme: &str,
     path: &str,
@@ -112,6 +135,8 @@ fn server_url(
 ) -> Option<String> {
     let outcomes = location.scope.outcomes;
     outcomes.carried(server);
+    let others = group.children().iter().filter(|other| other.name == "server");
+    let is_only = others.count() == 1;
     for parameter in server.args.iter().skip(1) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let number = value.parse::<u64>().ok();
@@ -120,15 +145,18 @@ fn server_url(
             ("max_fails", Some(number @ 1..)) => {
                 table.set("max_failures", Value::Number(number));
             }
+            // An upstream that is the only one always gets requests.
+            ("max_fails" | "fail_timeout", Some(0)) if is_only => {}
             ("max_fails", Some(0)) => {
                 outcomes.lost(server, "servers that fail get no requests for a time");
             }
-            ("fail_timeout", _) => {
-                if let Some(time) = time(value) {
+            ("fail_timeout", _) => match time(value) {
+                Some(time) => {
                     table.set("failure_window", Value::text(time.clone()));
                     table.set("down_time", Value::Text(time));
                 }
-            }
+                None => outcomes.lost(server, "servers that fail get no requests for a time"),
+            },
             ("weight", Some(1)) | ("resolve", _) => {}
             ("weight", _) => outcomes.lost(server, "all servers of a group have the same weight"),
             ("backup", _) => {

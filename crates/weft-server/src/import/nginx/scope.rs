@@ -23,6 +23,13 @@ impl<'a> Scope<'a> {
         inner
     }
 
+    /// Returns the scope without the innermost block.
+    pub(super) fn outside(&self) -> Scope<'a> {
+        let mut outer = self.clone();
+        outer.levels.pop();
+        outer
+    }
+
     /// Returns the directive of the innermost block that has it.
     pub(super) fn one(&self, name: &str) -> Option<&'a Directive> {
         self.all(&[name]).pop()

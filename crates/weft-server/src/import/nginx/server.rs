@@ -6,13 +6,15 @@ use std::cmp::Reverse;
 use super::access::is_access_rule;
 use super::global::Global;
 use super::location::{Location, Pattern};
+use super::map_redirects;
 use super::regex;
+use super::rewrite;
 use super::scope::Scope;
 use super::sites::Server;
 use super::tree::Directive;
 use super::variables::{Variables, group_names};
 use crate::import::document::{Route, Table, Value};
-use crate::route::RouteKey;
+use crate::route::{Pattern as Regex, RouteKey};
 
 /// Returns the routes of a server, each with the location that it is made of.
 pub(super) fn routes<'a>(
@@ -23,7 +25,8 @@ pub(super) fn routes<'a>(
     let directive = server.directive;
     let of_server = of_server(global, server, http);
     let has_response = directive.children().iter().any(|child| child.name == "return");
-    if has_response {
+    let is_redirected = rewrite::of_all(&of_server, &mut Table::default());
+    if has_response || matches!(is_redirected, Ok(true)) {
         // It applies before any location.
         return vec![(None, of_server.route())];
     }
@@ -34,12 +37,16 @@ pub(super) fn routes<'a>(
         // The server has the rules of a location that could not be carried over.
         locations.iter().for_each(|location| location.is_refused.set(true));
     }
+    let mut changed = map_redirects::routes(&of_server);
+    changed.extend(rewrite::routes(&of_server));
     let has_root = locations.iter().any(|it| it.pattern == Pattern::Prefix("/".to_owned()));
     let has_files = directive.children().iter().any(|child| child.name == "root");
     if !has_root && (has_files || locations.is_empty()) {
         locations.push(of_server);
     }
-    routes_of(&locations)
+    // In a server, paths are rewritten before the location is determined.
+    let changed = changed.into_iter().map(|route| (None, route));
+    changed.chain(routes_of(&locations)).collect()
 }
 
 /// Returns the routes of the locations of a server, without those of the server itself.
@@ -57,6 +64,11 @@ fn routes_of<'a>(locations: &[Location<'a>]) -> Vec<(Option<&'a Directive>, Rout
     let mut routes: Vec<_> =
         locations.iter().map(|location| (location.directive, location.route())).collect();
     drop_second_keys(locations, &mut routes);
+    drop_scripts(&mut routes);
+    for location in locations.iter().filter(|location| location.directive.is_some()) {
+        let changed = rewrite::routes(location);
+        routes.extend(changed.into_iter().map(|route| (location.directive, route)));
+    }
     let siblings = siblings(&routes);
     routes.extend(siblings.into_iter().map(|route| (None, route)));
     routes
@@ -103,11 +115,13 @@ fn of_server<'a>(global: &'a Global<'a>, server: &Server<'a>, http: &Scope<'a>) 
         global,
         server: server.directive,
         directive: None,
-        variables: variables(server, &pattern, &scope),
+        variables: variables(global, server, &pattern, &scope),
         pattern,
         scope,
         is_preferred: false,
         depth: 0,
+        is_rewritten: false,
+        fallback: RefCell::default(),
         is_refused: Cell::new(false),
         methods: RefCell::default(),
     }
@@ -131,6 +145,24 @@ fn drop_second_keys(locations: &[Location<'_>], routes: &mut Vec<(Option<&Direct
         known.push(key);
         is_new
     });
+}
+
+/// Drops the route of all scripts if they are run in the only route with files, too.
+fn drop_scripts(routes: &mut Vec<(Option<&Directive>, Route)>) {
+    let is_of_scripts = |route: &Route| {
+        let regex = route.pattern.strip_prefix("~ ").and_then(|regex| Regex::parse(regex).ok());
+        let has = |path: &str| regex.as_ref().is_some_and(|it| it.matches(path.as_bytes()));
+        route.table.get("php").is_some() && has("/a/b.php") && has("/index.php") && !has("/a")
+    };
+    let with_files = routes.iter().filter(|(_, route)| route.table.get("files").is_some());
+    let mut others = with_files.filter(|(_, route)| !is_of_scripts(route));
+    let (Some((_, root)), None) = (others.next(), others.next()) else { return };
+    if root.pattern != "/" {
+        return;
+    }
+    let root = root.table.clone();
+    let is_contained = |table: &Table| table.keys().all(|key| root.get(key) == table.get(key));
+    routes.retain(|(_, route)| !(is_of_scripts(route) && is_contained(&route.table)));
 }
 
 /// Collects the locations in a block, also nested ones. Nested ones come first, as they have
@@ -158,12 +190,14 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
             global: outer.global,
             server: outer.server,
             directive: Some(directive),
-            variables: variables(server, &pattern, &scope),
+            variables: variables(outer.global, server, &pattern, &scope),
             pattern,
             scope,
             is_preferred,
             // Expressions in a prefix precede those beside it.
             depth: outer.depth + usize::from(matches!(outer.pattern, Pattern::Prefix(_))),
+            is_rewritten: false,
+            fallback: RefCell::default(),
             is_refused: Cell::new(false),
             methods: RefCell::default(),
         };
@@ -236,7 +270,12 @@ fn prefer(locations: &mut Vec<Location<'_>>) {
     locations.sort_by_key(|location| (!location.is_preferred, Reverse(location.depth)));
 }
 
-fn variables(server: &Server<'_>, pattern: &Pattern, scope: &Scope<'_>) -> Variables {
+fn variables(
+    global: &Global<'_>,
+    server: &Server<'_>,
+    pattern: &Pattern,
+    scope: &Scope<'_>,
+) -> Variables {
     let host_regex = server.names.iter().find_map(|name| name.strip_prefix("~ "));
     let regex = match pattern {
         Pattern::Regex(regex) => Some(&**regex),
@@ -255,6 +294,11 @@ fn variables(server: &Server<'_>, pattern: &Pattern, scope: &Scope<'_>) -> Varia
         host_groups: host_regex.map(group_names).unwrap_or_default(),
         // A later `set`, and that of an inner block, has precedence.
         constants: constants.collect::<Vec<_>>().into_iter().rev().collect(),
+        maps: global
+            .maps
+            .iter()
+            .map(|(name, map)| ((*name).to_owned(), map.arg(0).to_owned()))
+            .collect(),
     }
 }
 

@@ -44,6 +44,12 @@ impl<'a> Server<'a> {
         Server { directive, names, listening }
     }
 
+    /// Returns the arguments of the `return` that applies to all requests.
+    fn response(&self) -> Option<&[String]> {
+        let response = self.directive.children().iter().find(|child| child.name == "return");
+        response.map(|response| &*response.args)
+    }
+
     /// Returns true if the server does nothing but redirect to HTTPS, except for certain locations.
     fn redirects_to_https(&self) -> bool {
         let children = self.directive.children();
@@ -165,7 +171,9 @@ fn site(
         (Some(plain), None) => site(plain, None, false),
         (Some(plain), Some(tls)) if plain == tls => site(tls, None, false),
         (Some(plain), Some(tls)) if servers[plain].redirects_to_https() => {
-            site(tls, Some(plain), true)
+            // Another redirect in front of an equal one would be needless.
+            let is_equal = servers[plain].response() == servers[tls].response();
+            site(tls, Some(plain), !is_equal || servers[tls].response().is_none())
         }
         (Some(plain), Some(tls)) => {
             outcomes.lost(

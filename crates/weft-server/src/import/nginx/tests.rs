@@ -256,7 +256,7 @@ fn imports_pages_and_rewritten_responses() {
              proxy_redirect http://h/ /; proxy_cookie_path /a/ /b/; sub_filter c 'd $scheme';\n\
              sub_filter_once off; proxy_intercept_errors on; }",
             true,
-            "intercept_errors = true\nsub_filter = { c = \"d {scheme}\" }\nsub_filter_once = false\n\
+            "sub_filter = { c = \"d {scheme}\" }\nsub_filter_once = false\n\
              request_headers = { X-Real-IP = \"{client_ip}\" }\n\
              response_headers = { X-A = \"{host}\", \"+X-A\" = \"b\" }\n\
              \"/\" = { proxy = \"http://h/\", rewrite_location = { \"http://h/\" = \"/\" }, \
@@ -338,4 +338,304 @@ fn joins_servers_with_and_without_tls() {
         let imported = imported(&text);
         assert!(imported.text.contains(expected), "{text}\n{}", imported.text);
     }
+}
+
+/// Imports servers and what is beside them, and returns the lines of the result.
+#[track_caller]
+fn lines(text: &str) -> (Vec<String>, bool) {
+    let Imported { text, is_complete } = imported(text);
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("listen"));
+    (lines.map(str::to_owned).collect(), is_complete)
+}
+
+#[test]
+fn imports_logs_of_servers_and_locations() {
+    let (found, is_complete) = lines(
+        "map $status $failed { ~^[23] 0; default 1; }\n\
+         map $http_user_agent $is_client { ~kube-probe 0; default 1; }\n\
+         log_format own '$remote_addr [$time_local] \"$request\" $status $upstream_addr 100%';\n\
+         access_log /log/all own;\n\
+         server { listen 80; server_name a; root /a;\n\
+         location /b/ { access_log off; }\n\
+         location /c/ { access_log /log/c combined if=$failed; access_log /log/d own if=$is_client; }\n\
+         location /e/ { access_log syslog:server=192.0.2.1,facility=local1 own; }\n\
+         location /f/ { access_log /log/all own buffer=4k; } }",
+    );
+    let expected = [
+        "[log]",
+        "access = \"/log/all\"",
+        "format = \"%h %t \\\"%r\\\" %s %{upstream.address}x 100%%\"",
+        "[hosts.\"a *\"]",
+        "\"/b/\" = { files = \"/a/b\", access_log = false }",
+        "\"/c/\" = { files = \"/a/c\", access_log = [",
+        "  { to = \"/log/c\", format = \"combined\", status = [\"4xx\", \"5xx\"] },",
+        "  { to = \"/log/d\", skip_agents = [\"kube-probe\"] },",
+        "] }",
+        "\"/e/\" = { files = \"/a/e\", access_log = \"syslog:udp://192.0.2.1:514\" }",
+        "\"/f/\" = { files = \"/a/f\", access_log = \"/log/all\" }",
+        "\"/\" = \"-> /a\"",
+    ];
+    assert_eq!((&*found.join("\n"), is_complete), (&*expected.join("\n"), true));
+    // The only log is that of the server.
+    let (found, _) = lines(
+        "server { listen 80; root /a; access_log /log/a; location /b/ { access_log off; } }\n\
+         server { listen 80; server_name b; root /b; access_log /log/a; }",
+    );
+    assert!(found.contains(&"access = \"/log/a\"".to_owned()), "{found:?}");
+    for lost in [
+        "access_log /log/$host;",
+        "access_log /log/a none;",
+        "access_log /log/a combined if=$http_x;",
+        "log_format x '$status $msec'; access_log /log/a x;",
+    ] {
+        let (found, is_complete) = lines(&format!("{lost} server {{ listen 80; root /a; }}"));
+        assert!(!is_complete && found[0].starts_with("# nginx.conf:1"), "{lost}: {found:?}");
+    }
+}
+
+#[test]
+fn imports_rewrites() {
+    check(&[
+        (
+            "root /a; rewrite ^/old/(.*)$ /new/$1 permanent; rewrite ^/go$ https://b.example/? redirect;\n\
+             rewrite ^/u/(\\d+)$ /user?id=$1 last;",
+            true,
+            "\"~ ^/old/(.*)$\" = \"<< /new/{re.1}?{query}\"\n\
+             \"~ ^/go$\" = { redirect = \"https://b.example/?\", status = 302 }\n\
+             \"~ ^/u/(\\\\d+)$\" = { rewrite = \"/user?id={re.1}&{query}\" }\n\"/\" = \"-> /a\"\n",
+        ),
+        // The prefix changes.
+        (
+            "location /api/ { rewrite ^/api/(.*)$ /v1/$1 break; proxy_pass http://h; }",
+            true,
+            "\"/api/\" = { proxy = \"http://h/v1/\", host = \"upstream\" }\n",
+        ),
+        (
+            "location /api { rewrite ^/api(/.*)?$ /x last; rewrite /api/(\\d+) /n/$1 break; proxy_pass http://h; }\n\
+             location /x { return 204; }",
+            true,
+            "\"/api\" = { proxy = \"http://h/api\", host = \"upstream\" }\n\
+             \"/x\" = { respond = \"\", status = 204 }\n\
+             \"~ ^/api(/.*)?$\" = { rewrite = \"/x\" }\n\
+             \"~ ^/api(?:/.*)?(?:/api/(\\\\d+))\" = { proxy = \"http://h/\", host = \"upstream\", rewrite = \"/n/{re.1}\" }\n",
+        ),
+        (
+            "location /b/ { rewrite ^ /c.html last; } location /d { rewrite ^ https://e.example$request_uri? permanent; }",
+            true,
+            "\"/b/\" = { rewrite = \"/c.html\" }\n\"/d\" = \"<< https://e.example{uri}\"\n",
+        ),
+        // Paths without a file.
+        (
+            "root /a; if (!-e $request_filename) { rewrite ^(.*)$ /index.html?p=$1 last; break; }",
+            true,
+            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"{path}/\", \"/index.html?p={path}&{query}\"] }\n",
+        ),
+    ]);
+    for lost in [
+        "root /a; rewrite ^/(.*)$ /x/$1 last;",
+        "location / { rewrite ^/(.*)$ /x?a=$1 permanent; }",
+        "root /a; rewrite ^/(?!a.b+)x /b permanent;",
+        "root /a; rewrite ^/b$ /c permanent; location = /b { return 204; }",
+        "root /a; location / { rewrite ^/(.*)\\.html$ /$1 last; } location /b/ { return 204; }",
+        "location ~ x { rewrite ^/b$ /c last; root /a; }",
+    ] {
+        let (found, is_complete) = host(lost);
+        assert!(!is_complete && found.contains("`rewrite ^/"), "{lost}: {found}");
+    }
+}
+
+#[test]
+fn imports_scripts() {
+    const PASS: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
+                        fastcgi_param QUERY_STRING $query_string; fastcgi_pass unix:/p;";
+    check(&[
+        (
+            &format!(
+                "root /a; index index.php; location / {{ try_files $uri $uri/ /index.php?$args; }}\n\
+                 location ~ \\.php$ {{ {PASS} }}"
+            ),
+            true,
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n",
+        ),
+        // Files of another location are no scripts, but scripts below it are run.
+        (
+            &format!(
+                "root /a; index index.php; location /s/ {{ expires 1h; }} fastcgi_read_timeout 5m;\n\
+                 location ~ \\.php$ {{ fastcgi_param A b; {PASS} }} location ~ ^/up.*\\.php$ {{ deny all; }}"
+            ),
+            false,
+            "# nginx.conf:3: `index index.php`: not carried over: no index: index.php\n\
+             \"/s/\" = { files = \"/a/s\", index = [], cache = \"max-age=3600\" }\n\
+             \"~ \\\\.php$\" = { files = \"/a\", php = \"unix:/p\", environment = [\"A=b\"], \
+             response_timeout = \"5m\", body_timeout = \"5m\" }\n\
+             \"~ ^/up.*\\\\.php$\" = { files = \"/a\", deny = [\"0.0.0.0/0\", \"::/0\"] }\n\
+             \"/\" = { files = \"/a\", php = \"unix:/p\", environment = [\"A=b\"], \
+             response_timeout = \"5m\", body_timeout = \"5m\" }\n",
+        ),
+        // A front controller that clients do not reach by its name.
+        (
+            &format!(
+                "root /a; location / {{ try_files $uri /index.php$is_args$args; }}\n\
+                 location ~ ^/index\\.php(/|$) {{ {PASS} internal; }} location ~ \\.php$ {{ return 404; }}"
+            ),
+            true,
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n\
+             # nginx.conf:5: `internal`: clients get 404\n\
+             \"~ ^/index\\\\.php(/|$)\" = { respond = \"\", status = 404 }\n\
+             \"~ \\\\.php$\" = { respond = \"\", status = 404 }\n",
+        ),
+        // Rules of the scripts are not those of the files.
+        (
+            &format!(
+                "root /a; location / {{ try_files $uri /index.php; }}\n\
+                 location ~ \\.php$ {{ {PASS} allow 10.0.0.0/8; deny all; }}"
+            ),
+            true,
+            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"/index.php\"] }\n\
+             \"~ \\\\.php$\" = { files = \"/a\", php = \"unix:/p\", allow = [\"10.0.0.0/8\"] }\n",
+        ),
+        // Applications.
+        (
+            "location /a/ { fastcgi_pass 127.0.0.1:9000; fastcgi_keep_conn on; }\n\
+             location /b/ { fastcgi_param SCRIPT_FILENAME /srv/b.php; fastcgi_pass h:9000; }\n\
+             location /c/ { root /c; fastcgi_param SCRIPT_FILENAME /app$fastcgi_script_name; fastcgi_pass h:9000; }",
+            true,
+            "\"/a/\" = { fastcgi = \"127.0.0.1:9000\", max_idle_connections = 8 }\n\
+             \"/b/\" = { fastcgi = \"h:9000\", root = \"/srv/b.php\" }\n\
+             \"/c/\" = { fastcgi = \"h:9000\", root = \"/c/c\", script_root = \"/app\" }\n",
+        ),
+    ]);
+}
+
+#[test]
+fn imports_limits_of_the_whole_server() {
+    let (found, is_complete) = lines(
+        "keepalive_timeout 65; keepalive_requests 100; client_body_timeout 12s; send_timeout 30;\n\
+         client_header_timeout 10; large_client_header_buffers 4 32k;\n\
+         upstream u { server h:1 fail_timeout=0; keepalive 16; keepalive_timeout 5s; }\n\
+         server { listen 80; location / { proxy_pass http://u; } }",
+    );
+    let expected = [
+        "[limits]",
+        "idle_timeout = \"65s\"",
+        "max_requests = 100",
+        "head_timeout = \"10s\"",
+        "stall_timeout = \"30s\"",
+        "max_head_bytes = \"65000B\"",
+        "[hosts.\"*\"]",
+        "\"/\" = { proxy = \"http://h:1/\", max_idle_connections = 16, keep_alive_timeout = \"5s\", host = \"u\" }",
+    ];
+    assert_eq!((&*found.join("\n"), is_complete), (&*expected.join("\n"), true));
+    let (found, _) = lines("keepalive_timeout 0; server { listen 80; root /a; }");
+    assert_eq!(found[1], "max_requests = 1");
+    for lost in [
+        "keepalive_timeout 5; server { listen 80; root /a; keepalive_timeout 6; }",
+        "server { listen 80; root /a; location /b/ { send_timeout 6; } }",
+        "upstream u { server h:1 fail_timeout=0; server h:2; }\n\
+         server { listen 80; location / { proxy_pass http://u; } }",
+    ] {
+        assert!(!lines(lost).1, "{lost}");
+    }
+}
+
+#[test]
+fn imports_maps_of_paths() {
+    let map = "map $uri $new { /a.html /b.html; ~^/c/(?<id>\\d+)$ /d?id=$id; /e ''; }";
+    let (found, is_complete) =
+        lines(&format!("{map} server {{ listen 80; root /a; if ($new) {{ return 301 $new; }} }}"));
+    let expected = [
+        "[hosts.\"*\"]",
+        "\"= /a.html\" = \"<< /b.html?\"",
+        "\"~ ^/c/(?<id>\\\\d+)$\" = \"<< /d?id={re.id}\"",
+        "\"/\" = \"-> /a\"",
+    ];
+    assert_eq!((&*found.join("\n"), is_complete), (&*expected.join("\n"), true));
+    for lost in [
+        "map $args $new { a /b; } server { listen 80; root /a; if ($new) { return 301 $new; } }",
+        "map $uri $new { default /b; } server { listen 80; root /a; if ($new) { return 301 $new; } }",
+    ] {
+        assert!(!lines(lost).1, "{lost}");
+    }
+    let (found, is_complete) =
+        lines("map $args $x { a b; } server { listen 80; root /a; add_header A $x; }");
+    let reason = "the value of $x depends on $args by a `map`, which Weft does not have";
+    assert!(!is_complete && found.iter().any(|line| line.contains(reason)), "{found:?}");
+}
+
+#[test]
+fn imports_certificates_of_clients() {
+    let server = |name: &str, rules: &str| {
+        format!(
+            "server {{ listen 443 ssl; server_name {name}; ssl_certificate /c; ssl_certificate_key /k;\n\
+             root /a; {rules} }}\n"
+        )
+    };
+    let required = "ssl_client_certificate /ca; ssl_verify_client on;";
+    let optional = "ssl_client_certificate /ca; ssl_verify_client optional;\n\
+                    location /b/ { if ($ssl_client_verify != SUCCESS) { return 403; } }";
+    for (text, parts, missing) in [
+        (server("a", required), vec!["client_ca = \"/ca\""], "client_cert_required"),
+        (
+            server("a", optional),
+            vec![
+                "client_auth = \"optional\"",
+                "\"/b/\" = { files = \"/a/b\", client_cert_required = true }",
+            ],
+            "501",
+        ),
+        (
+            server("a", required) + &server("b", ""),
+            vec!["client_auth = \"optional\"", "[hosts.\"a *\"]\nclient_cert_required = true\n"],
+            "not carried",
+        ),
+        // Certificates of another authority would be accepted.
+        (
+            server("a", required) + &server("b", &required.replace("/ca", "/other")),
+            vec![
+                "[hosts.\"b\"]\n\"/\" = { respond = \"the access rules could not be imported\\n\"",
+            ],
+            "optional",
+        ),
+    ] {
+        let Imported { text: found, .. } = imported(&text);
+        for part in parts {
+            assert!(found.contains(part), "{part}\n{found}");
+        }
+        assert!(!found.contains(missing), "{missing}\n{found}");
+    }
+}
+
+#[test]
+fn imports_maintenance_and_request_ids() {
+    check(&[
+        (
+            "root /a; location / { if (-f $document_root/down.html) { return 503; } }",
+            true,
+            "maintenance = \"/a/down.html\"\n\
+             # nginx.conf:3: `if (-f $document_root/down.html)`: clients get the content of the file\n\
+             \"/\" = \"-> /a\"\n",
+        ),
+        (
+            "location / { proxy_pass http://h; proxy_set_header X-Trace $request_id; }",
+            true,
+            "request_headers = { X-Trace = \"{request_id}\" }\nrequest_id = true\n\
+             \"/\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
+        ),
+    ]);
+    // An application would send the name of a file in place of the file.
+    let (found, is_complete) = host(
+        "location / { proxy_pass http://h; proxy_set_header X-Sendfile-Type X-Accel-Redirect; }",
+    );
+    assert!(!is_complete && !found.contains("request_headers"), "{found}");
+}
+
+#[test]
+fn includes_no_hidden_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("nginx.conf", "include *.site;");
+    write(".a.site", "server { listen 80; root /a; }");
+    write("b.site", "server { listen 80; root /b; }");
+    let Imported { text, .. } = import(&folder.path().join("nginx.conf")).unwrap();
+    assert!(text.contains("-> /b") && !text.contains("/a\""), "{text}");
 }

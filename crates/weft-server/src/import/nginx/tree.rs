@@ -162,7 +162,13 @@ impl Reader {
         let is_pattern = directive.arg(0).contains(['*', '?', '[']);
         let files: Vec<PathBuf> = match is_pattern {
             true => {
-                let matches = glob::glob(&path.to_string_lossy())
+                // As in a shell, `*` matches no name that begins with a dot.
+                let options = glob::MatchOptions {
+                    case_sensitive: true,
+                    require_literal_separator: true,
+                    require_literal_leading_dot: true,
+                };
+                let matches = glob::glob_with(&path.to_string_lossy(), options)
                     .map_err(|error| format!("{at}: invalid pattern: {error}"))?;
                 matches.filter_map(Result::ok).collect()
             }

@@ -16,6 +16,8 @@ pub(super) struct Variables {
     pub(super) host_groups: Vec<String>,
     /// Values of `set`.
     pub(super) constants: Vec<(String, String)>,
+    /// Names of `map`, each with the variable on which its value depends.
+    pub(super) maps: Vec<(String, String)>,
 }
 
 /// Maximum depth of variables in the values of variables.
@@ -70,7 +72,7 @@ impl Variables {
     fn push(&self, name: &str, depth: usize, out: &mut String) -> Result<(), String> {
         if let Some((_, value)) = self.constants.iter().find(|(known, _)| known == name) {
             if depth == MAX_DEPTH {
-                return Err(unknown(name));
+                return Err(self.unknown(name));
             }
             return self.convert(value, depth + 1, out);
         }
@@ -89,19 +91,26 @@ impl Variables {
             _ if is_number && self.has_host_groups => format!("host.{name}"),
             _ if has(&self.groups) => format!("re.{name}"),
             _ if has(&self.host_groups) => format!("host.{name}"),
-            name => nginx_placeholder(name).ok_or_else(|| unknown(name))?,
+            name => nginx_placeholder(name).ok_or_else(|| self.unknown(name))?,
         };
         out.push_str(&format!("{{{placeholder}}}"));
         Ok(())
     }
-}
 
-fn unknown(name: &str) -> String {
-    format!("the variable ${name} has no equivalent")
+    fn unknown(&self, name: &str) -> String {
+        match self.maps.iter().find(|(known, _)| known == name) {
+            Some((_, source)) => {
+                format!(
+                    "the value of ${name} depends on {source} by a `map`, which Weft does not have"
+                )
+            }
+            None => format!("the variable ${name} has no equivalent"),
+        }
+    }
 }
 
 /// Splits the name of a variable behind its `$`.
-fn split_name(text: &str) -> (&str, &str) {
+pub(super) fn split_name(text: &str) -> (&str, &str) {
     if let Some((name, rest)) = text.strip_prefix('{').and_then(|text| text.split_once('}')) {
         return (name, rest);
     }
