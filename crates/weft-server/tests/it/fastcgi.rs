@@ -4,33 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use crate::common::{
-    PATIENCE, Program, Signal, Weft, raw_upstream, report_missing_tool, until, weft,
-};
+use crate::common::external::PhpFpm;
+use crate::common::{PATIENCE, Weft, raw_upstream, until, weft};
 use tempfile::TempDir;
 
 // -- a site with PHP
 
 struct PhpSite {
     server: Weft,
-    fpm: Program,
+    _fpm: PhpFpm,
     _folder: TempDir,
-}
-
-impl Drop for PhpSite {
-    fn drop(&mut self) {
-        // The processes that run the scripts end with the master only if it can end them.
-        self.fpm.signal(Signal::TERM);
-        let start = Instant::now();
-        while self.fpm.is_running() && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
 }
 
 /// Files beneath the root. `show.php` prints the variables of the request and its body.
@@ -59,25 +45,10 @@ const FILES: [(&str, &str); 11] = [
     ("not-changed.php", "<?php http_response_code(304); header('ETag: \"1\"');"),
 ];
 
-/// Returns the program of PHP-FPM, whose name has a version on some systems.
-fn php_fpm() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let entries = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
-    let mut paths = entries.map(|entry| entry.path());
-    paths.find(|path| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"php-fpm"))
-    })
-}
-
 impl PhpSite {
     /// Serves the files with these keys in the table of the route; `None` without PHP-FPM.
     #[track_caller]
     fn serve(keys: &str) -> Option<PhpSite> {
-        let Some(program) = php_fpm() else {
-            report_missing_tool("php-fpm");
-            return None;
-        };
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         for (name, text) in FILES {
@@ -85,27 +56,15 @@ impl PhpSite {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let socket = folder.path().join("fpm.sock");
-        let config = folder.path().join("fpm.conf");
-        let text = format!(
-            "[global]\ndaemonize = no\nerror_log = /dev/stderr\n\
-             [test]\nlisten = {}\npm = static\npm.max_children = 2\n",
-            socket.display()
-        );
-        fs::write(&config, text).unwrap();
-        let mut command = Command::new(program);
-        // Without the configuration of the system; root may run scripts as root.
-        command.args(["-n", "-R", "-F", "-d", "log_errors=1", "-d", "display_errors=0", "-y"]);
-        let fpm = Program::start(command.arg(&config));
-        until("PHP-FPM listens", || socket.exists());
-        let php = format!("unix:{}", socket.display());
+        let fpm = PhpFpm::start(folder.path())?;
+        let php = format!("unix:{}", fpm.socket.display());
         let route =
             format!("[hosts.\"*\"]\n\"/\" = {{ files = \"root\", php = \"{php}\"{keys} }}\n");
         let file = folder.path().join("weft.toml");
         fs::write(&file, route).unwrap();
         let mut command = weft([Path::new("--config"), &file]);
         command.args(["--listen", "127.0.0.1:0", "--workers", "2", "--no-log"]);
-        Some(PhpSite { server: Weft::start(&mut command), fpm, _folder: folder })
+        Some(PhpSite { server: Weft::start(&mut command), _fpm: fpm, _folder: folder })
     }
 
     /// Sends a request and returns the response in one line: status, some fields, body.

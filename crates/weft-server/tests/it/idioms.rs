@@ -13,12 +13,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
 
-use self::exchange::{Addresses, Parts, send};
+use self::exchange::{Addresses, Parts, is_random, read_log, send};
 use self::file::{Idiom, Request, read_all};
 use self::servers::{
-    Upstreams, caddy_addresses, start_caddy_for, start_imported, start_nginx_for, start_written,
-    write_files,
+    LogsOf, Upstreams, caddy_addresses, start_caddy_for, start_imported, start_nginx_for,
+    start_written, write_files,
 };
+use crate::common::external::PhpFpm;
 use crate::common::{has_tool, repository};
 
 /// Idioms that are tested at the same time.
@@ -39,6 +40,8 @@ fn idioms_work_as_in_nginx_and_caddy() {
         std::fs::create_dir(folder.path().join(&idiom.name)).unwrap();
     }
     let upstreams = Upstreams::start();
+    let uses_php = idioms.iter().any(|idiom| idiom.toml.contains("php-fpm.sock"));
+    let _php = uses_php.then(|| PhpFpm::start(&folder.path().join("run")));
     let has_caddy = idioms.iter().any(|idiom| idiom.caddy.is_some());
     let _caddy = has_caddy.then(|| start_caddy_for(&idioms, folder.path(), upstreams));
     let next = Mutex::new(idioms.iter().enumerate());
@@ -71,24 +74,27 @@ fn compare(idiom: &Idiom, index: usize, folder: &Path, upstreams: Upstreams) -> 
                 .unwrap();
         }
     }
-    let exchange = |addresses: Addresses| -> Vec<Vec<Parts>> {
+    let exchange = |addresses: Addresses, logs: LogsOf| -> Vec<Vec<Parts>> {
         let all = |request: &Request| {
-            let responses = request.statuses.iter().map(|_| send(addresses, request, folder));
+            let responses = request.statuses.iter().map(|_| match &request.log {
+                Some(log) => read_log(log, &logs.folder(folder)),
+                None => send(addresses, request, folder),
+            });
             responses.map(|parts| select(parts, idiom, upstreams)).collect()
         };
         idiom.requests.iter().map(all).collect()
     };
-    let of_weft = exchange(written);
+    let of_weft = exchange(written, LogsOf::Written);
     let mut others = Vec::new();
     if let Some((_program, addresses)) = &nginx {
-        let of_nginx = exchange(*addresses);
+        let of_nginx = exchange(*addresses, LogsOf::Nginx);
         if let Some((_, _weft, addresses)) = &imported {
-            others.push(("imported", exchange(*addresses), of_nginx.clone()));
+            others.push(("imported", exchange(*addresses, LogsOf::Imported), of_nginx.clone()));
         }
         others.push(("nginx", of_weft.clone(), of_nginx));
     }
     if idiom.caddy.is_some() {
-        others.push(("caddy", of_weft.clone(), exchange(caddy_addresses(index))));
+        others.push(("caddy", of_weft.clone(), exchange(caddy_addresses(index), LogsOf::Caddy)));
     }
     for (request, responses) in idiom.requests.iter().zip(&of_weft) {
         let statuses: Vec<&str> = responses.iter().map(|parts| &*parts["status"]).collect();
@@ -138,7 +144,11 @@ fn select(mut parts: Parts, idiom: &Idiom, upstreams: Upstreams) -> Parts {
     };
     // The upstream shows the fields that it has received.
     if let Some(body) = parts.get_mut("body").filter(|body| body.contains("\nhost: ")) {
-        let lines: Vec<&str> = body.lines().filter(is_shown).collect();
+        let without_id = |line: &str| match line.split_once(": ") {
+            Some((name, value)) if is_random(value) => format!("{name}: random"),
+            _ => line.to_owned(),
+        };
+        let lines: Vec<String> = body.lines().filter(is_shown).map(without_id).collect();
         *body = upstreams.restore(&lines.join("\n"));
     }
     parts
@@ -178,5 +188,29 @@ fn documentation_lists_the_idioms() {
             let line = format!("- [{title}](../crates/weft-server/tests/idioms/{name}.md)\n");
             assert!(text.contains(&line), "{page} should have the line:\n{line}");
         }
+    }
+}
+
+/// Each directive and option of the idioms is in the guide for its server.
+#[test]
+fn guides_have_the_directives_of_the_idioms() {
+    let idioms = read_all();
+    for (page, blocks) in [
+        ("docs/nginx.md", idioms.iter().map(|idiom| &idiom.nginx).collect::<Vec<_>>()),
+        ("docs/caddy.md", idioms.iter().map(|idiom| &idiom.caddy).collect()),
+    ] {
+        let text = std::fs::read_to_string(repository(page)).unwrap();
+        let (guide, _) = text.split_once("\n## Idioms\n").expect("a list of idioms");
+        let lines = blocks.into_iter().flatten().flat_map(|block| block.lines());
+        let words = lines.filter_map(|line| line.split_whitespace().next());
+        let words = words.map(|word| word.trim_end_matches(';'));
+        // Addresses of sites, matchers, texts, numbers and users are no directives.
+        let is_name = |word: &&str| {
+            let is_part = |b: u8| b.is_ascii_lowercase() || b == b'_';
+            word.bytes().all(is_part) && *word != "alice"
+        };
+        let missing: std::collections::BTreeSet<&str> =
+            words.filter(is_name).filter(|word| !mentions(guide, word)).collect();
+        assert!(missing.is_empty(), "{page} should have {missing:?}");
     }
 }

@@ -1,11 +1,13 @@
 //! Commands for external programs.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use super::{LONG_PATIENCE, Program, ProgramOutput, until};
+use super::{LONG_PATIENCE, PATIENCE, Program, ProgramOutput, Signal, report_missing_tool, until};
 
 /// Runs a program until it exits and asserts that it succeeds.
 #[track_caller]
@@ -122,6 +124,59 @@ pub fn start_caddy(folder: &Path, address: SocketAddr) -> Program {
     let mut caddy = Command::new("caddy");
     caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.join("Caddyfile"));
     start_server(caddy.env("HOME", folder).env("XDG_DATA_HOME", folder), address)
+}
+
+/// PHP-FPM with two processes, which listens on a socket.
+pub struct PhpFpm {
+    program: Program,
+    pub socket: PathBuf,
+}
+
+impl PhpFpm {
+    /// Starts PHP-FPM with a socket in a directory; `None` if it is not installed.
+    #[track_caller]
+    pub fn start(folder: &Path) -> Option<PhpFpm> {
+        let Some(program) = php_fpm() else {
+            report_missing_tool("php-fpm");
+            return None;
+        };
+        let socket = folder.join("php-fpm.sock");
+        let config = folder.join("php-fpm.conf");
+        let text = format!(
+            "[global]\ndaemonize = no\nerror_log = /dev/stderr\n\
+             [test]\nlisten = {}\npm = static\npm.max_children = 2\n",
+            socket.display()
+        );
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new(program);
+        // Without the configuration of the system; root may run scripts as root.
+        command.args(["-n", "-R", "-F", "-d", "log_errors=1", "-d", "display_errors=0", "-y"]);
+        let program = Program::start(command.arg(&config));
+        until("PHP-FPM listens", || socket.exists());
+        Some(PhpFpm { program, socket })
+    }
+}
+
+impl Drop for PhpFpm {
+    fn drop(&mut self) {
+        // The processes that run the scripts end with the master only if it can end them.
+        self.program.signal(Signal::TERM);
+        let start = Instant::now();
+        while self.program.is_running() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Returns the program of PHP-FPM, whose name has a version on some systems.
+fn php_fpm() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let entries = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.find(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"php-fpm"))
+    })
 }
 
 #[track_caller]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use super::file::Request;
+use super::file::{LogFile, Request};
 use crate::common::external::{curl, run_successfully};
 use crate::common::{PATIENCE, Program};
 
@@ -17,7 +18,7 @@ pub struct Addresses {
 }
 
 /// Fields of responses that are compared.
-const FIELDS: [&str; 26] = [
+const FIELDS: [&str; 27] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
     "access-control-allow-methods",
@@ -43,6 +44,7 @@ const FIELDS: [&str; 26] = [
     "x-app",
     "x-content-type-options",
     "x-frame-options",
+    "x-request-id",
     "x-served-by",
 ];
 
@@ -61,12 +63,39 @@ pub fn send(addresses: Addresses, request: &Request, folder: &Path) -> Parts {
     parts(request, &String::from_utf8_lossy(head), body)
 }
 
+/// Waits until a log has its lines, and returns them.
+pub fn read_log(log: &LogFile, folder: &Path) -> Parts {
+    let path = folder.join(log.path.trim_start_matches("/var/log/"));
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    let start = Instant::now();
+    while read().matches('\n').count() < log.lines && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let lines: String = read().lines().map(|line| format!("{}\n", without_time(line))).collect();
+    Parts::from([("status".to_owned(), "200".to_owned()), ("body".to_owned(), lines)])
+}
+
+/// Replaces the time of a line, in brackets or as a member of an object in JSON, and a duration.
+fn without_time(line: &str) -> String {
+    let mut line = line.to_owned();
+    for (begin, end) in [("[", "]"), ("\"time\":\"", "\""), ("\"seconds\":", "}")] {
+        let Some(at) = line.find(begin).map(|at| at + begin.len()) else { continue };
+        let Some(length) = line[at..].find(end) else { continue };
+        line.replace_range(at..at + length, "*");
+    }
+    line
+}
+
 fn send_plain(address: SocketAddr, request: &Request) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut head =
-        format!("{} {} HTTP/1.1\r\nHost: {}\r\n", request.method, request.target, request.host);
-    for (name, value) in &request.fields {
+    let mut head = String::new();
+    for (_, client) in request.fields.iter().filter(|(name, _)| name == "PROXY") {
+        head.push_str(&format!("PROXY TCP4 {client} 127.0.0.1 40000 80\r\n"));
+    }
+    let Request { method, target, host, .. } = request;
+    head.push_str(&format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n"));
+    for (name, value) in request.fields.iter().filter(|(name, _)| name != "PROXY") {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     if !request.fields.iter().any(|(name, _)| name == "Connection") {
@@ -192,10 +221,17 @@ fn normalize(name: &str, value: &str, request: &Request) -> String {
                 _ => value,
             }
         }
+        "x-request-id" if is_random(value) => "random".to_owned(),
         "vary" | "access-control-allow-headers" => value.to_ascii_lowercase(),
         "www-authenticate" => value.replace(", charset=\"UTF-8\"", ""),
         _ => value.to_owned(),
     }
+}
+
+/// Returns true for 128 random bits in hexadecimal digits, also as a UUID.
+pub fn is_random(value: &str) -> bool {
+    let digits = value.replace('-', "");
+    digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 fn decode_chunks(mut rest: &[u8]) -> Vec<u8> {

@@ -17,7 +17,11 @@ pub struct Idiom {
     pub differences: Vec<Difference>,
 }
 
-/// `METHOD URL [NAME: VALUE; …] (N bytes) -> STATUS…`, where each status is of one more request.
+/// `METHOD URL [NAME: VALUE; …] (N bytes) -> STATUS…`, where each status is of one more request. The
+/// name `Certificate` stands for a certificate of the client, `PROXY` for a PROXY header with this
+/// address.
+///
+/// `LOG FILE (N lines) -> 200` compares the lines that a log of the server has until then.
 pub struct Request {
     pub line: String,
     pub method: String,
@@ -27,6 +31,13 @@ pub struct Request {
     pub fields: Vec<(String, String)>,
     pub body_length: usize,
     pub statuses: Vec<u16>,
+    pub log: Option<LogFile>,
+}
+
+/// A log with the path of the idiom.
+pub struct LogFile {
+    pub path: String,
+    pub lines: usize,
 }
 
 /// `SERVER | REQUEST | PART | REASON`: an expected difference from the server, in requests whose line
@@ -93,7 +104,8 @@ impl Request {
         let Some((request, statuses)) = line.split_once(" -> ") else { invalid() };
         let (request, body_length) = match request.split_once(" (") {
             Some((request, length)) => {
-                (request, length.trim_end_matches(" bytes)").parse().expect(line))
+                let length = length.trim_end_matches(')').trim_end_matches(" bytes");
+                (request, length.trim_end_matches(" lines").parse().expect(line))
             }
             None => (request, 0),
         };
@@ -107,6 +119,8 @@ impl Request {
         };
         let fields = fields.split("; ").filter(|it| !it.is_empty()).map(field).collect();
         let Some((method, url)) = request.split_once(' ') else { invalid() };
+        let log = (method == "LOG").then(|| LogFile { path: url.to_owned(), lines: body_length });
+        let url = if log.is_some() { "http://log/" } else { url };
         let Some((scheme, rest)) = url.split_once("://") else { invalid() };
         let (host, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let target = if target.is_empty() { "/" } else { target };
@@ -119,6 +133,7 @@ impl Request {
             fields,
             body_length,
             statuses: statuses.split(' ').map(|status| status.parse().expect(line)).collect(),
+            log,
         }
     }
 }

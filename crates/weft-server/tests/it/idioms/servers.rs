@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::exchange::Addresses;
 use super::file::Idiom;
@@ -13,7 +13,7 @@ use crate::common::{
 };
 
 /// Files that the idioms serve, below `/srv`.
-const FILES: [(&str, &str); 22] = [
+const FILES: [(&str, &str); 29] = [
     ("www/index.html", "<p>home</p>\n"),
     ("www/about.html", "<p>about</p>\n"),
     ("www/style.css", "p { margin: 0 }\n"),
@@ -36,6 +36,13 @@ const FILES: [(&str, &str); 22] = [
     ("maintenance.html", "<p>custom: back soon</p>\n"),
     ("acme/.well-known/acme-challenge/token", "token\n"),
     ("plain/readme.txt", "readme\n"),
+    ("site/down.html", "<p>custom: closed until noon</p>\n"),
+    ("site/index.html", "<p>site</p>\n"),
+    ("blog/index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'], \"\\n\";\n"),
+    ("blog/show.php", "<?php echo $_SERVER['PATH_INFO'] ?? '', ' ', $_GET['a'] ?? '', \"\\n\";\n"),
+    ("blog/admin/index.php", "<?php echo \"admin\\n\";\n"),
+    ("blog/style.css", "p { margin: 1px }\n"),
+    ("blog/photo.jpg", "<?php echo 'no script';\n"),
 ];
 
 /// The password of `alice` is `open sesame`.
@@ -58,12 +65,41 @@ pub fn write_files(folder: &Path) {
     encoder.write_all("p { padding: 0 }\n".repeat(100).as_bytes()).unwrap();
     write("srv/www/packed.css.gz", &encoder.finish().unwrap());
     write("etc/users", USERS.as_bytes());
-    fs::create_dir_all(folder.join("log")).unwrap();
+    write("etc/office.conf", b"allow 127.0.0.0/8;\nallow ::1;\n");
+    write("etc/office.txt", b"# The office.\n127.0.0.0/8\n::1\n");
+    write("etc/office.caddy", b"remote_ip 127.0.0.0/8 ::1\n");
+    let parameters = fs::read("/etc/nginx/fastcgi_params").expect("a file of nginx");
+    write("etc/nginx/fastcgi_params", &parameters);
+    fs::create_dir_all(folder.join("run")).unwrap();
+    for server in [LogsOf::Nginx, LogsOf::Caddy, LogsOf::Written, LogsOf::Imported] {
+        fs::create_dir_all(server.folder(folder)).unwrap();
+    }
     for name in ["example", "other"] {
         let names = vec![format!("{name}.org"), format!("www.{name}.org")];
         let certified = rcgen::generate_simple_self_signed(names).unwrap();
         write(&format!("etc/ssl/{name}.pem"), certified.cert.pem().as_bytes());
         write(&format!("etc/ssl/{name}.key"), certified.signing_key.serialize_pem().as_bytes());
+    }
+}
+
+/// Server whose logs are in a folder of their own.
+#[derive(Clone, Copy)]
+pub enum LogsOf {
+    Nginx,
+    Caddy,
+    Written,
+    Imported,
+}
+
+impl LogsOf {
+    /// Returns the folder for `/var/log` of the idioms.
+    pub fn folder(self, folder: &Path) -> PathBuf {
+        folder.join(match self {
+            LogsOf::Nginx => "log/nginx",
+            LogsOf::Caddy => "log/caddy",
+            LogsOf::Written => "log/written",
+            LogsOf::Imported => "log/imported",
+        })
     }
 }
 
@@ -84,12 +120,14 @@ impl Upstreams {
     }
 
     /// Replaces paths and addresses of an idiom by those of this test.
-    fn fill(self, text: &str, folder: &Path) -> String {
+    fn fill(self, text: &str, folder: &Path, logs: LogsOf) -> String {
+        let logs = logs.folder(folder);
         let folder = folder.display();
         let mut text = text
             .replace("/srv/", &format!("{folder}/srv/"))
             .replace("/etc/", &format!("{folder}/etc/"))
-            .replace("/var/log/", &format!("{folder}/log/"));
+            .replace("/run/php/", &format!("{folder}/run/"))
+            .replace("/var/log/", &format!("{}/", logs.display()));
         for (port, address) in self.0.iter().enumerate() {
             text = text.replace(&format!("127.0.0.1:300{port}"), &address.to_string());
         }
@@ -165,7 +203,7 @@ pub fn start_nginx_for(
     let own = folder.join(&idiom.name);
     let at = own.display();
     let temp_paths = nginx_temp_paths(&own);
-    let text = nginx_text(idiom, index, folder, upstreams);
+    let text = nginx_text(idiom, index, folder, upstreams, LogsOf::Nginx);
     let config = format!(
         "daemon off; master_process off; pid {at}/pid; error_log stderr crit;\nevents {{}}\n\
          http {{ access_log off; include /etc/nginx/mime.types; {temp_paths}\n{text}\n}}\n"
@@ -177,8 +215,14 @@ pub fn start_nginx_for(
     (start_nginx(&own, first), addresses)
 }
 
-fn nginx_text(idiom: &Idiom, index: usize, folder: &Path, upstreams: Upstreams) -> String {
-    let text = upstreams.fill(idiom.nginx.as_deref().expect("nginx"), folder);
+fn nginx_text(
+    idiom: &Idiom,
+    index: usize,
+    folder: &Path,
+    upstreams: Upstreams,
+    logs: LogsOf,
+) -> String {
+    let text = upstreams.fill(idiom.nginx.as_deref().expect("nginx"), folder, logs);
     text.replace("listen 443", &format!("listen {}", address(index, 1)))
         .replace("listen 80", &format!("listen {}", address(index, 0)))
 }
@@ -189,7 +233,7 @@ pub fn start_caddy_for(idioms: &[Idiom], folder: &Path, upstreams: Upstreams) ->
     let mut first = None;
     for (index, idiom) in idioms.iter().enumerate() {
         let Some(text) = &idiom.caddy else { continue };
-        for line in upstreams.fill(text, folder).lines() {
+        for line in upstreams.fill(text, folder, LogsOf::Caddy).lines() {
             let sites = line.strip_suffix(" {").filter(|line| line.starts_with("http"));
             let Some(sites) = sites else {
                 all.push_str(&format!("{line}\n"));
@@ -213,7 +257,7 @@ pub fn caddy_addresses(index: usize) -> Addresses {
 }
 
 pub fn start_written(idiom: &Idiom, folder: &Path, upstreams: Upstreams) -> (Weft, Addresses) {
-    let text = upstreams.fill(&idiom.toml, folder);
+    let text = upstreams.fill(&idiom.toml, folder, LogsOf::Written);
     let text = text.replace("[::]:80", "127.0.0.1:0").replace("[::]:443", "127.0.0.1:0");
     start_weft(&folder.join(&idiom.name).join("written.toml"), &text)
 }
@@ -227,7 +271,8 @@ pub fn start_imported(
 ) -> (ProgramOutput, Weft, Addresses) {
     let own = folder.join(&idiom.name);
     let source = own.join("site.conf");
-    fs::write(&source, nginx_text(idiom, index, folder, upstreams)).unwrap();
+    let text = nginx_text(idiom, index, folder, upstreams, LogsOf::Imported);
+    fs::write(&source, text).unwrap();
     let output = run([Path::new("import"), Path::new("nginx"), &source]);
     let text = [0, 1].iter().fold(output.stdout.clone(), |text, port| {
         text.replace(&address(index, *port).to_string(), "127.0.0.1:0")
@@ -241,7 +286,11 @@ fn start_weft(path: &Path, text: &str) -> (Weft, Addresses) {
     let check = run([Path::new("check"), path]);
     assert_eq!(check.status, Ok(0), "{}: {}\n{text}", path.display(), check.stderr);
     let mut command = weft([Path::new("--config"), path]);
-    let weft = Weft::start(command.args(["--log", "none", "--workers", "1"]));
+    command.args(["--workers", "1"]);
+    if !text.contains("/log/") {
+        command.args(["--log", "none"]);
+    }
+    let weft = Weft::start(&mut command);
     let find = |scheme: &str| {
         let addresses = weft.addresses();
         let found = addresses.iter().find_map(|address| address.strip_prefix(scheme));
