@@ -38,6 +38,7 @@ mod clock; // deadlines and dates
 mod compression; // content codings: brotli, zstd, gzip
 mod disk; // open files, read without blocking the event loop
 mod error; // Error { kind }, and the party at fault
+mod exclusive; // values that are Sync without locks for their owner
 mod panic; // panics of the application as errors
 mod peer; // Peer, TlsSession
 mod random; // boundaries and keys
@@ -92,7 +93,8 @@ pub use net::listen::Listener;
 #[cfg(feature = "tls")]
 pub use net::tls;
 pub use peer::{Peer, TlsSession};
-pub use server::{Server, ServerHandle, ShutdownHandle, serve};
+pub use server::handle::{ServerHandle, ShutdownHandle};
+pub use server::{Server, serve};
 pub use settings::{Disconnect, Settings};
 pub use stream::Stream;
 pub use weft_proto::Headers;

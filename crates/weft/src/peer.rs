@@ -10,6 +10,8 @@ use bytes::Bytes;
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     pub(crate) address: Option<SocketAddr>,
+    /// This end of the connection.
+    pub(crate) local_address: Option<SocketAddr>,
     /// The TLS session of an encrypted connection.
     pub(crate) tls: Option<Arc<TlsSession>>,
 }
@@ -87,6 +89,21 @@ impl Peer {
         self.address
     }
 
+    /// The address of the server's end of the connection, which differs from that of the listener if
+    /// that listens on all addresses of the machine. A Unix socket has none.
+    ///
+    /// ```
+    /// use weft::{Request, Response};
+    ///
+    /// async fn local(request: Request) -> Response {
+    ///     Response::text(format!("{:?}\n", request.peer().local_address()))
+    /// }
+    /// # weft::testing::get(local, "/").assert_text("None\n");
+    /// ```
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address
+    }
+
     /// Negotiated TLS parameters, if the connection is encrypted. They belong to the connection
     /// itself, even if middleware has [set another peer](crate::Request::set_peer).
     ///
@@ -103,5 +120,12 @@ impl Peer {
     /// ```
     pub fn tls(&self) -> Option<&TlsSession> {
         self.tls.as_deref()
+    }
+}
+
+/// A peer with this address, for [`ServerHandle::serve_connection`](crate::ServerHandle::serve_connection).
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Peer {
+        Peer { address: Some(address), ..Peer::default() }
     }
 }

@@ -31,6 +31,7 @@ pub use self::file::File;
 pub(crate) use self::file::FileVersion;
 pub(crate) use self::file::Source;
 use crate::error::{Error, Result};
+use crate::exclusive::Exclusive;
 
 /// Maximum size of one read from a file.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -172,7 +173,7 @@ pub(crate) fn blocking<T: Send + 'static>(
 pub(crate) struct FileBody {
     pub(crate) file: File,
     max_piece: usize,
-    pub(crate) reading: Option<Reading>,
+    pub(crate) reading: Option<Exclusive<Reading>>,
 }
 
 pub(crate) type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
@@ -189,10 +190,10 @@ impl FileBody {
         };
         let (at, length) = (self.file.start, self.file.length.min(self.max_piece as u64));
         let open = open.clone();
-        let reading = self
-            .reading
-            .get_or_insert_with(|| Box::pin(async move { read(&open, at, length).await }));
-        let piece = ready!(reading.as_mut().poll(cx));
+        let reading = self.reading.get_or_insert_with(|| {
+            Exclusive::new(Box::pin(async move { read(&open, at, length).await }))
+        });
+        let piece = ready!(reading.get_mut().as_mut().poll(cx));
         self.reading = None;
         Poll::Ready(piece)
     }

@@ -17,6 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use crate::disk::File;
 use crate::disk::{FileBody, PIECE_BYTES};
 use crate::error::{Error, ErrorKind, Result};
+use crate::exclusive::Exclusive;
 use weft_proto::headers::Headers;
 
 /// The body of a request or of a response.
@@ -67,14 +68,14 @@ enum Kind {
     Bytes(Bytes),
     Inbound(Box<dyn Inbound>),
     /// A stream, and the number of bytes that it may still produce.
-    Stream(BoxBody, u64),
+    Stream(Exclusive<BoxBody>, u64),
     File(Box<FileBody>),
     /// A body that was received completely, but exceeds a limit set later.
     TooLarge,
 }
 
 /// The content of a request as a protocol version delivers it.
-pub(crate) trait Inbound: Send {
+pub(crate) trait Inbound: Send + Sync {
     /// Polls for the next piece of content; `None` is its end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>>;
 
@@ -110,7 +111,7 @@ impl Body {
         B: Into<Bytes>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(StreamBody(Box::pin(stream))), u64::MAX))
+        Body::boxed(StreamBody(Box::pin(stream)))
     }
 
     /// Creates a body from any [`http_body::Body`], with its size hint and its trailers.
@@ -119,7 +120,7 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Body(Kind::Stream(Box::pin(MapErr(Box::pin(body))), u64::MAX))
+        Body::boxed(MapErr(Box::pin(body)))
     }
 
     /// Boxes a body whose error type is already [`Error`].
@@ -127,7 +128,7 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = Error> + Send + 'static,
     {
-        Body(Kind::Stream(Box::pin(body), u64::MAX))
+        Body(Kind::Stream(Exclusive::new(Box::pin(body)), u64::MAX))
     }
 
     /// Creates a body from a file, which is read in pieces of at most `max_piece` bytes.
@@ -211,7 +212,7 @@ impl Body {
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match &mut self.0 {
             Kind::Stream(stream, remaining) => {
-                let frame = ready!(stream.as_mut().poll_frame(cx)?);
+                let frame = ready!(stream.get_mut().as_mut().poll_frame(cx)?);
                 if frame.as_ref().is_some_and(Frame::is_trailers) {
                     self.0 = Kind::Empty;
                     return Poll::Ready(frame.map(Ok));
@@ -260,7 +261,7 @@ impl Body {
             Kind::Empty => Some(0),
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Inbound(source) => source.length(),
-            Kind::Stream(stream, _) => stream.size_hint().exact(),
+            Kind::Stream(stream, _) => stream.lock().size_hint().exact(),
             Kind::File(reader) => reader.size_hint().exact(),
             Kind::TooLarge => None,
         }
@@ -359,14 +360,14 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Stream(stream, _) => stream.is_end_stream(),
+            Kind::Stream(stream, _) => stream.lock().is_end_stream(),
             _ => self.length() == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Stream(stream, _) => stream.size_hint(),
+            Kind::Stream(stream, _) => stream.lock().size_hint(),
             _ => self.length().map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
@@ -464,6 +465,14 @@ pub(crate) fn into_body_error(error: impl Into<Box<dyn std::error::Error + Send 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Frameworks such as salvo, and `BodyExt::boxed`, require it.
+    #[test]
+    fn body_is_sync() {
+        fn assert_sync<T: Send + Sync>() {}
+        assert_sync::<Body>();
+        assert_sync::<crate::Request>();
+    }
 
     #[test]
     fn stream_body_respects_limit() {

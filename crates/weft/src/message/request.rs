@@ -137,7 +137,7 @@ impl Shared {
 
     /// Creates the shared state of the connection after its TLS handshake.
     pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<Shared> {
-        let peer = Peer { address: self.peer.address, tls: Some(Arc::new(session)) };
+        let peer = Peer { tls: Some(Arc::new(session)), ..self.peer.clone() };
         Shared::new(peer, self.shutdown.clone())
     }
 
@@ -508,7 +508,7 @@ impl Request {
     /// [`Record`](crate::Record) of the request has this address, too.
     pub fn set_peer(&mut self, address: SocketAddr) {
         let Connection { shared, exchange, .. } = &self.connection;
-        let peer = Peer { address: Some(address), tls: shared.peer.tls.clone() };
+        let peer = Peer { address: Some(address), ..shared.peer.clone() };
         shared.update_record_parts(*exchange, |parts| parts.client = Some(peer.clone()));
         self.connection.peer = Some(Box::new(peer));
     }

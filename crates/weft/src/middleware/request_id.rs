@@ -157,7 +157,7 @@ mod tests {
     fn id(ids: &RequestIds, fields: &str, peer: &str) -> String {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let address = (!peer.is_empty()).then(|| peer.parse().unwrap());
-        let peer = Peer { address, tls: None };
+        let peer = Peer { address, ..Peer::default() };
         ids.id(&testing::request(text), &peer).as_str().to_owned()
     }
 

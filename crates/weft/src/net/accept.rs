@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::net::accepted::{Accepted, AcceptedSocket};
 use crate::net::address::LocalAddress;
-use crate::net::connection_limiter::{ConnectionLimiter, RETRY_DELAY};
+use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
 use crate::net::listen::Listener;
 use crate::net::reject::Rejection;
 use crate::net::secure::SecureAcceptor;
@@ -124,6 +124,19 @@ fn cannot_accept(bound: &LocalAddress, error: io::Error) -> Error {
 /// before it was accepted, or a signal interrupted the call.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
+}
+
+/// Returns a permit for a connection that was not accepted from a socket.
+pub(crate) fn admit_stream(
+    limiter: &Arc<ConnectionLimiter>,
+    peer: &Peer,
+) -> Result<ConnectionPermit> {
+    let rejected = |reason| Error::new(ErrorKind::Accept, reason);
+    if !limiter.has_capacity() {
+        return Err(rejected("the server has the maximum number of connections"));
+    }
+    let permit = limiter.try_acquire(peer.address().map(|address| address.ip()));
+    permit.ok_or_else(|| rejected("the peer has the maximum number of connections"))
 }
 
 fn admit(

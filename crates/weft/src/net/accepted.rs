@@ -43,7 +43,8 @@ impl AcceptedSocket {
                 AcceptedSocket::Unix(accepted.into())
             }
         };
-        Ok((socket, Peer { address: address.map(canonical), tls: None }))
+        let address = address.map(canonical);
+        Ok((socket, Peer { address, local_address: bound.address(), tls: None }))
     }
 
     /// Registers the socket with the event loop of the current worker.

@@ -110,8 +110,8 @@ impl Listener {
 }
 
 impl Listener {
-    /// Takes over a listening socket from a service manager, or from the process that this one
-    /// replaces. The file of a Unix socket is not removed when the socket closes.
+    /// Takes over a listening socket from a service manager, from the process that this one
+    /// replaces, or from other code of this one. The file of a Unix socket is not removed when the socket closes.
     ///
     /// # Errors
     /// [`Listen`](ErrorKind::Listen) if it is not a listening stream socket on an Internet address
@@ -119,7 +119,8 @@ impl Listener {
     pub fn inherited(socket: impl Into<OwnedFd>) -> Result<Listener> {
         let socket = socket.into();
         let bound = listening_address(&socket).ok_or_else(|| {
-            let reason = "a descriptor that was handed over is no socket that listens for streams";
+            let reason = "a descriptor that was handed over is no socket that listens for streams on an \
+                          Internet address or a path";
             Error::new(ErrorKind::Listen, reason)
         })?;
         let prepare = || {
@@ -198,6 +199,42 @@ impl Listener {
             let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
         })
+    }
+}
+
+/// The same as [`Listener::inherited`].
+impl TryFrom<std::net::TcpListener> for Listener {
+    type Error = Error;
+
+    fn try_from(socket: std::net::TcpListener) -> Result<Listener> {
+        Listener::inherited(socket)
+    }
+}
+
+/// The same as [`Listener::inherited`].
+impl TryFrom<std::os::unix::net::UnixListener> for Listener {
+    type Error = Error;
+
+    fn try_from(socket: std::os::unix::net::UnixListener) -> Result<Listener> {
+        Listener::inherited(socket)
+    }
+}
+
+/// Removes the listener from its runtime, and takes it over as [`Listener::inherited`] does.
+impl TryFrom<tokio::net::TcpListener> for Listener {
+    type Error = Error;
+
+    fn try_from(socket: tokio::net::TcpListener) -> Result<Listener> {
+        Listener::inherited(socket.into_std()?)
+    }
+}
+
+/// Removes the listener from its runtime, and takes it over as [`Listener::inherited`] does.
+impl TryFrom<tokio::net::UnixListener> for Listener {
+    type Error = Error;
+
+    fn try_from(socket: tokio::net::UnixListener) -> Result<Listener> {
+        Listener::inherited(socket.into_std()?)
     }
 }
 

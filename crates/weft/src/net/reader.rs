@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -28,6 +29,18 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
+    /// Returns the server's end of a connection that was accepted on the address `bound`.
+    pub(crate) fn local_address(&self, bound: SocketAddr) -> SocketAddr {
+        match self {
+            // Only then the kernel must be asked.
+            Transport::Tcp(stream) if bound.ip().is_unspecified() => {
+                let address = stream.local_addr().unwrap_or(bound);
+                SocketAddr::new(address.ip().to_canonical(), address.port())
+            }
+            _ => bound,
+        }
+    }
+
     /// Splits the transport into its two directions.
     pub(crate) fn split(self) -> (Reader, WriteHalf) {
         let (read, write) = match self {
@@ -76,7 +89,7 @@ impl Reader {
         self.half.poll_readable(cx)
     }
 
-    /// Waits for input on an idle connection, which owns no buffer. Input from a kernel socket is
+    /// Waits for input on an idle connection, which owns no buffer. Input that is not encrypted is
     /// read at once, into a buffer taken from the pool. Ready with `false` at the end of the
     /// stream.
     pub(crate) fn poll_first_read(
@@ -84,11 +97,18 @@ impl Reader {
         cx: &mut Context<'_>,
         buffers: &Buffers,
     ) -> Poll<io::Result<bool>> {
-        let Some(socket) = self.half.socket() else {
-            return self.half.poll_readable(cx).map_ok(|()| true);
-        };
+        if let ReadHalf::Secure(half) = &mut self.half {
+            return half.poll_readable(cx).map_ok(|()| true);
+        }
         let scratch = &mut buffers.scratch.borrow_mut();
-        let received = ready!(socket.poll_receive_when_ready(cx, scratch))?;
+        let received = match self.half.socket() {
+            Some(socket) => ready!(socket.poll_receive_when_ready(cx, scratch))?,
+            None => {
+                let mut buf = ReadBuf::new(scratch);
+                ready!(self.half.poll_read(cx, &mut buf))?;
+                buf.filled().len()
+            }
+        };
         if received > 0 {
             self.buffer = buffers.take_input();
             self.buffer.extend_from_slice(&scratch[..received]);

@@ -5,6 +5,7 @@
 //! event loop. Sockets can be added and closed while the acceptors run.
 
 use std::cmp::Reverse;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -24,8 +25,10 @@ use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::ConnectionLimiter;
 use crate::net::listen::{Listener, SocketFile};
 use crate::net::secure::SecureAcceptor;
+use crate::peer::Peer;
 use crate::server::worker::WorkerCommand;
 use crate::settings::Settings;
+use crate::stream::Stream;
 
 /// Handle to all acceptors, owned by the server's handle.
 pub(crate) struct Acceptors {
@@ -202,6 +205,22 @@ impl Acceptors {
         files.for_each(|file| file.set_remove_on_close(remove));
     }
 
+    /// Passes a stream to a worker. The returned channel closes when the connection is closed;
+    /// dropping it closes the connection.
+    pub(crate) fn serve(
+        &self,
+        stream: Box<dyn Stream>,
+        peer: Peer,
+    ) -> Result<oneshot::Receiver<Infallible>> {
+        let mut permit = accept::admit_stream(&self.limiter, &peer)?;
+        let (caller, served) = oneshot::channel();
+        if let Some(worker) = least_busy(&self.workers) {
+            permit.count_for_worker(&worker.load);
+            worker.send(WorkerCommand::ServeStream { stream, peer, permit, caller });
+        }
+        Ok(served)
+    }
+
     /// Sets the limits for new connections.
     pub(crate) fn update_settings(&self, settings: &Settings) {
         self.limiter.update_settings(settings);
@@ -285,10 +304,7 @@ struct ListenerWorkers {
 impl Workers for ListenerWorkers {
     /// Sends a connection to the worker with the fewest open connections.
     fn deliver(&self, mut accepted: Accepted) {
-        // A closed channel means that the worker has panicked. If none is left, the connection is
-        // closed.
-        let alive = self.serving.iter().filter(|worker| !worker.commands.is_closed());
-        if let Some(worker) = alive.min_by_key(|worker| worker.load.load(Relaxed)) {
+        if let Some(worker) = least_busy(&self.serving) {
             accepted.permit.count_for_worker(&worker.load);
             worker.send(WorkerCommand::Serve(accepted));
         }
@@ -311,6 +327,13 @@ impl Workers for ListenerWorkers {
     fn report(&self, error: Error) {
         self.all[0].send(WorkerCommand::Report(error));
     }
+}
+
+/// Returns the worker with the fewest open connections. A closed channel means that the worker has
+/// panicked. If none is left, the connection is closed.
+fn least_busy(workers: &[WorkerHandle]) -> Option<&WorkerHandle> {
+    let alive = workers.iter().filter(|worker| !worker.commands.is_closed());
+    alive.min_by_key(|worker| worker.load.load(Relaxed))
 }
 
 /// Waits until a listener is closed.

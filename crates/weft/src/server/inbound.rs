@@ -15,7 +15,7 @@ use crate::server::worker::Worker;
 use weft_proto::headers::Headers;
 
 /// The content of one request, as received by an HTTP version.
-pub(super) trait ContentSource: Send {
+pub(super) trait ContentSource: Send + Sync {
     /// Polls for the next piece. Time in which it is pending counts against the client. The
     /// implementation reports each received byte to `clock`.
     fn poll_event(

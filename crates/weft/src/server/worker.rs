@@ -3,6 +3,7 @@
 //! Workers share no state while they serve requests.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use crate::hooks::Hooks;
 use crate::message::request::{Drain, Shared, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
+use crate::net::connection_limiter::ConnectionPermit;
 use crate::net::reader::Transport;
 use crate::net::secure::SecureAcceptor;
 use crate::panic::catch_panic;
@@ -32,6 +34,7 @@ use crate::server::h2;
 use crate::server::head_buffers::HeadBufferPool;
 use crate::server::tls_handshake::{self, HandshakeSemaphore};
 use crate::settings::Settings;
+use crate::stream::Stream;
 use weft_proto::http1::parse::Limits;
 
 pub(crate) struct Worker<A> {
@@ -63,6 +66,14 @@ pub(crate) struct Worker<A> {
 pub(crate) enum WorkerCommand {
     /// Serves a connection.
     Serve(Accepted),
+    /// Serves a connection over a stream that a caller has passed, until it closes or the caller
+    /// drops its receiver.
+    ServeStream {
+        stream: Box<dyn Stream>,
+        peer: Peer,
+        permit: ConnectionPermit,
+        caller: oneshot::Sender<Infallible>,
+    },
     /// Sets the limits and timeouts of new connections.
     UpdateSettings(Box<Settings>),
     /// Closes the connection that has waited longest for a request, to make room for another one.
@@ -130,6 +141,10 @@ impl<A: Application> Worker<A> {
         while let Some(command) = commands.recv().await {
             match command {
                 WorkerCommand::Serve(accepted) => current.spawn_connection(accepted),
+                WorkerCommand::ServeStream { stream, peer, permit, caller } => {
+                    let conn = current.connection(Transport::Other(stream), peer);
+                    current.spawn_stream(conn, permit, caller);
+                }
                 WorkerCommand::CloseIdle(closed) => {
                     // Connections of superseded workers are older.
                     let all = || workers.iter().chain([&current]);
@@ -179,22 +194,41 @@ impl<A: Application> Worker<A> {
         }
     }
 
-    /// Serves a connection in its own task.
+    /// Serves an accepted connection in its own task.
     fn spawn_connection(self: &Rc<Self>, accepted: Accepted)
     where
         A: 'static,
     {
-        let Accepted { socket, peer, permit, tls } = accepted;
-        let mut conn = match socket.register() {
-            Ok(transport) => self.connection(transport, peer),
+        let Accepted { socket, mut peer, permit, tls } = accepted;
+        let transport = match socket.register() {
+            Ok(transport) => transport,
             Err(error) => return self.report(&peer, &error.into()),
         };
+        peer.local_address = peer.local_address.map(|bound| transport.local_address(bound));
+        let mut conn = self.connection(transport, peer);
         conn.tls = tls;
         // Counted here, not in its task: a shutdown may be requested before the task starts.
         self.connection_opened();
         let guard = OpenConnection(self.clone());
         tokio::task::spawn_local(async move {
             guard.0.serve(&mut conn).await;
+            drop((permit, guard));
+        });
+    }
+
+    /// Serves the connection over a stream in its own task, while its caller waits.
+    fn spawn_stream(
+        self: &Rc<Self>,
+        mut conn: Connection,
+        permit: ConnectionPermit,
+        mut caller: oneshot::Sender<Infallible>,
+    ) where
+        A: 'static,
+    {
+        self.connection_opened();
+        let guard = OpenConnection(self.clone());
+        tokio::task::spawn_local(async move {
+            future::select(pin!(guard.0.serve(&mut conn)), pin!(caller.closed())).await;
             drop((permit, guard));
         });
     }
@@ -265,8 +299,8 @@ impl<A: Application> Worker<A> {
     /// Sets the client address from the PROXY header of a trusted proxy.
     async fn read_proxy_header(&self, conn: &mut Connection) -> Result<()> {
         if let Some(address) = conn.read_proxy_header().await?.source {
-            conn.shared =
-                Shared::new(Peer { address: Some(address), tls: None }, self.shutdown.clone());
+            let peer = Peer { address: Some(address), ..conn.shared.peer.clone() };
+            conn.shared = Shared::new(peer, self.shutdown.clone());
         }
         Ok(())
     }

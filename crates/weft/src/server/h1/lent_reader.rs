@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::exclusive::Exclusive;
 use crate::net::reader::Reader;
 use crate::server::h1::loan::Loan;
 use crate::server::inbound::{ContentEvent, ContentSource, ReceiveClock};
@@ -37,7 +38,7 @@ pub(super) struct ReturnedReader {
 /// The content of a request, decoded from a reader on loan.
 pub(super) struct LentReader {
     /// `None` once it was returned.
-    reader: Option<Reader>,
+    reader: Exclusive<Option<Reader>>,
     decoder: BodyDecoder,
     trailer_limits: Limits,
     /// Set while the client waits for a 100 before it sends the body.
@@ -54,7 +55,7 @@ impl LentReader {
         (decoder, trailer_limits): (BodyDecoder, Limits),
         expects_continue: bool,
     ) -> LentReader {
-        let reader = Some(reader);
+        let reader = Exclusive::new(Some(reader));
         LentReader {
             reader,
             decoder,
@@ -76,7 +77,7 @@ impl LentReader {
             return Poll::Pending;
         }
         let room = self.decoder.remaining().unwrap_or(READ_BYTES).clamp(MIN_READ_BYTES, READ_BYTES);
-        let Some(reader) = &mut self.reader else { return Poll::Ready(Err(incomplete())) };
+        let Some(reader) = self.reader.get_mut() else { return Poll::Ready(Err(incomplete())) };
         match reader.poll_fill(cx, room as usize) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(incomplete())),
             // A reset also ends the body; so does, over TLS, an end without close_notify.
@@ -111,7 +112,7 @@ impl ContentSource for LentReader {
         }
         let mut trailers = None;
         loop {
-            let Some(reader) = &mut self.reader else {
+            let Some(reader) = self.reader.get_mut() else {
                 return Poll::Ready(Ok(ContentEvent::End(None)));
             };
             match self.decoder.step(&reader.buffer, &self.trailer_limits)? {
@@ -145,7 +146,7 @@ impl ContentSource for LentReader {
     }
 
     fn release(&mut self, failed: bool) {
-        if let Some(reader) = self.reader.take() {
+        if let Some(reader) = self.reader.get_mut().take() {
             let returned = ReturnedReader { reader, decoder: self.decoder, failed };
             self.loan.give_back(returned);
         }
