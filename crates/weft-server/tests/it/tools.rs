@@ -599,10 +599,12 @@ fn strace_shows_one_recv_and_one_send_per_request() {
         let requests = connections * requests_each;
         let calls = trace_hello(connections, requests_each);
         let context = format!("{connections} connections: {calls:?}");
-        // One more receive per connection reads its end.
-        assert_eq!(calls.count("recvfrom"), requests + connections, "{context}");
+        // One more receive per connection reads its end, and the first one of a connection may fail.
+        let failures = calls.failures("recvfrom");
+        assert!(failures <= connections, "{context}");
+        assert_eq!(calls.count("recvfrom"), requests + connections + failures, "{context}");
         assert_eq!(calls.count("sendto"), requests, "{context}");
-        assert_eq!((calls.failures("recvfrom"), calls.failures("sendto")), (0, 0), "{context}");
+        assert_eq!(calls.failures("sendto"), 0, "{context}");
         for name in ["open", "openat", "openat2", "stat", "newfstatat", "fstat", "statx"] {
             assert_eq!(calls.count(name), 0, "{name}, {context}");
         }

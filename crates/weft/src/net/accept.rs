@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::net::accepted::{Accepted, AcceptedSocket};
+use crate::net::accepted::{Accepted, accept_now};
 use crate::net::address::LocalAddress;
 use crate::net::connection_limiter::{ConnectionLimiter, ConnectionPermit, RETRY_DELAY};
 use crate::net::listen::Listener;
@@ -36,7 +37,7 @@ pub(crate) async fn accept(
     let mut shortage = Shortage::new(socket.get_ref());
     let mut stopped = pin!(stopped);
     loop {
-        let next = accept_next(&socket, &bound, &limiter, &workers);
+        let next = accept_next(&socket, &limiter, &workers);
         // Polled first, so that a constant stream of connections does not delay it.
         let accepted = match future::select(stopped.as_mut(), pin!(next)).await {
             Either::Left(_) => break,
@@ -45,12 +46,12 @@ pub(crate) async fn accept(
         match accepted {
             Ok(accepted) => {
                 shortage.end();
-                admit(&limiter, accepted, &tls, &workers);
+                admit(&limiter, accepted, &bound, &tls, &workers);
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => {
                 workers.report(cannot_accept(&bound, error));
-                if shortage.is_long() && shortage.reject_one(socket.get_ref(), &bound, &tls) {
+                if shortage.is_long() && shortage.reject_one(socket.get_ref(), &tls) {
                     continue;
                 }
                 // A closed connection frees a descriptor. Only the sleep ends the pause: other
@@ -61,8 +62,8 @@ pub(crate) async fn accept(
         }
     }
     while limiter.has_capacity() {
-        match AcceptedSocket::accept(socket.get_ref(), &bound) {
-            Ok(accepted) => admit(&limiter, accepted, &tls, &workers),
+        match accept_now(socket.get_ref()) {
+            Ok(accepted) => admit(&limiter, accepted, &bound, &tls, &workers),
             Err(error) if is_transient(&error) => {}
             Err(_) => break,
         }
@@ -86,16 +87,16 @@ pub(crate) trait Workers {
 /// connections without a request are closed.
 async fn accept_next(
     socket: &AsyncFd<Arc<OwnedFd>>,
-    bound: &LocalAddress,
     limiter: &ConnectionLimiter,
     workers: &impl Workers,
-) -> io::Result<(AcceptedSocket, Peer)> {
+) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     loop {
         let accept = |socket: &Arc<OwnedFd>| match limiter.has_capacity() {
-            // Without a descriptor, accept4(2) fails even if no client waits.
-            true => AcceptedSocket::accept(socket, bound)
-                .map(Some)
-                .or_else(|error| poll_client(socket).and(Err(error))),
+            true => accept_now(socket).map(Some).or_else(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => Err(error),
+                // Without a descriptor, accept4(2) fails even if no client waits.
+                _ => poll_client(socket).and(Err(error)),
+            }),
             // Without a client that waits, no connection is closed.
             false => poll_client(socket).map(|()| None),
         };
@@ -141,11 +142,13 @@ pub(crate) fn admit_stream(
 
 fn admit(
     limiter: &Arc<ConnectionLimiter>,
-    (socket, peer): (AcceptedSocket, Peer),
+    (socket, address): (OwnedFd, Option<SocketAddr>),
+    bound: &LocalAddress,
     tls: &Option<Arc<dyn SecureAcceptor>>,
     workers: &impl Workers,
 ) {
-    match limiter.try_acquire(peer.address().map(|address| address.ip())) {
+    let peer = Peer { address, local_address: bound.address(), tls: None };
+    match limiter.try_acquire(address.map(|address| address.ip())) {
         Some(permit) => workers.deliver(Accepted { socket, peer, permit, tls: tls.clone() }),
         None if tls.is_none() => Rejection::TooManyOfPeer.send(&socket),
         // A response would need a TLS handshake, which costs too much for a rejected connection.

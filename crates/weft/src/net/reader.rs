@@ -6,13 +6,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::net::buffers::{Buffers, INPUT_BYTES};
 use crate::net::secure::SecureRead;
@@ -22,35 +21,18 @@ use crate::stream::Stream;
 
 /// The byte stream of a connection, in both directions.
 pub(crate) enum Transport {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Socket(Socket),
     /// Any other stream, such as an in-memory pipe.
     Other(Box<dyn Stream>),
 }
 
 impl Transport {
-    /// Returns the server's end of a connection that was accepted on the address `bound`.
-    pub(crate) fn local_address(&self, bound: SocketAddr) -> SocketAddr {
-        match self {
-            // Only then the kernel must be asked.
-            Transport::Tcp(stream) if bound.ip().is_unspecified() => {
-                let address = stream.local_addr().unwrap_or(bound);
-                SocketAddr::new(address.ip().to_canonical(), address.port())
-            }
-            _ => bound,
-        }
-    }
-
     /// Splits the transport into its two directions.
     pub(crate) fn split(self) -> (Reader, WriteHalf) {
         let (read, write) = match self {
-            Transport::Tcp(stream) => {
-                let (read, write) = stream.into_split();
-                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
-            }
-            Transport::Unix(stream) => {
-                let (read, write) = stream.into_split();
-                (ReadHalf::Unix(read), WriteHalf::Unix(write))
+            Transport::Socket(socket) => {
+                let socket = Arc::new(socket);
+                (ReadHalf::Socket(socket.clone()), WriteHalf::Socket(socket))
             }
             Transport::Other(stream) => {
                 let (read, write) = tokio::io::split(stream);
@@ -69,8 +51,7 @@ pub(crate) struct Reader {
 }
 
 pub(crate) enum ReadHalf {
-    Tcp(tcp::OwnedReadHalf),
-    Unix(unix::OwnedReadHalf),
+    Socket(Arc<Socket>),
     Other(tokio::io::ReadHalf<Box<dyn Stream>>),
     /// Any of the other variants, with TLS.
     Secure(Box<dyn SecureRead>),
@@ -128,8 +109,8 @@ impl Reader {
     /// Reads once into the buffer, after reserving space for at least `room` bytes. Ready with 0 at
     /// the end of the stream.
     ///
-    /// It uses `poll_read`, which clears the readiness after a short read, because the socket is
-    /// empty then. The next call waits, instead of trying a read that would fail.
+    /// A short read clears the readiness, because the socket is empty then. The next call waits,
+    /// instead of trying a read that would fail.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -158,22 +139,11 @@ impl Reader {
     }
 }
 
-/// Repeats a read that a signal has interrupted: tokio's sockets return that error.
-fn retry_interrupted<T>(mut read: impl FnMut() -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-    loop {
-        match read() {
-            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
-}
-
 impl ReadHalf {
     /// Ready when there is input. For streams that do not report readiness, it is always ready.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
-            ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Socket(socket) => socket.poll_readable(cx),
             ReadHalf::Secure(half) => half.poll_readable(cx),
             ReadHalf::Other(_) | ReadHalf::Detached => Poll::Ready(Ok(())),
         }
@@ -185,8 +155,7 @@ impl ReadHalf {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
-            ReadHalf::Tcp(half) => retry_interrupted(|| Pin::new(&mut *half).poll_read(cx, buf)),
-            ReadHalf::Unix(half) => retry_interrupted(|| Pin::new(&mut *half).poll_read(cx, buf)),
+            ReadHalf::Socket(socket) => socket.poll_receive_into(cx, buf).map_ok(|_| ()),
             ReadHalf::Other(half) => Pin::new(half).poll_read(cx, buf),
             ReadHalf::Secure(half) => half.poll_read(cx, buf),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
@@ -200,19 +169,23 @@ impl ReadHalf {
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
         match self {
-            ReadHalf::Tcp(half) => retry_interrupted(|| pin!(half.read_buf(buffer)).poll(cx)),
-            ReadHalf::Unix(half) => retry_interrupted(|| pin!(half.read_buf(buffer)).poll(cx)),
+            ReadHalf::Socket(socket) => socket.poll_receive_into(cx, buffer),
             ReadHalf::Other(half) => pin!(half.read_buf(buffer)).poll(cx),
             ReadHalf::Secure(half) => half.poll_fill(cx, buffer),
             ReadHalf::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
+    /// Registers a kernel socket with the event loop, before another thread may read from it. If that
+    /// fails, the next read fails.
+    pub(crate) fn register(&self) {
+        let _ = self.socket().map(Socket::register);
+    }
+
     /// The kernel socket, if the bytes are read from one directly.
-    pub(crate) fn socket(&self) -> Option<Socket<'_>> {
+    pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
-            ReadHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
-            ReadHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
+            ReadHalf::Socket(socket) => Some(socket),
             ReadHalf::Other(_) | ReadHalf::Secure(_) | ReadHalf::Detached => None,
         }
     }

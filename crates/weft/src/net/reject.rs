@@ -2,8 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use crate::net::accepted::AcceptedSocket;
-
 /// The reason why a connection is rejected.
 #[derive(Clone, Copy)]
 pub(super) enum Rejection {
@@ -14,17 +12,13 @@ pub(super) enum Rejection {
 impl Rejection {
     /// Sends a 503 response on a connection that is not served. Does not wait for the request, which
     /// may never arrive.
-    pub(super) fn send(self, socket: &AcceptedSocket) {
-        let fd = match socket {
-            AcceptedSocket::Tcp(socket) => socket.as_fd(),
-            AcceptedSocket::Unix(socket) => socket.as_fd(),
-        };
+    pub(super) fn send(self, socket: &impl AsFd) {
         // Received bytes are read first: closing a socket with unread input resets the connection. If
         // the response cannot be sent, the connection is only closed.
         let mut request = [0; 4096];
-        let _ = rustix::net::recv(fd, &mut request, rustix::net::RecvFlags::DONTWAIT);
-        let _ = rustix::net::send(fd, self.response(), rustix::net::SendFlags::NOSIGNAL);
-        let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+        let _ = rustix::net::recv(socket, &mut request, rustix::net::RecvFlags::DONTWAIT);
+        let _ = rustix::net::send(socket, self.response(), rustix::net::SendFlags::NOSIGNAL);
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
     }
 
     fn response(self) -> &'static [u8] {

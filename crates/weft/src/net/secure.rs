@@ -106,6 +106,4 @@ pub(crate) trait SecureWrite: Send {
 
     /// Returns the underlying half.
     fn plain(&self) -> &WriteHalf;
-
-    fn into_plain(self: Box<Self>) -> WriteHalf;
 }

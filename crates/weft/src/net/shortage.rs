@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::deadline::Stopwatch;
-use crate::net::accepted::AcceptedSocket;
-use crate::net::address::LocalAddress;
+use crate::net::accepted::accept_now;
 use crate::net::reject::Rejection;
 use crate::net::secure::SecureAcceptor;
 
@@ -42,11 +41,10 @@ impl Shortage {
     pub(super) fn reject_one(
         &mut self,
         socket: &OwnedFd,
-        bound: &LocalAddress,
         tls: &Option<Arc<dyn SecureAcceptor>>,
     ) -> bool {
         drop(self.reserve.take());
-        let accepted = AcceptedSocket::accept(socket, bound);
+        let accepted = accept_now(socket);
         if let Ok((socket, _)) = &accepted
             && tls.is_none()
         {

@@ -5,112 +5,197 @@
 //! which cost about 1% of a small request.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use bytes::BufMut;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::task::coop;
 
-#[derive(Clone, Copy)]
-pub(crate) enum Socket<'a> {
-    Tcp(&'a TcpStream),
-    Unix(&'a UnixStream),
+use crate::net::buffers::INPUT_BYTES;
+
+/// A connected stream socket, which both directions of a connection share.
+///
+/// It is registered with the event loop when it has to wait for the first time. Until then, each
+/// system call is tried at once. A connection that serves one request often never waits, and
+/// registration is two system calls, one of them when the socket closes.
+pub(crate) struct Socket {
+    /// The socket after its registration. The type also serves for Unix sockets: only calls are
+    /// made that all stream sockets support.
+    registered: OnceLock<TcpStream>,
+    unregistered: Mutex<Unregistered>,
 }
 
-impl Socket<'_> {
+/// A socket before its registration.
+struct Unregistered {
+    /// `None` after the registration, also if that failed.
+    fd: Option<OwnedFd>,
+    /// Set after the first read. A second one would probably fail, so it waits.
+    is_drained: bool,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd) -> Socket {
+        let unregistered = Unregistered { fd: Some(fd), is_drained: false };
+        Socket { registered: OnceLock::new(), unregistered: Mutex::new(unregistered) }
+    }
+
+    /// Registers the socket with the event loop of the current thread, if it is not registered.
+    /// Necessary before another thread may wait for the socket.
+    pub(crate) fn register(&self) -> io::Result<()> {
+        self.stream().map(|_| ())
+    }
+
+    /// Returns the registered socket.
+    fn stream(&self) -> io::Result<&TcpStream> {
+        match self.registered.get() {
+            Some(stream) => Ok(stream),
+            None => self.register_now(),
+        }
+    }
+
+    #[cold]
+    fn register_now(&self) -> io::Result<&TcpStream> {
+        let mut unregistered = self.unregistered();
+        match unregistered.fd.take() {
+            Some(fd) => {
+                let stream = TcpStream::from_std(fd.into())?;
+                Ok(self.registered.get_or_init(|| stream))
+            }
+            None => self.registered.get().ok_or_else(|| ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn unregistered(&self) -> MutexGuard<'_, Unregistered> {
+        self.unregistered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when there is input.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_read_ready(cx)
+    }
+
     /// Receives once. Ready with 0 at the end of the stream.
     pub(crate) fn poll_receive(
-        self,
+        &self,
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, Interest::READABLE, |socket| socket.try_receive(buf))
+        self.poll_io(cx, Interest::READABLE, || self.try_receive(buf))
     }
 
-    /// Like [`poll_receive`](Socket::poll_receive), for a socket that is probably empty: its
-    /// readiness is checked first.
+    /// Receives once into the spare capacity of `buf`. Ready with 0 at the end of the stream.
+    pub(crate) fn poll_receive_into(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut impl BufMut,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Interest::READABLE, || self.try_receive_into(buf))
+    }
+
+    /// Like [`poll_receive`](Socket::poll_receive), for a socket that is probably empty, unless
+    /// nothing was received yet: its readiness is checked first.
     pub(crate) fn poll_receive_when_ready(
-        self,
+        &self,
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_ready(cx, Interest::READABLE))?;
+            if let Some(stream) = self.registered.get() {
+                ready!(stream.poll_read_ready(cx))?;
+            }
             match self.try_receive(buf) {
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.register()?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 received => return Poll::Ready(received),
             }
         }
     }
 
     /// Sends as many bytes as the socket accepts.
-    pub(crate) fn poll_send(self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, Interest::WRITABLE, |socket| {
+    pub(crate) fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_io(cx, Interest::WRITABLE, || {
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
-            socket.try_transfer(Interest::WRITABLE, bytes.len(), send)
+            self.try_transfer(Interest::WRITABLE, bytes.len(), send)
         })
     }
 
     /// Sends several slices with one system call.
     pub(crate) fn poll_send_slices(
-        self,
+        &self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, Interest::WRITABLE, |socket| socket.try_send_slices(slices))
+        self.poll_io(cx, Interest::WRITABLE, || self.try_send_slices(slices))
     }
 
     /// Sends as many bytes as the socket accepts now. Registers no waker.
-    pub(crate) fn try_send_slices(self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn try_send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
         self.try_transfer(Interest::WRITABLE, length, |fd| send_slices(fd, slices))
     }
 
     /// Makes a system call that sends, when the socket is ready.
     pub(crate) fn poll_call(
-        self,
+        &self,
         cx: &mut Context<'_>,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, Interest::WRITABLE, |socket| {
-            socket.try_io(Interest::WRITABLE, || Ok(call(socket.fd())?))
+        self.poll_io(cx, Interest::WRITABLE, || match self.registered.get() {
+            Some(stream) => stream.try_io(Interest::WRITABLE, || Ok(call(stream.as_fd())?)),
+            None => self.try_unregistered(Interest::WRITABLE, &mut call),
         })
     }
 
     /// Makes a system call that sends, without checking the readiness of the socket.
     pub(crate) fn write_ignoring_readiness(
-        self,
+        &self,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| call(self.fd()))?)
+        Ok(rustix::io::retry_on_intr(|| self.with_fd(&mut call))?)
     }
 
     /// Sends several slices without checking the readiness of the socket.
     pub(crate) fn write_slices_ignoring_readiness(
-        self,
+        &self,
         slices: &[IoSlice<'_>],
     ) -> io::Result<usize> {
         self.write_ignoring_readiness(|fd| send_slices(fd, slices))
+    }
+
+    /// Shuts down one direction or both.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> rustix::io::Result<()> {
+        self.with_fd(|fd| rustix::net::shutdown(fd, how))
+    }
+
+    /// Resets a TCP connection. Fails for Unix sockets.
+    pub(crate) fn reset(&self) -> rustix::io::Result<()> {
+        self.with_fd(|fd| rustix::net::connect_unspec(fd))
     }
 
     /// Retries `attempt` until it succeeds or fails. While the socket is not ready, registers the
     /// task for its readiness. Consumes tokio's cooperative budget, so that no task runs
     /// indefinitely.
     fn poll_io(
-        self,
+        &self,
         cx: &mut Context<'_>,
         interest: Interest,
-        mut attempt: impl FnMut(Self) -> io::Result<usize>,
+        mut attempt: impl FnMut() -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let budget = ready!(coop::poll_proceed(cx));
         loop {
-            match attempt(self) {
+            match attempt() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    ready!(self.poll_ready(cx, interest))?;
+                    let stream = self.stream()?;
+                    ready!(match interest {
+                        Interest::READABLE => stream.poll_read_ready(cx),
+                        _ => stream.poll_write_ready(cx),
+                    })?;
                 }
                 done => {
                     budget.made_progress();
@@ -120,58 +205,88 @@ impl Socket<'_> {
         }
     }
 
-    fn try_receive(self, buf: &mut [u8]) -> io::Result<usize> {
+    fn try_receive(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.try_transfer(Interest::READABLE, buf.len(), |fd| {
             Ok(rustix::net::recv(fd, &mut *buf, RecvFlags::empty())?.0)
         })
     }
 
-    /// Makes a system call that receives or sends up to `length` bytes. After a short transfer the
-    /// socket is empty or full: its readiness is cleared, so that no call is made that would fail.
+    fn try_receive_into(&self, buf: &mut impl BufMut) -> io::Result<usize> {
+        let room = buf.chunk_mut().len();
+        match self.registered.get() {
+            Some(stream) => transfer(stream, Interest::READABLE, room, || stream.try_read_buf(buf)),
+            // Once for each connection, so that the copy does not matter.
+            None => self.try_unregistered(Interest::READABLE, |fd| {
+                let mut received = [0; INPUT_BYTES];
+                let received_into = &mut received[..room.min(INPUT_BYTES)];
+                let length = rustix::net::recv(fd, received_into, RecvFlags::empty())?.0;
+                buf.put_slice(&received[..length]);
+                Ok(length)
+            }),
+        }
+    }
+
+    /// Makes a system call that receives or sends up to `length` bytes.
     fn try_transfer(
-        self,
+        &self,
         interest: Interest,
         length: usize,
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
-        let mut short = None;
-        let transferred = self.try_io(interest, || {
-            let transferred = call(self.fd())?;
-            if transferred == 0 || transferred == length {
-                return Ok(transferred);
-            }
-            short = Some(transferred);
-            Err(ErrorKind::WouldBlock.into())
-        });
-        short.map_or(transferred, Ok)
-    }
-
-    fn poll_ready(self, cx: &mut Context<'_>, interest: Interest) -> Poll<io::Result<()>> {
-        match (self, interest) {
-            (Socket::Tcp(socket), Interest::READABLE) => socket.poll_read_ready(cx),
-            (Socket::Tcp(socket), _) => socket.poll_write_ready(cx),
-            (Socket::Unix(socket), Interest::READABLE) => socket.poll_read_ready(cx),
-            (Socket::Unix(socket), _) => socket.poll_write_ready(cx),
+        match self.registered.get() {
+            Some(stream) => transfer(stream, interest, length, || Ok(call(stream.as_fd())?)),
+            None => self.try_unregistered(interest, call),
         }
     }
 
-    fn try_io(
-        self,
+    /// Makes a system call before the socket is registered: any number of calls that send, and one
+    /// that receives.
+    fn try_unregistered(
+        &self,
         interest: Interest,
-        call: impl FnOnce() -> io::Result<usize>,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.try_io(interest, call),
-            Socket::Unix(socket) => socket.try_io(interest, call),
+        let mut unregistered = self.unregistered();
+        let Unregistered { fd, is_drained } = &mut *unregistered;
+        let fd = fd.as_ref().ok_or(ErrorKind::NotConnected)?;
+        let is_read = interest == Interest::READABLE;
+        if is_read && *is_drained {
+            return Err(ErrorKind::WouldBlock.into());
         }
+        let transferred = call(fd.as_fd());
+        *is_drained |= is_read && transferred != Err(Errno::INTR);
+        Ok(transferred?)
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(socket) => socket.as_fd(),
-            Socket::Unix(socket) => socket.as_fd(),
+    fn with_fd<T>(
+        &self,
+        call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        match self.registered.get() {
+            Some(stream) => call(stream.as_fd()),
+            None => call(self.unregistered().fd.as_ref().ok_or(Errno::NOTCONN)?.as_fd()),
         }
     }
+}
+
+/// Makes a call that transfers up to `length` bytes, if the socket is ready. After a short transfer
+/// the socket is empty or full: its readiness is cleared, so that no call is made that would fail.
+fn transfer(
+    stream: &TcpStream,
+    interest: Interest,
+    length: usize,
+    call: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut short = None;
+    let transferred = stream.try_io(interest, || {
+        let transferred = call()?;
+        if transferred == 0 || transferred == length {
+            return Ok(transferred);
+        }
+        short = Some(transferred);
+        Err(ErrorKind::WouldBlock.into())
+    });
+    short.map_or(transferred, Ok)
 }
 
 fn send_slices(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {

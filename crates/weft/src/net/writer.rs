@@ -6,15 +6,14 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 use tokio::io::AsyncWrite;
-use tokio::net::{tcp, unix};
 
 use crate::clock::deadline::{Deadline, Pace};
 use crate::disk;
@@ -34,8 +33,7 @@ pub(crate) struct Writer {
 }
 
 pub(crate) enum WriteHalf {
-    Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::OwnedWriteHalf),
+    Socket(Arc<Socket>),
     Other(tokio::io::WriteHalf<Box<dyn Stream>>),
     /// Any of the other variants, with TLS.
     Secure(Box<dyn SecureWrite>),
@@ -226,24 +224,19 @@ impl Writer {
     /// Resets a connection whose response cannot be completed: if only the end of the connection
     /// ends the response, an incomplete one must not look complete.
     pub(crate) fn abandon(&mut self) {
-        match self.half.plain() {
-            // Sends the reset at once, although a body may still hold the socket. It fails only if
-            // the connection is closed already.
-            WriteHalf::Tcp(half) => drop(rustix::net::connect_unspec(half.as_ref())),
-            _ => self.cut(),
+        // Sends the reset at once, although a body may still hold the socket. It fails if the
+        // connection is closed already, and for Unix sockets.
+        let is_reset = self.half.plain().socket().is_some_and(|socket| socket.reset().is_ok());
+        if !is_reset {
+            self.cut();
         }
         self.half.close();
     }
 
     /// Shuts both directions down, for a socket that stays open because a body has the reader.
     pub(crate) fn cut(&mut self) {
-        let fd = match self.half.plain() {
-            WriteHalf::Tcp(half) => half.as_ref().as_fd(),
-            WriteHalf::Unix(half) => half.as_ref().as_fd(),
-            _ => return,
-        };
         // It fails if the peer has closed the connection already.
-        let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Both);
+        let _ = self.half.plain().socket().map(|socket| socket.shutdown(Shutdown::Both));
     }
 
     /// Returns `true` if nothing can be sent any more.
@@ -271,7 +264,7 @@ fn too_slow() -> Error {
 
 /// Makes one sending system call as soon as the socket is writable.
 async fn progress(
-    socket: Socket<'_>,
+    socket: &Socket,
     deadline: &Deadline,
     pace: &mut Pace,
     mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
@@ -288,15 +281,10 @@ async fn progress(
 }
 
 impl WriteHalf {
-    /// Closes the socket. tokio's halves would shut it down first; closing alone has the same effect
-    /// and saves a system call.
+    /// Releases the socket, which closes if no body has the reader. It is not shut down before:
+    /// closing alone has the same effect and saves a system call.
     fn close(&mut self) {
-        match std::mem::replace(self, WriteHalf::Closed) {
-            WriteHalf::Tcp(half) => half.forget(),
-            WriteHalf::Unix(half) => half.forget(),
-            WriteHalf::Secure(half) => half.into_plain().close(),
-            WriteHalf::Other(_) | WriteHalf::Closed => {}
-        }
+        *self = WriteHalf::Closed;
     }
 
     /// Returns the half below TLS, or `self` without TLS.
@@ -325,10 +313,9 @@ impl WriteHalf {
         matches!(self, WriteHalf::Secure(_)) || self.socket().is_some()
     }
 
-    pub(crate) fn socket(&self) -> Option<Socket<'_>> {
+    pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
-            WriteHalf::Tcp(half) => Some(Socket::Tcp(half.as_ref())),
-            WriteHalf::Unix(half) => Some(Socket::Unix(half.as_ref())),
+            WriteHalf::Socket(socket) => Some(socket),
             WriteHalf::Other(_) | WriteHalf::Secure(_) | WriteHalf::Closed => None,
         }
     }
@@ -339,8 +326,7 @@ impl WriteHalf {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send(cx, bytes),
-            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send(cx, bytes),
+            WriteHalf::Socket(socket) => socket.poll_send(cx, bytes),
             WriteHalf::Other(half) => Pin::new(half).poll_write(cx, bytes),
             WriteHalf::Secure(half) => half.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
@@ -361,8 +347,7 @@ impl WriteHalf {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tcp(half) => Socket::Tcp(half.as_ref()).poll_send_slices(cx, slices),
-            WriteHalf::Unix(half) => Socket::Unix(half.as_ref()).poll_send_slices(cx, slices),
+            WriteHalf::Socket(socket) => socket.poll_send_slices(cx, slices),
             WriteHalf::Secure(half) => half.poll_write_vectored(cx, slices),
             WriteHalf::Other(_) | WriteHalf::Closed => {
                 self.poll_write(cx, slices.first().map_or(&[], |slice| slice))
@@ -372,8 +357,7 @@ impl WriteHalf {
 
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
-            WriteHalf::Unix(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Socket(socket) => Poll::Ready(Ok(socket.shutdown(Shutdown::Write)?)),
             WriteHalf::Other(half) => Pin::new(half).poll_shutdown(cx),
             WriteHalf::Secure(half) => half.poll_shutdown(cx),
             WriteHalf::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),

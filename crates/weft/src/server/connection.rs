@@ -59,6 +59,7 @@ impl Connection {
     /// Takes the connection and the handler that takes it over.
     pub(crate) fn hand_over(&mut self) -> Option<(Upgrade, Upgraded)> {
         let (upgrade, reader) = (self.upgrade.take()?, self.reader.take()?);
+        reader.half.register();
         let writer = self.writer.take();
         self.deadline.clear();
         Some((upgrade, Upgraded::new(RawConnection::new(reader, writer), self.shared.clone())))

@@ -175,6 +175,7 @@ impl<'a, A: Application> Handshake<'a, A> {
         let session = tls.session();
         worker.watch_policy(&session.policy);
         let reader = conn.reader.as_mut().expect(HAS_READER);
+        reader.half.register();
         let read = std::mem::replace(&mut reader.half, ReadHalf::Detached);
         let write = std::mem::replace(&mut conn.writer.half, WriteHalf::Closed);
         let (read, write) = tls.split(std::mem::take(&mut reader.buffer), read, write);

@@ -25,6 +25,7 @@ use crate::net::buffers::Buffers;
 use crate::net::connection_limiter::ConnectionPermit;
 use crate::net::reader::Transport;
 use crate::net::secure::SecureAcceptor;
+use crate::net::socket::Socket;
 use crate::panic::catch_panic;
 use crate::peer::{AuthPolicy, Peer};
 use crate::server::connection::Connection;
@@ -195,17 +196,13 @@ impl<A: Application> Worker<A> {
     }
 
     /// Serves an accepted connection in its own task.
-    fn spawn_connection(self: &Rc<Self>, accepted: Accepted)
+    fn spawn_connection(self: &Rc<Self>, mut accepted: Accepted)
     where
         A: 'static,
     {
-        let Accepted { socket, mut peer, permit, tls } = accepted;
-        let transport = match socket.register() {
-            Ok(transport) => transport,
-            Err(error) => return self.report(&peer, &error.into()),
-        };
-        peer.local_address = peer.local_address.map(|bound| transport.local_address(bound));
-        let mut conn = self.connection(transport, peer);
+        accepted.resolve_local_address();
+        let Accepted { socket, peer, permit, tls } = accepted;
+        let mut conn = self.connection(Transport::Socket(Socket::new(socket)), peer);
         conn.tls = tls;
         // Counted here, not in its task: a shutdown may be requested before the task starts.
         self.connection_opened();

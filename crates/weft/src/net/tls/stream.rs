@@ -184,7 +184,7 @@ impl State {
 
     /// Sends records of the protocol itself, such as alerts and key updates, if the socket accepts
     /// them at once. Otherwise they are sent with the next write.
-    fn try_send_protocol_records(&mut self, socket: Option<Socket<'_>>) {
+    fn try_send_protocol_records(&mut self, socket: Option<&Socket>) {
         let Some(socket) = socket else { return };
         // While application data is unsent, its writer sends these records, too.
         while !self.unsent && self.connection.wants_write() {
@@ -261,10 +261,6 @@ impl SecureWrite for WriteHalf {
 
     fn plain(&self) -> &writer::WriteHalf {
         &self.half
-    }
-
-    fn into_plain(self: Box<Self>) -> writer::WriteHalf {
-        self.half
     }
 }
 
@@ -359,7 +355,7 @@ impl Write for PollWriter<'_, '_> {
 }
 
 /// Writes to a socket as much as it accepts at once.
-struct TryWriter<'a>(Socket<'a>);
+struct TryWriter<'a>(&'a Socket);
 
 impl Write for TryWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -376,7 +372,7 @@ impl Write for TryWriter<'_> {
 }
 
 /// Writes to a socket that is not reported as writable.
-struct WriterIgnoringReadiness<'a>(Socket<'a>);
+struct WriterIgnoringReadiness<'a>(&'a Socket);
 
 impl Write for WriterIgnoringReadiness<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -286,6 +286,7 @@ impl<A: Application> ActiveConnection<'_, A> {
         let loan = Loan::new();
         self.input = Input::Lent(loan.clone());
         let reader = self.conn.reader.take().expect("the reader is not lent between requests");
+        reader.half.register();
         let decoding = (BodyDecoder::new(framed.length), self.worker.trailer_limits);
         let clock = ReceiveClock::new(self.worker, &self.conn.shared);
         let source = LentReader::new(reader, loan, decoding, framed.expects_continue);
