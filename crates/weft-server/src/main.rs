@@ -31,6 +31,7 @@ mod config_change; // changes of the configuration by clients of the status endp
 mod run; // the life of the server process: start, signals, shutdown
 mod reload; // compares a new plan with the active one, and applies the difference
 mod sockets; // listening sockets: configured, inherited, changed at a reload
+mod defer_accept; // connections are accepted with their first bytes
 mod handover; // passes the sockets to the next process at an upgrade
 mod systemd; // socket activation and sd_notify
 mod privileges; // user, group, umask, pid file

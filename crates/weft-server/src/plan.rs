@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) listen: Addresses,
     /// `None`: one per CPU.
     pub(crate) workers: Option<usize>,
+    /// The kernel passes connections on with their first bytes.
+    pub(crate) defer_accept: bool,
     /// Time for requests in flight to complete at a stop.
     pub(crate) drain_timeout: Duration,
     /// Time for requests in flight to complete after another process has taken over the sockets.
@@ -241,7 +243,7 @@ impl Plan {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let TopConfig { workers, drain_timeout, retire_timeout, .. } = top;
+        let TopConfig { workers, defer_accept, drain_timeout, retire_timeout, .. } = top;
         let buffer_space = BufferSpaceLimits {
             memory_bytes: top.max_buffer_bytes,
             memory_bytes_per_client: top.max_buffer_bytes_per_client,
@@ -251,6 +253,7 @@ impl Plan {
         Ok(Plan {
             listen,
             workers,
+            defer_accept,
             log,
             drain_timeout,
             retire_timeout,

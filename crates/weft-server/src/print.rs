@@ -22,6 +22,7 @@ pub(crate) fn print(plan: &Plan) -> String {
     let top = TopConfig {
         listen: all_at(&plan.listen.list),
         workers: plan.workers,
+        defer_accept: plan.defer_accept,
         drain_timeout: plan.drain_timeout,
         retire_timeout: plan.retire_timeout,
         max_buffer_bytes: plan.buffer_space.memory_bytes,

@@ -11,6 +11,7 @@ use weft::{Listener, ServerHandle, Settings};
 use crate::active_plan::ActivePlan;
 use crate::config::{Problem, Sources};
 use crate::config_change::{ChangeError, ChangeRequest, ConfigChange, ConfigHistory};
+use crate::defer_accept;
 use crate::logs::OpenLogs;
 use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
@@ -137,6 +138,10 @@ impl ServerProcess<'_> {
                 log::error!("{error}");
             }
         }
+        let defer_accept = self.active().plan.defer_accept;
+        if let Err(error) = defer_accept::set(&self.handle, defer_accept) {
+            log::error!("{error}");
+        }
         for socket in closed {
             self.server_of(socket.spec.protocol).stop_listening(&socket.local_address);
         }
@@ -207,6 +212,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
     let Plan {
         // These apply at once.
         listen: _,
+        defer_accept: _,
         tls: _,
         hosts: _,
         status_hosts: _,

@@ -11,7 +11,14 @@ use crate::route::Router;
 use crate::status::RouteMetrics;
 
 /// The application of a worker: its current router.
-pub(crate) struct ReloadableRouter(Rc<RefCell<Router>>);
+pub(crate) struct ReloadableRouter(Rc<Reloader>);
+
+struct Reloader {
+    current: Rc<RefCell<Router>>,
+    /// Knows if the plan has changed since the router was built.
+    plans: RefCell<PlanReceiver>,
+    route_metrics: Option<Arc<RouteMetrics>>,
+}
 
 impl ReloadableRouter {
     /// Builds the router of a worker, and spawns a local task that replaces it after each reload.
@@ -24,15 +31,27 @@ impl ReloadableRouter {
         let current = Rc::new_cyclic(|current| {
             RefCell::new(router(&mut plans, None, route_metrics.as_deref(), current))
         });
-        let shared = current.clone();
+        let mut changes = plans.clone();
+        let reloader = Rc::new(Reloader { current, plans: plans.into(), route_metrics });
+        let shared = reloader.clone();
         tokio::task::spawn_local(async move {
-            while plans.changed().await.is_ok() {
-                let (metrics, current) = (route_metrics.as_deref(), Rc::downgrade(&shared));
-                let newer = router(&mut plans, Some(&shared.borrow()), metrics, &current);
-                shared.replace(newer);
+            while changes.changed().await.is_ok() {
+                shared.update();
             }
         });
-        ReloadableRouter(current)
+        ReloadableRouter(reloader)
+    }
+}
+
+impl Reloader {
+    /// Replaces the router if the plan has changed.
+    fn update(&self) {
+        let mut plans = self.plans.borrow_mut();
+        if plans.has_changed().unwrap_or(false) {
+            let (metrics, current) = (self.route_metrics.as_deref(), Rc::downgrade(&self.current));
+            let newer = router(&mut plans, Some(&self.current.borrow()), metrics, &current);
+            self.current.replace(newer);
+        }
     }
 }
 
@@ -48,7 +67,9 @@ fn router(
 
 impl Application for ReloadableRouter {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
+        // A connection accepted after a reload may be served before the task that updates the router.
+        self.0.update();
         // A request in progress keeps the application with which it began.
-        self.0.borrow().handle(request)
+        self.0.current.borrow().handle(request)
     }
 }

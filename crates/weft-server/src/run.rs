@@ -12,6 +12,7 @@ use crate::active_plan::{ActivePlan, PlanSender};
 use crate::args::Args;
 use crate::config::{Problem, Sources};
 use crate::config_change::{self, ChangeSender, ConfigHistory};
+use crate::defer_accept;
 use crate::descriptors;
 use crate::handover::{Predecessor, Successor, UpgradeResult};
 use crate::logs::{Logs, OpenLogs};
@@ -144,6 +145,7 @@ impl<'a> ServerProcess<'a> {
             }
         };
         let handle = server.start().map_err(|error| error.to_string())?;
+        defer_accept::set(&handle, plan.defer_accept)?;
         let status =
             registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;

@@ -18,6 +18,7 @@ pub(crate) struct TopConfig {
     pub(crate) listen: Vec<Located<String>>,
     /// `None`: one per CPU.
     pub(crate) workers: Option<usize>,
+    pub(crate) defer_accept: bool,
     pub(crate) drain_timeout: Duration,
     pub(crate) retire_timeout: Duration,
     pub(crate) max_buffer_bytes: u64,
@@ -37,6 +38,7 @@ impl Default for TopConfig {
         TopConfig {
             listen: Vec::new(),
             workers: None,
+            defer_accept: true,
             drain_timeout: Duration::from_secs(10),
             retire_timeout: Duration::from_secs(3_600),
             max_buffer_bytes: space.memory_bytes,
@@ -52,7 +54,7 @@ impl Default for TopConfig {
     }
 }
 
-pub(crate) static TOP: [Key<TopConfig>; 14] = [
+pub(crate) static TOP: [Key<TopConfig>; 15] = [
     Key {
         name: "include",
         flag: "",
@@ -79,6 +81,13 @@ pub(crate) static TOP: [Key<TopConfig>; 14] = [
         kind: ValueKind::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
         show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
     },
+    limit!(
+        defer_accept,
+        "defer-accept",
+        switch,
+        "accept a connection when its first bytes have arrived, or after a second \
+         (TCP_DEFER_ACCEPT)"
+    ),
     Key {
         name: "drain_timeout",
         flag: "drain-timeout",

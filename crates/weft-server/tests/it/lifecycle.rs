@@ -503,6 +503,17 @@ fn no_request_fails_through_five_upgrades() {
 }
 
 #[test]
+fn connection_without_a_request_survives_an_upgrade() {
+    for more in ["", "defer_accept = false\n"] {
+        let site = Site::start(&format!("{more}{}", text_config("one")));
+        // With `defer_accept` it may wait in the kernel, until it sends a request.
+        let mut client = site.client();
+        site.upgrade();
+        assert_eq!(client.get("/").status, 200);
+    }
+}
+
+#[test]
 fn idle_connection_is_closed_after_one_more_response() {
     let site = Site::start(&text_config("one"));
     let mut client = site.client();

@@ -169,7 +169,10 @@ fn set_descriptor_limit(server: &Weft, limit: Option<u64>) -> Option<u64> {
 
 /// Starts the program with one worker and a limit on file descriptors.
 fn serve_with_descriptor_limit(limit: usize, folder: &Path) -> Weft {
-    start_limited(&format!("-n {limit}"), weft([folder]))
+    let mut program = weft([folder]);
+    // Silent connections occupy descriptors at once, in their order.
+    program.arg("--no-defer-accept");
+    start_limited(&format!("-n {limit}"), program)
 }
 
 /// Starts the program with one worker and arguments of `ulimit`.

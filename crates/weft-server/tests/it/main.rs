@@ -10,6 +10,7 @@ mod buffering;
 mod cgi;
 mod config;
 mod config_changes;
+mod defer_accept;
 mod deploy;
 mod differential;
 mod editing;

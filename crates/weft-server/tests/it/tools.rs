@@ -623,6 +623,58 @@ fn strace_shows_one_recv_and_one_send_per_request() {
 }
 
 #[test]
+fn strace_shows_four_calls_for_a_connection_with_one_request() {
+    if !has_tool("strace") {
+        return;
+    }
+    const CONNECTIONS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("weft.toml"), "[hosts.\"*\"]\n\"/\" = { respond = \"hello\" }\n")
+        .unwrap();
+    let output = folder.path().join("trace");
+    let trace = || String::from_utf8_lossy(&fs::read(&output).unwrap_or_default()).into_owned();
+    let mut strace = Command::new("strace");
+    // With -D our child process is the program instead of strace.
+    strace.args(["-D", "-f", "-e", "trace=%network,%desc,%file", "-o"]).arg(&output);
+    strace.args([env!("CARGO_BIN_EXE_weft"), "--config"]).arg(folder.path().join("weft.toml"));
+    strace.args(["--listen", "127.0.0.1:0", "--workers", "1", "--no-log"]);
+    let server = Weft::start(&mut strace);
+    // The connection stays in the kernel until its request is there, so that no read fails.
+    let get = || {
+        let mut client = server.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_eq!(client.response().body, b"hello");
+        client.assert_closed();
+    };
+    get();
+    until("the first connection is closed", || closed_connections(&trace()) >= 1);
+    let before = trace().len();
+    (0..CONNECTIONS).for_each(|_| get());
+    until("each connection is closed", || {
+        trace()[before..].matches(" close(").count() >= CONNECTIONS
+    });
+    let calls = Calls::since_first_request(&trace()[before..]);
+    let context = format!("{calls:?}");
+    for name in ["recvfrom", "sendto", "close"] {
+        assert_eq!(
+            (calls.count(name), calls.failures(name)),
+            (CONNECTIONS, 0),
+            "{name}, {context}"
+        );
+    }
+    // The response and the FIN share a segment.
+    assert_eq!(trace()[before..].matches("MSG_MORE").count(), CONNECTIONS);
+    // The event loop waits for the next connection, and a last attempt to accept fails.
+    // Without optimization, the standard library checks each descriptor that it closes.
+    let permitted =
+        ["accept4", "recvfrom", "sendto", "close", "epoll_wait", "epoll_pwait", "fcntl"];
+    let others = calls.0.keys().filter(|name| !permitted.contains(&&***name));
+    assert_eq!(others.count(), 0, "{context}");
+    assert!(calls.count("accept4") <= 2 * CONNECTIONS, "{context}");
+    server.stop();
+}
+
+#[test]
 fn strace_shows_no_open_for_a_small_cached_file() {
     if !has_tool("strace") {
         return;
@@ -643,6 +695,7 @@ fn strace_shows_no_open_for_a_small_cached_file() {
     let trace = || fs::read_to_string(&trace).unwrap();
     let calls = |name: &str| trace().lines().filter(|line| line.contains(name)).count();
     until("the trace is complete", || calls(" sendto(") >= 500);
+    // No receive fails: the connection is accepted with its first request.
     assert_eq!((calls(" recvfrom("), calls(" sendto("), calls(" sendfile(")), (500, 500, 0));
     // The file and its three precompressed variants are revalidated once per second; the first
     // lookup may be made twice, on the event loop and in the thread pool.

@@ -6,6 +6,7 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -27,21 +28,22 @@ pub(crate) struct Socket {
     /// The socket after its registration. The type also serves for Unix sockets: only calls are
     /// made that all stream sockets support.
     registered: OnceLock<TcpStream>,
-    unregistered: Mutex<Unregistered>,
-}
-
-/// A socket before its registration.
-struct Unregistered {
-    /// `None` after the registration, also if that failed.
-    fd: Option<OwnedFd>,
+    /// The socket before its registration; `None` afterwards, also if that failed.
+    unregistered: Mutex<Option<OwnedFd>>,
     /// Set after the first read. A second one would probably fail, so it waits.
-    is_drained: bool,
+    is_drained: AtomicBool,
+    /// Set before the last bytes are sent.
+    is_ending: AtomicBool,
 }
 
 impl Socket {
     pub(crate) fn new(fd: OwnedFd) -> Socket {
-        let unregistered = Unregistered { fd: Some(fd), is_drained: false };
-        Socket { registered: OnceLock::new(), unregistered: Mutex::new(unregistered) }
+        Socket {
+            registered: OnceLock::new(),
+            unregistered: Mutex::new(Some(fd)),
+            is_drained: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+        }
     }
 
     /// Registers the socket with the event loop of the current thread, if it is not registered.
@@ -61,7 +63,7 @@ impl Socket {
     #[cold]
     fn register_now(&self) -> io::Result<&TcpStream> {
         let mut unregistered = self.unregistered();
-        match unregistered.fd.take() {
+        match unregistered.take() {
             Some(fd) => {
                 let stream = TcpStream::from_std(fd.into())?;
                 Ok(self.registered.get_or_init(|| stream))
@@ -70,7 +72,7 @@ impl Socket {
         }
     }
 
-    fn unregistered(&self) -> MutexGuard<'_, Unregistered> {
+    fn unregistered(&self) -> MutexGuard<'_, Option<OwnedFd>> {
         self.unregistered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,10 +118,24 @@ impl Socket {
         }
     }
 
+    /// Lets the last bytes share a segment with the FIN: what is sent from now on is held back until
+    /// a segment is full, or the socket is shut down or closed. That must follow without a wait.
+    pub(crate) fn hold_end(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
+    fn send_flags(&self) -> SendFlags {
+        match self.is_ending.load(Relaxed) {
+            true => SendFlags::NOSIGNAL | SendFlags::MORE,
+            false => SendFlags::NOSIGNAL,
+        }
+    }
+
     /// Sends as many bytes as the socket accepts.
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let flags = self.send_flags();
         self.poll_io(cx, Interest::WRITABLE, || {
-            let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+            let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, flags);
             self.try_transfer(Interest::WRITABLE, bytes.len(), send)
         })
     }
@@ -136,7 +152,9 @@ impl Socket {
     /// Sends as many bytes as the socket accepts now. Registers no waker.
     pub(crate) fn try_send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = slices.iter().map(|slice| slice.len()).sum();
-        self.try_transfer(Interest::WRITABLE, length, |fd| send_slices(fd, slices))
+        self.try_transfer(Interest::WRITABLE, length, |fd| {
+            send_slices(fd, slices, self.send_flags())
+        })
     }
 
     /// Makes a system call that sends, when the socket is ready.
@@ -164,7 +182,7 @@ impl Socket {
         &self,
         slices: &[IoSlice<'_>],
     ) -> io::Result<usize> {
-        self.write_ignoring_readiness(|fd| send_slices(fd, slices))
+        self.write_ignoring_readiness(|fd| send_slices(fd, slices, self.send_flags()))
     }
 
     /// Shuts down one direction or both.
@@ -246,15 +264,16 @@ impl Socket {
         interest: Interest,
         call: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
-        let mut unregistered = self.unregistered();
-        let Unregistered { fd, is_drained } = &mut *unregistered;
-        let fd = fd.as_ref().ok_or(ErrorKind::NotConnected)?;
         let is_read = interest == Interest::READABLE;
-        if is_read && *is_drained {
+        if is_read && self.is_drained.load(Relaxed) {
             return Err(ErrorKind::WouldBlock.into());
         }
+        let unregistered = self.unregistered();
+        let fd = unregistered.as_ref().ok_or(ErrorKind::NotConnected)?;
         let transferred = call(fd.as_fd());
-        *is_drained |= is_read && transferred != Err(Errno::INTR);
+        if is_read && transferred != Err(Errno::INTR) {
+            self.is_drained.store(true, Relaxed);
+        }
         Ok(transferred?)
     }
 
@@ -264,7 +283,7 @@ impl Socket {
     ) -> rustix::io::Result<T> {
         match self.registered.get() {
             Some(stream) => call(stream.as_fd()),
-            None => call(self.unregistered().fd.as_ref().ok_or(Errno::NOTCONN)?.as_fd()),
+            None => call(self.unregistered().as_ref().ok_or(Errno::NOTCONN)?.as_fd()),
         }
     }
 }
@@ -289,7 +308,11 @@ fn transfer(
     short.map_or(transferred, Ok)
 }
 
-fn send_slices(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+fn send_slices(
+    fd: BorrowedFd<'_>,
+    slices: &[IoSlice<'_>],
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
     let mut control = SendAncillaryBuffer::default();
-    rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)
+    rustix::net::sendmsg(fd, slices, &mut control, flags)
 }

@@ -244,6 +244,14 @@ impl Writer {
         matches!(self.half, WriteHalf::Closed)
     }
 
+    /// Lets the last output share a segment with the FIN. The connection must be shut down or closed
+    /// as soon as the output is flushed.
+    pub(crate) fn hold_end(&self) {
+        if let Some(socket) = self.half.plain().socket() {
+            socket.hold_end();
+        }
+    }
+
     /// Shuts the sending direction down.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.half.poll_shutdown(cx)

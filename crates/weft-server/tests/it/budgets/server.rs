@@ -15,10 +15,12 @@ use tempfile::TempDir;
 use super::client::tls_settings;
 use crate::common::{PATIENCE, Weft, raw_upstream, read_head, weft};
 
-/// Timeouts short enough for a test, and long enough for a heavily loaded machine.
+/// Timeouts short enough for a test, and long enough for a heavily loaded machine. Connections are
+/// accepted at once, because an attack ends when the server has no socket of it.
 const CONFIGURATION: &str = r#"
 listen = ["127.0.0.1:0"]
 workers = 1
+defer_accept = false
 [log]
 access = "access.log"
 [tls]

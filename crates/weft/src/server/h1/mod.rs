@@ -79,12 +79,12 @@ pub(crate) async fn serve<A: Application>(conn: &mut Connection, worker: &Worker
     };
     active.take_buffers();
     let mut next = active.serve_pipelined().await;
-    if matches!(next, NextState::Close | NextState::Linger)
-        && !active.conn.writer.is_closed()
-        && let Err(error) = active.flush_output().await
-    {
-        worker.report(&active.conn.shared.peer, &error);
-        next = NextState::Close;
+    if matches!(next, NextState::Close | NextState::Linger) && !active.conn.writer.is_closed() {
+        active.conn.writer.hold_end();
+        if let Err(error) = active.flush_output().await {
+            worker.report(&active.conn.shared.peer, &error);
+            next = NextState::Close;
+        }
     }
     if next == NextState::Linger {
         active.linger().await;
