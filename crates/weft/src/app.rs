@@ -28,7 +28,9 @@ use crate::message::response::Response;
     label = "expected an application here",
     note = "an application is an async function or closure from `weft::Request` to \
             `weft::Response` (or to a `Result` of it whose error is `Into<Response>`), \
-            or a type that implements `weft::Application`"
+            or a type that implements `weft::Application`",
+    note = "a tower service, such as a router of axum, becomes an application by \
+            `weft::tower::app(service)`"
 )]
 pub trait Application {
     /// Handles one request.

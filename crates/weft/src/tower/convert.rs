@@ -30,7 +30,7 @@ use weft_proto::http1::framing;
 /// # Errors
 /// `Malformed` if the target is not a valid URI for `http`, `HeadTooLarge` if there are more fields
 /// than its map can hold.
-pub(super) fn to_http_request(
+pub(crate) fn to_http_request(
     maps: &HeaderMapCache,
     request: Request,
 ) -> Result<http::Request<Body>> {

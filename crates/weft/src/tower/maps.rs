@@ -29,7 +29,7 @@ const INSERT_ONE_IN: u32 = 16;
 
 /// One map per slot.
 #[derive(Clone)]
-pub(super) struct HeaderMapCache {
+pub(crate) struct HeaderMapCache {
     names: HeaderNameCache,
     slots: RefCell<Vec<Slot>>,
 }
@@ -50,7 +50,7 @@ struct CachedMap {
 }
 
 impl HeaderMapCache {
-    pub(super) fn new() -> HeaderMapCache {
+    pub(crate) fn new() -> HeaderMapCache {
         HeaderMapCache {
             names: HeaderNameCache::new(),
             slots: RefCell::new(vec![Slot::default(); SLOTS]),

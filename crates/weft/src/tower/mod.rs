@@ -12,7 +12,7 @@
 //! ```
 
 mod upgrade_extension;
-mod convert; // requests and responses, to and from the types of `http`
+pub(crate) mod convert; // requests and responses, to and from the types of `http`
 mod head; // request heads, from the types of `http`
 mod hyper_upgrade; // upgrades by `hyper::upgrade::on`
 mod maps; // a cache of header maps
@@ -34,7 +34,7 @@ use tower_service::Service;
 
 use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
-use self::maps::HeaderMapCache;
+pub(crate) use self::maps::HeaderMapCache;
 pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
@@ -144,7 +144,7 @@ impl<S: fmt::Debug> fmt::Debug for App<S> {
 
 /// Calls a service and converts its response. `call` follows `poll_ready` on the same instance, as
 /// tower requires. The request is large, so it is built only then, and moved only into the call.
-async fn call_service<S, B>(
+pub(crate) async fn call_service<S, B>(
     mut service: S,
     make_request: impl FnOnce() -> Result<http::Request<Body>>,
 ) -> Response

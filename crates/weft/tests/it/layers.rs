@@ -59,6 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tower", &["app", "clock", "error", "message", "random"]),
+    ("axum", &["app", "error", "message", "net", "peer", "server", "settings", "tower"]),
     ("websocket", &["error", "message", "peer"]),
     ("sse", &["error", "message"]),
     ("form", &["disk", "error", "message"]),

@@ -30,6 +30,8 @@ mod middleware_routes;
 mod properties;
 mod records;
 mod root_link;
+#[cfg(feature = "axum")]
+mod serve_axum;
 mod site;
 mod sse;
 #[cfg(feature = "tls")]

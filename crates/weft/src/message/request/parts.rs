@@ -25,6 +25,15 @@ impl Request {
         Request { head, body, connection: connection.unwrap_or_else(nobody), extensions }
     }
 
+    /// The connection of a request.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum's applications use it")
+    )]
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Returns all parts of a request, for its conversion into another form.
     pub(crate) fn into_components(self) -> (RequestHead, Body, Connection, Extensions) {
         let Request { head, body, connection, extensions } = self;

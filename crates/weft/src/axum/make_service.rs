@@ -1,0 +1,97 @@
+//! Routers, and the values that `into_make_service` returns.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+
+use ::axum::Router;
+use ::axum::extract::Request;
+use ::axum::extract::connect_info::{Connected, IntoMakeServiceWithConnectInfo};
+use ::axum::response::Response;
+use ::axum::routing::{IntoMakeService, MethodRouter};
+use tower_service::Service;
+
+use crate::axum::incoming::IncomingStream;
+
+/// A type that [`serve`](super::serve()) and [`app`](super::app) accept: `Router`, `MethodRouter`, or the
+/// result of their `into_make_service` or `into_make_service_with_connect_info`, or that of a handler
+/// or of any service.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no router of axum without missing state",
+    label = "expected a router, or the result of `into_make_service`",
+    note = "call `with_state` on a router with a state, and `into_make_service()` of \
+            `axum::ServiceExt` on another service; types of `ConnectInfo` implement \
+            `axum::extract::connect_info::Connected<weft::axum::IncomingStream<'_>>`"
+)]
+pub trait MakeService: Clone + Send + 'static {
+    /// The service of a connection.
+    type Service: Service<Request, Response = Response, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static;
+
+    /// Does the work that would otherwise be repeated at each request.
+    fn complete(self) -> Self {
+        self
+    }
+
+    /// Creates a service for a connection. It is called at each request.
+    fn make(&self, stream: IncomingStream<'_>) -> impl Future<Output = Self::Service>;
+}
+
+impl MakeService for Router {
+    type Service = Router;
+
+    fn complete(self) -> Router {
+        self.with_state(())
+    }
+
+    async fn make(&self, _: IncomingStream<'_>) -> Router {
+        self.clone()
+    }
+}
+
+impl MakeService for MethodRouter {
+    type Service = MethodRouter;
+
+    fn complete(self) -> MethodRouter {
+        self.with_state(())
+    }
+
+    async fn make(&self, _: IncomingStream<'_>) -> MethodRouter {
+        self.clone()
+    }
+}
+
+impl<S> MakeService for IntoMakeService<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send>,
+    S: Clone + Send + 'static,
+{
+    type Service = S;
+
+    async fn make(&self, stream: IncomingStream<'_>) -> S {
+        call(self.clone(), stream).await
+    }
+}
+
+impl<S, C> MakeService for IntoMakeServiceWithConnectInfo<S, C>
+where
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send>,
+    S: Clone + Send + 'static,
+    C: for<'a> Connected<IncomingStream<'a>>,
+{
+    type Service = ::axum::middleware::AddExtension<S, ::axum::extract::ConnectInfo<C>>;
+
+    async fn make(&self, stream: IncomingStream<'_>) -> Self::Service {
+        call(self.clone(), stream).await
+    }
+}
+
+async fn call<M, T>(mut make_service: M, target: T) -> M::Response
+where
+    M: Service<T, Error = Infallible>,
+{
+    let Ok(()) = poll_fn(|cx| make_service.poll_ready(cx)).await;
+    let Ok(service) = make_service.call(target).await;
+    service
+}

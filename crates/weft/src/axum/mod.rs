@@ -1,0 +1,113 @@
+//! Serves axum routers: a replacement for `axum::serve`, and applications for a [`Server`](crate::Server).
+//!
+//! ```no_run
+//! use axum::{Router, routing::get};
+//!
+//! #[tokio::main]
+//! async fn main() {
+//!     let router = Router::new().route("/", get(async || "Hello, world!\n"));
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await.unwrap();
+//!     weft::axum::serve(listener, router).await.unwrap();
+//! }
+//! ```
+
+mod incoming; // connections, as the types of `ConnectInfo` see them
+mod listeners; // sockets and addresses to listen on
+mod make_service; // routers, and what `into_make_service` returns
+mod on_runtime; // calls of a service on another runtime
+mod serve; // the replacement for `axum::serve`
+
+use std::convert::Infallible;
+use std::fmt;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tower_service::Service;
+
+pub use self::incoming::IncomingStream;
+pub use self::listeners::IntoListeners;
+pub use self::make_service::MakeService;
+use self::on_runtime::OnRuntime;
+pub use self::serve::{Serve, ServeFuture, serve};
+use crate::app::Application;
+use crate::message::body::Body;
+use crate::message::request::Request;
+use crate::message::response::Response;
+use crate::tower::{HeaderMapCache, call_service, convert};
+
+/// Converts a router, or the result of `into_make_service` or
+/// `into_make_service_with_connect_info`, to an application.
+///
+/// In contrast to [`tower::app`](crate::tower::app), it completes a router once instead of at each
+/// request, which saves time.
+///
+/// ```no_run
+/// use std::net::SocketAddr;
+///
+/// use axum::{Router, extract::ConnectInfo, routing::get};
+///
+/// fn main() -> weft::Result<()> {
+///     let peer = async |ConnectInfo(peer): ConnectInfo<SocketAddr>| format!("You are {peer}\n");
+///     let router = Router::new().route("/", get(peer));
+///     let service = router.into_make_service_with_connect_info::<SocketAddr>();
+///     weft::serve("127.0.0.1:8080", weft::axum::app(service))
+/// }
+/// ```
+pub fn app<M: MakeService>(make_service: M) -> App<M> {
+    let make_service = make_service.complete();
+    App { make_service, maps: HeaderMapCache::new(), runtime: None }
+}
+
+/// A router as an application; returned by [`app`].
+#[derive(Clone)]
+pub struct App<M> {
+    make_service: M,
+    maps: HeaderMapCache,
+    /// The runtime of the handlers, unless they run on the workers.
+    runtime: Option<Handle>,
+}
+
+impl<M> App<M> {
+    /// Runs the handlers as tasks of a runtime, which must continue to run. Each request then wakes a
+    /// thread of the runtime, and each response the worker.
+    pub fn handlers_on(self, runtime: Handle) -> App<M> {
+        App { runtime: Some(runtime), ..self }
+    }
+}
+
+impl<M: MakeService> Application for App<M> {
+    async fn call(&self, request: Request) -> Response {
+        let service = self.make_service.make(IncomingStream::new(request.connection())).await;
+        let make_request = || convert::to_http_request(&self.maps, request);
+        match &self.runtime {
+            None => call_service(OnWorker(service), make_request).await,
+            Some(runtime) => call_service(OnRuntime::new(service, runtime), make_request).await,
+        }
+    }
+}
+
+impl<M> fmt::Debug for App<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+/// Calls a service of axum on the worker of the connection.
+struct OnWorker<S>(S);
+
+impl<S> Service<http::Request<Body>> for OnWorker<S>
+where
+    S: Service<::axum::extract::Request, Error = Infallible>,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> S::Future {
+        self.0.call(request.map(::axum::body::Body::new))
+    }
+}

@@ -1,0 +1,321 @@
+//! The replacement for `axum::serve`. `cargo test -p weft-http --features axum --test it serve_axum`.
+#![cfg(feature = "axum")]
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::ConnectInfo;
+use axum::extract::connect_info::Connected;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::handler::HandlerWithoutStateExt;
+use axum::response::sse::{Event, Sse};
+use axum::routing::{get, post};
+use futures_util::{SinkExt, StreamExt, stream};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, oneshot};
+use weft::axum::{IncomingStream, IntoListeners, MakeService, Serve, serve};
+
+fn runtimes() -> [Runtime; 2] {
+    let multi_thread = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    [Builder::new_current_thread().enable_all().build(), multi_thread].map(Result::unwrap)
+}
+
+/// Runs a case in both kinds of runtimes, and with both kinds of threads for the handlers.
+fn in_every_runtime<M: MakeService + Sync>(
+    make: impl Fn() -> M,
+    case: impl AsyncFn(Running) + Copy + Send + 'static,
+) {
+    for runtime in runtimes() {
+        for on_workers in [false, true] {
+            let make_service = make();
+            runtime.block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let server = serve(listener, make_service).workers(1);
+                let server = if on_workers { server.handlers_on_workers() } else { server };
+                case(Running::new(server)).await;
+            });
+        }
+    }
+}
+
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    served: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    fn new<M: MakeService + Sync>(server: Serve<M>) -> Running {
+        let address = server.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = server.with_graceful_shutdown(async move {
+            let _ = stopped.await;
+        });
+        Running { address, stop, served: tokio::spawn(server.into_future()) }
+    }
+
+    async fn fetch(&self, path: &str, body: impl Into<Body>) -> (u16, Bytes) {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let request = http::Request::post(format!("http://{}{path}", self.address));
+        let response = client.request(request.body(body.into()).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        (status, response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.served.await.unwrap().unwrap();
+    }
+}
+
+#[test]
+fn routers_work_in_every_runtime() {
+    let router = || {
+        Router::new()
+            .route("/echo", post(async |body: Bytes| body))
+            .route("/stream", post(async |body: Body| body))
+            .route("/panic", post(async || -> () { panic!("on purpose") }))
+            .route(
+                "/events",
+                post(async || {
+                    Sse::new(stream::iter(["1", "2"]).then(|n| async move {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        let event = async move { Ok::<_, Infallible>(Event::default().data(n)) };
+                        tokio::spawn(event).await.unwrap()
+                    }))
+                }),
+            )
+            .fallback(async || (http::StatusCode::NOT_FOUND, "nothing"))
+    };
+    in_every_runtime(router, async |server| {
+        let large = Bytes::from(vec![b'x'; 300_000]);
+        assert_eq!(server.fetch("/echo", "hello").await, (200, "hello".into()));
+        assert_eq!(server.fetch("/stream", large.clone()).await, (200, large));
+        assert_eq!(server.fetch("/panic", "").await.0, 500);
+        assert_eq!(server.fetch("/none", "").await, (404, "nothing".into()));
+        assert_eq!(server.fetch("/events", "").await.1, "data: 1\n\ndata: 2\n\n");
+        server.stop().await;
+    });
+}
+
+/// `block_in_place`, thread-local contexts and tasks of the runtime are available by default.
+#[test]
+fn handlers_run_on_the_runtime_of_the_caller() {
+    for runtime in runtimes() {
+        let id = runtime.handle().id();
+        let is_multi_thread = runtime.metrics().num_workers() > 1;
+        let handler = async move || {
+            assert_eq!(Handle::current().id(), id);
+            if is_multi_thread {
+                tokio::task::block_in_place(|| {});
+            }
+            tokio::spawn(async { "from a task" }).await.unwrap()
+        };
+        runtime.block_on(async move {
+            let router = Router::new().route("/", post(handler));
+            let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+            assert_eq!(running.fetch("/", "").await, (200, "from a task".into()));
+            running.stop().await;
+            let other = async move || (Handle::current().id() != id).to_string();
+            let router = Router::new().route("/", post(other));
+            let server = serve("127.0.0.1:0", router).workers(1).handlers_on_workers();
+            let running = Running::new(server);
+            assert_eq!(running.fetch("/", "").await, (200, "true".into()));
+            running.stop().await;
+        });
+    }
+}
+
+#[derive(Clone)]
+struct Ends {
+    remote: SocketAddr,
+    local: SocketAddr,
+    is_secure: bool,
+}
+
+impl Connected<IncomingStream<'_>> for Ends {
+    fn connect_info(stream: IncomingStream<'_>) -> Ends {
+        let (remote, local) = (stream.remote_addr().unwrap(), stream.local_addr().unwrap());
+        Ends { remote, local, is_secure: stream.tls().is_some() }
+    }
+}
+
+#[test]
+fn provides_connect_info() {
+    async fn handler(ConnectInfo(ends): ConnectInfo<Ends>) -> String {
+        format!("{} {} {}", ends.remote.ip(), ends.local, ends.is_secure)
+    }
+    async fn peer(ConnectInfo(peer): ConnectInfo<SocketAddr>) -> String {
+        peer.ip().to_string()
+    }
+    let router = || Router::new().fallback(handler).into_make_service_with_connect_info::<Ends>();
+    in_every_runtime(router, async |server| {
+        let expected = format!("127.0.0.1 {} false", server.address);
+        assert_eq!(server.fetch("/", "").await, (200, expected.into()));
+        server.stop().await;
+    });
+    let addresses = || post(peer).into_make_service_with_connect_info::<SocketAddr>();
+    in_every_runtime(addresses, async |server| {
+        assert_eq!(server.fetch("/", "").await, (200, "127.0.0.1".into()));
+        server.stop().await;
+    });
+}
+
+#[test]
+fn serves_other_services_of_axum() {
+    async fn handler() -> &'static str {
+        "a handler"
+    }
+    in_every_runtime(
+        || post(handler),
+        async |server| {
+            assert_eq!(server.fetch("/", "").await, (200, "a handler".into()));
+            server.stop().await;
+        },
+    );
+    in_every_runtime(
+        || handler.into_make_service(),
+        async |server| {
+            assert_eq!(server.fetch("/", "").await, (200, "a handler".into()));
+            server.stop().await;
+        },
+    );
+}
+
+#[test]
+fn listens_on_sockets_and_addresses() {
+    async fn assert_serves(listeners: impl IntoListeners) {
+        let router = Router::new().fallback(async || "here");
+        let running = Running::new(serve(listeners, router).workers(1));
+        assert_eq!(running.fetch("/", "").await, (200, "here".into()));
+        running.stop().await;
+    }
+    let [_, runtime] = runtimes();
+    runtime.block_on(async {
+        assert_serves(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).await;
+        assert_serves("127.0.0.1:0").await;
+        assert_serves("localhost:0".to_owned()).await;
+        assert_serves(SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let server = serve(address, Router::new());
+        assert!(server.local_addr().unwrap_err().to_string().contains(&address.to_string()));
+        let error = server.await.unwrap_err();
+        assert!(error.to_string().contains("cannot listen on 127.0.0.1"), "{error}");
+    });
+}
+
+#[test]
+fn upgrades_websockets() {
+    let router = || {
+        let echo = async |upgrade: WebSocketUpgrade| {
+            upgrade.on_upgrade(async |mut socket| {
+                while let Some(Ok(message)) = socket.recv().await {
+                    let _ = socket.send(message).await;
+                }
+            })
+        };
+        Router::new().route("/", get(echo))
+    };
+    in_every_runtime(router, async |server| {
+        let socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let (mut socket, _) = tokio_tungstenite::client_async("ws://a/", socket).await.unwrap();
+        for _ in 0..3 {
+            socket.send("hello".into()).await.unwrap();
+            assert_eq!(socket.next().await.unwrap().unwrap(), "hello".into());
+        }
+        socket.close(None).await.unwrap();
+        while socket.next().await.is_some() {}
+        server.stop().await;
+    });
+}
+
+/// A request in progress completes, and a request whose client leaves is cancelled.
+#[test]
+fn shutdown_waits_for_requests() {
+    let [_, runtime] = runtimes();
+    runtime.block_on(async {
+        let (began, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let notify = (began.clone(), finish.clone());
+        let handler = async move || {
+            notify.0.notify_one();
+            notify.1.notified().await;
+            "finished"
+        };
+        let router = Router::new().fallback(handler);
+        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let address = running.address;
+        let client = tokio::spawn(async move {
+            let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+            let response = client.get(format!("http://{address}/").parse().unwrap()).await;
+            response.unwrap().into_body().collect().await.unwrap().to_bytes()
+        });
+        began.notified().await;
+        running.stop.send(()).unwrap();
+        tokio::task::yield_now().await;
+        assert!(!running.served.is_finished());
+        finish.notify_one();
+        assert_eq!(client.await.unwrap(), "finished");
+        running.served.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn handler_is_dropped_with_its_client() {
+    struct SetOnDrop(Arc<AtomicBool>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let [_, runtime] = runtimes();
+    runtime.block_on(async {
+        let (began, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let state = (began.clone(), dropped.clone());
+        let handler = async move || {
+            let _guard = SetOnDrop(state.1.clone());
+            state.0.notify_one();
+            std::future::pending::<()>().await;
+        };
+        let router = Router::new().fallback(handler);
+        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        let socket = tokio::net::TcpStream::connect(running.address).await.unwrap();
+        let io = TokioIo::new(socket);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = http::Request::get("/").header("host", "a").body(Body::empty()).unwrap();
+        let response = tokio::spawn(async move { sender.send_request(request).await.is_err() });
+        began.notified().await;
+        connection.abort();
+        response.abort();
+        while !dropped.load(SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        running.stop().await;
+    });
+}
+
+/// Dropping the future closes the listener.
+#[test]
+fn dropped_server_stops() {
+    let [runtime, _] = runtimes();
+    runtime.block_on(async {
+        let router = Router::new().fallback(async || "here");
+        let running = Running::new(serve("127.0.0.1:0", router).workers(1));
+        assert_eq!(running.fetch("/", "").await, (200, "here".into()));
+        running.served.abort();
+        while tokio::net::TcpStream::connect(running.address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
