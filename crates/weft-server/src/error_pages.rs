@@ -18,12 +18,17 @@ pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 
 /// Creates the middleware; `None` without pages.
 pub(crate) fn error_pages(options: &RouteOptions) -> Option<ErrorPages> {
-    if options.error_pages.is_empty() {
+    let pages = pages(&options.error_pages)?;
+    Some(if options.intercept_errors == Some(true) { pages.intercept() } else { pages })
+}
+
+/// Creates the middleware for pages; `None` without any.
+pub(crate) fn pages(list: &[ErrorPage]) -> Option<ErrorPages> {
+    if list.is_empty() {
         return None;
     }
     // The first page of a status applies.
-    let (single, classes): (Vec<_>, Vec<_>) =
-        options.error_pages.iter().partition(|page| page.of.is_single());
+    let (single, classes): (Vec<_>, Vec<_>) = list.iter().partition(|page| page.of.is_single());
     let mut pages = ErrorPages::new();
     let mut built_in = Vec::new();
     for ErrorPage { of, status: changed, source } in single.into_iter().chain(classes) {
@@ -46,7 +51,7 @@ pub(crate) fn error_pages(options: &RouteOptions) -> Option<ErrorPages> {
             }
         };
     }
-    Some(if options.intercept_errors == Some(true) { pages.intercept() } else { pages })
+    Some(pages)
 }
 
 /// A page in a file, which is read again when it changes.

@@ -6,7 +6,8 @@ use weft::{Application, HeaderName, HeaderValue, Middleware, Request, Response};
 
 use crate::apps::request_fields::RequestFields;
 use crate::config::{Field, FieldChanges, FieldOperation, Statuses};
-use crate::template::{ExpansionError, Template};
+use crate::request_notes::RequestNotes;
+use crate::template::{ExpansionError, Template, field_value};
 
 /// Changes the fields that upstreams and scripts get.
 #[derive(Clone)]
@@ -43,12 +44,41 @@ impl Changes {
     }
 
     /// Expands the values that depend on the request.
-    fn expanded(&self, request: &Request) -> Result<Vec<HeaderValue>, ExpansionError> {
+    fn expanded(&self, request: &Request) -> Result<Vec<Expanded>, ExpansionError> {
         let templates = self.changes.iter().filter_map(|change| match &change.value {
             Value::Fixed(_) => None,
             Value::Expanded(template) => Some(template),
         });
-        templates.map(|template| template.expand_field(request)).collect()
+        let expand = |template: &Template| match template.has_upstream() {
+            true => template.expand_around_upstream(request).map(Expanded::AroundUpstream),
+            false => template.expand_field(request).map(Expanded::Whole),
+        };
+        templates.map(expand).collect()
+    }
+
+    fn have_upstream(&self) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|change| matches!(&change.value, Value::Expanded(it) if it.has_upstream()))
+    }
+}
+
+/// A value that was expanded with the request.
+enum Expanded {
+    Whole(HeaderValue),
+    /// The texts around the address of the upstream.
+    AroundUpstream(Vec<String>),
+}
+
+impl Expanded {
+    /// Returns the value; that of a response without an upstream is empty if it is nothing else.
+    fn complete(self, notes: Option<&RequestNotes>) -> Option<HeaderValue> {
+        match self {
+            Expanded::Whole(value) => Some(value),
+            Expanded::AroundUpstream(texts) => {
+                let address = notes.and_then(RequestNotes::upstream_address).unwrap_or_default();
+                field_value(&texts.join(&address)).ok()
+            }
+        }
     }
 }
 
@@ -114,7 +144,8 @@ impl ResponseFieldChanges {
 }
 
 impl Middleware for ResponseFieldChanges {
-    async fn call(&self, request: Request, next: &impl Application) -> Response {
+    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+        let notes = self.0.have_upstream().then(|| RequestNotes::attached(&mut request));
         // Expanded before the request is passed on, and so before an error could have an effect.
         let mut expanded = match self.0.expanded(&request) {
             Ok(values) => values.into_iter(),
@@ -127,7 +158,9 @@ impl Middleware for ResponseFieldChanges {
         for change in &self.0.changes {
             let value = match &change.value {
                 Value::Fixed(value) => Some(value.clone()),
-                Value::Expanded(_) => expanded.next(),
+                Value::Expanded(_) => {
+                    expanded.next().and_then(|value| value.complete(notes.as_deref()))
+                }
             };
             let Some(value) = value.filter(|_| change.applies_to(&response)) else { continue };
             if change.operation == FieldOperation::Set {

@@ -13,6 +13,7 @@ use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
+use crate::error_pages::pages;
 use crate::logs::RouteLogPlan;
 use crate::plan::{AppPlan, Plan};
 use crate::route::{Routing, RoutingBuilder, Target};
@@ -93,7 +94,7 @@ impl Plan {
                 }
             }
             if let (Err(message), Some(route)) =
-                (builder.add(&host.names, routes), host.routes.first())
+                (builder.add(&host.names, routes, pages(&host.error_pages)), host.routes.first())
             {
                 problems.push(route.app.problem(message));
             }
@@ -202,8 +203,11 @@ fn open_directory(
     files: &FilesConfig,
     directories: usize,
 ) -> Result<Directory, Problem> {
+    let problem = |error| plan.problem(format!("cannot serve {}: {error}", root.display()));
+    // A directory can be opened without the permission to look files up in it.
+    std::fs::metadata(root.join(".")).map_err(problem)?;
     let directory = Directory::with_settings(root, directory_settings(files, directories));
-    directory.map_err(|error| plan.problem(format!("cannot serve {}: {error}", root.display())))
+    directory.map_err(problem)
 }
 
 fn open_proxy(

@@ -11,8 +11,9 @@ use weft::{HeaderName, HeaderValue, Method, Network, Settings, StatusCode};
 use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
 use crate::config::{
-    Action, CertificatePair, ClientAuthMode, Config, ConfigLocation, ConfigResult, FilesConfig,
-    Located, LogConfig, Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig, without_effect,
+    Action, CertificatePair, ClientAuthMode, Config, ConfigLocation, ConfigResult, ErrorPage,
+    FilesConfig, Located, LogConfig, Problem, RouteConfig, RouteOptions, TlsConfig, TopConfig,
+    without_effect,
 };
 use crate::config_change::ConfigChanges;
 use crate::route::{PathKey, Pattern, Rewrite, RouteKey};
@@ -89,6 +90,8 @@ pub(crate) struct HostPlan {
     /// the only name, those in which the pattern is found.
     pub(crate) names: Vec<String>,
     pub(crate) routes: Vec<RoutePlan>,
+    /// Pages for errors of the router itself.
+    pub(crate) error_pages: Vec<ErrorPage>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -223,12 +226,17 @@ impl Plan {
             };
             let mut routes = plan_routes(host.routes, &inherited, &mut problems);
             routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));
-            plans.push(HostPlan { names, routes });
+            let error_pages = inherited.options.error_pages;
+            plans.push(HostPlan { names, routes, error_pages });
         }
         let has_fallback = plans.iter().any(|host| host.names.iter().any(|name| name == "*"));
         if !has_fallback && !plans.is_empty() {
             let route = route_of_others(&[], &defaults, &ConfigLocation::Unknown);
-            let host = |route| HostPlan { names: vec!["*".to_owned()], routes: vec![route] };
+            let host = |route| HostPlan {
+                names: vec!["*".to_owned()],
+                routes: vec![route],
+                error_pages: defaults.error_pages.clone(),
+            };
             plans.extend(route.map(host));
         }
         let status_hosts = host_list(status.hosts, &mut problems);

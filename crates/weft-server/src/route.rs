@@ -28,12 +28,12 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, FutureExt, LocalBoxFuture, ready};
 use serde::Serialize;
-use weft::middleware::RealAddress;
+use weft::middleware::{ErrorPages, RealAddress};
 use weft::{Error, ErrorKind, Request, Response, StatusCode, header};
 
 use self::endpoint::{Endpoint, enter};
 use self::reading::InvalidPath;
-use self::table::{HostRoutes, Match, Route, RouteTable};
+use self::table::{Host, HostRoutes, Match, Route, RouteTable};
 
 pub(crate) use self::endpoint::PrefixLength;
 pub(crate) use self::key::{PathKey, RouteKey};
@@ -132,7 +132,7 @@ impl Router {
             response
         };
         let response = match found {
-            Err(unrouted) => Either::Left(ready(unrouted.response())),
+            Err(unrouted) => Either::Left(ready(self.refuse(&request, unrouted))),
             Ok(found) => {
                 if let Some(noted) = &self.targets[found.route.target].noted {
                     RequestNotes::attach(&mut request, noted);
@@ -150,8 +150,18 @@ impl Router {
             Destination::Route(name) => self.table.find_name(request.head(), name),
         };
         match found {
-            Err(unrouted) => ready(unrouted.response()).boxed_local(),
+            Err(unrouted) => ready(self.refuse(&request, unrouted)).boxed_local(),
             Ok(found) => self.respond(request, found).boxed_local(),
+        }
+    }
+
+    /// Responds to a request without a route, with the error pages of its host.
+    #[cold]
+    fn refuse(&self, request: &Request, unrouted: Unrouted) -> Response {
+        let response = unrouted.response();
+        match self.table.error_pages(request.head()) {
+            Some(pages) => pages.apply(response),
+            None => response,
         }
     }
 
@@ -213,7 +223,7 @@ impl Unrouted {
             }
             Unrouted::NotFound => return Response::not_found(),
             Unrouted::MethodNotAllowed(allow) => {
-                return Response::new(StatusCode::METHOD_NOT_ALLOWED)
+                return Response::from(StatusCode::METHOD_NOT_ALLOWED)
                     .with_header(header::ALLOW, allow);
             }
             Unrouted::InvalidPath(InvalidPath::Nul) => "the path contains %00",
@@ -302,6 +312,7 @@ impl RoutingBuilder {
         &mut self,
         names: &[String],
         targets: Vec<(&RouteKey, Target)>,
+        error_pages: Option<ErrorPages>,
     ) -> Result<(), String> {
         let host = names.join(" ");
         let mut routes = Vec::new();
@@ -320,7 +331,7 @@ impl RoutingBuilder {
             self.targets.push(target);
             self.names.push(RouteName { host: host.clone(), prefix: key.to_string() });
         }
-        self.table.add(names, &HostRoutes::new(routes)?)
+        self.table.add(names, &Host { routes: HostRoutes::new(routes)?, error_pages })
     }
 
     pub(crate) fn build(mut self) -> Routing {
@@ -357,7 +368,8 @@ mod tests {
                 Target { app, middleware: None, noted: None, rewrite: None }
             };
             let keys: Vec<_> = keys.iter().map(|key| RouteKey::parse(key).unwrap()).collect();
-            builder.add(&names, keys.iter().map(|key| (key, app(key))).collect()).unwrap();
+            let targets = keys.iter().map(|key| (key, app(key))).collect();
+            builder.add(&names, targets, None).unwrap();
         }
         builder.build().router(None, None, &OpenLogs::default(), &Weak::new())
     }

@@ -64,8 +64,25 @@ impl Template {
     /// Parses a template.
     ///
     /// # Errors
-    /// With an unknown name. The message suggests another one.
+    /// With an unknown name, and with `{upstream}`, which requests do not have. The message suggests
+    /// another name.
     pub(crate) fn parse(text: &str) -> Result<Template, String> {
+        let template = Template::parse_of_response(text)?;
+        match template.has_upstream() {
+            true => {
+                Err("{upstream} is known in `response_headers` only; in a log it is the value \
+                         upstream.address"
+                    .to_owned())
+            }
+            false => Ok(template),
+        }
+    }
+
+    /// Parses a template for a field of responses, which may have `{upstream}`.
+    ///
+    /// # Errors
+    /// With an unknown name.
+    pub(crate) fn parse_of_response(text: &str) -> Result<Template, String> {
         let (mut parts, mut literal, mut rest) = (Vec::new(), String::new(), text);
         while let Some(brace) = rest.find('{') {
             literal.push_str(&rest[..brace]);
@@ -109,6 +126,10 @@ impl Template {
         }
     }
 
+    pub(crate) fn has_upstream(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Placeholder(Placeholder::Upstream)))
+    }
+
     /// Groups of patterns among the placeholders.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.parts.iter().filter_map(|part| match part {
@@ -136,11 +157,20 @@ impl Template {
     /// Expands the template to the value of a field. A byte that no field can have becomes a space,
     /// and spaces at the ends are removed, so that no value adds a field or ends one.
     pub(crate) fn expand_field(&self, request: &Request) -> Result<HeaderValue, ExpansionError> {
-        let is_control = |c: char| c.is_ascii_control() && c != '\t';
-        let value = self.expand(request)?.replace(is_control, " ");
-        // Bytes beyond ASCII are permitted (`obs-text` of RFC 9110 §5.5).
-        let value = HeaderValue::from_bytes(value.trim_ascii().as_bytes());
-        value.map_err(|_| ExpansionError::TooLong)
+        field_value(&self.expand(request)?)
+    }
+
+    /// Expands the template to the texts around each `{upstream}`.
+    pub(crate) fn expand_around_upstream(
+        &self,
+        request: &Request,
+    ) -> Result<Vec<String>, ExpansionError> {
+        let is_upstream = |part: &Part| matches!(part, Part::Placeholder(Placeholder::Upstream));
+        let texts = self.parts.split(is_upstream).map(|parts| {
+            let literal_len = self.literal_len;
+            Template { source: Box::default(), parts: parts.into(), literal_len }.expand(request)
+        });
+        texts.collect()
     }
 
     /// Expands the template to a part of a page. Values are escaped as text of HTML and as values of
@@ -193,6 +223,15 @@ impl Template {
         }
         Ok(out)
     }
+}
+
+/// Returns a text as the value of a field, without bytes that no field can have.
+pub(crate) fn field_value(text: &str) -> Result<HeaderValue, ExpansionError> {
+    let is_control = |c: char| c.is_ascii_control() && c != '\t';
+    let value = text.replace(is_control, " ");
+    // Bytes beyond ASCII are permitted (`obs-text` of RFC 9110 §5.5).
+    let value = HeaderValue::from_bytes(value.trim_ascii().as_bytes());
+    value.map_err(|_| ExpansionError::TooLong)
 }
 
 /// Splits `name}…` behind an opening brace. Returns `None` if it is no placeholder.

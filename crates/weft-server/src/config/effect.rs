@@ -11,11 +11,19 @@ use crate::config_change::ConfigChanges;
 pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
     let mut warnings = Vec::new();
     for host in &config.hosts {
+        let found = of_outer(&host.options, &[host], config).into_iter();
+        warnings.extend(found.map(|message| host.names.problem(message)));
         for route in &host.routes {
             let found = of_route(config, host, route);
             warnings.extend(found.map(|message| route.action.problem(message)));
         }
     }
+    let all: Vec<_> = config.hosts.iter().collect();
+    let found = of_outer(&config.defaults, &all, config).into_iter();
+    warnings.extend(found.map(|message| Problem {
+        location: ConfigLocation::Unknown,
+        message: format!("[defaults]: {message}"),
+    }));
     if config.tls.client_auth == ClientAuthMode::Optional && config.tls.client_ca.is_none() {
         let message = "`client_auth` has no effect without `client_ca` in [tls]".to_owned();
         warnings.push(Problem { location: ConfigLocation::Unknown, message });
@@ -29,6 +37,41 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
         warnings.push(first.problem(message));
     }
     warnings
+}
+
+/// Finds options of a host, or of all hosts, that have no effect on any route.
+fn of_outer(own: &RouteOptions, hosts: &[&HostConfig], config: &Config) -> Vec<&'static str> {
+    let mut routes = Vec::new();
+    for host in hosts {
+        let options = host.routes.iter().map(|route| route.options.clone().or(&host.options));
+        routes.extend(options.map(|options| options.or(&config.defaults)));
+    }
+    let any = |is_it: &dyn Fn(&RouteOptions) -> bool| routes.is_empty() || routes.iter().any(is_it);
+    let has_rate = any(&|it| it.rate.as_ref().is_some_and(|rate| rate.value().is_some()));
+    let has_bandwidth = any(&|it| it.bandwidth.is_some_and(|bandwidth| bandwidth > 0));
+    let has_auth = any(&|it| {
+        it.basic_auth.as_ref().is_some_and(|file| file.value().is_some())
+            || it.jwt.as_ref().is_some_and(|keys| keys.value().is_some())
+    });
+    let has_texts = any(&RouteOptions::substitutes);
+    let found = [
+        (own.burst.is_some() && !has_rate, "`burst` has no effect without `rate`"),
+        (own.rate_key.is_some() && !has_rate, "`rate_key` has no effect without `rate`"),
+        (
+            own.bandwidth_after.is_some() && !has_bandwidth,
+            "`bandwidth_after` has no effect without `bandwidth`",
+        ),
+        (
+            own.intercept_errors == Some(true) && !any(&|it| !it.error_pages.is_empty()),
+            "`intercept_errors` has no effect without `error_pages`",
+        ),
+        (
+            (own.sub_filter_types.is_some() || own.sub_filter_once.is_some()) && !has_texts,
+            "`sub_filter_types` and `sub_filter_once` have no effect without `sub_filter`",
+        ),
+        (own.realm.is_some() && !has_auth, "`realm` has no effect without `basic_auth`"),
+    ];
+    found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, message)| message).collect()
 }
 
 fn of_route(

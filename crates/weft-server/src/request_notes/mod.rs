@@ -78,6 +78,27 @@ impl RequestNotes {
         request.extensions_mut().insert(Attached(notes));
     }
 
+    /// Returns the notes of a request, which gets some if its log needs none.
+    pub(crate) fn attached(request: &mut Request) -> Arc<RequestNotes> {
+        if let Some(notes) = RequestNotes::of(request) {
+            return notes.clone();
+        }
+        let route = NotedRoute { name: "".into(), response_fields: [].into(), logs: None };
+        let notes = RequestNotes { route: Arc::new(route), values: Mutex::default() };
+        let notes = Arc::new(notes);
+        request.extensions_mut().insert(Attached(notes.clone()));
+        notes
+    }
+
+    /// Address of the upstream that got the request last.
+    pub(crate) fn upstream_address(&self) -> Option<String> {
+        let values = self.values();
+        match values.attempt.as_ref()?.value("address")? {
+            LogValue::Text(address) => Some(String::from_utf8_lossy(&address).into_owned()),
+            _ => None,
+        }
+    }
+
     /// Returns the notes of a request, if it has any.
     pub(crate) fn of(request: &Request) -> Option<&Arc<RequestNotes>> {
         request.extensions().get::<Attached>().map(|Attached(notes)| notes)

@@ -74,7 +74,7 @@ impl Endpoint {
             }
         }
         match &files.otherwise {
-            Otherwise::Status(StatusCode::NOT_FOUND) => Response::not_found(),
+            Otherwise::Status(status) if status.as_u16() >= 400 => (*status).into(),
             Otherwise::Status(status) => Response::new(*status),
             Otherwise::Route(name) => self.pass_on(request, Destination::Route(name)).await,
             Otherwise::Redirect(path) => self.redirect(request, path).await,
@@ -155,7 +155,7 @@ impl Endpoint {
                 request.host().unwrap_or("*"),
                 request.path().chars().take(MAX_LOGGED_CHARS).collect::<String>(),
             ));
-            return Response::new(StatusCode::INTERNAL_SERVER_ERROR);
+            return StatusCode::INTERNAL_SERVER_ERROR.into();
         };
         let response = router.borrow().pass_on(request, to);
         response.await

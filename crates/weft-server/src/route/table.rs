@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weft::middleware::ErrorPages;
 use weft::{Method, RequestHead};
 
 use super::Unrouted;
@@ -15,12 +16,20 @@ use crate::captures::{Captures, HostCaptures};
 /// Routes by host name. The lists of names are sorted.
 #[derive(Default)]
 pub(super) struct RouteTable {
-    exact: Vec<(String, HostRoutes)>,
+    exact: Vec<(String, Host)>,
     /// The keys begin with the dot, without the `*`.
-    wildcards: Vec<(String, HostRoutes)>,
+    wildcards: Vec<(String, Host)>,
     /// In the order of the configuration.
-    patterns: Vec<(Pattern, HostRoutes)>,
-    fallback: Option<HostRoutes>,
+    patterns: Vec<(Pattern, Host)>,
+    fallback: Option<Host>,
+}
+
+/// A host section.
+#[derive(Clone)]
+pub(super) struct Host {
+    pub(super) routes: HostRoutes,
+    /// Pages for errors of the router.
+    pub(super) error_pages: Option<ErrorPages>,
 }
 
 /// Maximum number of patterns of host names, each of which costs time.
@@ -94,15 +103,15 @@ impl RouteTable {
     ///
     /// # Errors
     /// If there are too many patterns of names.
-    pub(super) fn add(&mut self, names: &[String], routes: &HostRoutes) -> Result<(), String> {
+    pub(super) fn add(&mut self, names: &[String], host: &Host) -> Result<(), String> {
         for name in names {
             match (&**name, name.strip_prefix('*'), name.strip_prefix("~ ")) {
-                ("*", _, _) => self.fallback = Some(routes.clone()),
-                (_, Some(suffix), _) => self.wildcards.push((suffix.to_owned(), routes.clone())),
+                ("*", _, _) => self.fallback = Some(host.clone()),
+                (_, Some(suffix), _) => self.wildcards.push((suffix.to_owned(), host.clone())),
                 (_, _, Some(pattern)) => {
-                    self.patterns.push((Pattern::parse(pattern)?, routes.clone()));
+                    self.patterns.push((Pattern::parse(pattern)?, host.clone()));
                 }
-                (name, _, _) => self.exact.push((name.to_owned(), routes.clone())),
+                (name, _, _) => self.exact.push((name.to_owned(), host.clone())),
             }
         }
         match self.patterns.len() > MAX_HOST_PATTERNS {
@@ -118,9 +127,9 @@ impl RouteTable {
 
     /// Returns the routes of all hosts. Those of a host with several names occur once for each.
     pub(super) fn routes(&self) -> impl Iterator<Item = &Route> {
-        let named = self.exact.iter().chain(&self.wildcards).map(|(_, routes)| routes);
-        let patterns = self.patterns.iter().map(|(_, routes)| routes);
-        named.chain(patterns).chain(&self.fallback).flat_map(HostRoutes::iter)
+        let named = self.exact.iter().chain(&self.wildcards).map(|(_, host)| host);
+        let patterns = self.patterns.iter().map(|(_, host)| host);
+        named.chain(patterns).chain(&self.fallback).flat_map(|host| host.routes.iter())
     }
 
     /// Returns the route of a request for a path.
@@ -132,9 +141,8 @@ impl RouteTable {
         if path == "*" {
             return Err(Unrouted::WholeServer);
         }
-        let host = self.find_routes(head);
-        let (routes, pattern) = host.ok_or(Unrouted::NotFound)?;
-        let mut found = match routes {
+        let (host, pattern) = self.find_section(head).ok_or(Unrouted::NotFound)?;
+        let mut found = match &host.routes {
             HostRoutes::Prefixes(prefixes) => prefixes.find(path),
             HostRoutes::Mixed(routes) => routes.find(path, head),
         }?;
@@ -146,27 +154,31 @@ impl RouteTable {
 
     /// Returns the route with a name, of the host of a request.
     pub(super) fn find_name(&self, head: &RequestHead, name: &str) -> Result<Match<'_>, Unrouted> {
-        let route = match self.find_routes(head) {
-            Some((HostRoutes::Mixed(routes), _)) => {
-                routes.named.iter().find(|(known, _)| known == name)
-            }
+        let host = self.find_section(head).map(|(host, _)| &host.routes);
+        let route = match host {
+            Some(HostRoutes::Mixed(routes)) => routes.named.iter().find(|(known, _)| known == name),
             _ => None,
         };
         let (_, route) = route.ok_or(Unrouted::NotFound)?;
         Ok(Match::new(route, 0))
     }
 
-    /// Returns the routes of the host of a request, and the pattern by which it was found.
-    fn find_routes(&self, head: &RequestHead) -> Option<(&HostRoutes, Option<&Pattern>)> {
+    /// Returns the pages for errors of the router, of the host of a request.
+    pub(super) fn error_pages(&self, head: &RequestHead) -> Option<&ErrorPages> {
+        self.find_section(head)?.0.error_pages.as_ref()
+    }
+
+    /// Returns the section of the host of a request, and the pattern by which it was found.
+    fn find_section(&self, head: &RequestHead) -> Option<(&Host, Option<&Pattern>)> {
         let lists = [&self.exact, &self.wildcards];
         let found = match lists.iter().all(|list| list.is_empty()) && self.patterns.is_empty() {
             true => None,
             false => head.host().and_then(|host| self.find_host(host)),
         };
-        found.or_else(|| self.fallback.as_ref().map(|routes| (routes, None)))
+        found.or_else(|| self.fallback.as_ref().map(|host| (host, None)))
     }
 
-    fn find_host(&self, host: &str) -> Option<(&HostRoutes, Option<&Pattern>)> {
+    fn find_host(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
         let named = find_name(&self.exact, host).or_else(|| {
             // The `*` matches at least one byte. The first dot gives the longest suffix.
             let mut dots = host.match_indices('.').filter(|&(dot, _)| dot > 0);
@@ -175,7 +187,7 @@ impl RouteTable {
         named.map(|routes| (routes, None)).or_else(|| self.find_pattern(host))
     }
 
-    fn find_pattern(&self, host: &str) -> Option<(&HostRoutes, Option<&Pattern>)> {
+    fn find_pattern(&self, host: &str) -> Option<(&Host, Option<&Pattern>)> {
         // A longer name is none of the DNS.
         if self.patterns.is_empty() || host.len() > MAX_HOST_BYTES {
             return None;
@@ -188,7 +200,7 @@ impl RouteTable {
 }
 
 /// Looks a name up in a sorted list, ignoring case.
-fn find_name<'a>(list: &'a [(String, HostRoutes)], name: &str) -> Option<&'a HostRoutes> {
+fn find_name<'a>(list: &'a [(String, Host)], name: &str) -> Option<&'a Host> {
     let lower_case = || name.bytes().map(|b| b.to_ascii_lowercase());
     let at = list.binary_search_by(|(known, _)| known.bytes().cmp(lower_case())).ok()?;
     Some(&list[at].1)

@@ -30,10 +30,12 @@ pub(super) enum Placeholder {
     Capture(Group),
     /// Group of the pattern of the host.
     HostCapture(Group),
+    /// Address of the upstream that responded, which is known with the response.
+    Upstream,
 }
 
 /// Names without a parameter.
-const NAMES: [(&str, Placeholder); 15] = [
+const NAMES: [(&str, Placeholder); 16] = [
     ("path", Placeholder::Path),
     ("rest", Placeholder::Rest),
     ("query", Placeholder::Query),
@@ -49,6 +51,7 @@ const NAMES: [(&str, Placeholder); 15] = [
     ("tls.version", Placeholder::TlsVersion),
     ("tls.cipher", Placeholder::TlsCipher),
     ("tls.server_name", Placeholder::TlsServerName),
+    ("upstream", Placeholder::Upstream),
 ];
 
 /// Names with a parameter behind a dot.
@@ -110,7 +113,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// Variables of nginx, each with the placeholder of the same value.
-const OF_NGINX: [(&str, &str); 22] = [
+const OF_NGINX: [(&str, &str); 23] = [
     ("args", "query"),
     ("binary_remote_addr", "client_ip"),
     ("document_uri", "path"),
@@ -132,6 +135,7 @@ const OF_NGINX: [(&str, &str); 22] = [
     ("ssl_protocol", "tls.version"),
     ("ssl_server_name", "tls.server_name"),
     ("time_iso8601", "time"),
+    ("upstream_addr", "upstream"),
     ("uri", "path"),
 ];
 

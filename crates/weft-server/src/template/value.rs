@@ -87,6 +87,8 @@ impl<'a> Value<'a> {
             Placeholder::RequestId => {
                 plain(request.extensions().get().map_or("", RequestId::as_str))
             }
+            // Expanded with the response.
+            Placeholder::Upstream => plain(""),
             Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),
             Placeholder::TlsCipher => plain(peer.tls().map_or("", |tls| tls.cipher_suite())),
             Placeholder::TlsServerName => {

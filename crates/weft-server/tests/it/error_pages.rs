@@ -63,6 +63,8 @@ fn pages_apply_to_whatever_responds() {
                           \"405\" = \"default\", \"5xx\" = \"pages/5xx.json\" }}\n\
          [hosts.\"*\"]\n\
          \"/files\" = \"-> site\"\n\
+         \"/plain\" = \"-> plain\"\n\
+         \"GET /method\" = {{ respond = \"\" }}\n\
          \"/empty\" = {{ respond = \"\", status = 410 }}\n\
          \"/text\" = {{ respond = \"text\", status = 410 }}\n\
          \"/down\" = \">> http://{down}/\"\n\
@@ -95,6 +97,13 @@ fn pages_apply_to_whatever_responds() {
         ("/fine", &["-r", "0-1"], "200 text/plain; charset=utf-8 own.txt"),
         ("/elsewhere", &[], "302  "),
         ("/no-route", &[], "404 text/html 404.html"),
+        // Of the router.
+        ("/method", &["-X", "PUT"], "405 text/plain; charset=utf-8 405 Method Not Allowed\n"),
+        ("/files%2Fx", &[], "400 text/html 4xx.html"),
+        // Of the engine, for files.
+        ("/plain/a.txt", &["-H", "If-Match: \"x\""], "412 text/html 4xx.html"),
+        ("/plain/a.txt", &["-r", "99-"], "416 text/html 4xx.html"),
+        ("/plain/a.txt", &["-r", "0-1"], "206 text/plain; charset=utf-8 8 "),
     ] {
         let reply =
             fetch(&server, target, options).replace("text/html; charset=utf-8", "text/html");
@@ -110,6 +119,7 @@ fn keeps_fields_and_the_length_of_a_page() {
          error_pages = {{ \"4xx 5xx\" = \"pages/4xx.html\" }}\n\
          response_headers = {{ X-Served-By = \"weft\" }}\n\
          \"/files\" = \"-> site\"\n\
+         \"/plain\" = \"-> plain\"\n\
          \"/private\" = {{ respond = \"\", basic_auth = \"users\" }}\n\
          \"/intercepted\" = {{ proxy = \"http://{failing}/\", intercept_errors = true }}\n",
     ));
@@ -121,10 +131,12 @@ fn keeps_fields_and_the_length_of_a_page() {
         ("GET /intercepted", "etag", None),
         ("HEAD /intercepted", "content-length", Some("8")),
         ("HEAD /files/nothing", "content-length", Some("8")),
+        ("GET /plain/a.txt", "content-range", Some("bytes */8")),
         ("GET /no-route", "x-served-by", Some("weft")),
     ] {
         let mut client = server.client();
-        client.send(format!("{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let range = if field == "content-range" { "Range: bytes=9-\r\n" } else { "" };
+        client.send(format!("{request} HTTP/1.1\r\nHost: a\r\n{range}Connection: close\r\n\r\n"));
         let head = client.head();
         let fields = head.iter().filter_map(|line| line.split_once(": "));
         let found = fields.filter(|(name, _)| *name == field).map(|(_, value)| value).next();

@@ -1,12 +1,13 @@
 //! Placeholders in redirects and texts, with values that hostile clients choose.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use tempfile::TempDir;
 
 use crate::common::external::{curl, run_successfully};
-use crate::common::{Response, Weft, weft};
+use crate::common::{Response, Weft, raw_upstream, read_head, weft};
 
 const CONFIG: &str = r##"
 listen = "127.0.0.1:0"
@@ -166,5 +167,31 @@ response_headers = { X-User = "{host.user}" }
         let user = host.split_once(".users").or_else(|| host.split_once(".people"));
         let user = user.map(|(user, _)| user).filter(|_| status != 404);
         assert_eq!(response.header("x-user"), user, "{host}");
+    }
+}
+
+#[test]
+fn response_fields_have_the_upstream() {
+    let upstream = raw_upstream(|_, mut stream| {
+        while read_head(&mut stream).is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\nlog.access = \"none\"\n[hosts.\"*\"]\n\
+         response_headers = {{ X-Served = \"{{upstream}}\", X-Path = \"{{path}} by {{upstream}}!\" }}\n\
+         \"/\" = {{ respond = \"\" }}\n\"/app\" = \">> http://{upstream}/\"\n"
+    );
+    fs::write(&file, config).unwrap();
+    let server = Weft::start(&mut weft([Path::new("--config"), &file]));
+    let (address, path) = (upstream.to_string(), format!("/app/a by {upstream}!"));
+    for (target, served, path) in
+        [("/app/a", Some(&*address), &*path), ("/b", None, "/b by !"), ("/app%00", None, "")]
+    {
+        let response = send(&server, &format!("GET {target} HTTP/1.1\r\nHost: a"));
+        assert_eq!(response.header("x-served"), served, "{target}");
+        assert_eq!(response.header("x-path").unwrap_or_default(), path, "{target}");
     }
 }

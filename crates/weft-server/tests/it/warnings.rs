@@ -75,6 +75,14 @@ fn check_warns_of_what_is_probably_not_intended() {
             "\"/\" = { proxy = \"http://a/\", ca = \"site/a.txt\" }\n",
             &[":2:7: warning: `ca` has no effect without an upstream https://"],
         ),
+        (
+            "burst = 3\nrealm = \"a\"\n\"/\" = { respond = \"\" }\n",
+            &[
+                ":1:8: warning: `burst` has no effect without `rate`",
+                ":1:8: warning: `realm` has no effect without `basic_auth`",
+            ],
+        ),
+        ("burst = 3\n\"/\" = { respond = \"\", rate = \"1/s\" }\n", &[]),
     ] {
         let text = format!("[hosts.\"a.example\"]\n{text}");
         let folder = folder_with(&[("w.toml", &text), ("site/a.txt", "a")]);
@@ -241,4 +249,16 @@ fn check_has_the_permissions_of_the_user() {
     let output = run_in(folder.path(), &["check", "w.toml"]);
     assert_eq!(output.status, Ok(1));
     assert!(output.stderr.contains("cannot read a.key: Permission denied"), "{}", output.stderr);
+    // A directory can be opened by those who cannot use it.
+    set_mode(&folder.path().join("a.key"), 0o644).unwrap();
+    let site = folder.path().join("site");
+    fs::create_dir(&site).unwrap();
+    let config = "user = \"nobody\"\n[hosts.\"*\"]\n\"/\" = \"-> site\"\n";
+    fs::write(folder.path().join("w.toml"), config).unwrap();
+    for (mode, expected) in [(0o755, ""), (0o700, "cannot serve site: Permission denied")] {
+        set_mode(&site, mode).unwrap();
+        let output = run_in(folder.path(), &["check", "w.toml"]);
+        assert_eq!(output.status, Ok(i32::from(!expected.is_empty())), "{}", output.stderr);
+        assert!(output.stderr.contains(expected), "{}", output.stderr);
+    }
 }

@@ -160,8 +160,17 @@ fn error_response(mut response: Response, status: StatusCode) -> Response {
     response.set_header(CONTENT_TYPE, "text/plain; charset=utf-8");
     response.payload = Payload::Body(format!("{status}\n").into());
     response.is_generated_error = true;
-    response.with_status(status)
+    let replacement = response.extensions.remove::<ErrorReplacement>();
+    let response = response.with_status(status);
+    match replacement {
+        Some(ErrorReplacement(replace)) => replace(response),
+        None => response,
+    }
 }
+
+/// Replaces the error response that is made of a file response by its preconditions or its range.
+#[derive(Clone)]
+pub(crate) struct ErrorReplacement(pub(crate) Arc<dyn Fn(Response) -> Response + Send + Sync>);
 
 fn parts(multipart: &Multipart, ranges: Vec<std::ops::Range<u64>>, file: &File) -> Payload {
     let part = |(index, range)| Part {

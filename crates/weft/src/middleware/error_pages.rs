@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use http::header::{ACCEPT_RANGES, ETAG, EXPIRES, LAST_MODIFIED, TRAILER};
+use http::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, EXPIRES, LAST_MODIFIED, TRAILER};
 use http::{HeaderName, StatusCode};
 
 use crate::app::{Application, Middleware};
+use crate::message::representation::ErrorReplacement;
 use crate::message::request::Request;
-use crate::message::response::Response;
+use crate::message::response::{Payload, Response};
 
 /// Replaces error responses by pages.
 ///
@@ -27,8 +28,9 @@ use crate::message::response::Response;
 /// Replaced are the responses of this library: those made from a [`StatusCode`] or an
 /// [`Error`](crate::Error), as by the other middleware, and those of a
 /// [`Directory`](crate::Directory). Responses that an application has composed itself are kept,
-/// unless [`intercept`](ErrorPages::intercept) is called. The engine creates its responses to
-/// malformed requests, to failed preconditions on files and to unsatisfiable ranges later.
+/// unless [`intercept`](ErrorPages::intercept) is called. Those to failed preconditions on files and
+/// to unsatisfiable ranges, which the engine creates later, are replaced, too; those to malformed
+/// requests reach no application.
 ///
 /// Fields of the replaced response that do not describe its content are kept, such as `Allow`,
 /// `Retry-After`, `Set-Cookie` and `WWW-Authenticate`.
@@ -73,6 +75,25 @@ impl ErrorPages {
         self.pages.binary_search_by_key(&status, |(of, _)| *of)
     }
 
+    /// Replaces a response as if an application had returned it.
+    pub fn apply(&self, response: Response) -> Response {
+        let is_error = response.status.is_client_error() || response.status.is_server_error();
+        match is_error && (response.is_generated_error || self.intercepts) {
+            true => self.replace(response),
+            false => response,
+        }
+    }
+
+    /// Lets the pages replace errors that the engine makes of a file response.
+    fn replace_later(&self, response: &mut Response) {
+        let of_engine = [StatusCode::PRECONDITION_FAILED, StatusCode::RANGE_NOT_SATISFIABLE];
+        if of_engine.iter().any(|status| self.find(*status).is_ok()) {
+            let pages = self.clone();
+            let replacement = ErrorReplacement(Arc::new(move |response| pages.replace(response)));
+            response.extensions.insert(replacement);
+        }
+    }
+
     #[cold]
     fn replace(&self, response: Response) -> Response {
         let status = response.status;
@@ -85,12 +106,11 @@ impl ErrorPages {
 
 impl Middleware for ErrorPages {
     async fn call(&self, request: Request, next: &impl Application) -> Response {
-        let response = next.call(request).await;
-        let is_error = response.status.is_client_error() || response.status.is_server_error();
-        match is_error && (response.is_generated_error || self.intercepts) {
-            true => self.replace(response),
-            false => response,
+        let mut response = next.call(request).await;
+        if matches!(response.payload, Payload::File(_)) {
+            self.replace_later(&mut response);
         }
+        self.apply(response)
     }
 }
 
@@ -110,7 +130,8 @@ fn merge(error: Response, mut page: Response) -> Response {
 /// `Content-Security-Policy` and `ETag`.
 fn describes_content(name: &HeaderName) -> bool {
     const OTHERS: [&str; 3] = ["digest", "repr-digest", "want-content-digest"];
-    name.as_str().starts_with("content-")
+    // `Content-Range` of a 416 has the length of the file (RFC 9110 §15.5.17).
+    (name.as_str().starts_with("content-") && *name != CONTENT_RANGE)
         || [ACCEPT_RANGES, ETAG, EXPIRES, LAST_MODIFIED, TRAILER].contains(name)
         || OTHERS.contains(&name.as_str())
 }

@@ -184,13 +184,14 @@ fn parse_field(text: &Located<String>, check: NameCheck) -> ConfigResult<Field> 
     HeaderValue::from_str(value).map_err(|_| {
         text.problem(format!("the value of {name} has a byte that no field can have"))
     })?;
-    let value = Template::parse(value).map_err(|message| text.problem(message))?;
+    let value = Template::parse_of_response(value).map_err(|message| text.problem(message))?;
     Ok(Field { name, operation, on, value })
 }
 
 fn parse_request_field(text: &Located<String>) -> ConfigResult<Field> {
     let field = parse_field(text, check_request_name)?;
     let name = &field.name;
+    Template::parse(field.value.source()).map_err(|message| text.problem(message))?;
     match (field.operation, field.on.is_empty()) {
         (FieldOperation::Add, _) => Err(text.problem(format!(
             "a request field is set, as `{name}`, or only if there is none, as `?{name}`"

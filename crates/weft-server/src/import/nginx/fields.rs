@@ -20,7 +20,14 @@ pub(super) fn responses(
         if directive.arg(1).is_empty() {
             continue;
         }
-        let Some(value) = value(location, directive, directive.arg(1)) else { continue };
+        let value = location.variables.response_template(directive.arg(1));
+        let value = match value {
+            Ok(value) => value,
+            Err(reason) => {
+                scope.outcomes.lost(directive, reason);
+                continue;
+            }
+        };
         match name.to_ascii_lowercase().as_str() {
             "cache-control" if directive.arg(1).contains('$') => {
                 scope.outcomes.lost(directive, "a lifetime in caches has no variables");

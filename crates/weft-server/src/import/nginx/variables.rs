@@ -36,6 +36,16 @@ impl Variables {
         Ok(out)
     }
 
+    /// Converts the value of a response field.
+    ///
+    /// # Errors
+    /// The name of a variable without a placeholder.
+    pub(super) fn response_template(&self, text: &str) -> Result<String, String> {
+        let parts: Result<Vec<String>, String> =
+            text.split("$upstream_addr").map(|part| self.template(part)).collect();
+        parts.map(|parts| parts.join("{upstream}"))
+    }
+
     /// Returns the text if it has no variables, except for constants.
     pub(super) fn literal(&self, text: &str) -> Option<String> {
         match text.contains('$') {
@@ -91,6 +101,8 @@ impl Variables {
             _ if is_number && self.has_host_groups => format!("host.{name}"),
             _ if has(&self.groups) => format!("re.{name}"),
             _ if has(&self.host_groups) => format!("host.{name}"),
+            // Only fields of responses can have it.
+            "upstream_addr" => return Err(self.unknown(name)),
             name => nginx_placeholder(name).ok_or_else(|| self.unknown(name))?,
         };
         out.push_str(&format!("{{{placeholder}}}"));
