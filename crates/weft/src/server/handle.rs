@@ -64,7 +64,7 @@ impl ServerHandle {
     /// bound with that setting, each worker gets a socket of its own for the address.
     ///
     /// # Errors
-    /// [`Listen`](ErrorKind::Listen) if a socket for one of the workers cannot be bound.
+    /// [`Listen`](crate::ErrorKind::Listen) if a socket for one of the workers cannot be bound.
     pub fn listen(&mut self, listener: Listener) -> Result<()> {
         self.acceptors.add(listener)?;
         self.acceptors.add_reuse_port_listeners()
@@ -86,7 +86,7 @@ impl ServerHandle {
     /// Returns duplicates of the listening sockets, for a process that takes over from this one.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) if the process has no file descriptors left.
+    /// [`Io`](crate::ErrorKind::Io) if the process has no file descriptors left.
     pub fn sockets(&self) -> Result<Vec<(LocalAddress, OwnedFd)>> {
         self.acceptors.sockets()
     }
@@ -182,7 +182,7 @@ impl ServerHandle {
     /// ```
     ///
     /// # Errors
-    /// [`Accept`](ErrorKind::Accept) at the maximum number of connections, in total or of the peer.
+    /// [`Accept`](crate::ErrorKind::Accept) at the maximum number of connections, in total or of the peer.
     pub fn serve_connection(
         &self,
         stream: impl Stream,
