@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Import {
         path: PathBuf,
     },
+    /// Lists the certificates that are ordered.
+    Certificates(Args),
     Serve(Args),
     /// Validates the configuration, and prints it if `print` is set.
     Check {
@@ -72,6 +74,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
     let mut parser = lexopt::Parser::from_iter(line);
     let mut args = Args::default();
     let (mut check, mut print, mut is_strict, mut tls_keys) = (false, false, false, Vec::new());
+    let mut lists_certificates = false;
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => {
@@ -121,12 +124,26 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
                 return parse_import(&mut parser);
             }
             Value(word) if word == "check" && !check && args.has_no_operand() => check = true,
-            Value(file) if check && args.file.is_none() => args.file = Some(file.into()),
-            Value(path) if !check && args.directory.is_none() => args.directory = Some(path.into()),
+            Value(word) if word == "certificates" && !check && args.has_no_operand() => {
+                lists_certificates = true;
+            }
+            Value(file) if (check || lists_certificates) && args.file.is_none() => {
+                args.file = Some(file.into());
+            }
+            Value(path) if !check && !lists_certificates && args.directory.is_none() => {
+                args.directory = Some(path.into())
+            }
             argument => return Err(argument.unexpected()),
         }
     }
     args.pair_keys(tls_keys)?;
+    if lists_certificates {
+        return match (args.file.is_none(), print || is_strict) {
+            (true, _) => Err("`certificates` needs the configuration file".into()),
+            (_, true) => Err("--print and --strict belong to `weft check FILE`".into()),
+            (false, false) => Ok(Command::Certificates(args)),
+        };
+    }
     match (check, print) {
         (true, _) if args.file.is_none() => {
             Err("`check` needs the file to be checked; a folder of that name is ./check".into())

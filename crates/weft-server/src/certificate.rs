@@ -1,4 +1,4 @@
-//! The validity of a certificate (RFC 5280 §4.1.2.5).
+//! Validity and identity of a certificate (RFC 5280 §4.1).
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,7 @@ use rustls::pki_types::pem::PemObject;
 /// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
 /// `is not valid yet …`. A file that cannot be read is reported by the code that loads it.
 pub(crate) fn invalidity(path: &Path) -> Option<String> {
-    let certificate = CertificateDer::from_pem_file(path).ok()?;
-    let Validity { not_before, not_after } = validity(&certificate)?;
+    let Validity { not_before, not_after } = validity(&read(path)?)?;
     let today = SystemTime::now();
     let date = |time: SystemTime| weft_proto::semantics::date::rfc3339(time);
     match today {
@@ -20,30 +19,70 @@ pub(crate) fn invalidity(path: &Path) -> Option<String> {
     }
 }
 
-struct Validity {
-    not_before: SystemTime,
-    not_after: SystemTime,
+pub(crate) struct Validity {
+    pub(crate) not_before: SystemTime,
+    pub(crate) not_after: SystemTime,
 }
 
+/// Reads the first certificate of a PEM file; `None` if there is none.
+pub(crate) fn read(path: &Path) -> Option<CertificateDer<'static>> {
+    CertificateDer::from_pem_file(path).ok()
+}
+
+const BOOLEAN: u8 = 0x01;
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
 
-fn validity(certificate: &[u8]) -> Option<Validity> {
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut fields, _) = element(certificate)?;
-    if fields.first() == Some(&VERSION) {
-        fields = element(fields)?.2;
-    }
-    // The serial number, the algorithm and the issuer.
-    for _ in 0..3 {
-        fields = element(fields)?.2;
-    }
+/// OID of the extension with the key of the issuer (RFC 5280 §4.2.1.1): 2.5.29.35.
+const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x23];
+
+/// Returns the validity of a certificate in DER.
+pub(crate) fn validity(certificate: &[u8]) -> Option<Validity> {
+    let (_, fields) = serial_and_rest(certificate)?;
+    // The algorithm and the issuer.
+    let fields = element(element(fields)?.2)?.2;
     let (SEQUENCE, times, _) = element(fields)? else { return None };
     let (tag, not_before, rest) = element(times)?;
     let not_before = time(tag, not_before)?;
     let (tag, not_after, _) = element(rest)?;
     Some(Validity { not_before, not_after: time(tag, not_after)? })
+}
+
+/// Returns the identifier of the issuer's key, and the serial number (RFC 9773 §4.1).
+pub(crate) fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (serial, mut fields) = serial_and_rest(certificate)?;
+    let mut list = loop {
+        let (tag, contents, rest) = element(fields)?;
+        match tag {
+            EXTENSIONS => break element(contents)?.1,
+            _ => fields = rest,
+        }
+    };
+    loop {
+        let (_, extension, rest) = element(list)?;
+        let (_, name, mut value) = element(extension)?;
+        if name == AUTHORITY_KEY_IDENTIFIER {
+            if value.first() == Some(&BOOLEAN) {
+                value = element(value)?.2;
+            }
+            let (_, identifiers, _) = element(element(value)?.1)?;
+            return Some((element(identifiers)?.1, serial));
+        }
+        list = rest;
+    }
+}
+
+/// Returns the serial number, and the fields behind it.
+fn serial_and_rest(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut fields, _) = element(certificate)?;
+    if fields.first() == Some(&VERSION) {
+        fields = element(fields)?.2;
+    }
+    let (_, serial, rest) = element(fields)?;
+    Some((serial, rest))
 }
 
 /// Splits a DER element off: its tag, its contents, and the rest.
@@ -118,7 +157,28 @@ mod tests {
         let certificate = params.self_signed(&key).unwrap();
         let found = validity(certificate.der()).unwrap();
         assert_eq!((found.not_before, found.not_after), (at(1_577_923_200), at(2_587_593_600)));
+        for length in 0..certificate.der().len() {
+            assert!(issuer_and_serial(&certificate.der()[..length]).is_none(), "{length}");
+        }
         assert!(validity(&certificate.der()[..40]).is_none());
         assert!(validity(b"").is_none());
+    }
+
+    #[test]
+    fn identifies_certificates_by_issuer_and_serial() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        authority.key_identifier_method = rcgen::KeyIdMethod::PreSpecified(vec![1, 2, 3]);
+        let authority = rcgen::Issuer::new(authority, &key);
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x87, 0x65]));
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let expected = Some((&[1, 2, 3][..], &[0, 0x87, 0x65][..]));
+        assert_eq!(issuer_and_serial(certificate.der()), expected);
+        params.use_authority_key_identifier_extension = false;
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        assert_eq!(issuer_and_serial(certificate.der()), None);
     }
 }

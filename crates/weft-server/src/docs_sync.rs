@@ -10,8 +10,8 @@ use crate::apps::proxy::ProxySettings;
 use crate::args::OTHER_OPTIONS;
 use crate::config::fastcgi_keys;
 use crate::config::{
-    ACCESS_LOG, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE, STATUS,
-    Sources, TLS, TOP, ValueKind, flags, quoted,
+    ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE,
+    STATUS, Sources, TLS, TOP, ValueKind, flags, quoted,
 };
 use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
@@ -44,6 +44,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Time(_) => (quoted("7s"), words(&["7s"])),
         ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
         ValueKind::Text(_) if key.name == "rate" => (quoted("2/m"), words(&["2/m"])),
+        ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),
         ValueKind::Text(_)
@@ -58,6 +59,8 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         {
             texts(&["10.0.0.0/8", "::1"])
         }
+        ValueKind::Texts(_) if key.name == "directories" => texts(&["https://a/", "https://b/"]),
+        ValueKind::Texts(_) if key.name == "challenges" => texts(&["http-01"]),
         ValueKind::Texts(_) => texts(&["a", "b"]),
         ValueKind::Rules(_) => texts(&["1h", "*.css=1d"]),
         ValueKind::Fields(_) => texts(&["X-A: b", "*.css=X-B: c"]),
@@ -91,6 +94,7 @@ fn keys_options_and_help_correspond() {
     check("", &TOP, &Default::default(), &mut seen);
     check("log", &LOG, &Default::default(), &mut seen);
     check("tls", &TLS, &Default::default(), &mut seen);
+    check("acme", &ACME, &Default::default(), &mut seen);
     check("status", &STATUS, &Default::default(), &mut seen);
     check("limits", &LIMITS, &Default::default(), &mut seen);
     check("files", &FILES, &FilesConfig::defaults(), &mut seen);
@@ -183,6 +187,7 @@ fn documentation_has_every_key() {
         ("## The top", table(&TOP, &Default::default())),
         ("## `[log]`", table(&LOG, &Default::default())),
         ("## `[tls]`", table(&TLS, &Default::default())),
+        ("## `[acme]`", table(&ACME, &Default::default())),
         ("## `[status]`", table(&STATUS, &Default::default())),
         ("## `[files]`", table(&FILES, &FilesConfig::defaults())),
         ("## `[defaults]`, hosts and routes", table(&OPTIONS, &Default::default())),

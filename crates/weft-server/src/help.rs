@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use crate::config::{FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP, suggest};
+use crate::config::{
+    ACME, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, STATUS, TLS, TOP, suggest,
+};
 
 const OVERVIEW: &str = "\
 Serves files, and forwards requests to applications, over HTTP and HTTPS.
@@ -10,6 +12,7 @@ Serves files, and forwards requests to applications, over HTTP and HTTPS.
 Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft --config FILE [OPTION]...  serve what a configuration describes
        weft check FILE [--print]       check a configuration, and exit
+       weft certificates FILE          list the certificates that are ordered
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
        weft import nginx FILE          print nginx.conf as a file of weft
@@ -42,11 +45,12 @@ pub(crate) enum HelpTopic {
 }
 
 /// Groups of options, each with its title.
-const GROUPS: [(&str, &str); 8] = [
+const GROUPS: [(&str, &str); 9] = [
     ("check", "Checks:"),
     ("server", "Addresses and process:"),
     ("logs", "Logs:"),
     ("tls", "TLS:"),
+    ("acme", "Automatic certificates:"),
     ("status", "Status:"),
     ("files", "Files:"),
     ("routes", "All routes:"),
@@ -102,6 +106,7 @@ fn push_group(help: &mut String, group: &str, title: &str) {
             option(help, "--no-log", "the same as --log none");
         }
         "tls" => section(help, title, &TLS, &Default::default()),
+        "acme" => section(help, title, &ACME, &Default::default()),
         "status" => section(help, title, &STATUS, &Default::default()),
         "files" => {
             section(help, title, &FILES, &FilesConfig::defaults());

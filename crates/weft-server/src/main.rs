@@ -6,7 +6,8 @@ mod config; // text → Config
 mod plan; // Config → Plan
 mod warnings; // probable mistakes in a plan
 mod captures;
-mod certificate; // the validity of a certificate
+mod certificate; // validity and identity of a certificate
+mod certificates; // `weft certificates`
 mod print; // Plan → text
 mod format; // the canonical layout of a file
 mod schema; // a JSON schema of the file
@@ -22,6 +23,7 @@ mod substitution; // substitution of texts in bodies
 mod field_changes; // changes of a route to fields
 mod error_pages; // error pages of a route, from files
 mod access; // access to a route: addresses and authentication
+mod acme; // certificates that are ordered and renewed
 mod watched_file; // files that are read again when they change
 mod network_set; // sets of networks in files
 mod request_notes; // notes about a request for its line in the access log
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Ok(Command::Import { path }) => return import(&path),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
+        Ok(Command::Certificates(args)) => certificates(&args),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
             return ExitCode::from(2);
@@ -117,10 +120,22 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if !problems.is_empty() {
         return Err(Failure::Other(problems));
     }
+    if let Some(acme) = plan.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
+        print_error(&certificates::describe(acme));
+    }
     if print {
         print_stdout(&print::print(&plan));
     }
     Ok(())
+}
+
+fn certificates(args: &Args) -> Result<(), Failure> {
+    let plan = plan(args, &args.sources())?;
+    let problem = |message: String| Failure::Other(vec![Problem::without_location(message)]);
+    let acme = plan.tls.and_then(|tls| tls.acme).ok_or_else(|| {
+        problem("no certificates are ordered: set `certificates = \"auto\"` in [tls]".to_owned())
+    })?;
+    certificates::list(&acme).map(|text| print_stdout(&text)).map_err(problem)
 }
 
 /// Formats files in place, or reports those that are not formatted.

@@ -9,6 +9,7 @@ use weft::middleware::RealAddress;
 use weft::{Directory, DirectorySettings, HeaderRule, Network, StatusCode, Symlinks};
 
 use crate::access::AccessContext;
+use crate::acme::Acme;
 use crate::apps::proxy::{FastCgiSettings, Protocol, ProxySettings};
 use crate::apps::spool::BufferSpace;
 use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, ScriptSite};
@@ -113,6 +114,13 @@ impl Plan {
             }
             _ => Err(problems),
         }
+    }
+}
+
+impl Opened {
+    /// The orders of certificates, if there are any.
+    pub(crate) fn acme(&self) -> Option<&Arc<Acme>> {
+        self.tls.as_ref()?.acme.as_ref()
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`Config`] → [`Plan`]: all values are resolved and validated, but nothing is opened yet. Pure.
 
+mod acme; // names for which certificates are ordered
 mod rewrite; // changes of paths, and groups in templates
 
 use std::collections::HashMap;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, HeaderValue, Method, Network, Settings, StatusCode};
 
+use crate::acme::AcmePlan;
 use crate::apps::spool::BufferSpaceLimits;
 use crate::apps::{cgi, proxy};
 use crate::config::{
@@ -19,6 +21,7 @@ use crate::config_change::ConfigChanges;
 use crate::route::{PathKey, Pattern, Rewrite, RouteKey};
 use crate::template::Template;
 
+use acme::plan_acme;
 use rewrite::{
     Patterns, check_groups, check_host_groups, check_route_names, parse_template, plan_rewrite,
 };
@@ -75,12 +78,14 @@ pub(crate) struct RunAs {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TlsPlan {
     pub(crate) listen: Addresses,
-    /// Empty: a self-signed certificate is generated at startup.
+    /// Empty: they are ordered, or a self-signed certificate is generated at startup.
     pub(crate) certificates: Vec<Located<CertificatePair>>,
     pub(crate) tickets: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) client_auth: ClientAuthMode,
     pub(crate) only_1_3: bool,
+    /// Certificates that are ordered, if any.
+    pub(crate) acme: Option<AcmePlan>,
 }
 
 /// Routes of one or more hosts.
@@ -196,14 +201,26 @@ impl Plan {
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
-        let Config { top, log, tls, status, limits, files, defaults, hosts, mut problems, .. } =
-            config;
+        let Config {
+            top,
+            log,
+            tls,
+            acme,
+            status,
+            limits,
+            files,
+            mut defaults,
+            hosts,
+            mut problems,
+            ..
+        } = config;
         let is_complete = problems.is_empty();
         let listening = [&top.listen, &tls.listen, &status.listen];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
-        let tls = plan_tls(tls, is_complete);
-        let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
+        if tls.is_automatic || !acme.domains.is_empty() {
+            defaults.https_redirect.get_or_insert(true);
+        }
         let mut plans = Vec::new();
         let mut known_hosts = HashMap::new();
         for host in hosts {
@@ -239,6 +256,10 @@ impl Plan {
             };
             plans.extend(route.map(host));
         }
+        let acme = plan_acme(acme, tls.is_automatic, &plans, &mut warnings);
+        let is_automatic = acme.is_some();
+        let tls = plan_tls(tls, acme, is_complete);
+        let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
@@ -257,7 +278,11 @@ impl Plan {
             memory_bytes_per_client: top.max_buffer_bytes_per_client,
             disk_bytes: top.max_temp_bytes,
         };
-        let listen = Addresses::new(top.listen, tls.is_none().then_some("127.0.0.1:8080"));
+        let default_listen = match (is_automatic, tls.is_none()) {
+            (true, _) => Some("[::]:80"),
+            (false, is_plain) => is_plain.then_some("127.0.0.1:8080"),
+        };
+        let listen = Addresses::new(top.listen, default_listen);
         Ok(Plan {
             listen,
             workers,
@@ -319,16 +344,20 @@ fn parse_umask(mask: Located<String>) -> ConfigResult<u32> {
 
 /// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
 /// the configuration is complete.
-fn plan_tls(tls: TlsConfig, is_complete: bool) -> ConfigResult<Option<TlsPlan>> {
-    let TlsConfig { listen, certificates, self_signed, tickets, client_ca, client_auth, only_1_3 } =
-        tls;
+fn plan_tls(
+    tls: TlsConfig,
+    acme: Option<AcmePlan>,
+    is_complete: bool,
+) -> ConfigResult<Option<TlsPlan>> {
+    let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
+    let TlsConfig { client_auth, only_1_3, .. } = tls;
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
             true => first.problem("`self_signed` cannot be combined with `certificates`"),
             false => first.problem("--tls-self-signed cannot be combined with --tls-cert"),
         });
     }
-    if certificates.is_empty() && !self_signed {
+    if certificates.is_empty() && acme.is_none() && !self_signed {
         // Keys that have no effect without a certificate.
         let paths = [&tickets, &client_ca].into_iter().flatten().map(|path| &path.location);
         let mut locations =
@@ -342,13 +371,16 @@ fn plan_tls(tls: TlsConfig, is_complete: bool) -> ConfigResult<Option<TlsPlan>> 
             }),
             Some(location) => Err(Problem {
                 location: location.clone(),
-                message: "this needs `certificates` or `self_signed` in [tls]".to_owned(),
+                message:
+                    "this needs `certificates` in [tls], which may be \"auto\", or `self_signed`"
+                        .to_owned(),
             }),
         };
     }
-    let listen = Addresses::new(listen, Some("127.0.0.1:8443"));
+    let default_listen = if acme.is_some() { "[::]:443" } else { "127.0.0.1:8443" };
+    let listen = Addresses::new(listen, Some(default_listen));
     let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
-    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3 }))
+    Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3, acme }))
 }
 
 // -- hosts

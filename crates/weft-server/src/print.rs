@@ -5,12 +5,13 @@ use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
 
+use crate::acme::AcmePlan;
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
-    CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located, LogConfig, OPTIONS, PROXY,
-    RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions, STATUS, StatusConfig, TLS, TOP,
-    TlsConfig, TopConfig, quoted, quoted_list,
+    ACME, AcmeConfig, CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located,
+    LogConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions,
+    STATUS, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
@@ -41,6 +42,10 @@ pub(crate) fn print(plan: &Plan) -> String {
     if let Some(tls) = &plan.tls {
         out.push_str("\n[tls]\n");
         keys(&mut out, &TLS, &tls_config(tls));
+        if let Some(acme) = &tls.acme {
+            out.push_str("\n[acme]\n");
+            keys(&mut out, &ACME, &acme_config(acme));
+        }
     }
     if !plan.status.list.is_empty() || !plan.status_hosts.is_empty() {
         let hosts = all_at(&plan.status_hosts);
@@ -85,11 +90,26 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
     TlsConfig {
         listen: all_at(&plan.listen.list),
         certificates: plan.certificates.clone(),
-        self_signed: plan.certificates.is_empty(),
+        is_automatic: plan.acme.as_ref().is_some_and(|acme| acme.includes_hosts),
+        self_signed: plan.certificates.is_empty() && plan.acme.is_none(),
         tickets: plan.tickets.clone().map(at),
         client_ca: plan.client_ca.clone().map(at),
         client_auth: plan.client_auth,
         only_1_3: plan.only_1_3,
+    }
+}
+
+fn acme_config(plan: &AcmePlan) -> AcmeConfig {
+    AcmeConfig {
+        domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
+        directories: plan.directories.iter().map(|url| at(url.clone())).collect(),
+        email: plan.email.clone().map(at),
+        ca: plan.ca.clone().map(at),
+        state: plan.state.clone().map(at),
+        allows_ephemeral_state: plan.allows_ephemeral_state,
+        challenges: plan.challenges.clone(),
+        profile: plan.profile.clone().map(at),
+        retry_delay: plan.retry_delay,
     }
 }
 

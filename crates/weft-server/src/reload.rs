@@ -132,6 +132,9 @@ impl ServerProcess<'_> {
         next.opened.buffer_space.set_limits(next.plan.buffer_space);
         self.logs.replace(next.logs.clone());
         self.active.send_replace(Arc::new(next));
+        if let Some(acme) = self.active().opened.acme() {
+            acme.start(self.active.subscribe());
+        }
         for (protocol, listener) in opened {
             // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
             if let Err(error) = self.server_of(protocol).listen(listener) {

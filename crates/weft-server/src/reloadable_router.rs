@@ -4,17 +4,22 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use futures_util::future::{Either, ready};
 use weft::{Application, Request, Response};
 
+use crate::acme::Challenges;
 use crate::active_plan::PlanReceiver;
 use crate::route::Router;
 use crate::status::RouteMetrics;
 
-/// The application of a worker: its current router.
+/// The application of a worker: its current router, behind the responses to a certificate authority.
 pub(crate) struct ReloadableRouter(Rc<Reloader>);
 
 struct Reloader {
     current: Rc<RefCell<Router>>,
+    /// Validations of an authority, which precede all routes and redirects; `None` if no certificates
+    /// are ordered.
+    challenges: RefCell<Option<Challenges>>,
     /// Knows if the plan has changed since the router was built.
     plans: RefCell<PlanReceiver>,
     route_metrics: Option<Arc<RouteMetrics>>,
@@ -32,7 +37,9 @@ impl ReloadableRouter {
             RefCell::new(router(&mut plans, None, route_metrics.as_deref(), current))
         });
         let mut changes = plans.clone();
-        let reloader = Rc::new(Reloader { current, plans: plans.into(), route_metrics });
+        let challenges = challenges(&plans).into();
+        let reloader = Reloader { current, challenges, plans: plans.into(), route_metrics };
+        let reloader = Rc::new(reloader);
         let shared = reloader.clone();
         tokio::task::spawn_local(async move {
             while changes.changed().await.is_ok() {
@@ -51,6 +58,7 @@ impl Reloader {
             let (metrics, current) = (self.route_metrics.as_deref(), Rc::downgrade(&self.current));
             let newer = router(&mut plans, Some(&self.current.borrow()), metrics, &current);
             self.current.replace(newer);
+            self.challenges.replace(challenges(&plans));
         }
     }
 }
@@ -65,11 +73,20 @@ fn router(
     active.opened.routing.router(former, route_metrics, &active.logs, current)
 }
 
+fn challenges(plans: &PlanReceiver) -> Option<Challenges> {
+    plans.borrow().opened.acme().map(|acme| acme.challenges.clone())
+}
+
 impl Application for ReloadableRouter {
     fn call(&self, request: Request) -> impl Future<Output = Response> {
         // A connection accepted after a reload may be served before the task that updates the router.
         self.0.update();
+        if let Some(challenges) = &*self.0.challenges.borrow()
+            && let Some(response) = challenges.respond(&request)
+        {
+            return Either::Left(ready(response));
+        }
         // A request in progress keeps the application with which it began.
-        self.0.current.borrow().handle(request)
+        Either::Right(self.0.current.borrow().handle(request))
     }
 }

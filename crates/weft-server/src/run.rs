@@ -146,6 +146,9 @@ impl<'a> ServerProcess<'a> {
         };
         let handle = server.start().map_err(|error| error.to_string())?;
         defer_accept::set(&handle, plan.defer_accept)?;
+        if let Some(acme) = active.borrow().opened.acme() {
+            acme.start(rx.clone());
+        }
         let status =
             registry.map(|registry| Status::start(registry, rx, changes, status_listeners));
         let status = status.transpose().map_err(|error| error.to_string())?;
@@ -177,7 +180,8 @@ impl<'a> ServerProcess<'a> {
         };
         let (workers, plan) = (self.handle.worker_count(), &self.active().plan);
         let plural = if workers == 1 { "" } else { "s" };
-        let is_self_signed = plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty());
+        let is_self_signed =
+            plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty() && tls.acme.is_none());
         let note = if is_self_signed { "; its certificate is self-signed" } else { "" };
         let status = self.status.as_ref().map(|status| joined(&status.handle));
         let status =

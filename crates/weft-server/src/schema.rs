@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    ACCESS_LOG, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE, RewriteConfig,
-    STATUS, STATUS_CODE, TLS, TOP, ValueKind,
+    ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
+    RewriteConfig, STATUS, STATUS_CODE, TLS, TOP, ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys};
 
@@ -19,6 +19,7 @@ pub(crate) fn schema() -> String {
     for (section, properties) in [
         ("log", properties(&LOG)),
         ("tls", properties(&TLS)),
+        ("acme", properties(&ACME)),
         ("status", properties(&STATUS)),
         ("limits", properties(&LIMITS)),
         ("files", properties(&FILES)),

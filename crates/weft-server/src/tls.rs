@@ -1,11 +1,13 @@
-//! [`TlsPlan`] → [`Tls`], with a self-signed certificate if none is configured.
+//! [`TlsPlan`] → [`Tls`], with self-signed certificates in place of those that are missing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
+use crate::acme::{Acme, AcmePlan, Name, Store};
 use crate::config::ClientAuthMode;
 use crate::plan::TlsPlan;
 
@@ -15,6 +17,8 @@ pub(crate) struct OpenedTls {
     pub(crate) tls: Tls,
     /// The generated certificate, if none is configured.
     self_signed: Option<Identity>,
+    /// Orders of certificates, which a reload continues.
+    pub(crate) acme: Option<Arc<Acme>>,
 }
 
 /// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file. Long
@@ -25,10 +29,19 @@ impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because
     /// clients may have stored an exception for it.
     pub(crate) fn open(plan: &TlsPlan, former: Option<&OpenedTls>) -> Result<OpenedTls, String> {
-        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3 } = plan;
+        let TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3, acme } =
+            plan;
         let pairs = certificates.iter().map(|pair| &pair.value);
         let mut identities: Vec<Identity> =
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
+        let former_acme = former.and_then(|former| former.acme.clone());
+        let automatic = match acme {
+            Some(_) => Some(former_acme.unwrap_or_default()),
+            None => former_acme,
+        };
+        if let Some(plan) = acme {
+            identities.extend(ordered(plan)?);
+        }
         let self_signed = match identities.is_empty() {
             true => {
                 let existing = former.and_then(|former| former.self_signed.clone());
@@ -50,10 +63,23 @@ impl OpenedTls {
             ticket_keys,
             min_version,
             check_files_every: CHECK_INTERVAL,
+            alpn_challenges: automatic.as_ref().map(|acme| acme.challenges.alpn.clone()),
         };
         let tls = Tls::new(settings).map_err(|error| error.to_string())?;
-        Ok(OpenedTls { tls, self_signed })
+        Ok(OpenedTls { tls, self_signed, acme: automatic })
     }
+}
+
+/// Returns the certificates that are ordered, with a self-signed one in place of each that is not
+/// there yet.
+fn ordered(plan: &AcmePlan) -> Result<Vec<Identity>, String> {
+    let store = Store::new(plan.state.as_deref())?;
+    let identity = |name: &Name| {
+        let path = store.certificate_path(name);
+        let placeholder = generate(vec![name.to_string()])?;
+        Ok(Identity::files(&path, &path).with_placeholder(placeholder))
+    };
+    plan.names.iter().map(identity).collect()
 }
 
 /// Generates a self-signed certificate for `localhost`, the loopback addresses and the hosts of the
@@ -69,6 +95,10 @@ fn self_signed(listen: &[String]) -> Result<Identity, String> {
             }
         }
     }
+    generate(names)
+}
+
+fn generate(names: Vec<String>) -> Result<Identity, String> {
     let made = generate_simple_self_signed(names);
     let CertifiedKey { cert, signing_key } =
         made.map_err(|error| format!("cannot generate a self-signed certificate: {error}"))?;

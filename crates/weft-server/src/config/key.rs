@@ -53,8 +53,15 @@ pub(crate) enum ValueKind<T> {
     LogTarget(fn(&mut T, Located<LogTarget>) -> ConfigResult),
     /// Access logs of a route, in a file only.
     AccessLogs(fn(&mut T, Vec<AccessLogConfig>)),
-    /// Certificates and their private keys.
-    CertificatePairs(fn(&mut T, Vec<Located<CertificatePair>>)),
+    /// Certificates and their private keys, or `"auto"`.
+    CertificatePairs(fn(&mut T, Certificates)),
+}
+
+/// The value of [`ValueKind::CertificatePairs`].
+pub(crate) enum Certificates {
+    /// They are ordered from an authority.
+    Automatic,
+    Pairs(Vec<Located<CertificatePair>>),
 }
 
 /// A keyword, or the path of a file. A file with the name of a keyword is written with a leading
@@ -124,7 +131,8 @@ impl<T> Key<T> {
             (ValueKind::Fields(set), _) => set(into, join(values, |value| value.fields())?)?,
             (ValueKind::Pairs(set), _) => set(into, join(values, |value| value.pairs())?)?,
             (ValueKind::CertificatePairs(set), _) => {
-                set(into, join(values, |value| value.certificate_pairs())?);
+                let pairs = join(values, |value| value.certificate_pairs())?;
+                set(into, Certificates::Pairs(pairs));
             }
             (_, [_, second, ..]) => {
                 let first = name.location.relative_to(&second.location());
@@ -171,7 +179,10 @@ impl<T> Key<T> {
                 set(into, value.at(known.map_or_else(file, Ok)?))?;
             }
             ValueKind::AccessLogs(set) => set(into, read_logs(value)?),
-            ValueKind::CertificatePairs(set) => set(into, value.certificate_pairs()?),
+            ValueKind::CertificatePairs(set) => match value.text() {
+                Ok(text) if text.value == "auto" => set(into, Certificates::Automatic),
+                _ => set(into, Certificates::Pairs(value.certificate_pairs()?)),
+            },
         }
         Ok(())
     }
@@ -248,7 +259,8 @@ impl<T> Key<T> {
                     certificate: pair[0].clone().into(),
                     key: pair[1].clone().into(),
                 };
-                set(into, arguments.chunks_exact(2).map(|both| at(option, pair(both))).collect());
+                let pairs = arguments.chunks_exact(2).map(|both| at(option, pair(both)));
+                set(into, Certificates::Pairs(pairs.collect()));
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weft::{Address, DirectorySettings, HeaderName, HeaderRule, HeaderValue, Network, Symlinks};
 
-use super::key::{CertificatePair, Key, ValueKind};
+use super::key::{CertificatePair, Certificates, Key, ValueKind};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
@@ -185,6 +185,8 @@ pub(crate) static TOP: [Key<TopConfig>; 15] = [
 pub(crate) struct TlsConfig {
     pub(crate) listen: Vec<Located<String>>,
     pub(crate) certificates: Vec<Located<CertificatePair>>,
+    /// Orders certificates for the names of the hosts.
+    pub(crate) is_automatic: bool,
     pub(crate) self_signed: bool,
     pub(crate) tickets: Option<Located<PathBuf>>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
@@ -216,8 +218,14 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         argument: "FILE",
         help: "certificate chain in PEM, with its private key in --tls-key FILE, in the same \
                order; selected by the server name that the client sends (SNI), otherwise the first",
-        kind: ValueKind::CertificatePairs(|tls, pairs| tls.certificates = pairs),
+        kind: ValueKind::CertificatePairs(|tls, certificates| match certificates {
+            Certificates::Automatic => tls.is_automatic = true,
+            Certificates::Pairs(pairs) => tls.certificates = pairs,
+        }),
         show: |tls| {
+            if tls.is_automatic {
+                return quoted("auto");
+            }
             let pair = |Located { value: CertificatePair { certificate, key }, .. }: &Located<
                 CertificatePair,
             >| {
@@ -558,7 +566,7 @@ pub(super) fn quoted_time(time: Duration) -> String {
     quoted(&show_time(time))
 }
 
-fn quoted_path(path: Option<&Located<PathBuf>>) -> String {
+pub(super) fn quoted_path(path: Option<&Located<PathBuf>>) -> String {
     path.map_or_else(String::new, |path| quoted(&path.value.to_string_lossy()))
 }
 

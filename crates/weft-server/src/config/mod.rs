@@ -20,6 +20,7 @@ mod rewrite; // rewrite and try_files
 mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
+mod acme; // the keys of [acme]
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
 mod snippet; // keys that several hosts and routes use
@@ -32,6 +33,7 @@ use std::ffi::OsString;
 use weft::Settings;
 
 pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
+pub(crate) use acme::{ACME, AcmeConfig};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};
@@ -67,6 +69,7 @@ pub(crate) struct Config {
     pub(crate) top: TopConfig,
     pub(crate) log: LogConfig,
     pub(crate) tls: TlsConfig,
+    pub(crate) acme: AcmeConfig,
     pub(crate) status: StatusConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
@@ -88,8 +91,8 @@ pub(crate) struct HostConfig {
 }
 
 /// Names of the sections.
-const SECTIONS: [&str; 8] =
-    ["log", "tls", "status", "limits", "files", "defaults", "snippets", "hosts"];
+const SECTIONS: [&str; 9] =
+    ["log", "tls", "acme", "status", "limits", "files", "defaults", "snippets", "hosts"];
 
 impl Config {
     /// Parses the files of a configuration as if they were one.
@@ -105,11 +108,12 @@ impl Config {
             .flat_map(|(table, source)| entries(table.get_ref(), &source.text, &source.base));
         let (mut hosts, mut snippets) = (Entries::new(), Entries::new());
         for (name, values) in group(all.collect()) {
-            let Config { log, tls, status, limits, files, defaults, .. } = &mut config;
+            let Config { log, tls, acme, status, limits, files, defaults, .. } = &mut config;
             let problems = &mut problems;
             match &*name.value {
                 "log" => read_section(&LOG, log, &name, values, problems),
                 "tls" => read_section(&TLS, tls, &name, values, problems),
+                "acme" => read_section(&ACME, acme, &name, values, problems),
                 "status" => read_section(&STATUS, status, &name, values, problems),
                 "limits" => read_section(&LIMITS, limits, &name, values, problems),
                 "files" => read_section(&FILES, files, &name, values, problems),
@@ -163,6 +167,7 @@ impl Config {
         set(&TOP, &mut self.top, flag, arguments)
             .or_else(|| set(&LOG, &mut self.log, flag, arguments))
             .or_else(|| set(&TLS, &mut self.tls, flag, arguments))
+            .or_else(|| set(&ACME, &mut self.acme, flag, arguments))
             .or_else(|| set(&STATUS, &mut self.status, flag, arguments))
             .or_else(|| set(&LIMITS, &mut self.limits, flag, arguments))
             .or_else(|| set(&FILES, &mut self.files, flag, arguments))
@@ -198,7 +203,8 @@ pub(crate) fn flags() -> impl Iterator<Item = Flag> {
         let flags = keys.iter().filter(|key| !key.flag.is_empty());
         flags.map(|key| Flag { name: key.flag, is_switch: key.is_switch() })
     }
-    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS)).chain(section(&STATUS));
+    let first = section(&TOP).chain(section(&LOG)).chain(section(&TLS)).chain(section(&ACME));
+    let first = first.chain(section(&STATUS));
     first.chain(section(&LIMITS)).chain(section(&FILES)).chain(section(&OPTIONS))
 }
 
@@ -266,6 +272,7 @@ fn unknown_top_key(name: &Name) -> Problem {
         ("limits", LIMITS.iter().map(|key| key.name).collect()),
         ("files", FILES.iter().map(|key| key.name).collect()),
         ("tls", TLS.iter().map(|key| key.name).collect()),
+        ("acme", ACME.iter().map(|key| key.name).collect()),
         ("log", LOG.iter().map(|key| key.name).collect()),
         ("defaults", OPTIONS.iter().map(|key| key.name).collect()),
     ];

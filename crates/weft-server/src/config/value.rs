@@ -191,7 +191,8 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn certificate_pairs(&self) -> ConfigResult<Vec<Located<CertificatePair>>> {
-        let expected = "a list of certificates such as [{ cert = \"a.pem\", key = \"b.pem\" }]";
+        let expected =
+            "\"auto\", or a list of certificates such as [{ cert = \"a.pem\", key = \"b.pem\" }]";
         let items = self.items().map_err(|_| self.expected(expected))?;
         items.map(|item| item.certificate_pair().map(|pair| item.at(pair))).collect()
     }

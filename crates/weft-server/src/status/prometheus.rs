@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::snapshot::{Route, Snapshot, Upstream, Worker};
+use super::snapshot::{Certificate, Route, Snapshot, Upstream, Worker};
 use crate::apps::proxy::State;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 
@@ -16,6 +16,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.workers(&snapshot.workers);
     page.routes(&snapshot.routes);
     page.upstreams(&snapshot.upstreams);
+    page.certificates(&snapshot.certificates);
     page.0
 }
 
@@ -67,6 +68,25 @@ impl Page {
                 self.gauge(name, help);
                 self.sample(name, &[], value);
             }
+        }
+    }
+
+    fn certificates(&mut self, certificates: &[Certificate]) {
+        if certificates.is_empty() {
+            return;
+        }
+        self.gauge("weft_certificate_expiry_seconds", "Unix time at which a certificate expires.");
+        for Certificate { name, expires, .. } in certificates {
+            if let Some(expires) = expires {
+                self.sample("weft_certificate_expiry_seconds", &[("name", name)], expires);
+            }
+        }
+        self.gauge(
+            "weft_certificate_order_failures",
+            "Failed orders of a certificate since the last one that succeeded.",
+        );
+        for Certificate { name, failures, .. } in certificates {
+            self.sample("weft_certificate_order_failures", &[("name", name)], failures);
         }
     }
 

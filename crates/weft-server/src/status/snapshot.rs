@@ -11,8 +11,10 @@ use super::registry::{Lifecycle, MetricsRegistry};
 use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 
+use crate::acme::{Acme, CertificateInfo, Name};
 use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
+use crate::open::Opened;
 use crate::route::{RouteName, Routing};
 
 /// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
@@ -29,6 +31,20 @@ pub(super) struct Snapshot {
     pub(super) workers: Vec<Worker>,
     pub(super) routes: Vec<Route>,
     pub(super) upstreams: Vec<Upstream>,
+    /// Certificates that are ordered.
+    pub(super) certificates: Vec<Certificate>,
+}
+
+/// The certificate of a name.
+#[derive(Debug, Serialize)]
+pub(super) struct Certificate {
+    pub(super) name: String,
+    /// `None`: it has not been issued yet.
+    pub(super) expires: Option<f64>,
+    pub(super) next_order: Option<f64>,
+    /// Failures since the last success.
+    pub(super) failures: u32,
+    pub(super) last_error: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -77,7 +93,8 @@ pub(super) struct Upstream {
 
 impl Snapshot {
     /// Reads all metrics.
-    pub(super) fn take(registry: &MetricsRegistry, routing: &Routing) -> Snapshot {
+    pub(super) fn take(registry: &MetricsRegistry, opened: &Opened) -> Snapshot {
+        let routing = &opened.routing;
         let Lifecycle { started, loaded, reloads, failed_reloads, has_last_reload_failed } =
             registry.lifecycle();
         let workers = registry.workers();
@@ -101,8 +118,21 @@ impl Snapshot {
             workers,
             routes: names.map(|name| route(name, &metrics)).collect(),
             upstreams: upstreams(routing),
+            certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
         }
     }
+}
+
+fn certificates(acme: &Acme) -> Vec<Certificate> {
+    let names = acme.registry.all().into_iter();
+    let certificate = |(name, info): (Name, CertificateInfo)| Certificate {
+        name: name.to_string(),
+        expires: info.not_after.map(seconds),
+        next_order: info.next_order.map(seconds),
+        failures: info.failures,
+        last_error: info.last_error,
+    };
+    names.map(certificate).collect()
 }
 
 fn seconds(time: SystemTime) -> f64 {

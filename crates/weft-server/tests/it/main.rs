@@ -5,6 +5,7 @@
 mod common;
 
 mod access;
+mod acme;
 mod budgets;
 mod buffering;
 mod cgi;

@@ -168,8 +168,9 @@ impl<'a, A: Application> Handshake<'a, A> {
         }
     }
 
-    /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if another
-    /// client authentication has taken effect during the handshake.
+    /// Wraps the connection's transport in the negotiated TLS session. Returns `false` if no request
+    /// may follow: another client authentication has taken effect during the handshake, or it was the
+    /// validation of a name by a certificate authority (RFC 8737 §3).
     fn finish(self) -> bool {
         let Handshake { tls, conn, worker, .. } = self;
         let session = tls.session();
@@ -182,8 +183,9 @@ impl<'a, A: Application> Handshake<'a, A> {
         reader.half = ReadHalf::Secure(read);
         conn.writer.half = WriteHalf::Secure(write);
         conn.http2 = session.alpn() == Some("h2");
+        let is_validation = session.alpn() == Some("acme-tls/1");
         conn.shared = conn.shared.with_tls(session);
-        !conn.shared.peer.is_superseded()
+        !is_validation && !conn.shared.peer.is_superseded()
     }
 
     fn reader(&mut self) -> &mut Reader {

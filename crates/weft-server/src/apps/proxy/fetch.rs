@@ -1,12 +1,15 @@
-//! Requests of the server's own for small resources, such as keys.
+//! Requests of the server's own, such as those for keys and certificates.
 
 use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use weft::{Method, StatusCode};
-use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader};
+use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead};
 
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;
@@ -30,14 +33,7 @@ impl RemoteResource {
     /// If the URL is `https`, and the system has no certificate authorities.
     pub(crate) fn new(url: UpstreamUrl, target: String) -> Result<RemoteResource, String> {
         let tls = if url.is_tls() { Some(tls::config(None)?) } else { None };
-        // The health of the server is not considered.
-        let policy = FailurePolicy {
-            max_failures: 1,
-            window: Duration::from_secs(1),
-            down_time: Duration::ZERO,
-        };
-        let upstream = Upstream::new(url, Health::new(policy, Instant::now()), &tls)?;
-        Ok(RemoteResource { upstream, target })
+        own_upstream(url, tls).map(|upstream| RemoteResource { upstream, target })
     }
 
     /// Fetches the resource, of at most `max_bytes`, within `time`.
@@ -45,62 +41,142 @@ impl RemoteResource {
     /// # Errors
     /// The reason why it is not available.
     pub(crate) async fn fetch(&self, max_bytes: usize, time: Duration) -> Result<Vec<u8>, String> {
-        let fetched = timeout(time, self.try_fetch(max_bytes, time)).await;
-        let fetched = fetched.unwrap_or_else(|_| Err("timed out".to_owned()));
+        let fields = [("accept", &b"application/json"[..])];
+        let request =
+            OwnRequest { method: &Method::GET, target: &self.target, fields: &fields, body: b"" };
+        let fetched = send(&self.upstream, &request, max_bytes, time).await;
+        let fetched = fetched.and_then(|response| match response.head.status {
+            StatusCode::OK => Ok(response.body),
+            status => Err(format!("the status is {status}")),
+        });
         fetched.map_err(|reason| format!("cannot fetch {self}: {reason}"))
     }
+}
 
-    async fn try_fetch(&self, max_bytes: usize, time: Duration) -> Result<Vec<u8>, String> {
-        let url = &self.upstream.url;
-        let mut head = format!("GET {}{} HTTP/1.1\r\n", url.path, self.target).into_bytes();
-        push_field(&mut head, b"host", url.authority.as_bytes());
-        push_field(&mut head, b"user-agent", b"weft");
-        head.extend_from_slice(b"accept: application/json\r\nconnection: close\r\n\r\n");
-        let failed = |error: std::io::Error| error.to_string();
-        let mut connection = self.upstream.connect(time).await.map_err(failed)?;
-        connection.write_all(&head).await.map_err(failed)?;
-        connection.flush().await.map_err(failed)?;
-        let mut head_reader = HeadReader::new(MAX_HEAD_BYTES);
-        let mut body = None;
-        let mut received = Vec::new();
-        loop {
-            let is_at_end = match &mut body {
-                None => {
-                    let head = head_reader.read(&mut connection.input, &Method::GET);
-                    match head.map_err(|error| error.reason().to_owned())? {
-                        Some(head) if head.status.is_informational() => continue,
-                        Some(head) if head.status != StatusCode::OK => {
-                            return Err(format!("the status is {}", head.status));
-                        }
-                        Some(head) => {
-                            body = Some(BodyReader::new(head.length));
-                            continue;
-                        }
-                        None => false,
-                    }
-                }
-                Some(reader) => match reader.read(&mut connection.input) {
-                    Ok(BodyPiece::Data(data)) if received.len() + data.len() > max_bytes => {
-                        return Err(format!("it is larger than {max_bytes} bytes"));
-                    }
-                    Ok(BodyPiece::Data(data)) => {
-                        received.extend_from_slice(&data);
+/// Another server that the server sends requests to, with a connection for each of them.
+pub(crate) struct RemoteServer(Upstream);
+
+impl RemoteServer {
+    /// Trusts the authorities in the file `ca` for an `https` URL, or those of the system.
+    ///
+    /// # Errors
+    /// If the authorities cannot be read, or the host is not a valid name for a certificate.
+    pub(crate) fn new(url: UpstreamUrl, ca: Option<&Path>) -> Result<RemoteServer, String> {
+        let tls = if url.is_tls() { Some(tls::config(ca)?) } else { None };
+        own_upstream(url, tls).map(RemoteServer)
+    }
+
+    /// Sends a request and returns the response, whose body has at most `max_bytes`, within `time`.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub(crate) async fn send(
+        &self,
+        request: &OwnRequest<'_>,
+        max_bytes: usize,
+        time: Duration,
+    ) -> Result<OwnResponse, String> {
+        send(&self.0, request, max_bytes, time).await
+    }
+}
+
+/// A request of the server's own.
+pub(crate) struct OwnRequest<'a> {
+    pub(crate) method: &'a Method,
+    /// Path and query, behind the path of the upstream's URL.
+    pub(crate) target: &'a str,
+    pub(crate) fields: &'a [(&'a str, &'a [u8])],
+    pub(crate) body: &'a [u8],
+}
+
+/// The response to a request of the server's own.
+pub(crate) struct OwnResponse {
+    pub(crate) head: ResponseHead,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Creates an upstream whose health is not considered.
+fn own_upstream(url: UpstreamUrl, tls: Option<Arc<ClientConfig>>) -> Result<Upstream, String> {
+    let (window, down_time) = (Duration::from_secs(1), Duration::ZERO);
+    let policy = FailurePolicy { max_failures: 1, window, down_time };
+    Upstream::new(url, Health::new(policy, Instant::now()), &tls)
+}
+
+async fn send(
+    upstream: &Upstream,
+    request: &OwnRequest<'_>,
+    max_bytes: usize,
+    time: Duration,
+) -> Result<OwnResponse, String> {
+    let sent = timeout(time, try_send(upstream, request, max_bytes, time)).await;
+    sent.unwrap_or_else(|_| Err("timed out".to_owned()))
+}
+
+async fn try_send(
+    upstream: &Upstream,
+    request: &OwnRequest<'_>,
+    max_bytes: usize,
+    time: Duration,
+) -> Result<OwnResponse, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut connection = upstream.connect(time).await.map_err(failed)?;
+    connection.write_all(&compose(&upstream.url, request)).await.map_err(failed)?;
+    connection.flush().await.map_err(failed)?;
+    let mut head_reader = HeadReader::new(MAX_HEAD_BYTES);
+    let mut response: Option<(OwnResponse, BodyReader)> = None;
+    loop {
+        let is_at_end = match &mut response {
+            None => {
+                let head = head_reader.read(&mut connection.input, request.method);
+                match head.map_err(|error| error.reason().to_owned())? {
+                    Some(head) if head.status.is_informational() => continue,
+                    Some(head) => {
+                        let reader = BodyReader::new(head.length);
+                        response = Some((OwnResponse { head, body: Vec::new() }, reader));
                         continue;
                     }
-                    Ok(BodyPiece::Trailers(_)) => continue,
-                    Ok(BodyPiece::End) => return Ok(received),
-                    Ok(BodyPiece::Wait) => reader.may_end_at_eof(),
-                    Err(error) => return Err(error.reason().to_owned()),
-                },
-            };
-            let filled = poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await;
-            match filled.map_err(failed)? {
-                0 if is_at_end => return Ok(received),
-                0 => return Err("the connection closed".to_owned()),
-                _ => {}
+                    None => false,
+                }
             }
+            Some((OwnResponse { body, .. }, reader)) => match reader.read(&mut connection.input) {
+                Ok(BodyPiece::Data(data)) if body.len() + data.len() > max_bytes => {
+                    return Err(format!("it is larger than {max_bytes} bytes"));
+                }
+                Ok(BodyPiece::Data(data)) => {
+                    body.extend_from_slice(&data);
+                    continue;
+                }
+                Ok(BodyPiece::Trailers(_)) => continue,
+                Ok(BodyPiece::End) => break,
+                Ok(BodyPiece::Wait) => reader.may_end_at_eof(),
+                Err(error) => return Err(error.reason().to_owned()),
+            },
+        };
+        let filled = poll_fn(|cx| connection.poll_fill(cx, INPUT_BYTES, INPUT_BYTES)).await;
+        match filled.map_err(failed)? {
+            0 if is_at_end => break,
+            0 => return Err("the connection closed".to_owned()),
+            _ => {}
         }
     }
+    response.map(|(response, _)| response).ok_or_else(|| "the connection closed".to_owned())
+}
+
+/// Composes a request, after which the connection closes.
+fn compose(url: &UpstreamUrl, request: &OwnRequest<'_>) -> Vec<u8> {
+    let OwnRequest { method, target, fields, body } = request;
+    let mut out = format!("{method} {}{target} HTTP/1.1\r\n", url.path).into_bytes();
+    push_field(&mut out, b"host", url.authority.as_bytes());
+    push_field(&mut out, b"user-agent", b"weft");
+    for (name, value) in *fields {
+        push_field(&mut out, name.as_bytes(), value);
+    }
+    if !body.is_empty() {
+        push_field(&mut out, b"content-length", body.len().to_string().as_bytes());
+    }
+    out.extend_from_slice(b"connection: close\r\n\r\n");
+    out.extend_from_slice(body);
+    out
 }
 
 impl std::fmt::Display for RemoteResource {

@@ -59,7 +59,7 @@ use self::balance::Candidate;
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
-pub(crate) use self::fetch::RemoteResource;
+pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
 use self::health::{FailurePolicy, Health};
 use self::hops::Via;

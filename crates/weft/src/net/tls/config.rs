@@ -9,6 +9,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 
 use crate::error::Result;
+use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::net::tls::client_auth::ClientAuthDigest;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
@@ -59,12 +60,18 @@ impl Configs {
             .with_protocol_versions(versions)
             .map_err(unusable)?
             .with_client_cert_verifier(client_auth.verifier)
-            .with_cert_resolver(Arc::new(Resolver::new(identities)));
+            .with_cert_resolver(Arc::new(Resolver::new(
+                identities,
+                settings.alpn_challenges.clone(),
+            )));
         config.ticketer = tickets;
         // Clients store their sessions in tickets. A server-side cache would need a lock and a
         // bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = ["h2", "http/1.1", "http/1.0"].map(Vec::from).to_vec();
+        if settings.alpn_challenges.is_some() {
+            config.alpn_protocols.push(ACME_TLS.into());
+        }
         let mut http1 = config.clone();
         http1.alpn_protocols.remove(0);
         Ok(Configs {

@@ -21,7 +21,7 @@ pub struct Identity(Source);
 
 #[derive(Clone)]
 enum Source {
-    Files { certificate: PathBuf, key: PathBuf },
+    Files { certificate: PathBuf, key: PathBuf, placeholder: Option<Box<Identity>> },
     Pem { certificate: Arc<[u8]>, key: Arc<[u8]> },
 }
 
@@ -36,7 +36,20 @@ pub(super) struct LoadedIdentity {
 impl Identity {
     /// An identity in files, which are reloaded when they change. Both may be the same file.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Identity {
-        Identity(Source::Files { certificate: certificate.into(), key: key.into() })
+        let (certificate, key) = (certificate.into(), key.into());
+        Identity(Source::Files { certificate, key, placeholder: None })
+    }
+
+    /// Uses another identity as long as the certificate's file does not exist. Without effect on an
+    /// identity in memory.
+    pub fn with_placeholder(self, other: Identity) -> Identity {
+        match self.0 {
+            Source::Files { certificate, key, .. } => {
+                let placeholder = Some(Box::new(other));
+                Identity(Source::Files { certificate, key, placeholder })
+            }
+            source @ Source::Pem { .. } => Identity(source),
+        }
     }
 
     /// An identity in memory.
@@ -47,26 +60,44 @@ impl Identity {
     /// Paths of its files.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let paths = match &self.0 {
-            Source::Files { certificate, key } => [Some(&**certificate), Some(&**key)],
+            Source::Files { certificate, key, .. } => [Some(&**certificate), Some(&**key)],
             Source::Pem { .. } => [None, None],
         };
         paths.into_iter().flatten()
     }
 
     pub(super) fn load(&self, provider: &CryptoProvider) -> Result<LoadedIdentity> {
-        let certificate = self.certificate();
-        let chain = certificates(&read(certificate)?, certificate)?;
+        if let Source::Files { certificate, placeholder: Some(placeholder), .. } = &self.0
+            && !certificate.exists()
+        {
+            return placeholder.load(provider);
+        }
+        let (chain, key) = self.read_chain_and_key()?;
+        let (certificate, key_source) = (self.certificate(), self.key());
         let names = names(&chain[0], certificate)?;
-        let key = self.key();
-        let key_der = private_key(&read(key)?, key)?;
-        let certified = CertifiedKey::from_der(chain, key_der, provider);
+        let certified = CertifiedKey::from_der(chain, key, provider);
         let certified = certified.map_err(|error| match error {
             TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => invalid(format!(
-                "the key in {key} does not belong to the certificate in {certificate}"
+                "the key in {key_source} does not belong to the certificate in {certificate}"
             )),
-            error => invalid(format!("cannot use the key in {key}")).with_source(error),
+            error => invalid(format!("cannot use the key in {key_source}")).with_source(error),
         })?;
         Ok(LoadedIdentity { key: Arc::new(certified), names })
+    }
+
+    /// Loads the identity without parsing its certificate, which may have critical extensions that
+    /// are not those of a server.
+    pub(super) fn load_unparsed(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>> {
+        let (chain, key) = self.read_chain_and_key()?;
+        let key = provider.key_provider.load_private_key(key);
+        let unusable =
+            |error| invalid(format!("cannot use the key in {}", self.key())).with_source(error);
+        Ok(Arc::new(CertifiedKey::new(chain, key.map_err(unusable)?)))
+    }
+
+    fn read_chain_and_key(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let (certificate, key) = (self.certificate(), self.key());
+        Ok((certificates(&read(certificate)?, certificate)?, private_key(&read(key)?, key)?))
     }
 
     fn certificate(&self) -> DataSource<'_> {

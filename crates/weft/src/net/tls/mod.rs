@@ -18,6 +18,7 @@
 //! protocol implementation is rustls, with the cryptography of aws-lc-rs. Clients resume sessions
 //! by tickets. Early data (0-RTT) is never accepted, because it can be replayed.
 
+mod alpn_challenge;
 mod client_auth;
 mod config;
 mod files;
@@ -40,6 +41,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::net::listen::Listener;
 use crate::net::secure::{ReportReload, SecureAcceptor, SecureHandshake};
 
+pub use alpn_challenge::AlpnChallenges;
 pub use client_auth::{ClientAuth, Roots};
 use config::Configs;
 use files::FileVersions;
@@ -86,6 +88,10 @@ pub struct TlsSettings {
     ///
     /// Default 10 s: a check costs a few `stat(2)` calls.
     pub check_files_every: Duration,
+
+    /// Certificates for validations by `tls-alpn-01` (RFC 8737). Default: `None`, and the server does
+    /// not negotiate the protocol.
+    pub alpn_challenges: Option<AlpnChallenges>,
 }
 
 /// TLS protocol version.
@@ -106,6 +112,7 @@ impl Default for TlsSettings {
             ticket_keys: None,
             min_version: Version::Tls12,
             check_files_every: Duration::from_secs(10),
+            alpn_challenges: None,
         }
     }
 }

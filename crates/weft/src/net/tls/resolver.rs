@@ -7,6 +7,7 @@ use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::net::tls::alpn_challenge::{ACME_TLS, AlpnChallenges};
 use crate::net::tls::identity::LoadedIdentity;
 
 #[derive(Debug)]
@@ -14,12 +15,16 @@ pub(super) struct Resolver {
     keys: Vec<Arc<CertifiedKey>>,
     /// Indexes of the keys for each name, in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Vec<usize>>,
+    challenges: Option<AlpnChallenges>,
 }
 
 impl Resolver {
     /// `identities` must not be empty.
-    pub(super) fn new(identities: Vec<LoadedIdentity>) -> Resolver {
-        let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new() };
+    pub(super) fn new(
+        identities: Vec<LoadedIdentity>,
+        challenges: Option<AlpnChallenges>,
+    ) -> Resolver {
+        let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new(), challenges };
         for (index, LoadedIdentity { key, names }) in identities.into_iter().enumerate() {
             resolver.keys.push(key);
             for name in names {
@@ -51,6 +56,17 @@ impl Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(challenges) = &self.challenges
+            && is_validation(&hello)
+        {
+            return challenges.get(hello.server_name()?);
+        }
         Some(self.choose(hello.server_name(), hello.signature_schemes()).clone())
     }
+}
+
+/// Returns true for the handshake of a certificate authority that validates a name (RFC 8737 §3).
+fn is_validation(hello: &ClientHello<'_>) -> bool {
+    let mut protocols = hello.alpn().into_iter().flatten();
+    protocols.next() == Some(ACME_TLS.as_bytes()) && protocols.next().is_none()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustls::{ProtocolVersion, ServerConnection};
 
+use crate::net::tls::alpn_challenge::ACME_TLS;
 use crate::peer::{AuthPolicy, TlsSession};
 
 /// The session that `connection` has negotiated under `policy`.
@@ -16,6 +17,7 @@ pub(super) fn session(connection: &ServerConnection, policy: Arc<AuthPolicy>) ->
     let suite = connection.negotiated_cipher_suite();
     let alpn = match connection.alpn_protocol() {
         Some(b"h2") => Some("h2"),
+        Some(b"acme-tls/1") => Some(ACME_TLS),
         Some(b"http/1.0") => Some("http/1.0"),
         Some(_) => Some("http/1.1"),
         None => None,

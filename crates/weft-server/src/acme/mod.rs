@@ -1,0 +1,56 @@
+//! Certificates that the server orders from a certificate authority by ACME (RFC 8555), and renews.
+//!
+//! Each name has a certificate of its own, so that a name that cannot be validated does not keep the
+//! others from theirs. The certificates are files of a [`Store`], which [`Tls`](weft::tls::Tls)
+//! reloads when they change: also those that another process with the same store has ordered. Until
+//! the first order has ended, a self-signed certificate is in its place.
+//!
+//! One task in a thread of its own, the `manager`, decides when a certificate is due (`renewal`), and
+//! runs the orders (`order`), whose requests go by the proxy's client (`client`). The authority's
+//! validations are answered from [`Challenges`] by the routers and by TLS.
+
+mod challenges; // responses to the authority's validations
+mod client; // requests to the authority
+mod manager; // orders certificates when they are due
+mod order; // one order
+mod registry; // the state of all names, for metrics and the log
+mod renewal; // times of renewals and of retries
+mod settings; // what to order, from which authority
+mod store; // the files of accounts and certificates
+mod stored; // a stored certificate, and when it is due
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+pub(crate) use self::challenges::Challenges;
+pub(crate) use self::registry::{CertificateInfo, Registry};
+pub(crate) use self::settings::{AcmePlan, ChallengeKind, Name};
+pub(crate) use self::store::Store;
+pub(crate) use self::stored::StoredCertificate;
+
+use crate::active_plan::PlanReceiver;
+
+/// Automatic certificates of the process, which a reload keeps.
+#[derive(Default)]
+pub(crate) struct Acme {
+    pub(crate) challenges: Challenges,
+    pub(crate) registry: Registry,
+    /// Held while an account is looked up or created, so that several orders share it.
+    sign_in: tokio::sync::Mutex<()>,
+    is_running: AtomicBool,
+}
+
+impl Acme {
+    /// Starts the manager, unless it runs.
+    pub(crate) fn start(self: &Arc<Acme>, plans: PlanReceiver) {
+        if self.is_running.swap(true, Relaxed) {
+            return;
+        }
+        let acme = self.clone();
+        let run = move || manager::run(&acme, plans);
+        if let Err(error) = std::thread::Builder::new().name("acme".to_owned()).spawn(run) {
+            log::error!("cannot start the thread that orders certificates: {error}");
+            self.is_running.store(false, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Automatic certificates, ordered from a real authority.
+
+mod authority;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, kill_process};
+use tempfile::TempDir;
+
+use self::authority::{Authority, AuthoritySettings};
+use crate::common::external::curl;
+use crate::common::random::Random;
+use crate::common::{PATIENCE, Signal, Weft, run, until, weft};
+
+/// A server with two hosts whose certificates are ordered.
+struct Site {
+    folder: TempDir,
+    authority: Authority,
+}
+
+impl Site {
+    /// `None` without the authority.
+    fn new(authority: Option<Authority>, hosts: &str, keys: &str) -> Option<Site> {
+        let authority = authority?;
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("www")).unwrap();
+        fs::write(folder.path().join("www/index.html"), "served\n").unwrap();
+        let (http, tls) = (authority.http, authority.tls);
+        let (directory, ca) = (authority.directory(), authority.ca());
+        let text = format!(
+            "listen = [\"{http}\"]\nworkers = 2\npid_file = \"weft.pid\"\n\
+             [tls]\nlisten = [\"{tls}\"]\ncertificates = \"auto\"\n\
+             [acme]\nstate = \"state\"\nephemeral_state = true\nretry_delay = \"1s\"\n\
+             directories = [\"{directory}\"]\nca = \"{ca}\"\n{keys}\n\
+             [hosts.\"{hosts}\"]\n\"/\" = \"-> www\"\n"
+        );
+        fs::write(folder.path().join("weft.toml"), text).unwrap();
+        Some(Site { folder, authority })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = weft([Path::new("--config"), &self.config()]);
+        command.args(["--no-log"]);
+        command
+    }
+
+    fn start(&self) -> Weft {
+        Weft::start(&mut self.command())
+    }
+
+    fn config(&self) -> std::path::PathBuf {
+        self.folder.path().join("weft.toml")
+    }
+
+    /// Requests the page of a host with a new connection, and verifies the certificate. Returns the
+    /// text, or the exit status of curl.
+    fn get(&self, host: &str) -> Result<String, i32> {
+        let tls = self.authority.tls;
+        let output = curl()
+            .args(["--silent", "--show-error", "--cacert"])
+            .arg(self.authority.root())
+            .args(["--resolve", &format!("{host}:{}:{}", tls.port(), tls.ip())])
+            .arg(format!("https://{host}:{}/", tls.port()))
+            .output()
+            .unwrap();
+        match output.status.code() {
+            Some(0) => Ok(String::from_utf8(output.stdout).unwrap()),
+            code => Err(code.unwrap_or(-1)),
+        }
+    }
+
+    fn state(&self, path: &str) -> std::path::PathBuf {
+        self.folder.path().join("state").join(path)
+    }
+}
+
+/// Exit status of curl for a certificate that it does not trust.
+const UNTRUSTED: i32 = 60;
+
+#[test]
+fn orders_certificates_by_each_validation() {
+    for kind in ["tls-alpn-01", "http-01"] {
+        let keys = format!("challenges = [\"{kind}\"]\nemail = \"a@example.org\"");
+        let hosts = "example.org www.example.org 127.0.0.2";
+        let authority = Authority::start(AuthoritySettings::default());
+        let Some(site) = Site::new(authority, hosts, &keys) else { return };
+        let server = site.start();
+        for host in ["example.org", "www.example.org"] {
+            until("the certificate is trusted", || site.get(host) == Ok("served\n".to_owned()));
+        }
+        assert_eq!(site.authority.logged("There are now 1 accounts"), 1, "{kind}");
+        // Requests other than that of the authority are redirected.
+        let url = format!("http://{}/.well-known/acme-challenge/none", site.authority.http);
+        let head = curl().args(["--silent", "--head", "-H", "Host: example.org", &url]).output();
+        let head = String::from_utf8(head.unwrap().stdout).unwrap();
+        assert!(head.starts_with("HTTP/1.1 308 "), "{head}");
+        let mut stored: Vec<_> =
+            fs::read_dir(site.state("certificates")).unwrap().flatten().collect();
+        stored.sort_by_key(|entry| entry.file_name());
+        let stored: Vec<_> = stored.iter().map(|entry| entry.file_name()).collect();
+        // An address of the loopback interface is never ordered.
+        assert_eq!(stored, ["example.org", "www.example.org"], "{kind}");
+        let output = run([Path::new("certificates"), &site.config()]);
+        let lines: Vec<&str> = output.stdout.lines().collect();
+        assert!(lines[0].starts_with("NAME"), "{}", output.stdout);
+        assert!(lines[1].starts_with("example.org "), "{}", output.stdout);
+        assert!(!output.stdout.contains("no certificate"), "{}", output.stdout);
+        server.stop();
+    }
+}
+
+/// The authority's certificates are valid for 12 s, and each of them is replaced before it expires.
+#[test]
+fn renewals_fail_no_request() {
+    let settings = AuthoritySettings { validity: 12, ..AuthoritySettings::default() };
+    let Some(site) = Site::new(Authority::start(settings), "example.org", "") else { return };
+    let server = site.start();
+    until("the first certificate is trusted", || site.get("example.org").is_ok());
+    let renewals = || server.stderr().matches("was issued by").count();
+    let failures = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let is_done = Arc::new(AtomicBool::new(false));
+        for _ in 0..4 {
+            let is_done = is_done.clone();
+            let (site, failures) = (&site, &failures);
+            scope.spawn(move || {
+                while !is_done.load(Relaxed) {
+                    if site.get("example.org").is_err() {
+                        failures.fetch_add(1, Relaxed);
+                    }
+                }
+            });
+        }
+        let start = Instant::now();
+        while renewals() < 3 && start.elapsed() < 2 * PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_done.store(true, Relaxed);
+    });
+    assert!(renewals() >= 3, "{}", server.stderr());
+    assert_eq!(failures.load(Relaxed), 0, "{}", server.stderr());
+    server.stop();
+}
+
+#[test]
+fn failures_are_logged_with_their_reason_and_retried() {
+    let authority = Authority::prepare(AuthoritySettings::default());
+    let Some(mut site) = Site::new(authority, "example.org blocked.example", "") else { return };
+    let server = site.start();
+    // The authority does not run yet.
+    until("the failure is logged", || server.stderr().contains("Connection refused"));
+    let insecure = curl()
+        .args(["--silent", "--insecure", &format!("https://{}/", site.authority.tls)])
+        .args(["-H", "Host: example.org"])
+        .output()
+        .unwrap();
+    assert_eq!(insecure.stdout, b"served\n", "a self-signed certificate is in its place");
+    site.authority.run();
+    until("the certificate is trusted", || site.get("example.org").is_ok());
+    until("the authority's words are logged", || {
+        server.stderr().contains("blocked.example is a forbidden domain")
+    });
+    assert_eq!(site.get("blocked.example"), Err(UNTRUSTED));
+    server.stop();
+    let output = run([Path::new("certificates"), &site.config()]);
+    let line = output.stdout.lines().find(|line| line.starts_with("blocked.example")).unwrap();
+    assert!(line.contains("no certificate") && line.contains("forbidden"), "{line}");
+}
+
+/// The server is killed at random moments of an order. Afterwards there is one account, and the state
+/// is of use.
+#[test]
+fn kills_lose_neither_account_nor_state() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let Some(site) = Site::new(authority, "example.org www.example.org", "") else { return };
+    let mut random = Random::from_environment();
+    let kills = if std::env::var_os("WEFT_LONG").is_some() { 100 } else { 8 };
+    for _ in 0..kills {
+        let mut server = site.start();
+        std::thread::sleep(Duration::from_millis(random.below(600) as u64));
+        server.signal(Signal::KILL);
+        server.wait();
+        for name in ["example.org", "www.example.org"] {
+            let path = site.state(&format!("certificates/{name}/certificate.pem"));
+            let text = fs::read_to_string(path).unwrap_or_default();
+            assert!(text.is_empty() || text.trim_end().ends_with("-----END CERTIFICATE-----"));
+        }
+    }
+    let server = site.start();
+    for host in ["example.org", "www.example.org"] {
+        until("the certificate is trusted", || site.get(host).is_ok());
+    }
+    assert_eq!(site.authority.logged("There are now 2 accounts"), 0);
+    server.stop();
+}
+
+/// The certificates and the account are those of the first process.
+#[test]
+fn restarts_and_upgrades_order_nothing_again() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let Some(site) = Site::new(authority, "example.org", "") else { return };
+    let server = site.start();
+    until("the certificate is trusted", || site.get("example.org").is_ok());
+    server.stop();
+    let server = site.start();
+    assert_eq!(site.get("example.org"), Ok("served\n".to_owned()));
+    let pid = || fs::read_to_string(site.folder.path().join("weft.pid")).unwrap_or_default();
+    let former = pid();
+    server.signal(Signal::USR2);
+    until("the successor serves", || pid() != former && pid().ends_with('\n'));
+    let successor = Pid::from_raw(pid().trim().parse().unwrap()).unwrap();
+    let response = site.get("example.org");
+    kill_process(successor, Signal::KILL).unwrap();
+    assert_eq!(response, Ok("served\n".to_owned()));
+    assert_eq!(site.authority.logged("Added order"), 1);
+}
+
+#[test]
+fn invalid_keys_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    for (keys, expected) in [
+        ("[acme]\nchallenges = [\"dns-02\"]", "expected tls-alpn-01 or http-01, found \"dns-02\""),
+        (
+            "[acme]\ndomains = [\"*.example.org\"]",
+            "a wildcard certificate needs a validation by DNS",
+        ),
+        ("[acme]\ndomains = [\"a/b\"]", "it is neither a domain name nor an IP address"),
+        ("[acme]\ndirectories = [\"http://a.example/dir\"]", "expected the URL of a directory"),
+        ("[acme]\nemail = \"me\"", "expected an address such as admin@example.org"),
+        ("[tls]\ncertificates = \"all\"", "expected \"auto\", or a list of certificates"),
+        (
+            "[tls]\ncertificates = \"auto\"\n[hosts.\"a.example localhost *.b.example\"]",
+            "no certificate is ordered for \"*.b.example\"",
+        ),
+        (
+            "[tls]\ncertificates = \"auto\"\n[hosts.\"a.example localhost\"]",
+            "certificates for a.example are ordered from \
+             https://acme-v02.api.letsencrypt.org/directory by tls-alpn-01 (the authority must reach \
+             port 443) or http-01 (the authority must reach port 80)",
+        ),
+    ] {
+        let file = folder.path().join("weft.toml");
+        let host = if keys.contains("[hosts") { "" } else { "[hosts.\"*\"]" };
+        fs::write(&file, format!("{keys}\n{host}\n\"/\" = \"-> .\"\n")).unwrap();
+        let output = run([Path::new("check"), &file]);
+        assert!(output.stderr.contains(expected), "{keys}: {}", output.stderr);
+    }
+}
