@@ -31,10 +31,11 @@ foreach (['REQUEST_METHOD', 'REQUEST_URI', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'DO
 echo 'body ', strlen(file_get_contents('php://input')), \"\\n\";
 ";
 
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
     ("show.php", SHOW),
     ("index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'];"),
     ("style.css", "p { color: teal }"),
+    ("upper.PHP", "<?php echo 'text of a script';"),
     ("photo.jpg", "<?php echo 'a program in an image';"),
     ("blog/index.php", "<?php echo 'blog';"),
     ("static/index.html", "<h1>static</h1>"),
@@ -156,6 +157,8 @@ fn serves_scripts_and_files_of_a_folder() {
         ("GET", "/photo.jpg%00.php", "", "4*"),
         ("GET", "/show%2ephp", "", "200 | REQUEST_METHOD=GET*"),
         ("GET", "/show.PHP", "", "404 | *"),
+        // Its text may have passwords, although PHP-FPM would refuse to run it.
+        ("GET", "/upper.PHP", "", "404 | *"),
         ("GET", "/none.php", "", "404 | *"),
         ("GET", "/none", "", "404 | *"),
         ("POST", "/style.css", "x", "405 | allow: GET, HEAD | *"),
@@ -324,6 +327,8 @@ fn applications_get_the_path_and_all_of_the_body() {
         ("CONTENT_LENGTH", Some("200000")),
         ("SCRIPT_FILENAME", None),
         ("GATEWAY_INTERFACE", Some("CGI/1.1")),
+        // PHP refuses to run without it if it was built or configured so.
+        ("REDIRECT_STATUS", Some("200")),
     ] {
         assert_eq!(variable(name), expected, "{name}");
     }
