@@ -77,25 +77,34 @@ pub(super) fn beside_files(
     own.remove("files");
     table.add(&own);
     if let Some(front) = front {
-        table.set("fallback", Value::text(front));
+        table.set("fallback", Value::Text(front));
     }
     true
 }
 
 /// Returns the script that gets all requests without a file.
-fn front_controller<'a>(location: &Location<'a>) -> Option<&'a str> {
-    let last = location.scope.own("try_files").pop()?.args.last()?;
-    let (path, query) = last.split_once(['?', '$']).unwrap_or((last, ""));
-    let keeps_query =
-        matches!(query, "" | "$args" | "$query_string" | "is_args$args" | "is_args$query_string");
+fn front_controller(location: &Location<'_>) -> Option<String> {
+    let last = last_path(location)?;
+    let (path, query) = last.split_once(['?', '$']).unwrap_or((&last, ""));
+    let keeps_query = matches!(
+        query,
+        "" | "$args" | "$query_string" | "is_args$args" | "is_args$query_string" | "{query}"
+    );
     let is_at_top = matches!(&location.pattern, Pattern::Prefix(prefix) if prefix == "/");
-    path.strip_prefix('/').filter(|path| files::is_script(path) && keeps_query && is_at_top)
+    let path = path.strip_prefix('/').filter(|path| files::is_script(path));
+    path.filter(|_| keeps_query && is_at_top).map(str::to_owned)
+}
+
+/// Returns the path for requests without a file: of `try_files`, or of a condition.
+fn last_path(location: &Location<'_>) -> Option<String> {
+    let directive = location.scope.own("try_files").pop();
+    let last = directive.and_then(|directive| directive.args.last().cloned());
+    last.or_else(|| location.fallback.borrow().clone())
 }
 
 /// Returns true if `try_files` ends with something other than a front controller or 404.
 fn has_other_last(location: &Location<'_>) -> bool {
-    let last = location.scope.own("try_files").pop().and_then(|directive| directive.args.last());
-    last.is_some_and(|last| last != "=404") && front_controller(location).is_none()
+    last_path(location).is_some_and(|last| last != "=404") && front_controller(location).is_none()
 }
 
 /// Returns the location of `/index.php`, below this location or beside it.
@@ -271,6 +280,14 @@ fn settings(location: &Location<'_>, table: &mut Table, options: &mut Table) {
     let mut environment = Vec::new();
     for parameter in scope.all(&["fastcgi_param"]) {
         let (name, value) = (parameter.arg(0), parameter.arg(1));
+        if name.contains("SENDFILE") || name.contains("X_ACCEL") {
+            scope.outcomes.lost(parameter, "X-Accel-Redirect of applications is not followed");
+            continue;
+        }
+        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            scope.outcomes.lost(parameter, "this is no name of a variable");
+            continue;
+        }
         let is_standard = STANDARD.contains(&name);
         let is_fixed_https = name == "HTTPS" && !value.contains('$') && !value.is_empty();
         match location.variables.literal(value) {

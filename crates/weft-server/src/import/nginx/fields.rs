@@ -190,7 +190,9 @@ fn own_field(location: &Location<'_>, directive: &Directive, text: &str) {
         "keep-alive",
         "$proxy_x_forwarded_proto",
     ];
-    if !USUAL.contains(&text) {
+    let map = text.strip_prefix('$').and_then(|name| location.global.maps.get(name));
+    let is_upgrade = map.is_some_and(|map| map.arg(0) == "$http_upgrade");
+    if !USUAL.contains(&text) && !is_upgrade {
         location.scope.outcomes.lost(directive, "the proxy generates this field itself");
     }
 }

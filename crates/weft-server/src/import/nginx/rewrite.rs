@@ -105,7 +105,7 @@ pub(super) fn fallback(location: &Location<'_>, directive: &Directive) -> Option
 
 /// Returns true for an expression that matches all paths of a location.
 fn is_of_all(location: &Location<'_>, directive: &Directive) -> bool {
-    let is_prefix = matches!(&location.pattern, Pattern::Prefix(_) | Pattern::Exact(_));
+    let is_prefix = !matches!(&location.pattern, Pattern::Regex(_));
     let is_here = directive.arg(2) == "break" && location.directive.is_some();
     is_prefix && ALL.contains(&directive.arg(0)) && !is_here && !location.is_rewritten
 }

@@ -484,6 +484,25 @@ fn imports_scripts() {
              \"~ ^/index\\\\.php(/|$)\" = { respond = \"\", status = 404 }\n\
              \"~ \\\\.php$\" = { respond = \"\", status = 404 }\n",
         ),
+        // Paths without a file by a condition, and by a named location.
+        (
+            &format!(
+                "root /a; index index.php; if (!-e $request_filename) {{ rewrite ^.*$ /index.php last; }}\n\
+                 location ~ \\.php$ {{ {PASS} }}"
+            ),
+            true,
+            "\"/\" = { files = \"/a\", php = \"unix:/p\", fallback = \"index.php\" }\n",
+        ),
+        (
+            &format!(
+                "root /a; location / {{ try_files $uri @app; }} location @app {{ rewrite ^(.*)$ /app.php/$1 last; }}\n\
+                 location ~ ^/app\\.php(/|$) {{ {PASS} }}"
+            ),
+            true,
+            "\"/\" = { files = \"/a\", try_files = [\"{path}\", \"@app\"] }\n\
+             \"@app\" = { rewrite = \"/app.php/{path}\" }\n\
+             \"~ ^/app\\\\.php(/|$)\" = { files = \"/a\", php = \"unix:/p\" }\n",
+        ),
         // Rules of the scripts are not those of the files.
         (
             &format!(
@@ -622,6 +641,16 @@ fn imports_maintenance_and_request_ids() {
              \"/\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
         ),
     ]);
+    let (found, is_complete) = lines(
+        "map $http_upgrade $upgrade { default upgrade; '' close; }\n\
+         server { location / { proxy_pass http://h; proxy_set_header Connection $upgrade; } }",
+    );
+    assert!(is_complete, "{found:?}");
+    for parameter in ["HTTP_X-Accel a", "HTTP_X_SENDFILE_TYPE X-Accel-Redirect", "A $host"] {
+        let location = format!("location / {{ fastcgi_pass h:1; fastcgi_param {parameter}; }}");
+        let (found, is_complete) = host(&location);
+        assert!(!is_complete && !found.contains("environment"), "{found}");
+    }
     // An application would send the name of a file in place of the file.
     let (found, is_complete) = host(
         "location / { proxy_pass http://h; proxy_set_header X-Sendfile-Type X-Accel-Redirect; }",
