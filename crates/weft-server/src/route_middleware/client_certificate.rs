@@ -12,8 +12,7 @@ impl Middleware for RequireClientCertificate {
         let session = request.peer().tls();
         match session.is_some_and(|session| !session.peer_certificates().is_empty()) {
             true => next.call(request).await,
-            false => Response::text("403 Forbidden: a client certificate is required\n")
-                .with_status(StatusCode::FORBIDDEN),
+            false => StatusCode::FORBIDDEN.into(),
         }
     }
 }

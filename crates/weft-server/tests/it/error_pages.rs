@@ -72,6 +72,7 @@ fn pages_apply_to_whatever_responds() {
          \"/intercepted\" = {{ proxy = \"http://{failing}/\", intercept_errors = true }}\n\
          \"/denied\" = {{ respond = \"\", deny = [\"0.0.0.0/0\", \"::/0\"] }}\n\
          \"/private\" = {{ respond = \"\", basic_auth = \"users\" }}\n\
+         \"/certified\" = {{ respond = \"\", client_cert_required = true }}\n\
          \"/own\" = {{ respond = \"\", status = 404, error_pages = {{ \"404\" = \"pages/own.txt\" }} }}\n\
          \"/fine\" = {{ respond = \"\", status = 404, \
                         error_pages = {{ \"404 =200\" = \"pages/own.txt\" }} }}\n\
@@ -92,6 +93,7 @@ fn pages_apply_to_whatever_responds() {
         ("/intercepted", &[], "500 application/json 5xx.json"),
         ("/denied", &[], "403 text/html 4xx.html"),
         ("/private", &[], "401 text/html 4xx.html"),
+        ("/certified", &[], "403 text/html 4xx.html"),
         ("/own", &[], "404 text/plain; charset=utf-8 own.txt"),
         ("/fine", &[], "200 text/plain; charset=utf-8 own.txt"),
         ("/fine", &["-r", "0-1"], "200 text/plain; charset=utf-8 own.txt"),
