@@ -1,9 +1,11 @@
 //! The target of a route behind its middleware: the path that an application gets, and `try_files`.
 
 use std::cell::RefCell;
+use std::future::ready;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use weft::{Application, Method, Request, Response, StatusCode};
 
 use super::rewrite::{Candidate, Otherwise, PathTemplate, Rewrite, TryFiles};
@@ -36,20 +38,31 @@ pub(super) struct Endpoint {
 }
 
 impl Application for Endpoint {
-    async fn call(&self, mut request: Request) -> Response {
-        if let Some(Rewrite::PassOn(path)) = self.rewrite.as_deref() {
-            return self.redirect(request, path).await;
+    /// The future of a rewritten request is boxed: all other requests would need its memory, too.
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
+        if let Some(rewrite) = self.rewrite.as_deref() {
+            return Either::Left(Box::pin(self.rewrite(rewrite, request)));
         }
-        let prefix = request.extensions_mut().remove::<PrefixLength>();
-        let mount = prefix.map_or(0, |PrefixLength(bytes)| bytes);
-        match self.rewrite.as_deref() {
-            None | Some(Rewrite::PassOn(_)) => {
-                match enter(&mut request, mount, self.directory.as_deref()) {
-                    None => self.app.call(request).await,
-                    Some(redirect) => redirect,
-                }
-            }
-            Some(Rewrite::To(path)) => {
+        let mount = take_mount(&mut request);
+        Either::Right(match enter(&mut request, mount, self.directory.as_deref()) {
+            None => Either::Left(self.app.call(request)),
+            Some(redirect) => Either::Right(ready(redirect)),
+        })
+    }
+}
+
+/// Takes the length of the prefix that the router has noted.
+fn take_mount(request: &mut Request) -> usize {
+    let prefix = request.extensions_mut().remove::<PrefixLength>();
+    prefix.map_or(0, |PrefixLength(bytes)| bytes)
+}
+
+impl Endpoint {
+    async fn rewrite(&self, rewrite: &Rewrite, mut request: Request) -> Response {
+        match rewrite {
+            Rewrite::PassOn(path) => self.redirect(request, path).await,
+            Rewrite::To(path) => {
+                let mount = take_mount(&mut request);
                 request.take_prefix(mount);
                 match path.expand(&request) {
                     Ok(target) => {
@@ -59,12 +72,13 @@ impl Application for Endpoint {
                     Err(response) => response,
                 }
             }
-            Some(Rewrite::TryFiles(files)) => self.try_files(files, request, mount).await,
+            Rewrite::TryFiles(files) => {
+                let mount = take_mount(&mut request);
+                self.try_files(files, request, mount).await
+            }
         }
     }
-}
 
-impl Endpoint {
     /// Serves the first path that exists, or applies the last element.
     async fn try_files(&self, files: &TryFiles, mut request: Request, mount: usize) -> Response {
         for candidate in &files.candidates {

@@ -208,18 +208,27 @@ impl Proxy {
     }
 
     /// Forwards a request, with FastCGI for a script.
-    pub(super) async fn forward(
+    pub(super) async fn forward(&self, request: Request, script: Option<Box<Script>>) -> Response {
+        match self.prepare(request, script).await {
+            Ok(mut outbound) => self.send(&mut outbound).await,
+            Err(response) => response,
+        }
+    }
+
+    /// Receives the body of a request, unless it is streamed. A function of its own, so that its
+    /// variables occupy no memory while the response is awaited.
+    async fn prepare(
         &self,
         mut request: Request,
         script: Option<Box<Script>>,
-    ) -> Response {
+    ) -> Result<OutboundRequest, Response> {
         let settings = &self.shared.settings;
         if *request.method() == Method::CONNECT {
             // RFC 9110 §9.3.6: CONNECT is meant for a forward proxy; this is a reverse proxy.
-            return StatusCode::NOT_IMPLEMENTED.into();
+            return Err(StatusCode::NOT_IMPLEMENTED.into());
         }
         if let Some(response) = hops::respond_locally(&request, self.shared.via.as_ref()) {
-            return response;
+            return Err(response);
         }
         let mut body = std::mem::take(request.body());
         body.set_limit(settings.max_body_bytes);
@@ -235,13 +244,13 @@ impl Proxy {
             match Box::pin(spool::receive(body, &self.request_limits, client)).await {
                 Ok(ReceivedBody { length: None, .. }) if needs_length => {
                     let error = GatewayError::Overloaded("no space for a request body");
-                    return error.into_reported_response(&"a script", &request);
+                    return Err(error.into_reported_response(&"a script", &request));
                 }
                 Ok(received) => {
                     body = received.body;
                     body_length = received.length.filter(|_| needs_length).or(body_length);
                 }
-                Err(error) => return GatewayError::Client(error).into_response(),
+                Err(error) => return Err(GatewayError::Client(error).into_response()),
             }
         }
         let upload = (body_length != Some(0)).then(|| {
@@ -254,18 +263,18 @@ impl Proxy {
             let trailers = settings.request_trailers.clone();
             Box::new(Upload::new(body, framing, expect_continue, trailers))
         });
-        self.send(OutboundRequest { request, options, body_length, script, upload }).await
+        Ok(OutboundRequest { request, options, body_length, script, upload })
     }
 
     /// Sends a request of the server's own, without a body and without an upgrade.
     pub(crate) async fn ask(&self, request: Request) -> Response {
         let options = RequestOptions { upgrade: None, expect_continue: false };
         let (body_length, script, upload) = (Some(0), None, None);
-        self.send(OutboundRequest { request, options, body_length, script, upload }).await
+        self.send(&mut OutboundRequest { request, options, body_length, script, upload }).await
     }
 
     /// Sends a request, with retries, until there is a response.
-    async fn send(&self, mut outbound: OutboundRequest) -> Response {
+    async fn send(&self, outbound: &mut OutboundRequest) -> Response {
         let settings = &self.shared.settings;
         let mut tried = Vec::new();
         loop {
@@ -275,7 +284,7 @@ impl Proxy {
                     .into_reported_response(&"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
-            let failure = match self.attempt(pool, &mut outbound, !tried.is_empty()).await {
+            let failure = match self.attempt(pool, outbound, !tried.is_empty()).await {
                 Ok(response) => return response,
                 Err(failure) => failure,
             };

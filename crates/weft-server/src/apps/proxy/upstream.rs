@@ -118,7 +118,11 @@ impl Upstream {
         stream.set_nodelay(true)?;
         let stream: Box<dyn weft::Stream> = match &self.tls {
             None => Box::new(stream),
-            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
+            // The future of the handshake is boxed: all clients of upstreams without TLS would need
+            // its memory, too.
+            Some((connector, name)) => {
+                Box::new(Box::pin(connector.connect(name.clone(), stream)).await?)
+            }
         };
         Ok(UpstreamConnection::new(stream, Some(address)))
     }

@@ -14,6 +14,7 @@ mod pump;
 mod queue;
 mod space;
 mod temp_file;
+mod writers;
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
-use tokio::task::{spawn_blocking, yield_now};
+use tokio::task::yield_now;
 use weft::{Body, Error, ErrorKind};
 
 use super::queue::Queue;
@@ -182,13 +182,11 @@ impl<S: Source> Pump<'_, S> {
                 poll_fn(|cx| self.shared.poll_space(cx)).await;
                 continue;
             };
-            match spawn_blocking(move || write.run()).await {
-                Ok(written) => self.shared.change(|state| state.queue.finish_write(written)),
-                // The task is canceled if the runtime shuts down.
-                Err(error) => {
-                    return self.end = Some(End::Failed(failed("cannot be stored", error)));
-                }
-            }
+            let Some(written) = share.space.writers.run(write).await else {
+                let reason = "the server shuts down";
+                return self.end = Some(End::Failed(failed("cannot be stored", reason)));
+            };
+            self.shared.change(|state| state.queue.finish_write(written));
         }
         drop(permit);
     }

@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::client_limit::Client;
+use super::writers::Writers;
 use crate::throttled_log::ThrottledWarning;
 
 /// Maximum number of bodies of one client that are written to their files at the same time. It bounds
 /// the memory of a client beyond its share, 17 KiB for each, and the threads that it occupies.
 const MAX_WRITES_PER_CLIENT: usize = 4;
 
-/// Maximum number of bodies of all clients that are written at the same time: 4 MiB beyond the limit,
-/// and half of the threads for blocking work.
+/// Maximum number of bodies of all clients that are written, or wait for a thread that writes, at the
+/// same time: 4 MiB beyond the limit.
 const MAX_WRITES: usize = 256;
 
 /// The space for the buffered bodies of the process.
@@ -25,6 +26,7 @@ pub(crate) struct BufferSpace {
     /// The clients with buffered bodies.
     clients: Mutex<HashMap<Client, Weak<Share>>>,
     writes: Semaphore,
+    pub(super) writers: Arc<Writers>,
     /// Number of bodies that get no memory.
     short_bodies: AtomicUsize,
     pub(super) warning: ThrottledWarning,
@@ -93,6 +95,7 @@ impl Default for BufferSpace {
             max_memory_per_client: AtomicU64::new(limits.memory_bytes_per_client),
             clients: Mutex::default(),
             writes: Semaphore::new(MAX_WRITES),
+            writers: Arc::default(),
             short_bodies: AtomicUsize::new(0),
             warning: ThrottledWarning::default(),
         }

@@ -122,6 +122,11 @@ impl Drop for TempFile {
 }
 
 impl Write {
+    #[cfg(test)]
+    pub(super) fn new(file: Option<Arc<File>>, at: u64, pieces: Vec<Bytes>) -> Write {
+        Write { file, at, pieces }
+    }
+
     /// Writes the pieces. Creates the file before its first write.
     pub(super) fn run(self) -> Written {
         let Write { file, at, pieces } = self;

@@ -1,0 +1,176 @@
+//! The threads that write bodies to their temporary files.
+//!
+//! With `spawn_blocking` for each write, the runtime starts a further thread whenever a write begins
+//! before the thread of the last one is idle again. Four writes at a time made it start 37 threads,
+//! each with a stack and an arena of the allocator. Here, a thread takes the next write itself, and
+//! waits for one for a short time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+
+use super::temp_file::{Write, Written};
+
+/// Maximum number of threads that write, as many as the writes of two clients: writes to files of
+/// the page cache take microseconds, and a disk does not become faster with more.
+const MAX_THREADS: usize = 8;
+
+/// Time for which a thread waits for a further write. It delays the shutdown of the runtime.
+const IDLE_TIME: Duration = Duration::from_millis(20);
+
+/// The writes of all bodies, in their order.
+#[derive(Default)]
+pub(super) struct Writers {
+    state: Mutex<State>,
+    has_job: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queued: VecDeque<Job>,
+    /// Number of threads. Each of them takes a job before it ends, if there is one.
+    threads: usize,
+    /// Number of threads that wait for a job.
+    idle: usize,
+}
+
+struct Job {
+    write: Write,
+    /// Closed if the body was dropped.
+    done: oneshot::Sender<Written>,
+}
+
+/// A thread that writes; `None` after its end.
+struct WriterThread(Option<Arc<Writers>>);
+
+impl Writers {
+    /// Performs a write. Returns `None` if the runtime of its thread shuts down before.
+    pub(super) async fn run(self: &Arc<Writers>, write: Write) -> Option<Written> {
+        let (done, written) = oneshot::channel();
+        if self.queue(Job { write, done }) {
+            let thread = WriterThread(Some(self.clone()));
+            // Panics if the system starts no further thread, and drops `thread`.
+            spawn_blocking(move || thread.run());
+        }
+        written.await.ok()
+    }
+
+    /// Queues a job. Returns true if it needs a thread, which is counted then.
+    fn queue(&self, job: Job) -> bool {
+        let mut state = self.state();
+        state.queued.push_back(job);
+        let needs_thread = state.idle < state.queued.len() && state.threads < MAX_THREADS;
+        state.threads += usize::from(needs_thread);
+        if !needs_thread {
+            self.has_job.notify_one();
+        }
+        needs_thread
+    }
+
+    /// Takes the next job. If there is none, the calling thread is no longer counted.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state();
+        if state.queued.is_empty() {
+            state.idle += 1;
+            let is_idle = |state: &mut State| state.queued.is_empty();
+            let waited = self.has_job.wait_timeout_while(state, IDLE_TIME, is_idle);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.idle -= 1;
+        }
+        let job = state.queued.pop_front();
+        state.threads -= usize::from(job.is_none());
+        job
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WriterThread {
+    fn run(mut self) {
+        let Some(writers) = &self.0 else { return };
+        while let Some(Job { write, done }) = writers.next() {
+            if !done.is_closed() {
+                drop(done.send(write.run()));
+            }
+        }
+        self.0 = None;
+    }
+}
+
+impl Drop for WriterThread {
+    /// Drops the queued jobs if a thread could not be started, and no other one is there for them:
+    /// their bodies end with an error instead of waiting.
+    fn drop(&mut self) {
+        let Some(writers) = self.0.take() else { return };
+        let mut state = writers.state();
+        state.threads -= 1;
+        if state.threads == 0 {
+            state.queued.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use tokio::runtime::Builder;
+
+    fn write(at: u64) -> Write {
+        Write::new(None, at, vec![vec![b'x'; 4_096].into()])
+    }
+
+    #[test]
+    fn many_writes_use_few_threads() {
+        let started = Arc::<AtomicUsize>::default();
+        let count = started.clone();
+        let count_thread = move || {
+            count.fetch_add(1, Relaxed);
+        };
+        let runtime = Builder::new_current_thread().on_thread_start(count_thread).build().unwrap();
+        let writers = Arc::<Writers>::default();
+        runtime.block_on(async {
+            let one_after_another = |writers: Arc<Writers>| async move {
+                for at in 0..20 {
+                    writers.run(write(at)).await.expect("the write is performed").unwrap();
+                }
+            };
+            let bodies: Vec<_> =
+                (0..64).map(|_| tokio::spawn(one_after_another(writers.clone()))).collect();
+            for body in bodies {
+                body.await.unwrap();
+            }
+        });
+        // Waits for the threads.
+        drop(runtime);
+        // A thread that has just ended may not be idle for the runtime yet.
+        let (started, max) = (started.load(Relaxed), 2 * MAX_THREADS);
+        assert!(started <= max, "{started} of {max} threads");
+        assert_eq!(writers.state().threads, 0);
+    }
+
+    #[test]
+    fn bodies_do_not_wait_for_a_thread_that_was_not_started() {
+        let writers = Arc::<Writers>::default();
+        let jobs = [0, 1].map(|at| {
+            let (done, written) = oneshot::channel();
+            (writers.queue(Job { write: write(at), done }), written)
+        });
+        let threads = [(); 2].map(|()| WriterThread(Some(writers.clone())));
+        let [(true, mut first), (true, mut second)] = jobs else { panic!("two threads") };
+        let [one, other] = threads;
+        drop(one);
+        assert!(first.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        other.run();
+        assert!(first.try_recv().is_ok() && second.try_recv().is_ok());
+        let (done, mut third) = oneshot::channel();
+        assert!(writers.queue(Job { write: write(2), done }));
+        drop(WriterThread(Some(writers.clone())));
+        assert!(third.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+    }
+}
