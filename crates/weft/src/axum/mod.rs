@@ -14,7 +14,6 @@
 mod incoming; // connections, as the types of `ConnectInfo` see them
 mod listeners; // sockets and addresses to listen on
 mod make_service; // routers, and what `into_make_service` returns
-mod on_runtime; // calls of a service on another runtime
 mod serve; // the replacement for `axum::serve`
 
 use std::convert::Infallible;
@@ -27,13 +26,12 @@ use tower_service::Service;
 pub use self::incoming::IncomingStream;
 pub use self::listeners::IntoListeners;
 pub use self::make_service::MakeService;
-use self::on_runtime::OnRuntime;
 pub use self::serve::{Serve, ServeFuture, serve};
 use crate::app::Application;
 use crate::message::body::Body;
 use crate::message::request::Request;
 use crate::message::response::Response;
-use crate::tower::{HeaderMapCache, call_service, convert};
+use crate::tower::{HeaderMapCache, call_service, convert, on_runtime};
 
 /// Converts a router, or the result of `into_make_service` or
 /// `into_make_service_with_connect_info`, to an application.
@@ -80,8 +78,11 @@ impl<M: MakeService> Application for App<M> {
         let service = self.make_service.make(IncomingStream::new(request.connection())).await;
         let make_request = || convert::to_http_request(&self.maps, request);
         match &self.runtime {
-            None => call_service(OnWorker(service), make_request).await,
-            Some(runtime) => call_service(OnRuntime::new(service, runtime), make_request).await,
+            None => call_service(WithWeftBody(service), make_request).await,
+            Some(runtime) => {
+                let service = on_runtime(WithWeftBody(service), runtime.clone());
+                call_service(service, make_request).await
+            }
         }
     }
 }
@@ -92,10 +93,11 @@ impl<M> fmt::Debug for App<M> {
     }
 }
 
-/// Calls a service of axum on the worker of the connection.
-struct OnWorker<S>(S);
+/// A service of axum that receives the bodies of Weft.
+#[derive(Clone)]
+struct WithWeftBody<S>(S);
 
-impl<S> Service<http::Request<Body>> for OnWorker<S>
+impl<S> Service<http::Request<Body>> for WithWeftBody<S>
 where
     S: Service<::axum::extract::Request, Error = Infallible>,
 {

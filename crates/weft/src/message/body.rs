@@ -72,6 +72,8 @@ enum Kind {
     File(Box<FileBody>),
     /// A body that was received completely, but exceeds a limit set later.
     TooLarge,
+    /// A body that a framework has removed from a response to HEAD. Its length is unknown.
+    Removed,
 }
 
 /// The content of a request as a protocol version delivers it.
@@ -131,6 +133,17 @@ impl Body {
         Body(Kind::Stream(Exclusive::new(Box::pin(body)), u64::MAX))
     }
 
+    /// Creates the body of a response to HEAD from which a framework has removed the content.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only frameworks remove a body"))]
+    pub(crate) fn removed() -> Body {
+        Body(Kind::Removed)
+    }
+
+    /// Returns `true` if a framework has removed the content, so that its framing is unknown.
+    pub(crate) fn is_removed(&self) -> bool {
+        matches!(self.0, Kind::Removed)
+    }
+
     /// Creates a body from a file, which is read in pieces of at most `max_piece` bytes.
     pub(crate) fn file_in_pieces(file: File, max_piece: usize) -> Body {
         Body(Kind::File(Box::new(FileBody::new(file, max_piece))))
@@ -187,7 +200,7 @@ impl Body {
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         loop {
             return match &mut self.0 {
-                Kind::Empty => Poll::Ready(Ok(None)),
+                Kind::Empty | Kind::Removed => Poll::Ready(Ok(None)),
                 Kind::Bytes(bytes) => {
                     let bytes = std::mem::take(bytes);
                     self.0 = Kind::Empty;
@@ -263,7 +276,7 @@ impl Body {
             Kind::Inbound(source) => source.length(),
             Kind::Stream(stream, _) => stream.lock().size_hint().exact(),
             Kind::File(reader) => reader.size_hint().exact(),
-            Kind::TooLarge => None,
+            Kind::TooLarge | Kind::Removed => None,
         }
     }
 
@@ -388,6 +401,7 @@ impl fmt::Debug for Body {
             Kind::Stream(..) => f.write_str("Body(stream)"),
             Kind::File(_) => f.write_str("Body(file)"),
             Kind::TooLarge => f.write_str("Body(too large)"),
+            Kind::Removed => f.write_str("Body(removed)"),
         }
     }
 }

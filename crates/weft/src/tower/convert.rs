@@ -159,7 +159,8 @@ where
     let body = match from_http_body(body) {
         // Frameworks remove the body of a response to HEAD. An empty body would be sent with
         // `Content-Length: 0`, which would be the length of the response to GET (RFC 9110 §8.6).
-        body if *method == Method::HEAD && body.is_end_stream() => Body::boxed(RemovedBody),
+        // Nor is it known that GET would have `Transfer-Encoding`.
+        body if *method == Method::HEAD && body.is_end_stream() => Body::removed(),
         body => body,
     };
     Response {
@@ -217,18 +218,6 @@ fn downcast<B: 'static>(body: B) -> std::result::Result<Body, B> {
     match (&mut body as &mut dyn Any).downcast_mut::<Option<Body>>() {
         Some(body) => Ok(body.take().unwrap_or_default()),
         None => Err(body.expect("only a `Body` is taken out")),
-    }
-}
-
-/// An empty body of unknown length, for a body that a framework has removed.
-struct RemovedBody;
-
-impl http_body::Body for RemovedBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
-        Poll::Ready(None)
     }
 }
 

@@ -18,6 +18,7 @@ mod hyper_upgrade; // upgrades by `hyper::upgrade::on`
 mod maps; // a cache of header maps
 mod names; // a cache of field names
 mod layer; // layers as middleware
+mod on_runtime; // calls of services on another runtime
 mod service; // applications as services
 
 use std::fmt;
@@ -35,6 +36,7 @@ use tower_service::Service;
 use self::hyper_upgrade::PendingUpgrade;
 pub use self::layer::{InnerService, Layered, ResponseFuture, layer};
 pub(crate) use self::maps::HeaderMapCache;
+pub use self::on_runtime::{OnRuntime, RuntimeBody, RuntimeCall, on_runtime};
 pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,6 +55,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// or a tunnel also contain the `OnUpgrade` of hyper, so that axum's `WebSocketUpgrade` and
 /// `hyper::upgrade::on` work. A WebSocket over HTTP/2 is presented in the form of HTTP/1.1, `GET` with
 /// `Upgrade`.
+///
+/// The service runs on the workers. [`on_runtime`] makes it run on another runtime.
 ///
 /// Each request is passed to a clone of the service, after waiting until that clone is ready. An
 /// error of the service becomes a 500, is reported to the [hooks](crate::Hooks), and closes the

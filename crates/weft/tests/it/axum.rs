@@ -191,6 +191,26 @@ fn head_response_has_the_fields_of_get_and_no_body() {
     stop(server);
 }
 
+/// axum removes the content, so that neither its length nor its coding is known.
+#[test]
+fn head_response_of_a_stream_has_no_framing() {
+    let stream = async || axum::body::Body::from_stream(stream::iter([Ok::<_, Infallible>("a")]));
+    let server = start(Router::new().route("/", get(stream)));
+    let mut client = Client::connect(&server);
+    for version in ["1.1", "1.0"] {
+        let fields = "Host: a\r\nConnection: keep-alive\r\n\r\n";
+        client.send(format!("HEAD / HTTP/{version}\r\n{fields}"));
+        let response = client.head();
+        assert_eq!(response.status, 200);
+        let framing = ["transfer-encoding", "content-length"].map(|name| response.header(name));
+        assert_eq!(framing, [None, None]);
+        client.assert_open("/");
+    }
+    client.get("/");
+    assert_eq!(client.response().header("transfer-encoding"), Some("chunked"));
+    stop(server);
+}
+
 #[test]
 fn connect_info_provides_the_peer_address() {
     let peer_address = async |ConnectInfo(a): ConnectInfo<SocketAddr>,

@@ -86,7 +86,12 @@ impl<A: Application> ResponseSink for ActiveConnection<'_, A> {
             }
             CurrentRequest::Invalid { is_head } => (Version::HTTP_11, is_head),
         };
-        let framing = framing::response(version, response.status, length);
+        let framing = match &response.payload {
+            Payload::Body(body) if length.is_none() && body.is_removed() => {
+                ResponseFraming::Bodiless
+            }
+            _ => framing::response(version, response.status, length),
+        };
         self.exchange.keep_alive &= framing != ResponseFraming::UntilClose
             && self.input_is_bounded()
             && !response.wants_close()
