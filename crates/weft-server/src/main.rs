@@ -178,6 +178,7 @@ fn format_file(path: &Path, is_check: bool) -> Result<(), Vec<Problem>> {
 fn import(path: &Path) -> ExitCode {
     match import::import_nginx(path) {
         Ok(imported) => {
+            print_stdout(import::NGINX_DIFFERENCES);
             print_stdout(&imported.text);
             if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(3) }
         }

@@ -4,7 +4,7 @@ mod document; // a configuration file that is being composed
 mod hoist; // options that routes and hosts have in common
 mod nginx; // nginx.conf
 
-pub(crate) use nginx::import as import_nginx;
+pub(crate) use nginx::{DIFFERENCES as NGINX_DIFFERENCES, import as import_nginx};
 
 /// An imported configuration.
 #[derive(Debug)]

@@ -104,6 +104,23 @@ impl<'a> Global<'a> {
         })
     }
 
+    /// Returns true if the location with the longest prefix of a URI, in the same server, passes
+    /// requests to an upstream.
+    pub(super) fn is_passed(&self, of: &Location<'a>, uri: &str) -> bool {
+        if self.exact_location(of, uri).is_some() {
+            return false;
+        }
+        let locations = of.server.children().iter().filter(|child| child.name == "location");
+        let prefixed = locations.filter(|location| match &*location.args {
+            [path] => uri.starts_with(&**path),
+            [modifier, path] => modifier == "^~" && uri.starts_with(&**path),
+            _ => false,
+        });
+        let longest = prefixed.max_by_key(|location| location.args.last().map_or(0, String::len));
+        let passes = |child: &Directive| child.name.ends_with("_pass");
+        longest.is_some_and(|location| location.children().iter().any(passes))
+    }
+
     /// Returns the location of the same server for exactly this URI.
     pub(super) fn exact_location(&self, of: &Location<'a>, uri: &str) -> Option<&'a Directive> {
         let locations = of.server.children().iter().filter(|child| child.name == "location");

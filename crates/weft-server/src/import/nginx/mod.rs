@@ -46,6 +46,19 @@ use scope::Scope;
 use sites::{Server, Site};
 use tree::Directive;
 
+/// Differences from nginx that have no comments of their own, as they apply to all configurations.
+pub(crate) const DIFFERENCES: &str = "\
+# These differences from nginx apply to all routes, and have no further comments:
+# - `add_header` applies to all statuses, as with `always`, and replaces fields of upstreams.
+# - Redirects to HTTPS have the status 308, which keeps the method.
+# - A prefix matches whole segments: `/app` is not that of `/apple`, and `/app/` is also that of `/app`.
+# - Upstreams get paths without empty segments and dots (400 if they are encoded and the path is rewritten), and `X-Forwarded-For` without what the client sent.
+# - Files whose names begin with a dot, and symbolic links out of their directory, are not served.
+# - A folder without an index is not found (404, not 403), and its file `404.html` is the page for 404.
+# - Media types and compressed sizes are those of Weft. `Cache-Control` of `expires` has no `Expires` beside it.
+
+";
+
 /// Converts a file, with those that it includes.
 ///
 /// # Errors
@@ -109,6 +122,7 @@ fn host<'a>(
     }
     if let Some(redirecting) = site.redirecting.map(|index| &servers[index]) {
         origin.servers.push(redirecting.directive);
+        note_redirect(redirecting.directive, redirecting, site, scope.outcomes);
         add_unencrypted(&mut routes, redirecting, global, scope);
     }
     let mut host = Host { names: site.names.join(" "), ..Host::default() };
@@ -117,6 +131,22 @@ fn host<'a>(
         host.routes.push(route);
     }
     (host, origin)
+}
+
+/// Notes that redirects to HTTPS keep the host, if those of nginx have a certain one.
+fn note_redirect(block: &Directive, server: &Server<'_>, site: &Site, outcomes: &Outcomes) {
+    for directive in block.children() {
+        note_redirect(directive, server, site, outcomes);
+        let host = returns::redirect_host(directive);
+        let Some(host) = host.filter(|_| returns::is_redirect_to_https(directive)) else {
+            continue;
+        };
+        let first = server.names.first().map(String::as_str).unwrap_or_default();
+        let host = if host == "$server_name" { first } else { host };
+        if site.names.iter().any(|name| name != host) {
+            outcomes.adapted(directive, "other hosts are redirected to HTTPS of the same host");
+        }
+    }
 }
 
 /// Adds the locations that a server has besides its redirect to HTTPS.

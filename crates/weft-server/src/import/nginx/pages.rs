@@ -44,6 +44,10 @@ fn page(location: &Location<'_>, directive: &Directive) -> Result<(String, Strin
         return Err("its page is not a file");
     }
     let root = root_of(location, target).ok_or("its page is not a file")?;
+    if location.global.is_passed(location, target) {
+        let note = "the page is a file, whereas nginx requests it from an upstream";
+        location.scope.outcomes.adapted(directive, note);
+    }
     Ok((statuses, format!("{}{target}", root.trim_end_matches('/'))))
 }
 

@@ -80,6 +80,18 @@ fn redirect<'a>(
     Ok(())
 }
 
+/// Returns the host of a redirect to HTTPS, as it is written; `None` if it is that of the request.
+pub(super) fn redirect_host(directive: &Directive) -> Option<&str> {
+    let rest = directive.args.iter().find_map(|argument| argument.strip_prefix("https://"))?;
+    if ["$host", "$http_host"].iter().any(|host| rest.starts_with(host)) {
+        return None;
+    }
+    match rest.starts_with("$server_name") {
+        true => Some("$server_name"),
+        false => rest.split(['$', '/']).next(),
+    }
+}
+
 /// Returns true for a redirect of all paths to the same path of HTTPS.
 pub(super) fn is_redirect_to_https(directive: &Directive) -> bool {
     let is_same = |url: &str, ends: &[&str]| {

@@ -23,6 +23,13 @@ impl<'a> Scope<'a> {
         inner
     }
 
+    /// Returns the scope of the server around a location.
+    pub(super) fn of_server(&self) -> Scope<'a> {
+        let mut outer = self.clone();
+        outer.levels.truncate(2);
+        outer
+    }
+
     /// Returns the scope without the innermost block.
     pub(super) fn outside(&self) -> Scope<'a> {
         let mut outer = self.clone();

@@ -172,7 +172,10 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
     for directive in children.filter(|child| child.name == "location") {
         let outcomes = outer.scope.outcomes;
         outcomes.carried(directive);
-        let scope = outer.scope.inside(directive.children());
+        let scope = match named_response(outer, directive) {
+            Some(named) => outer.scope.of_server().inside(named.children()),
+            None => outer.scope.inside(directive.children()),
+        };
         let is_preferred = outer.is_preferred || directive.arg(0) == "^~";
         let pattern = pattern(directive).and_then(|pattern| nested(outer, pattern));
         let pattern = pattern.filter(|pattern| RouteKey::parse(&pattern.key()).is_ok());
@@ -204,6 +207,25 @@ fn collect<'a>(outer: &Location<'a>, server: &Server<'a>, locations: &mut Vec<Lo
         collect(&location, server, locations);
         locations.push(location);
     }
+}
+
+/// Returns the named location that responds to all requests of a location, by
+/// `error_page 418 = @name; return 418;`.
+fn named_response<'a>(outer: &Location<'a>, directive: &'a Directive) -> Option<&'a Directive> {
+    let response = directive.children().iter().find(|child| child.name == "return")?;
+    let [status] = &*response.args else { return None };
+    let mut pages = directive.children().iter().filter(|child| child.name == "error_page");
+    let page = pages.find(|page| page.args.contains(status))?;
+    let [.., equals, name] = &*page.args else { return None };
+    let mut locations = outer.server.children().iter().filter(|child| child.name == "location");
+    let is_named = |location: &&Directive| equals == "=" && *location.args == [name.clone()];
+    let named = locations.find(is_named).filter(|_| name.starts_with('@'))?;
+    let is_all = |child: &Directive| matches!(&*child.name, "return" | "error_page");
+    if !directive.children().iter().all(is_all) {
+        return None;
+    }
+    outer.scope.outcomes.carried_with_block(directive);
+    Some(named)
 }
 
 /// Returns true if a location does not only change options of files.

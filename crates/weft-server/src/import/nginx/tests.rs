@@ -263,6 +263,23 @@ fn imports_pages_and_rewritten_responses() {
              cookie_path = { \"/a/\" = \"/b/\" } }\n",
         ),
     ]);
+    check(&[
+        // A response that is no error, but leads to a named location.
+        (
+            "location ~ /git$ { error_page 418 = @app; return 418; }\n\
+             location @app { proxy_pass http://h; proxy_buffering off; }",
+            true,
+            "\"~ /git$\" = { proxy = \"http://h/\", host = \"upstream\", buffer_responses = false }\n\
+             \"@app\" = { proxy = \"http://h/\", host = \"upstream\", buffer_responses = false }\n",
+        ),
+        (
+            "root /a; error_page 404 /404.html; location / { proxy_pass http://h; }",
+            true,
+            "# nginx.conf:3: `error_page 404 /404.html`: the page is a file, whereas nginx requests it \
+             from an upstream\n\
+             error_pages = { 404 = \"/a/404.html\" }\n\"/\" = { proxy = \"http://h/\", host = \"upstream\" }\n",
+        ),
+    ]);
     let (found, is_complete) = host("root /a; error_page 404 @named; error_page 403 /x.php?a;");
     assert!(!is_complete && found.ends_with("\"/\" = \"-> /a\"\n"), "{found}");
 }
@@ -289,6 +306,14 @@ fn imports_limits() {
 fn joins_servers_with_and_without_tls() {
     const TLS: &str = "listen 443 ssl; ssl_certificate /a.pem; ssl_certificate_key /a.key;";
     for (text, expected) in [
+        (
+            format!(
+                "server {{ listen 80; return 301 https://a.b$request_uri; }}\n\
+                 server {{ {TLS} server_name a.b; root /a; }}"
+            ),
+            "# nginx.conf:1: `return 301 https://a.b$request_uri`: other hosts are redirected to \
+             HTTPS of the same host\n[hosts.\"a.b *\"]\nhttps_redirect = true\n\"/\" = \"-> /a\"\n",
+        ),
         // Only a redirect, for this name or for all.
         (
             format!(
