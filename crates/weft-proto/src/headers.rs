@@ -100,8 +100,11 @@ impl Headers {
             .map(|field| field.value.of(&self.text))
     }
 
+    /// Compares the lengths first: most fields have other names, of which few have that length.
+    #[inline]
     fn is_named(&self, field: &Field, name: &str) -> bool {
-        field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
+        field.name.len() == name.len()
+            && field.name.of(&self.text).eq_ignore_ascii_case(name.as_bytes())
     }
 
     /// Returns the members of all fields with this name, parsed as comma-separated lists
@@ -176,6 +179,22 @@ impl Headers {
             }
         }
         Headers { text: self.text.clone(), fields }
+    }
+
+    /// Removes all fields with this name, and copies none of the others.
+    ///
+    /// ```
+    /// use weft_proto::Headers;
+    ///
+    /// let mut headers = Headers::parse("TE: a\r\nHost: b\r\nte: c\r\n\r\n")?;
+    /// headers.remove("te");
+    /// assert_eq!((headers.len(), headers.get("host")), (1, Some("b")));
+    /// # Ok::<(), weft_proto::Error>(())
+    /// ```
+    pub fn remove(&mut self, name: &str) {
+        while let Some(at) = self.fields.iter().position(|field| self.is_named(field, name)) {
+            self.fields.remove(at);
+        }
     }
 
     /// Returns the number of fields.

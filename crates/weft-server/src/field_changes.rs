@@ -1,20 +1,21 @@
 //! Changes of a route to the fields of requests and responses.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use weft::{Application, HeaderName, HeaderValue, Middleware, Request, Response};
+use futures_util::future::{FutureExt, LocalBoxFuture, ready};
+use weft::{HeaderName, HeaderValue, Request, Response};
 
 use crate::apps::request_fields::RequestFields;
 use crate::config::{Field, FieldChanges, FieldOperation, Statuses};
 use crate::request_notes::RequestNotes;
+use crate::route_middleware::{Layer, WrappedApp};
 use crate::template::{ExpansionError, Template, field_value};
 
 /// Changes the fields that upstreams and scripts get.
-#[derive(Clone)]
 pub(crate) struct RequestFieldChanges(Arc<Changes>);
 
 /// Changes the fields of responses.
-#[derive(Clone)]
 pub(crate) struct ResponseFieldChanges(Arc<Changes>);
 
 struct Changes {
@@ -41,6 +42,25 @@ impl Changes {
         let changes: Vec<_> = changes.set.iter().map(Change::new).collect();
         let has_any = !removed.is_empty() || !changes.is_empty();
         has_any.then(|| Arc::new(Changes { removed, changes }))
+    }
+
+    /// Copies names and values, so that the workers share no reference counts of them.
+    fn copy(&self) -> Changes {
+        let name = |name: &HeaderName| HeaderName::from_bytes(name.as_ref()).expect("a name");
+        let value = |value: &Value| match value {
+            Value::Fixed(fixed) => {
+                Value::Fixed(HeaderValue::from_bytes(fixed.as_bytes()).expect("a value"))
+            }
+            Value::Expanded(template) => Value::Expanded(template.clone()),
+        };
+        let change = |change: &Change| Change {
+            name: name(&change.name),
+            operation: change.operation,
+            on: change.on.clone(),
+            value: value(&change.value),
+        };
+        let removed = self.removed.iter().map(name).collect();
+        Changes { removed, changes: self.changes.iter().map(change).collect() }
     }
 
     /// Expands the values that depend on the request.
@@ -113,10 +133,19 @@ impl RequestFieldChanges {
     pub(crate) fn new(changes: &FieldChanges) -> Option<RequestFieldChanges> {
         Changes::new(changes).map(RequestFieldChanges)
     }
+
+    /// Returns the middleware of a worker.
+    pub(crate) fn for_worker(&self) -> RequestFieldChanges {
+        RequestFieldChanges(Arc::new(self.0.copy()))
+    }
 }
 
-impl Middleware for RequestFieldChanges {
-    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+impl Layer for RequestFieldChanges {
+    fn respond(
+        self: &Rc<Self>,
+        mut request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response> {
         for name in &self.0.removed {
             RequestFields::remove(&mut request, name.clone());
         }
@@ -129,10 +158,10 @@ impl Middleware for RequestFieldChanges {
             match change.value.of(&request) {
                 Ok(value) if value.is_empty() => RequestFields::remove(&mut request, name.clone()),
                 Ok(value) => RequestFields::set(&mut request, name.clone(), value),
-                Err(error) => return error.into(),
+                Err(error) => return ready(error.into()).boxed_local(),
             }
         }
-        next.call(request).await
+        next.respond(request)
     }
 }
 
@@ -141,33 +170,54 @@ impl ResponseFieldChanges {
     pub(crate) fn new(changes: &FieldChanges) -> Option<ResponseFieldChanges> {
         Changes::new(changes).map(ResponseFieldChanges)
     }
+
+    /// Returns the middleware of a worker.
+    pub(crate) fn for_worker(&self) -> ResponseFieldChanges {
+        ResponseFieldChanges(Arc::new(self.0.copy()))
+    }
 }
 
-impl Middleware for ResponseFieldChanges {
-    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
+impl Layer for ResponseFieldChanges {
+    fn respond(
+        self: &Rc<Self>,
+        mut request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response> {
         let notes = self.0.have_upstream().then(|| RequestNotes::attached(&mut request));
         // Expanded before the request is passed on, and so before an error could have an effect.
-        let mut expanded = match self.0.expanded(&request) {
-            Ok(values) => values.into_iter(),
-            Err(error) => return error.into(),
+        let expanded = match self.0.expanded(&request) {
+            Ok(values) => values,
+            Err(error) => return ready(error.into()).boxed_local(),
         };
-        let mut response = next.call(request).await;
+        let (this, response) = (self.clone(), next.respond(request));
+        async move { this.apply(response.await, expanded, notes.as_deref()) }.boxed_local()
+    }
+}
+
+impl ResponseFieldChanges {
+    /// Changes the fields of a response.
+    fn apply(
+        &self,
+        mut response: Response,
+        expanded: Vec<Expanded>,
+        notes: Option<&RequestNotes>,
+    ) -> Response {
+        let mut expanded = expanded.into_iter();
         for name in &self.0.removed {
             response.remove_header(name.clone());
         }
         for change in &self.0.changes {
             let value = match &change.value {
                 Value::Fixed(value) => Some(value.clone()),
-                Value::Expanded(_) => {
-                    expanded.next().and_then(|value| value.complete(notes.as_deref()))
-                }
+                Value::Expanded(_) => expanded.next().and_then(|value| value.complete(notes)),
             };
             let Some(value) = value.filter(|_| change.applies_to(&response)) else { continue };
-            if change.operation == FieldOperation::Set {
-                response.remove_header(change.name.clone());
-            }
-            if !value.is_empty() {
-                response = response.with_header_value(change.name.clone(), value);
+            let name = change.name.clone();
+            match (change.operation, value.is_empty()) {
+                (FieldOperation::Set, true) => response.remove_header(name),
+                (FieldOperation::Set, false) => response.set_header_value(name, value),
+                (_, true) => {}
+                (_, false) => response = response.with_header_value(name, value),
             }
         }
         response

@@ -1,6 +1,7 @@
 //! Users and hashed passwords of a file in the format of Apache's htpasswd.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,8 @@ use std::time::Instant;
 
 use argon2::{Argon2, PasswordVerifier};
 use sha_crypt::ShaCrypt;
-use sha2::{Digest, Sha256};
-use weft::middleware::ConcurrencyLimit;
+use sha2::{Digest as _, Sha256};
+use weft::middleware::{ConcurrencyLimit, User};
 
 use crate::watched_file::{FileVersion, REVALIDATE_AFTER};
 
@@ -22,17 +23,23 @@ use crate::watched_file::{FileVersion, REVALIDATE_AFTER};
 pub(crate) struct PasswordFile {
     path: PathBuf,
     users: Mutex<Users>,
+    /// A hash that has read a random block. Its digests cannot be predicted, so that the time of a
+    /// comparison with the remembered ones tells nothing about these.
+    keyed: Sha256,
     limit: ConcurrencyLimit,
 }
 
 struct Users {
     /// Hash of the password by the name of the user.
     hashes: HashMap<String, Arc<str>>,
-    /// Digests of the passwords that were right, by name.
-    verified: HashMap<String, [u8; 32]>,
+    /// Users by the digests of their credentials, as a client has sent them. Each user has one.
+    verified: BTreeMap<Digest, User>,
     version: FileVersion,
     checked: Instant,
 }
+
+/// Digest of a field `Authorization`.
+type Digest = [u8; 32];
 
 /// Verifications at a time.
 const MAX_VERIFICATIONS: usize = 2;
@@ -51,32 +58,44 @@ impl PasswordFile {
     pub(crate) fn open(path: &Path) -> Result<PasswordFile, String> {
         let users = Mutex::new(Users::read(path)?);
         let limit = ConcurrencyLimit::new(MAX_VERIFICATIONS).max_queued(MAX_QUEUED);
-        Ok(PasswordFile { path: path.to_owned(), users, limit })
+        Ok(PasswordFile { path: path.to_owned(), users, keyed: keyed_hash(), limit })
     }
 
-    /// Returns true if the password is that of the user. Unknown users take as long as known ones.
-    pub(crate) async fn verify(&self, name: &str, password: &str) -> bool {
-        let Some((hash, is_known)) = self.current_hash(name) else { return false };
-        let digest = digest(&hash, password);
-        if is_known && self.users().verified.get(name) == Some(&digest) {
-            return true;
-        }
-        let Some(_permit) = self.limit.acquire().await else { return false };
+    /// Returns the user whose password was right in a former request with the same `Authorization`.
+    pub(crate) fn remembered(&self, field: &[u8]) -> Option<User> {
+        let digest = self.digest(field);
+        let mut users = self.users();
+        users.refresh(&self.path);
+        users.verified.get(&digest).cloned()
+    }
+
+    /// Returns the user if the password is right, and remembers the `Authorization` of the request.
+    /// Unknown users take as long as known ones.
+    pub(crate) async fn verify(&self, name: &str, password: &str, field: &[u8]) -> Option<User> {
+        let (hash, is_known) = self.current_hash(name)?;
+        let _permit = self.limit.acquire().await?;
         let (password, hash_to_verify) = (password.to_owned(), hash.clone());
         let verified = tokio::task::spawn_blocking(move || is_match(&hash_to_verify, &password));
-        let is_right = verified.await.unwrap_or(false) && is_known;
+        if !(verified.await.unwrap_or(false) && is_known) {
+            return None;
+        }
+        let user = User::new(name);
         let mut users = self.users();
         // The file may have changed meanwhile.
-        if is_right && users.hashes.get(name) == Some(&hash) {
-            users.verified.insert(name.to_owned(), digest);
+        if users.hashes.get(name) == Some(&hash) {
+            users.verified.retain(|_, known| known.as_str() != name);
+            users.verified.insert(self.digest(field), user.clone());
         }
-        is_right
+        Some(user)
+    }
+
+    fn digest(&self, field: &[u8]) -> Digest {
+        self.keyed.clone().chain_update(field).finalize().into()
     }
 
     /// Returns the hash of a user, and true; for an unknown user that of any other, and false.
     fn current_hash(&self, name: &str) -> Option<(Arc<str>, bool)> {
-        let mut users = self.users();
-        users.refresh(&self.path);
+        let users = self.users();
         let known = users.hashes.get(name).map(|hash| (hash.clone(), true));
         known.or_else(|| users.hashes.values().next().map(|hash| (hash.clone(), false)))
     }
@@ -95,7 +114,7 @@ impl Users {
         }
         let text = std::fs::read_to_string(path).map_err(cannot_read)?;
         let hashes = parse(&text).map_err(|reason| format!("{}: {reason}", path.display()))?;
-        Ok(Users { hashes, verified: HashMap::new(), version, checked: Instant::now() })
+        Ok(Users { hashes, verified: BTreeMap::new(), version, checked: Instant::now() })
     }
 
     /// Reads the file again if it has changed. A file with an error leaves the users as they are.
@@ -112,8 +131,10 @@ impl Users {
         match Users::read(path) {
             Ok(mut users) => {
                 // Users whose line is the same stay logged in.
-                users.verified = std::mem::take(&mut self.verified);
-                users.verified.retain(|name, _| users.hashes.get(name) == self.hashes.get(name));
+                let hash = |of: &Users, user: &User| of.hashes.get(user.as_str()).cloned();
+                let mut verified = std::mem::take(&mut self.verified);
+                verified.retain(|_, user| hash(&users, user) == hash(self, user));
+                users.verified = verified;
                 log::info!("loaded {} users of {}", users.hashes.len(), path.display());
                 *self = users;
             }
@@ -183,13 +204,10 @@ fn is_match(hash: &str, password: &str) -> bool {
     }
 }
 
-/// Digest of a password. The hash of the same password serves as the salt.
-fn digest(hash: &str, password: &str) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    digest.update(hash);
-    digest.update([0]);
-    digest.update(password);
-    digest.finalize().into()
+/// Returns a hash that has read a random block of 64 bytes, its block size.
+fn keyed_hash() -> Sha256 {
+    let random = |part: u64| RandomState::new().hash_one(part).to_le_bytes();
+    (0..8).map(random).fold(Sha256::new(), Sha256::chain_update)
 }
 
 #[cfg(test)]
@@ -230,6 +248,16 @@ mod tests {
         }
     }
 
+    /// Logs in as the middleware does. Returns true if the user is the one with this name.
+    async fn is_right(file: &PasswordFile, name: &str, password: &str) -> bool {
+        let field = format!("{name}:{password}").into_bytes();
+        let user = match file.remembered(&field) {
+            Some(user) => Some(user),
+            None => file.verify(name, password, &field).await,
+        };
+        user.is_some_and(|user| user.as_str() == name)
+    }
+
     #[test]
     fn verifies_passwords_and_follows_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -250,7 +278,7 @@ mod tests {
                     ("nobody", "open sesame", false),
                     ("", "", false),
                 ] {
-                    let found = file.verify(name, password).await;
+                    let found = is_right(&file, name, password).await;
                     assert_eq!(found, expected, "{name} {password}");
                 }
             }
@@ -259,12 +287,13 @@ mod tests {
         std::fs::write(&path, format!("bcrypt:{BCRYPT}\n{}\n", HASHES[1])).unwrap();
         file.users().checked -= 2 * REVALIDATE_AFTER;
         runtime().block_on(async {
-            assert!(file.verify("sha256", "open sesame").await);
-            assert!(!file.verify("bcrypt", "open sesame").await);
-            assert!(!file.verify("argon2", "open sesame").await);
+            assert!(is_right(&file, "sha256", "open sesame").await);
+            assert!(!is_right(&file, "bcrypt", "open sesame").await);
+            assert!(!is_right(&file, "argon2", "open sesame").await);
         });
+        assert_eq!(file.users().verified.len(), 1);
         std::fs::write(&path, "broken\n").unwrap();
         file.users().checked -= 2 * REVALIDATE_AFTER;
-        runtime().block_on(async { assert!(file.verify("sha256", "open sesame").await) });
+        runtime().block_on(async { assert!(is_right(&file, "sha256", "open sesame").await) });
     }
 }

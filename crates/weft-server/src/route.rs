@@ -180,8 +180,10 @@ impl Router {
         }
         let target = &self.targets[route.target];
         if let Some(wrapped) = &target.wrapped {
-            // Middleware gets the whole path.
-            request.extensions_mut().insert(PrefixLength(mount));
+            // Middleware gets the whole path. The first extension of a request is an allocation.
+            if mount > 0 {
+                request.extensions_mut().insert(PrefixLength(mount));
+            }
             return Either::Right(Either::Left(wrapped.respond(request)));
         }
         match enter(&mut request, mount, route.directory.as_deref()) {
@@ -287,9 +289,11 @@ impl Routing {
                 router: current.clone(),
                 loop_warning: self.loop_warning.clone(),
             };
+            let endpoint = Rc::new(endpoint);
+            let app = WrappedApp::new(move |request| endpoint.respond(request));
             own.wrapped = Some(match &shared.middleware {
-                Some(middleware) => middleware.wrap(endpoint),
-                None => WrappedApp::new(endpoint),
+                Some(middleware) => middleware.wrap(app),
+                None => app,
             });
         }
         let counts = route_metrics.map(|metrics| metrics.for_routes(&self.names));

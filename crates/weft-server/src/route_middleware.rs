@@ -63,13 +63,22 @@ pub(crate) struct RouteMiddleware {
 #[derive(Clone)]
 pub(crate) struct WrappedApp(Rc<dyn Fn(Request) -> LocalBoxFuture<'static, Response>>);
 
+/// Middleware that passes most requests on without waiting, and so needs no future for them. Each
+/// worker has its own.
+pub(crate) trait Layer: Sized + 'static {
+    /// Handles a request.
+    fn respond(
+        self: &Rc<Self>,
+        request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response>;
+}
+
 impl WrappedApp {
-    pub(crate) fn new(app: impl Application + 'static) -> WrappedApp {
-        let app = Rc::new(app);
-        WrappedApp(Rc::new(move |request| {
-            let app = app.clone();
-            async move { app.call(request).await }.boxed_local()
-        }))
+    pub(crate) fn new(
+        respond: impl Fn(Request) -> LocalBoxFuture<'static, Response> + 'static,
+    ) -> WrappedApp {
+        WrappedApp(Rc::new(respond))
     }
 
     /// Handles a request. The future borrows nothing, so that a reload may replace the router.
@@ -80,7 +89,21 @@ impl WrappedApp {
     /// Wraps this application, unless the route does not use the middleware.
     fn with_some(self, middleware: Option<impl Middleware + 'static>) -> WrappedApp {
         match middleware {
-            Some(middleware) => WrappedApp::new(self.with(middleware)),
+            Some(middleware) => {
+                let app = Rc::new(self.with(middleware));
+                WrappedApp::new(move |request| {
+                    let app = app.clone();
+                    async move { app.call(request).await }.boxed_local()
+                })
+            }
+            None => self,
+        }
+    }
+
+    /// Wraps this application with a layer, unless the route does not use it.
+    fn with_layer(self, layer: Option<impl Layer>) -> WrappedApp {
+        match layer.map(Rc::new) {
+            Some(layer) => WrappedApp::new(move |request| layer.respond(request, &self)),
             None => self,
         }
     }
@@ -157,15 +180,14 @@ impl RouteMiddleware {
     }
 
     /// Wraps the application of a worker.
-    pub(crate) fn wrap(&self, app: impl Application + 'static) -> WrappedApp {
+    pub(crate) fn wrap(&self, app: WrappedApp) -> WrappedApp {
         // The outermost layer is added last. With one type for all layers, the future of each request
         // would contain a copy of the request for every layer that the route does not use.
-        WrappedApp::new(app)
-            .with_some(self.substitution.clone())
+        app.with_some(self.substitution.clone())
             .with_some(self.compress.clone())
-            .with_some(self.request_fields.clone())
+            .with_layer(self.request_fields.as_ref().map(RequestFieldChanges::for_worker))
             .with_some(self.body.clone())
-            .with_some(self.authentication.as_ref().map(Authentication::for_worker))
+            .with_layer(self.authentication.as_ref().map(Authentication::for_worker))
             .with_some(self.cors.clone())
             .with_some(self.timeout.clone())
             .with_some(self.concurrency.clone())
@@ -177,7 +199,7 @@ impl RouteMiddleware {
             .with_some(self.canonical.clone())
             .with_some(self.error_pages.clone())
             .with_some(self.bandwidth.clone())
-            .with_some(self.fields.clone())
+            .with_layer(self.fields.as_ref().map(ResponseFieldChanges::for_worker))
             .with_some(self.default_fields.clone())
             .with_some(self.forward_request_id.clone())
             .with_some(self.request_ids.clone())

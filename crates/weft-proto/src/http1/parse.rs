@@ -57,6 +57,16 @@ impl Span {
         Span { start: start as u16, end: end as u16 }
     }
 
+    /// Returns the number of bytes.
+    pub fn len(self) -> usize {
+        usize::from(self.end - self.start)
+    }
+
+    /// Returns true if there are no bytes.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
     /// Returns the range from `start` to `end`, both relative to the start of this span.
     pub fn slice(self, start: usize, end: usize) -> Span {
         Span::new(self.start as usize + start, self.start as usize + end)

@@ -8,8 +8,9 @@ mod passwords; // authentication by name and password
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::User;
-use weft::{Application, HeaderValue, Middleware, Network, Request, Response, StatusCode, header};
+use weft::{HeaderValue, Network, Request, Response, StatusCode, header};
 
 use self::forward_auth::{DEFAULT_TIMEOUT, ForwardAuth};
 use self::jwt::Tokens;
@@ -18,6 +19,7 @@ use self::passwords::Passwords;
 use crate::apps::spool::BufferSpace;
 use crate::config::{RouteOptions, Satisfy};
 use crate::request_notes::RequestNotes;
+use crate::route_middleware::{Layer, WrappedApp};
 
 /// The authentication of a route, shared by all workers.
 pub(crate) struct Authentication {
@@ -30,8 +32,7 @@ pub(crate) struct Authentication {
 }
 
 /// The authentication of a route in one worker.
-#[derive(Clone)]
-pub(crate) struct Authenticate(Rc<Authentication>);
+pub(crate) struct Authenticate(Authentication);
 
 /// Values of the plan on which authentication depends, besides the options of the route.
 pub(crate) struct AccessContext<'a> {
@@ -76,17 +77,24 @@ impl Authentication {
 
     /// Returns the middleware for a worker.
     pub(crate) fn for_worker(&self) -> Authenticate {
-        Authenticate(Rc::new(Authentication {
+        Authenticate(Authentication {
             passwords: self.passwords.clone(),
             tokens: self.tokens.clone(),
             forward: self.forward.as_ref().map(ForwardAuth::for_worker),
             any: self.any.clone(),
-        }))
+        })
     }
 
     /// Returns true if the addresses of clients are part of this authentication.
     pub(crate) fn includes_addresses(&self) -> bool {
         self.any.is_some()
+    }
+
+    /// Returns the user of a request whose password was right before, if nothing else is required.
+    fn remembered(&self, request: &Request) -> Option<User> {
+        let passwords = self.passwords.as_ref()?;
+        let is_sufficient = self.any.is_none() && self.forward.is_none();
+        is_sufficient.then(|| passwords.remembered(request)).flatten()
     }
 
     /// Authenticates a request; returns the user, if there is a name.
@@ -132,20 +140,34 @@ impl Authentication {
     }
 }
 
-impl Middleware for Authenticate {
-    async fn call(&self, mut request: Request, next: &impl Application) -> Response {
-        let user = match self.0.authenticate(&mut request).await {
-            Ok(user) => user,
-            Err(refusal) => return refusal,
-        };
-        let Some(user) = user else { return next.call(request).await };
-        if let Some(notes) = RequestNotes::of(&request) {
-            notes.set_user(&user);
+impl Layer for Authenticate {
+    fn respond(
+        self: &Rc<Self>,
+        mut request: Request,
+        next: &WrappedApp,
+    ) -> LocalBoxFuture<'static, Response> {
+        if let Some(user) = self.0.remembered(&request) {
+            note(&request, &user);
+            return next.respond(request);
         }
-        request.extensions_mut().insert(user.clone());
-        let mut response = next.call(request).await;
-        response.extensions_mut().insert(user);
-        response
+        let (this, next) = (self.clone(), next.clone());
+        let response = async move {
+            match this.0.authenticate(&mut request).await {
+                Ok(user) => {
+                    user.iter().for_each(|user| note(&request, user));
+                    next.respond(request).await
+                }
+                Err(refusal) => refusal,
+            }
+        };
+        response.boxed_local()
+    }
+}
+
+/// Notes the user for the log.
+fn note(request: &Request, user: &User) {
+    if let Some(notes) = RequestNotes::of(request) {
+        notes.set_user(user);
     }
 }
 

@@ -28,16 +28,29 @@ impl Passwords {
         Ok(Passwords { challenge, users: Arc::new(PasswordFile::open(file)?) })
     }
 
+    /// Returns the user whose password was right in a former request with the same credentials.
+    pub(super) fn remembered(&self, request: &Request) -> Option<User> {
+        self.users.remembered(credentials(request)?)
+    }
+
     /// Returns the user of a request.
     ///
     /// # Errors
     /// The response for the client, if name and password are missing or wrong.
     pub(super) async fn authenticate(&self, request: &Request) -> Result<User, Response> {
-        if let Some((name, password)) = basic_credentials(request)
-            && self.users.verify(&name, &password).await
-        {
-            return Ok(User::new(&name));
+        let refusal = || unauthorized(&self.challenge);
+        let field = credentials(request).ok_or_else(refusal)?;
+        if let Some(user) = self.users.remembered(field) {
+            return Ok(user);
         }
-        Err(unauthorized(&self.challenge))
+        let (name, password) = basic_credentials(request).ok_or_else(refusal)?;
+        self.users.verify(&name, &password, field).await.ok_or_else(refusal)
     }
+}
+
+/// Returns the `Authorization` of a request. Of several, an application might read another one.
+fn credentials(request: &Request) -> Option<&[u8]> {
+    let mut fields = request.headers().get_all("authorization");
+    let field = fields.next();
+    field.filter(|_| fields.next().is_none())
 }

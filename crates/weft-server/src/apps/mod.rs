@@ -18,8 +18,8 @@ mod timer; // timer for inactivity of an upstream or script
 
 use std::sync::Arc;
 
-use futures_util::future::{Either, FutureExt, ready};
-use weft::{Application, Directory, Request, Response};
+use futures_util::future::{Either, FutureExt, LocalBoxFuture, Ready, ready};
+use weft::{Application, Directory, DirectoryFuture, Request, Response};
 
 pub(crate) use cgi::Cgi;
 pub(crate) use fastcgi::{FastCgi, ScriptSite};
@@ -28,6 +28,10 @@ pub(crate) use proxy::Proxy;
 pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
 pub(crate) use respond_file::RespondFile;
+
+/// The future of a response, which is boxed only if it waits.
+type ResponseFuture =
+    Either<DirectoryFuture, Either<Ready<Response>, LocalBoxFuture<'static, Response>>>;
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
 /// mount.
@@ -74,7 +78,7 @@ impl App {
     /// Handles a request. The future is ready at once if the response needs no waiting. Futures
     /// that wait are boxed, because each request would need as much memory as the largest of them.
     /// They borrow nothing, so that a reload may replace the router meanwhile.
-    pub(crate) fn call(&self, request: Request) -> impl Future<Output = Response> + use<> {
+    pub(crate) fn call(&self, request: Request) -> ResponseFuture {
         let now = |response| Either::Left(ready(response));
         let later = match self {
             App::Files(directory) => return Either::Left(directory.call(request)),
@@ -102,5 +106,13 @@ impl App {
             }
         };
         Either::Right(Either::Right(later))
+    }
+
+    /// Handles a request like [`call`](App::call). A future that is boxed already is not boxed again.
+    pub(crate) fn call_boxed(&self, request: Request) -> LocalBoxFuture<'static, Response> {
+        match self.call(request) {
+            Either::Right(Either::Right(boxed)) => boxed,
+            future => future.boxed_local(),
+        }
     }
 }

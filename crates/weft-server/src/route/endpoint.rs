@@ -1,12 +1,11 @@
 //! The target of a route behind its middleware: the path that an application gets, and `try_files`.
 
 use std::cell::RefCell;
-use std::future::ready;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use futures_util::future::Either;
-use weft::{Application, Method, Request, Response, StatusCode};
+use futures_util::future::{FutureExt, LocalBoxFuture, ready};
+use weft::{Method, Request, Response, StatusCode};
 
 use super::rewrite::{Candidate, Otherwise, PathTemplate, Rewrite, TryFiles};
 use super::{Destination, Router};
@@ -37,17 +36,21 @@ pub(super) struct Endpoint {
     pub(super) loop_warning: Arc<ThrottledWarning>,
 }
 
-impl Application for Endpoint {
-    /// The future of a rewritten request is boxed: all other requests would need its memory, too.
-    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
-        if let Some(rewrite) = self.rewrite.as_deref() {
-            return Either::Left(Box::pin(self.rewrite(rewrite, request)));
+impl Endpoint {
+    /// Handles a request. The future of one that is not rewritten is that of the application.
+    pub(super) fn respond(
+        self: &Rc<Self>,
+        mut request: Request,
+    ) -> LocalBoxFuture<'static, Response> {
+        if let Some(rewrite) = self.rewrite.clone() {
+            let this = self.clone();
+            return async move { this.rewrite(&rewrite, request).await }.boxed_local();
         }
         let mount = take_mount(&mut request);
-        Either::Right(match enter(&mut request, mount, self.directory.as_deref()) {
-            None => Either::Left(self.app.call(request)),
-            Some(redirect) => Either::Right(ready(redirect)),
-        })
+        match enter(&mut request, mount, self.directory.as_deref()) {
+            None => self.app.call_boxed(request),
+            Some(redirect) => ready(redirect).boxed_local(),
+        }
     }
 }
 

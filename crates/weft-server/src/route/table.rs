@@ -146,7 +146,10 @@ impl RouteTable {
             HostRoutes::Prefixes(prefixes) => prefixes.find(path),
             HostRoutes::Mixed(routes) => routes.find(path, head),
         }?;
-        if let (Some(pattern), Some(host)) = (pattern, head.host()) {
+        // Finding the host in the head takes time, which hosts without patterns do not need.
+        if let Some(pattern) = pattern
+            && let Some(host) = head.host()
+        {
             found.host_captures = pattern.host_captures(&host.to_ascii_lowercase()).map(Box::new);
         }
         Ok(found)

@@ -51,6 +51,9 @@ pub(crate) struct PreserializedFields {
     lines: Vec<u8>,
 }
 
+/// Capacity for added fields after the first of them.
+const ADDED_CAPACITY: usize = 4;
+
 /// The fields of a forwarded message, and the fields added after them.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardedFields {
@@ -149,9 +152,29 @@ impl Fields {
         match self {
             Fields::Forwarded(forwarded) => {
                 forwarded.list.take();
+                if forwarded.added.len() == forwarded.added.capacity() {
+                    forwarded.added.reserve(ADDED_CAPACITY);
+                }
                 forwarded.added.push(field);
             }
             _ => self.to_mut().push(field),
+        }
+    }
+
+    /// Removes all fields with this name. The fields of a forwarded message stay where they are.
+    pub(crate) fn remove(&mut self, name: &HeaderName) {
+        match self {
+            Fields::Forwarded(forwarded) => {
+                forwarded.list.take();
+                forwarded.headers.remove(name.as_str());
+                if forwarded.added.iter().any(|(found, _)| found == name) {
+                    forwarded.added.retain(|(found, _)| found != name);
+                }
+            }
+            _ if self.find(name, |_| true).is_some() => {
+                self.to_mut().retain(|(found, _)| found != name);
+            }
+            _ => {}
         }
     }
 

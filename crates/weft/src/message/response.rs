@@ -248,11 +248,24 @@ impl Response {
         self.headers.push((name, field_value(value.as_ref())));
     }
 
+    /// Sets a field to a valid value, which is shared and not copied, replacing all fields with the
+    /// same name.
+    ///
+    /// ```
+    /// use weft::{HeaderValue, Response, header};
+    ///
+    /// let mut response = Response::text("").with_header(header::VARY, "Cookie");
+    /// response.set_header_value(header::VARY, HeaderValue::from_static("Accept"));
+    /// assert_eq!(response.header("vary").unwrap(), "Accept");
+    /// ```
+    pub fn set_header_value(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.remove(&name);
+        self.headers.push((name, value));
+    }
+
     /// Removes all fields with this name.
     pub fn remove_header(&mut self, name: HeaderName) {
-        if self.headers.find(&name, |_| true).is_some() {
-            self.headers.to_mut().retain(|(n, _)| *n != name);
-        }
+        self.headers.remove(&name);
     }
 
     /// Adds a request field to `Vary` (RFC 9110 §12.5.5), unless it is already listed.
@@ -408,6 +421,19 @@ pub(crate) fn field_value(bytes: &[u8]) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removes_fields_of_a_forwarded_message() {
+        let headers = Headers::parse("A: 1\r\nb: 2\r\nB: 3\r\nC: 4\r\n\r\n").unwrap();
+        let b = HeaderName::from_static("b");
+        let mut response =
+            Response::new(StatusCode::OK).with_headers(headers).with_header(b.clone(), "5");
+        assert_eq!(response.header("b").unwrap(), "2");
+        response.remove_header(b);
+        let found: Vec<_> = response.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, ["a", "c"]);
+        assert!(response.headers.sources().forwarded.is_some());
+    }
 
     #[test]
     fn converts_status_to_response() {
