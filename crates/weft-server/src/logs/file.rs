@@ -58,6 +58,12 @@ impl LogFile {
         Some(FileId { device: metadata.dev(), inode: metadata.ino() })
     }
 
+    /// Returns the device of a regular file, which never blocks for long as a pipe does.
+    pub(super) fn device(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok().filter(Metadata::is_file)?;
+        Some(metadata.dev())
+    }
+
     /// Returns whether the next bytes continue a partially written line.
     pub(super) fn is_within_line(&self) -> bool {
         self.is_within_line

@@ -1,8 +1,8 @@
 //! The access logs and the error log.
 //!
-//! Each distinct output has its own writer thread, so that a blocked output does not delay the
-//! others. Workers only append to buffers in memory. The writer thread rotates and reopens files,
-//! always between two lines.
+//! Each daemon, pipe and stream has its own writer thread, so that a blocked one does not delay the
+//! others; the files of a file system share one. Workers only append to buffers in memory. A writer
+//! thread rotates and reopens files, always between two lines.
 //!
 //! A plan is opened as [`OpenLogs`], which keeps the outputs that the plan before has, too. A route
 //! with access logs of its own has them in the notes of its requests ([`AccessLogs`]), so that a

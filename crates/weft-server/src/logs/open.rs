@@ -16,7 +16,7 @@ use super::message::MessageHeader;
 use super::output::Output;
 use super::rotation::Rotation;
 use super::route::{RouteLogPlan, own_logs};
-use super::sink::{LineSender, Sink, Writer};
+use super::sink::{LineSender, SharedWriter, Sink, Writer};
 use super::target::Target;
 use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
 use crate::plan::Plan;
@@ -33,6 +33,8 @@ pub(crate) struct OpenLogs {
     format: Option<LogFormat>,
     error: Option<ErrorLog>,
     has_route_logs: bool,
+    /// Threads that write the files of a device. A slow device thus delays its own files only.
+    of_devices: HashMap<u64, Arc<SharedWriter>>,
 }
 
 /// An output, with the name of its log for messages.
@@ -85,7 +87,8 @@ impl OpenLogs {
             opening.sink(ACCESS, to)?;
         }
         let has_route_logs = !own.is_empty();
-        Ok(OpenLogs { sinks: opening.sinks, access, format, error: Some(error), has_route_logs })
+        let Opening { sinks, of_devices, .. } = opening;
+        Ok(OpenLogs { sinks, access, format, error: Some(error), has_route_logs, of_devices })
     }
 
     /// Returns true if requests are logged.
@@ -170,6 +173,7 @@ struct Opening<'a> {
     sinks: HashMap<Source, Arc<Sink>>,
     /// The files that were opened.
     files: Vec<(FileId, Arc<Sink>)>,
+    of_devices: HashMap<u64, Arc<SharedWriter>>,
 }
 
 impl<'a> Opening<'a> {
@@ -179,7 +183,8 @@ impl<'a> Opening<'a> {
             max_files: config.max_files,
         };
         let settings = Settings { rotation, facility: config.facility, tag: config.tag.clone() };
-        Opening { settings, former, sinks: HashMap::new(), files: Vec::new() }
+        let of_devices = former.map(|former| former.of_devices.clone()).unwrap_or_default();
+        Opening { settings, former, sinks: HashMap::new(), files: Vec::new(), of_devices }
     }
 
     /// Returns the sink of an output. It is opened if neither this plan nor the former one has it.
@@ -197,9 +202,9 @@ impl<'a> Opening<'a> {
     fn open(&mut self, source: &Source) -> Result<Arc<Sink>, String> {
         let name = source.name;
         let target = source.open()?;
-        let id = match &target {
-            Target::File(file) => file.id(),
-            Target::Daemon(_) => None,
+        let (id, device) = match &target {
+            Target::File(file) => (file.id(), file.device()),
+            Target::Daemon(_) => (None, None),
         };
         // One writer for both, so that their lines do not interleave.
         if let Some((_, sink)) = self.files.iter().find(|(known, _)| Some(*known) == id) {
@@ -209,10 +214,25 @@ impl<'a> Opening<'a> {
             ERROR => crate::print_error,
             _ => |problem| log::error!("{problem}"),
         };
-        let sink = Sink::start(name, Output::new(name, target, report))
-            .map_err(|error| format!("cannot start the thread of the {name}: {error}"))?;
+        let output = Output::new(name, target, report);
+        let sink = match device {
+            Some(device) => self.writer_of(device).map(|writer| writer.add(name, output)),
+            None => Sink::start(name, output),
+        };
+        let sink =
+            sink.map_err(|error| format!("cannot start the thread of the {name}: {error}"))?;
         self.files.extend(id.map(|id| (id, sink.clone())));
         Ok(sink)
+    }
+
+    /// Returns the thread that writes the files of a device.
+    fn writer_of(&mut self, device: u64) -> io::Result<Arc<SharedWriter>> {
+        if let Some(writer) = self.of_devices.get(&device) {
+            return Ok(writer.clone());
+        }
+        let writer = Arc::new(SharedWriter::start("logs")?);
+        self.of_devices.insert(device, writer.clone());
+        Ok(writer)
     }
 }
 

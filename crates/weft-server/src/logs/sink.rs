@@ -1,7 +1,8 @@
-//! Line buffers and the writer thread of a log.
+//! Line buffers of logs and their writer threads.
 //!
-//! Each source appends lines to its own buffer. The writer thread swaps the buffers out every half
+//! Each source appends lines to its own buffer. A writer thread swaps the buffers out every half
 //! second, or earlier when one is full or a line is urgent, and at the end. It never splits lines.
+//! An output that may block for long has a thread of its own, and others share one.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const FLUSH_BYTES: usize = 32 << 10;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 /// The output of one or more logs. When neither it nor any of its sources is left, all lines are
-/// written, and the writer thread ends.
+/// written, and the output is closed.
 pub(super) struct Sink(Arc<Writer>);
 
 impl Drop for Sink {
@@ -30,18 +31,42 @@ impl Drop for Sink {
     }
 }
 
-/// Handle of the writer thread of a sink. It does not keep the thread running.
+/// Handle of the output of a sink. It does not keep the output open.
 pub(super) struct Writer {
     name: &'static str,
     shared: Arc<Shared>,
-    thread: thread::JoinHandle<()>,
+}
+
+/// A writer thread for any number of sinks. It ends when its handle is dropped and all sinks are
+/// closed.
+pub(super) struct SharedWriter(Arc<WriterThread>);
+
+impl Drop for SharedWriter {
+    fn drop(&mut self) {
+        lock(&self.0.state).may_get_sinks = false;
+        self.0.wake(Urgency::Now);
+    }
 }
 
 #[derive(Default)]
+struct WriterThread {
+    state: Mutex<ThreadState>,
+    /// Notified when there is work for the thread.
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct ThreadState {
+    /// The greatest urgency of its sinks.
+    urgency: Urgency,
+    /// Sinks that the thread has not taken yet.
+    added: Vec<(Arc<Shared>, Output)>,
+    may_get_sinks: bool,
+}
+
 struct Shared {
     state: Mutex<State>,
-    /// Notified when there is work for the writer.
-    work: Condvar,
+    thread: Arc<WriterThread>,
     /// Set when sources must no longer wait for the output.
     is_nonblocking: AtomicBool,
     /// Set if sources with a full buffer drop lines instead of waiting.
@@ -54,6 +79,8 @@ struct State {
     urgency: Urgency,
     /// True if the output has to be reopened.
     reopen: bool,
+    /// True after all lines were written.
+    is_finished: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,12 +115,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sink {
+    /// Creates a sink with a thread of its own.
     pub(super) fn start(name: &'static str, output: Output) -> io::Result<Arc<Sink>> {
-        let shared = Arc::new(Shared { is_lossy: output.is_lossy(), ..Shared::default() });
-        let writer_shared = shared.clone();
-        let thread = thread::Builder::new().name(format!("weft {name}"));
-        let thread = thread.spawn(move || writer_shared.run_writer(output))?;
-        Ok(Arc::new(Sink(Arc::new(Writer { name, shared, thread }))))
+        Ok(SharedWriter::start(name)?.add(name, output))
     }
 
     pub(super) fn writer(&self) -> &Arc<Writer> {
@@ -108,14 +132,73 @@ impl Sink {
     }
 }
 
+impl SharedWriter {
+    pub(super) fn start(name: &str) -> io::Result<SharedWriter> {
+        let thread = Arc::new(WriterThread::default());
+        lock(&thread.state).may_get_sinks = true;
+        let running = thread.clone();
+        thread::Builder::new().name(format!("weft {name}")).spawn(move || running.run())?;
+        Ok(SharedWriter(thread))
+    }
+
+    /// Creates a sink that this thread writes.
+    pub(super) fn add(&self, name: &'static str, output: Output) -> Arc<Sink> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            thread: self.0.clone(),
+            is_nonblocking: AtomicBool::new(false),
+            is_lossy: output.is_lossy(),
+        });
+        lock(&self.0.state).added.push((shared.clone(), output));
+        Arc::new(Sink(Arc::new(Writer { name, shared })))
+    }
+}
+
+impl WriterThread {
+    fn wake(&self, urgency: Urgency) {
+        let mut state = lock(&self.state);
+        if state.urgency < urgency {
+            state.urgency = urgency;
+            self.work.notify_one();
+        }
+    }
+
+    /// Body of the thread.
+    fn run(&self) {
+        let mut sinks: Vec<(Arc<Shared>, Output)> = Vec::new();
+        let mut taken = PendingLines::default();
+        loop {
+            let has_backlog = sinks.iter().any(|(_, output)| output.has_backlog());
+            let may_get_sinks = self.wait_for_work(has_backlog, &mut sinks);
+            sinks.retain_mut(|(shared, output)| !shared.write(output, &mut taken));
+            if sinks.is_empty() && !may_get_sinks {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is work, and takes the added sinks. Returns false if no further ones follow.
+    fn wait_for_work(&self, has_backlog: bool, sinks: &mut Vec<(Arc<Shared>, Output)>) -> bool {
+        let is_idle = |state: &mut ThreadState| state.urgency == Urgency::Idle && !has_backlog;
+        let can_wait = |state: &mut ThreadState| state.urgency <= Urgency::Soon;
+        let state = self.work.wait_while(lock(&self.state), is_idle);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let state = self.work.wait_timeout_while(state, MAX_DELAY, can_wait);
+        let (mut state, _) = state.unwrap_or_else(PoisonError::into_inner);
+        state.urgency = Urgency::Idle;
+        sinks.append(&mut state.added);
+        state.may_get_sinks
+    }
+}
+
 impl Writer {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns true if the thread has ended, after it has written all lines.
+    /// Returns true after the output was closed, with all lines written.
     pub(super) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        lock(&self.shared.state).is_finished
     }
 
     pub(super) fn reopen(&self) {
@@ -148,11 +231,11 @@ impl Writer {
     }
 }
 
-/// Work for one pass of the writer.
+/// Work of a writer thread for one sink.
 struct WriterPass {
+    urgency: Urgency,
     reopen: bool,
     buffers: Vec<Arc<Buffer>>,
-    is_last: bool,
 }
 
 impl Shared {
@@ -160,47 +243,44 @@ impl Shared {
         let mut state = lock(&self.state);
         if state.urgency < urgency {
             state.urgency = urgency;
-            self.work.notify_one();
+            drop(state);
+            self.thread.wake(urgency);
         }
     }
 
-    /// Body of the writer thread.
-    fn run_writer(&self, mut output: Output) {
-        let mut taken = PendingLines::default();
-        loop {
-            let pass = self.wait_for_work(output.has_backlog());
-            if pass.reopen {
-                output.reopen();
-            }
-            output.write_backlog();
-            for buffer in pass.buffers {
-                std::mem::swap(&mut *lock(&buffer.pending), &mut taken);
-                buffer.drained.notify_all();
-                output.write(&taken.lines);
-                output.add_lost(std::mem::take(&mut taken.lost));
-                taken.lines.clear();
-            }
-            if pass.is_last {
-                return output.finish();
-            }
+    /// Writes the lines of all sources. Returns true if no further ones follow.
+    fn write(&self, output: &mut Output, taken: &mut PendingLines) -> bool {
+        let pass = self.take_work();
+        if pass.urgency == Urgency::Idle && !output.has_backlog() {
+            return false;
         }
+        if pass.reopen {
+            output.reopen();
+        }
+        output.write_backlog();
+        for buffer in pass.buffers {
+            std::mem::swap(&mut *lock(&buffer.pending), taken);
+            buffer.drained.notify_all();
+            output.write(&taken.lines);
+            output.add_lost(std::mem::take(&mut taken.lost));
+            taken.lines.clear();
+        }
+        if pass.urgency == Urgency::Close {
+            output.finish();
+            lock(&self.state).is_finished = true;
+        }
+        pass.urgency == Urgency::Close
     }
 
-    /// Waits until there is work.
-    fn wait_for_work(&self, has_backlog: bool) -> WriterPass {
-        let is_idle = |state: &mut State| state.urgency == Urgency::Idle && !has_backlog;
-        let can_wait = |state: &mut State| state.urgency <= Urgency::Soon;
-        let state = self.work.wait_while(lock(&self.state), is_idle);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        let state = self.work.wait_timeout_while(state, MAX_DELAY, can_wait);
-        let (mut state, _) = state.unwrap_or_else(PoisonError::into_inner);
-        let is_last = std::mem::take(&mut state.urgency) == Urgency::Close;
+    fn take_work(&self) -> WriterPass {
+        let mut state = lock(&self.state);
+        let urgency = std::mem::take(&mut state.urgency);
         let reopen = std::mem::take(&mut state.reopen);
         let buffers = state.buffers.clone();
         // The buffer of a dropped source has two references left, `state` and this pass. It is
         // written once more and then removed.
         state.buffers.retain(|buffer| Arc::strong_count(buffer) > 2);
-        WriterPass { reopen, buffers, is_last }
+        WriterPass { urgency, reopen, buffers }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -342,4 +343,36 @@ fn reloads_lose_no_line() {
     };
     until("all lines are written", || total() >= sent);
     assert_eq!(total(), sent);
+}
+
+#[test]
+fn files_share_a_thread_that_no_daemon_delays() {
+    let folder = tempfile::tempdir().unwrap();
+    // A daemon that reads nothing: its queue is full after some messages.
+    let _daemon = UnixDatagram::bind(folder.path().join("daemon")).unwrap();
+    let mut config = "log = { access = \"syslog:unix:daemon\", format = \"%s\" }\n\
+                      [hosts.\"*\"]\n\"/\" = { respond = \"a\" }\n"
+        .to_owned();
+    for number in 0..40 {
+        config.push_str(&format!(
+            "[hosts.h{number}]\naccess_log = \"h{number}.log\"\n\"/\" = {{ respond = \"a\" }}\n"
+        ));
+    }
+    let daemon = format!("syslog:unix:{}", folder.path().join("daemon").display());
+    let site = Site::start(&config.replace("syslog:unix:daemon", &daemon));
+    let mut client = site.server.client();
+    for _ in 0..2_000 {
+        send(&mut client, "other", "/", "a");
+    }
+    for number in 0..40 {
+        send(&mut client, &format!("h{number}"), "/", "a");
+    }
+    for number in 0..40 {
+        until("the line is written", || site.log(&format!("h{number}.log")) == "200");
+    }
+    let tasks = fs::read_dir(format!("/proc/{}/task", site.server.id())).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    let mut writers: Vec<_> = names.filter(|name| name.contains("log")).collect();
+    writers.sort();
+    assert_eq!(writers, ["weft access log\n", "weft error log\n", "weft logs\n"]);
 }
