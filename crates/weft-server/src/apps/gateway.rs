@@ -29,6 +29,8 @@ pub(super) enum GatewayError {
     /// A reused connection closed before the first byte of a response: the upstream may close an
     /// idle connection at any time.
     StaleConnection(io::Error),
+    /// The upstream has stated that it has not processed the request (RFC 9113 §8.7).
+    NotProcessed(String),
     /// The upstream or script sent something else than a complete, valid response.
     BadResponse(String),
     /// The response, or the next part of it, did not arrive in time.
@@ -92,6 +94,7 @@ impl GatewayError {
             | GatewayError::StaleConnection(_)
             | GatewayError::BadResponse(_) => StatusCode::BAD_GATEWAY,
             GatewayError::NoneAvailable
+            | GatewayError::NotProcessed(_)
             | GatewayError::Overloaded(_)
             | GatewayError::ResourcesExhausted(_) => StatusCode::SERVICE_UNAVAILABLE,
             GatewayError::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -106,7 +109,9 @@ impl GatewayError {
             GatewayError::ConnectionLost(error) | GatewayError::StaleConnection(error) => {
                 format!("no response: {error}")
             }
-            GatewayError::BadResponse(reason) => reason.clone(),
+            GatewayError::NotProcessed(reason) | GatewayError::BadResponse(reason) => {
+                reason.clone()
+            }
             GatewayError::Timeout(reason) | GatewayError::Overloaded(reason) => {
                 (*reason).to_owned()
             }
@@ -140,11 +145,14 @@ impl GatewayError {
         if let GatewayError::Client(_) = self {
             return self.into_response();
         }
-        let error = Error::new(
-            ErrorKind::ServiceFailed,
-            format!("{origin}: {}{}", self.reason(), Summary(request)),
-        );
+        let error = self.to_error(origin, request);
         self.into_response().with_error(error)
+    }
+
+    /// Creates the error for the error hook.
+    pub(super) fn to_error(&self, origin: &dyn fmt::Display, request: &Request) -> Error {
+        let reason = format!("{origin}: {}{}", self.reason(), Summary(request));
+        Error::new(ErrorKind::ServiceFailed, reason)
     }
 }
 
@@ -203,6 +211,7 @@ mod tests {
             (GatewayError::ConnectionLost(timed_out()), 502, "no response: timed out"),
             (GatewayError::StaleConnection(timed_out()), 502, "no response: timed out"),
             (GatewayError::invalid_response("no head"), 502, "invalid response: no head"),
+            (GatewayError::NotProcessed("refused".into()), 503, "refused"),
             (GatewayError::Timeout("too slow"), 504, "too slow"),
             (GatewayError::Overloaded("too many"), 503, "too many"),
             (GatewayError::NoneAvailable, 503, "none is available"),

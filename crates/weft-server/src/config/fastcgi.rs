@@ -61,7 +61,10 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 14] = [
+const HTTP_KEYS: [&str; 17] = [
+    "http_version",
+    "max_http2_connections",
+    "max_streams",
     "host",
     "trusted",
     "field_names",

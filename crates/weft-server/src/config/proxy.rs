@@ -11,7 +11,7 @@ use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
-    Balance, Check, ClientCert, ForwardedNames, Host, ProxySettings, Replacement,
+    Balance, Check, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
     may_permit_in_request_trailers,
 };
 
@@ -22,7 +22,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 35] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 38] = [
     Key {
         name: "balance",
         flag: "",
@@ -50,6 +50,25 @@ pub(crate) static PROXY: [Key<ProxySettings>; 35] = [
             Host::Client => quoted("client"),
             Host::Upstream => quoted("upstream"),
             Host::Fixed(host) => quoted(host),
+        },
+    },
+    Key {
+        name: "http_version",
+        flag: "",
+        argument: "",
+        help: "version of HTTP for upstreams: 1.1, 2 (by ALPN with `https://`, or else by prior \
+               knowledge, as always with `h2c://`) or auto (by ALPN)",
+        kind: ValueKind::Choice(&["1.1", "2", "auto"], |settings, choice| {
+            settings.http_version = match choice {
+                "1.1" => HttpVersion::Http1,
+                "2" => HttpVersion::Http2,
+                _ => HttpVersion::Negotiated,
+            };
+        }),
+        show: |settings| match settings.http_version {
+            HttpVersion::Http1 => quoted("1.1"),
+            HttpVersion::Http2 => quoted("2"),
+            HttpVersion::Negotiated => quoted("auto"),
         },
     },
     Key {
@@ -144,6 +163,10 @@ pub(crate) static PROXY: [Key<ProxySettings>; 35] = [
     limit!(max_connections_per_client, "", count 0..=MAX_COUNT,
         "maximum number of these connections that one client address, or /64 of IPv6, uses at the \
          same time; 0: half of `max_connections`"),
+    limit!(max_http2_connections, "", count 1..=1_024,
+        "maximum number of connections per worker and upstream with `http_version = \"2\"`"),
+    limit!(max_streams, "", count 1..=MAX_COUNT,
+        "maximum number of streams in use per connection of HTTP/2; an upstream may permit fewer"),
     limit!(max_queued, "", count 0..=MAX_COUNT,
         "maximum number of requests per worker that wait for a connection; more: 503"),
     limit!(queue_timeout, "", time, "timeout in the queue; then 503"),

@@ -21,6 +21,7 @@ mod fastcgi;
 mod faults;
 mod fields;
 mod http2;
+mod http2_upstream;
 mod idioms;
 mod import;
 mod jwt;

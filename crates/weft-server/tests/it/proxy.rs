@@ -1193,7 +1193,7 @@ fn proxy_option_forwards_requests() {
     server.stop();
     let output = run(["--route", "/ >> nonsense"]);
     assert_eq!(output.status, Ok(2));
-    let message = "nonsense: expected http://, https:// or unix:/";
+    let message = "nonsense: expected http://, https://, h2c:// or unix:/";
     assert!(output.stderr.contains(message), "{}", output.stderr);
 }
 

@@ -10,7 +10,8 @@ use weft_proto::http1::client::HeadReader;
 
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;
-use super::settings::Check;
+use super::http2;
+use super::settings::{Check, HttpVersion};
 use super::upstream::Upstream;
 
 /// Maximum size of the head of a response, in bytes.
@@ -52,6 +53,9 @@ async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
 }
 
 async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> Option<StatusCode> {
+    if upstream.http_version == HttpVersion::Http2 {
+        return http2::fetch_status(upstream, &check.path, check.timeout).await;
+    }
     let url = &upstream.url;
     let mut head = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
     push_field(&mut head, b"host", url.authority.as_bytes());

@@ -27,6 +27,8 @@ pub(super) struct UpstreamConnection {
     stream: Box<dyn Stream>,
     /// Address of the upstream; a Unix socket has none.
     pub(super) address: Option<SocketAddr>,
+    /// HTTP/2 was negotiated by ALPN.
+    pub(super) has_negotiated_http2: bool,
     /// Bytes received and not parsed yet.
     pub(super) input: BytesMut,
     pub(super) output: WriteBuffer,
@@ -44,12 +46,18 @@ impl UpstreamConnection {
         UpstreamConnection {
             stream,
             address,
+            has_negotiated_http2: false,
             input: BytesMut::new(),
             output: WriteBuffer::new(LARGE_BYTES, MAX_BUFFERED_BYTES),
             is_flushed: true,
             has_progressed: false,
             timer: InactivityTimer::default(),
         }
+    }
+
+    /// Returns the stream of a connection on which nothing was sent, and the address of the upstream.
+    pub(super) fn into_stream(self) -> (Box<dyn Stream>, Option<SocketAddr>) {
+        (self.stream, self.address)
     }
 
     /// Returns true if an idle connection can be used again: the upstream has neither closed it nor

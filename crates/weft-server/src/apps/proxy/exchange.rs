@@ -40,6 +40,12 @@ pub(super) struct OutboundRequest {
 }
 
 impl OutboundRequest {
+    /// Returns true if the request may be sent again after the upstream has not processed it. The body
+    /// of the next attempt begins with what was sent in this one.
+    pub(super) fn rewind(&mut self) -> bool {
+        self.upload.as_mut().is_none_or(|upload| upload.rewind())
+    }
+
     /// Returns true if the request may be sent again although the upstream may have received it
     /// (RFC 9110 §9.2.2).
     pub(super) fn is_retryable(&self) -> bool {

@@ -14,6 +14,7 @@ use weft_proto::http1::client::{BodyPiece, BodyReader, HeadReader, ResponseHead}
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;
 use super::health::{FailurePolicy, Health};
+use super::settings::HttpVersion;
 use super::tls;
 use super::upstream::Upstream;
 use super::url::UpstreamUrl;
@@ -32,7 +33,7 @@ impl RemoteResource {
     /// # Errors
     /// If the URL is `https`, and the system has no certificate authorities.
     pub(crate) fn new(url: UpstreamUrl, target: String) -> Result<RemoteResource, String> {
-        let tls = if url.is_tls() { Some(tls::config(None)?) } else { None };
+        let tls = if url.is_tls() { Some(tls::config(None, HttpVersion::Http1)?) } else { None };
         own_upstream(url, tls).map(|upstream| RemoteResource { upstream, target })
     }
 
@@ -62,7 +63,7 @@ impl RemoteServer {
     /// # Errors
     /// If the authorities cannot be read, or the host is not a valid name for a certificate.
     pub(crate) fn new(url: UpstreamUrl, ca: Option<&Path>) -> Result<RemoteServer, String> {
-        let tls = if url.is_tls() { Some(tls::config(ca)?) } else { None };
+        let tls = if url.is_tls() { Some(tls::config(ca, HttpVersion::Http1)?) } else { None };
         own_upstream(url, tls).map(RemoteServer)
     }
 
@@ -97,6 +98,9 @@ pub(crate) struct OwnResponse {
 
 /// Creates an upstream whose health is not considered.
 fn own_upstream(url: UpstreamUrl, tls: Option<Arc<ClientConfig>>) -> Result<Upstream, String> {
+    if url.is_h2c {
+        return Err(format!("{url}: expected http:// or https://"));
+    }
     let (window, down_time) = (Duration::from_secs(1), Duration::ZERO);
     let policy = FailurePolicy { max_failures: 1, window, down_time };
     Upstream::new(url, Health::new(policy, Instant::now()), &tls)

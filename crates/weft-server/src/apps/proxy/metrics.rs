@@ -104,8 +104,9 @@ impl UpstreamReport {
 
     /// Adds the connections and metrics of one worker.
     pub(super) fn add(&mut self, pool: &Pool) {
-        self.connections_in_use += pool.in_use();
-        self.connections_idle += pool.idle_count();
+        let (in_use, idle) = pool.connection_counts();
+        self.connections_in_use += in_use;
+        self.connections_idle += idle;
         self.queued += pool.queued();
         if let Some(metrics) = pool.metrics.get() {
             self.requests += metrics.requests.get();

@@ -9,7 +9,8 @@
 //!    Connections belong to the worker; `connection` defines one.
 //! 4. `request` composes a new head from the parsed request, or `fastcgi` the variables for a script;
 //!    `upload` sends the body, and `exchange` waits for the head of the response, which
-//!    `response_reader` parses in the protocol of the upstream.
+//!    `response_reader` parses in the protocol of the upstream. Over HTTP/2, `http2` does all of
+//!    this in a stream of a connection that requests share.
 //! 5. A failure before the first byte of the response may be retried. Otherwise the client gets an
 //!    error page (`apps/gateway`).
 //! 6. `response` returns the head with the changes of `rewriting`, `download` reads the body; at the end of the body the connection
@@ -29,8 +30,10 @@ mod fastcgi;
 mod fetch;
 mod fields;
 mod forwarded;
+mod grpc;
 mod health;
 mod hops;
+mod http2;
 mod pool;
 mod request;
 mod response;
@@ -49,7 +52,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
@@ -65,13 +68,14 @@ use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
-use self::pool::{Lease, Pool};
+use self::pool::{Lease, Leased, Pool};
 use self::request::{Destination, RequestOptions};
 use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::settings::{
-    Balance, Check, ClientCert, FastCgiSettings, ForwardedNames, Host, Protocol, ProxySettings,
+    Balance, Check, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion, Protocol,
+    ProxySettings,
 };
 use self::upload::{Framing, Upload};
 use self::upstream::Upstream;
@@ -113,6 +117,12 @@ struct Shared {
     counted_pools: Mutex<Vec<Weak<Pool>>>,
 }
 
+impl Shared {
+    fn has_http2_upstream(&self) -> bool {
+        self.upstreams.iter().any(|upstream| upstream.http_version != HttpVersion::Http1)
+    }
+}
+
 impl Proxy {
     /// Returns true if all upstreams have a path in their URL.
     pub(crate) fn has_path(&self) -> bool {
@@ -130,7 +140,7 @@ impl Proxy {
     ) -> Result<Proxy, String> {
         settings.validate()?;
         let tls = match settings.has_tls_upstream() {
-            true => Some(tls::config(settings.ca.as_deref())?),
+            true => Some(tls::config(settings.ca.as_deref(), settings.http_version)?),
             false => None,
         };
         let policy = FailurePolicy {
@@ -140,7 +150,9 @@ impl Proxy {
         };
         let upstream = |url: &url::UpstreamUrl| {
             let health = Health::new(policy, Instant::now());
-            Upstream::new(url.clone(), health, &tls).map(Arc::new)
+            let http_version = settings.http_version_of(url);
+            let upstream = Upstream::new(url.clone(), health, &tls)?;
+            Ok(Arc::new(upstream.with_http_version(http_version)))
         };
         let upstreams: Vec<_> =
             settings.upstreams.iter().map(upstream).collect::<Result<_, String>>()?;
@@ -236,7 +248,14 @@ impl Proxy {
         let mut options = RequestOptions::new(&request, body_length);
         // A script gets the length before the body (RFC 3875 §4.1.2).
         let needs_length = script.is_some() && body_length.is_none();
-        if body_length != Some(0) && (settings.buffer_requests || needs_length) {
+        // A call may have its response before the end of its request, and its client may be silent
+        // between two messages.
+        let is_call = grpc::is_call(&request) && self.shared.has_http2_upstream();
+        if is_call {
+            body.set_min_rate(0, Duration::MAX);
+        }
+        let is_buffered = settings.buffer_requests && !is_call;
+        if body_length != Some(0) && (is_buffered || needs_length) {
             // The client has sent the body by then, after a 100 (Continue) if it waits for one.
             options.expect_continue = false;
             // Boxed: the future is large, and most requests have no body.
@@ -280,8 +299,8 @@ impl Proxy {
         loop {
             let Some(index) = self.choose_upstream(&tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
-                return GatewayError::NoneAvailable
-                    .into_reported_response(&"the upstreams", &outbound.request);
+                let error = GatewayError::NoneAvailable;
+                return error_response(error, &"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
             let failure = match self.attempt(pool, outbound, !tried.is_empty()).await {
@@ -310,13 +329,14 @@ impl Proxy {
                 GatewayError::ConnectionLost(_) | GatewayError::StaleConnection(_) => {
                     outbound.is_retryable()
                 }
+                GatewayError::NotProcessed(_) => outbound.rewind(),
                 // Overload is not retried: `balance::choose` has already preferred upstreams with
                 // free connections.
                 _ => false,
             };
             if !may_retry || tried.len() > settings.max_retries {
                 let origin = format_args!("the upstream {}", pool.upstream);
-                return failure.into_reported_response(&origin, &outbound.request);
+                return error_response(failure, &origin, &outbound.request);
             }
         }
     }
@@ -355,7 +375,14 @@ impl Proxy {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.begin_attempt(&pool.location);
         }
-        let mut lease = pool.lease(self.limited_client(&outbound.request), force_new).await?;
+        let leased = pool.lease(self.limited_client(&outbound.request), force_new).await?;
+        let mut lease = match leased {
+            Leased::Connection(lease) => lease,
+            // Boxed: the future is large.
+            Leased::Stream(lease) => {
+                return Box::pin(self.attempt_in_stream(pool, lease, outbound, force_new)).await;
+            }
+        };
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.set_connection(lease.connection.address);
         }
@@ -479,6 +506,23 @@ impl Proxy {
             let is_lenient = self.shared.settings.lenient_responses;
             tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
         }
+    }
+}
+
+/// Creates the response to a request that has failed, and the error for the error hook. A call of
+/// gRPC gets a status of its own.
+fn error_response(
+    failure: GatewayError,
+    origin: &dyn std::fmt::Display,
+    request: &Request,
+) -> Response {
+    if !grpc::is_call(request) {
+        return failure.into_reported_response(origin, request);
+    }
+    let response = grpc::error_response(&failure);
+    match failure {
+        GatewayError::Client(error) => response.with_error(error),
+        failure => response.with_error(failure.to_error(origin, request)),
     }
 }
 

@@ -8,8 +8,9 @@ use bytes::BytesMut;
 use super::super::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
 use super::GatewayError;
 use super::connection::{INPUT_BYTES, UpstreamConnection};
+use super::http2::{Acquired, Connections, StreamLease};
 use super::metrics::UpstreamMetrics;
-use super::settings::ProxySettings;
+use super::settings::{HttpVersion, ProxySettings};
 use super::upstream::Upstream;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
@@ -23,6 +24,7 @@ pub(super) struct Pool {
     /// also limits the total.
     limit: ClientLimit,
     idle: Mutex<Idle>,
+    pub(super) http2: Arc<Connections>,
     /// Metrics, if they are collected.
     pub(super) metrics: OnceLock<UpstreamMetrics>,
 }
@@ -48,8 +50,16 @@ pub(super) struct Lease {
     pub(super) is_reused: bool,
 }
 
-/// The right to use one connection of a pool; ends on drop.
-struct PoolSlot {
+/// The means to send one request.
+pub(super) enum Leased {
+    /// A connection of HTTP/1.1 or FastCGI.
+    Connection(Lease),
+    /// A stream of HTTP/2.
+    Stream(StreamLease),
+}
+
+/// The right to use one connection of a pool, or one stream; ends on drop.
+pub(super) struct PoolSlot {
     pool: Arc<Pool>,
     _permit: ClientPermit,
 }
@@ -57,14 +67,18 @@ struct PoolSlot {
 impl Pool {
     pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<ProxySettings>) -> Arc<Pool> {
         let limit = ClientLimit::new(ClientLimitSettings {
-            max: settings.max_connections,
+            max: match upstream.http_version {
+                HttpVersion::Http2 => settings.max_http2_connections * settings.max_streams,
+                HttpVersion::Http1 | HttpVersion::Negotiated => settings.max_connections,
+            },
             max_per_client: settings.max_connections_per_client,
             max_queued: settings.max_queued,
             queue_timeout: settings.queue_timeout,
         });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
         let location = upstream.url.location().into();
-        Arc::new(Pool { upstream, location, settings, limit, idle, metrics })
+        let http2 = Connections::new(upstream.clone(), settings.clone());
+        Arc::new(Pool { upstream, location, settings, limit, idle, http2, metrics })
     }
 
     /// Requests in progress or queued.
@@ -72,19 +86,24 @@ impl Pool {
         self.in_use() + self.queued()
     }
 
-    /// Connections in use or being opened.
-    pub(super) fn in_use(&self) -> usize {
+    /// Requests in progress.
+    fn in_use(&self) -> usize {
         self.limit.in_use()
     }
 
-    /// Idle connections.
-    pub(super) fn idle_count(&self) -> usize {
-        self.idle().connections.len()
+    /// Number of connections in use or being opened, and of idle ones.
+    pub(super) fn connection_counts(&self) -> (usize, usize) {
+        let (in_use, idle) = self.http2.counts();
+        match self.upstream.http_version {
+            HttpVersion::Http2 => (in_use, idle),
+            _ if in_use > 0 => (in_use, idle),
+            _ => (self.in_use(), idle + self.idle().connections.len()),
+        }
     }
 
-    /// Requests that wait for a connection.
+    /// Requests that wait for a connection or a stream.
     pub(super) fn queued(&self) -> usize {
-        self.limit.queued()
+        self.limit.queued() + self.http2.waiting()
     }
 
     /// Returns true if a request would have to wait.
@@ -92,12 +111,13 @@ impl Pool {
         self.limit.is_full()
     }
 
-    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one.
+    /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one. Over
+    /// HTTP/2, it is a stream of one.
     pub(super) async fn lease(
         self: &Arc<Pool>,
         client: Option<Client>,
         force_new: bool,
-    ) -> Result<Lease, GatewayError> {
+    ) -> Result<Leased, GatewayError> {
         let permit = match self.limit.try_acquire(client) {
             Some(permit) => Some(permit),
             // Boxed: the future is large and rarely needed.
@@ -105,15 +125,23 @@ impl Pool {
         };
         let permit = permit.ok_or(GatewayError::Overloaded("too many requests in progress"))?;
         let slot = PoolSlot { pool: self.clone(), _permit: permit };
+        if self.http2.is_expected() {
+            return Box::pin(self.http2.acquire()).await.map(|acquired| leased(acquired, slot));
+        }
         if force_new {
             // Closes an idle connection to keep the total within the limit.
             drop(self.idle().connections.pop());
         } else if let Some(connection) = self.take_idle() {
-            return Ok(Lease { connection, slot, is_reused: true });
+            return Ok(Leased::Connection(Lease { connection, slot, is_reused: true }));
         }
         let connection = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
-        let connection = Box::new(connection.map_err(GatewayError::from_connect_error)?);
-        Ok(Lease { connection, slot, is_reused: false })
+        let connection = connection.map_err(GatewayError::from_connect_error)?;
+        if connection.has_negotiated_http2 {
+            // The upstream has changed since the last connection.
+            let acquired = Box::pin(self.http2.adopt(connection)).await;
+            return acquired.map(|acquired| leased(acquired, slot));
+        }
+        Ok(leased(Acquired::Http1(connection), slot))
     }
 
     fn take_idle(&self) -> Option<Box<UpstreamConnection>> {
@@ -151,6 +179,16 @@ impl Pool {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn leased(acquired: Acquired, slot: PoolSlot) -> Leased {
+    match acquired {
+        Acquired::Stream(stream) => Leased::Stream(stream.with_slot(slot)),
+        Acquired::Http1(connection) => {
+            let connection = Box::new(connection);
+            Leased::Connection(Lease { connection, slot, is_reused: false })
+        }
     }
 }
 

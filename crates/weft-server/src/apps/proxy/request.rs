@@ -1,6 +1,6 @@
 //! The head of the forwarded request: composed from the parsed request, field by field. Pure.
 
-use weft::{Error, ErrorKind, Headers, Peer, Request, Version};
+use weft::{Error, ErrorKind, Headers, Request, Version};
 
 use super::super::client_certificate::is_from_trusted_proxy;
 use super::super::request_fields::RequestFields;
@@ -56,28 +56,13 @@ pub(super) fn compose(
     body_length: Option<u64>,
     to: &Destination<'_>,
 ) -> Result<(), Error> {
-    let Destination { upstream, settings, via } = *to;
-    let (headers, authority) = (request.headers(), request.authority());
+    let headers = request.headers();
     out.extend_from_slice(request.method().as_str().as_bytes());
     out.push(b' ');
-    let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
-    let path = if is_route { upstream.path_of_route() } else { request.path() };
-    push_target(out, path, request.query(), &upstream.path)?;
+    push_target_of(out, request, to.upstream)?;
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let host = match &settings.host {
-        Host::Client => authority.filter(|authority| !authority.is_empty()),
-        Host::Upstream => None,
-        Host::Fixed(host) => Some(&**host),
-    };
-    push_field(out, b"host", host.unwrap_or(&upstream.authority).as_bytes());
-    let address = |peer: &Peer| peer.address().map(|address| address.ip());
-    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
-    // A trusted proxy has described its client, so that its own address is next in the list.
-    let sender = if is_trusted { request.connection_peer() } else { request.peer() };
-    let address = address(sender);
-    let hop_by_hop = HopByHopFields::new(headers);
-    let filter = RequestFieldFilter { hop_by_hop, names: settings.field_names, is_trusted };
-    push_fields(out, request, &filter);
+    push_field(out, b"host", host(request, to).as_bytes());
+    push_request_fields(out, request, to);
     match body_length {
         None => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         // RFC 9110 §8.6: no Content-Length is added to a request without content.
@@ -88,6 +73,49 @@ pub(super) fn compose(
         out.extend_from_slice(b"expect: 100-continue\r\n");
     }
     push_connection_fields(out, headers, options);
+    push_client_fields(out, request, to);
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// Appends the request target for an upstream.
+pub(super) fn push_target_of(
+    out: &mut Vec<u8>,
+    request: &Request,
+    upstream: &UpstreamUrl,
+) -> Result<(), Error> {
+    let is_route = !request.mount().is_empty() && request.full_path() == request.mount();
+    let path = if is_route { upstream.path_of_route() } else { request.path() };
+    push_target(out, path, request.query(), &upstream.path)
+}
+
+/// Returns the host and port that the upstream gets.
+pub(super) fn host<'a>(request: &'a Request, to: &Destination<'a>) -> &'a str {
+    let host = match &to.settings.host {
+        Host::Client => request.authority().filter(|authority| !authority.is_empty()),
+        Host::Upstream => None,
+        Host::Fixed(host) => Some(&**host),
+    };
+    host.unwrap_or(&to.upstream.authority)
+}
+
+/// Appends the fields of the client that are forwarded.
+pub(super) fn push_request_fields(out: &mut Vec<u8>, request: &Request, to: &Destination<'_>) {
+    let settings = to.settings;
+    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
+    let hop_by_hop = HopByHopFields::new(request.headers());
+    let filter = RequestFieldFilter { hop_by_hop, names: settings.field_names, is_trusted };
+    push_fields(out, request, &filter);
+}
+
+/// Appends the fields that describe the client, and `Via`.
+pub(super) fn push_client_fields(out: &mut Vec<u8>, request: &Request, to: &Destination<'_>) {
+    let Destination { settings, via, .. } = *to;
+    let (headers, authority) = (request.headers(), request.authority());
+    let is_trusted = is_from_trusted_proxy(request, settings.trusted());
+    // A trusted proxy has described its client, so that its own address is next in the list.
+    let sender = if is_trusted { request.connection_peer() } else { request.peer() };
+    let address = sender.address().map(|address| address.ip());
     let scheme = request.scheme();
     forwarded::push(out, &ForwardedClient { address, scheme, authority, is_trusted, headers });
     if let Some(session) = request.peer().tls().filter(|_| !is_trusted) {
@@ -96,8 +124,6 @@ pub(super) fn compose(
     if let Some(via) = via {
         push_field(out, b"via", via.value(request.version()).as_bytes());
     }
-    out.extend_from_slice(b"\r\n");
-    Ok(())
 }
 
 /// The destination of a forwarded request.
@@ -131,10 +157,15 @@ fn push_fields(out: &mut Vec<u8>, request: &Request, filter: &RequestFieldFilter
     }
 }
 
+/// Returns true if the client accepts trailers.
+pub(super) fn accepts_trailers(headers: &Headers) -> bool {
+    headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"))
+}
+
 /// Appends the fields for the connection to the upstream: an upgrade, and `TE: trailers` (RFC 9110
 /// §10.1.4).
 fn push_connection_fields(out: &mut Vec<u8>, headers: &Headers, options: &RequestOptions) {
-    let has_trailers = headers.list("te").any(|it| it.eq_ignore_ascii_case(b"trailers"));
+    let has_trailers = accepts_trailers(headers);
     if has_trailers {
         out.extend_from_slice(b"te: trailers\r\n");
     }

@@ -20,6 +20,18 @@ pub(crate) struct ProxySettings {
     /// Protocol of the upstreams. Default [`Protocol::Http1`].
     pub(crate) protocol: Protocol,
 
+    /// Version of HTTP that is spoken to the upstreams; `h2c://` in a URL overrides it. Default
+    /// [`HttpVersion::Http1`].
+    pub(crate) http_version: HttpVersion,
+
+    /// Maximum connections of HTTP/2 of one worker to one upstream. Another one is opened if all
+    /// streams of the others are in use. Default 8.
+    pub(crate) max_http2_connections: usize,
+
+    /// Maximum streams of one connection of HTTP/2 that are in use at the same time; an upstream may
+    /// permit fewer. Each may hold 64 KiB of a response that the client does not read. Default 128.
+    pub(crate) max_streams: usize,
+
     /// Scripts of upstreams that speak FastCGI.
     pub(crate) fastcgi: FastCgiSettings,
 
@@ -69,7 +81,8 @@ pub(crate) struct ProxySettings {
     /// tunnels have their own pings.
     pub(crate) tunnel_timeout: Duration,
 
-    /// Maximum connections of one worker to one upstream; further requests are queued. Default 256.
+    /// Maximum connections of HTTP/1.1 of one worker to one upstream; further requests are queued.
+    /// Default 256.
     pub(crate) max_connections: usize,
 
     /// Maximum connections of one worker to one upstream that one client uses at the same time; its
@@ -166,6 +179,17 @@ pub(crate) enum Protocol {
     #[default]
     Http1,
     FastCgi,
+}
+
+/// Version of HTTP that is spoken to upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum HttpVersion {
+    #[default]
+    Http1,
+    /// HTTP/2, by ALPN over TLS and by prior knowledge otherwise.
+    Http2,
+    /// HTTP/2 or HTTP/1.1 over TLS, by ALPN. HTTP/1.1 otherwise.
+    Negotiated,
 }
 
 /// Scripts that an upstream runs, and the variables that it gets with a request.
@@ -306,6 +330,15 @@ impl ProxySettings {
         self.trusted.as_deref().unwrap_or_default()
     }
 
+    /// Returns the version of HTTP that is spoken to an upstream.
+    pub(super) fn http_version_of(&self, url: &UpstreamUrl) -> HttpVersion {
+        match self.http_version {
+            _ if url.is_h2c => HttpVersion::Http2,
+            HttpVersion::Negotiated if !url.is_tls() => HttpVersion::Http1,
+            version => version,
+        }
+    }
+
     /// Returns true if connections to an upstream use TLS.
     pub(crate) fn has_tls_upstream(&self) -> bool {
         let is_tls = |address: &_| matches!(address, UpstreamAddress::Tcp { tls: true, .. });
@@ -319,6 +352,8 @@ impl ProxySettings {
     pub(crate) fn validate(&self) -> Result<(), String> {
         let at_least_one = [
             ("max_connections", self.max_connections),
+            ("max_http2_connections", self.max_http2_connections),
+            ("max_streams", self.max_streams),
             ("max_failures", self.max_failures as usize),
             ("the check's `fall`", self.check.as_ref().map_or(1, |check| check.fall as usize)),
             ("the check's `rise`", self.check.as_ref().map_or(1, |check| check.rise as usize)),
@@ -366,6 +401,9 @@ impl Default for ProxySettings {
         ProxySettings {
             upstreams: Vec::new(),
             protocol: Protocol::default(),
+            http_version: HttpVersion::default(),
+            max_http2_connections: 8,
+            max_streams: 128,
             fastcgi: FastCgiSettings::default(),
             balance: Balance::default(),
             host: Host::default(),

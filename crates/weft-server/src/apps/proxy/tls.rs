@@ -8,10 +8,15 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::settings::HttpVersion;
+
 /// Creates a configuration that trusts the authorities in the file `ca`, or those of the system. A
 /// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
 /// is signed by their own authority.
-pub(super) fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+pub(super) fn config(
+    ca: Option<&Path>,
+    http_version: HttpVersion,
+) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
@@ -38,6 +43,11 @@ pub(super) fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = match http_version {
+        HttpVersion::Http1 => &[b"http/1.1"],
+        HttpVersion::Http2 => &[b"h2"],
+        HttpVersion::Negotiated => &[b"h2", b"http/1.1"],
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
 }

@@ -1,5 +1,6 @@
 //! The body of a request, streamed from the client to an upstream.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,6 +28,33 @@ pub(super) struct Upload {
     waiting_for: WaitingFor,
     /// Names of the trailers to forward.
     trailers: Arc<[HeaderName]>,
+    /// The begin of the body, for another attempt.
+    sent: Sent,
+    /// The part of it that is sent again.
+    again: VecDeque<Bytes>,
+    /// All of the body was read.
+    has_ended: bool,
+}
+
+/// Maximum size of the begin of a body that is kept for another attempt, in bytes.
+const MAX_KEPT_BYTES: usize = 64 << 10;
+
+/// The part of a body that was sent.
+enum Sent {
+    /// It is not recorded, or too large.
+    Unknown,
+    Kept {
+        pieces: Vec<Bytes>,
+        bytes: usize,
+    },
+}
+
+/// A part of a body, for a stream of HTTP/2.
+pub(super) enum Piece {
+    Data(Bytes),
+    /// The last part: the trailers to forward.
+    Trailers(HeaderMap),
+    End,
 }
 
 /// Framing of the body of a request.
@@ -72,7 +100,76 @@ impl Upload {
         } else {
             Stage::Sending
         };
-        Upload { body, framing, stage, waiting_for: WaitingFor::Upstream, trailers }
+        let (waiting_for, sent, again) = (WaitingFor::Upstream, Sent::Unknown, VecDeque::new());
+        Upload { body, framing, stage, waiting_for, trailers, sent, again, has_ended: false }
+    }
+
+    /// Keeps what is sent for another attempt, as long as it is small. The body is sent at once.
+    pub(super) fn record_for_retry(&mut self) {
+        self.stage = Stage::Sending;
+        self.sent = Sent::Kept { pieces: Vec::new(), bytes: 0 };
+    }
+
+    /// Prepares the body to be sent again. Returns false if it is not kept.
+    pub(super) fn rewind(&mut self) -> bool {
+        let Sent::Kept { pieces, .. } = std::mem::replace(&mut self.sent, Sent::Unknown) else {
+            return false;
+        };
+        self.again = pieces.into_iter().chain(self.again.drain(..)).collect();
+        self.stage = Stage::Sending;
+        true
+    }
+
+    /// Reads the next part of the body.
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, GatewayError>> {
+        if let Some(data) = self.again.pop_front() {
+            return Poll::Ready(Ok(self.piece(data)));
+        }
+        if self.has_ended {
+            self.stage = Stage::Done { is_complete: true };
+            return Poll::Ready(Ok(Piece::End));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = frame.transpose().map_err(|error| {
+            self.stop();
+            GatewayError::Client(error)
+        })?;
+        self.has_ended = frame.as_ref().is_none_or(Frame::is_trailers) || self.body.is_end_stream();
+        Poll::Ready(Ok(match frame.map(Frame::into_data) {
+            Some(Ok(data)) => self.piece(data),
+            Some(Err(frame)) => {
+                self.stage = Stage::Done { is_complete: true };
+                Piece::Trailers(self.forwarded_trailers(frame.into_trailers().unwrap_or_default()))
+            }
+            None => {
+                self.stage = Stage::Done { is_complete: true };
+                Piece::End
+            }
+        }))
+    }
+
+    fn piece(&mut self, data: Bytes) -> Piece {
+        if self.has_ended && self.again.is_empty() {
+            self.stage = Stage::Done { is_complete: true };
+        }
+        match &mut self.sent {
+            Sent::Kept { pieces, bytes } if *bytes + data.len() <= MAX_KEPT_BYTES => {
+                *bytes += data.len();
+                pieces.push(data.clone());
+            }
+            _ => self.sent = Sent::Unknown,
+        }
+        Piece::Data(data)
+    }
+
+    /// Returns the trailers to forward. With them, the body is not sent again.
+    fn forwarded_trailers(&mut self, mut trailers: HeaderMap) -> HeaderMap {
+        self.sent = Sent::Unknown;
+        let names: Vec<HeaderName> = trailers.keys().cloned().collect();
+        for name in names.iter().filter(|name| !self.trailers.contains(name)) {
+            trailers.remove(name);
+        }
+        trailers
     }
 
     /// Starts sending after a 100 (Continue).
@@ -139,30 +236,21 @@ impl Upload {
             }
             Stage::Sending => {}
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let frame = frame.transpose().map_err(|error| {
-            self.stop();
-            GatewayError::Client(error)
-        })?;
-        let is_last = |frame: &Frame<Bytes>| frame.is_trailers() || self.body.is_end_stream();
-        if frame.as_ref().is_none_or(is_last) {
-            self.stage = Stage::Done { is_complete: true };
-        }
+        let piece = ready!(self.poll_piece(cx))?;
         let output = &mut connection.output;
         let mut trailers = HeaderMap::new();
-        match frame.map(Frame::into_data) {
-            Some(Ok(piece)) => match self.framing {
-                Framing::Sized => output.push(piece),
-                Framing::Chunked => chunk_encoder::chunk(output, piece),
-                Framing::FastCgi => fastcgi::stdin(output, piece),
+        match piece {
+            Piece::Data(data) => match self.framing {
+                Framing::Sized => output.push(data),
+                Framing::Chunked => chunk_encoder::chunk(output, data),
+                Framing::FastCgi => fastcgi::stdin(output, data),
             },
-            Some(Err(frame)) => trailers = frame.into_trailers().unwrap_or_default(),
-            None => {}
+            Piece::Trailers(forwarded) => trailers = forwarded,
+            Piece::End => {}
         }
         match self.framing {
             Framing::Chunked if self.is_complete() => {
-                let trailers = trailers.iter().filter(|(name, _)| self.trailers.contains(name));
-                chunk_encoder::last_chunk(output, trailers);
+                chunk_encoder::last_chunk(output, trailers.iter());
             }
             Framing::FastCgi if self.is_complete() => fastcgi::end_of_stdin(output.tail()),
             _ => {}

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::addresses::AddressCache;
 use super::connection::UpstreamConnection;
 use super::health::{Health, HealthChange};
+use super::settings::HttpVersion;
 use super::url::{UpstreamAddress, UpstreamUrl};
 use crate::throttled_log::ThrottledWarning;
 
@@ -24,6 +25,7 @@ use crate::throttled_log::ThrottledWarning;
 pub(super) struct Upstream {
     pub(super) url: UpstreamUrl,
     pub(super) health: Health,
+    pub(super) http_version: HttpVersion,
     failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     addresses: AddressCache,
@@ -35,7 +37,7 @@ pub(super) struct Upstream {
 const BACKLOG_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Upstream {
-    /// Creates an upstream that uses `tls` if its URL is `https`.
+    /// Creates an upstream that speaks HTTP/1.1, and uses `tls` if its URL is `https`.
     ///
     /// # Errors
     /// If the host is not a valid name for a certificate.
@@ -53,7 +55,13 @@ impl Upstream {
             _ => None,
         };
         let (failures, addresses, overload_warning) = Default::default();
-        Ok(Upstream { url, health, failures, tls, addresses, overload_warning })
+        let http_version = HttpVersion::default();
+        Ok(Upstream { url, health, http_version, failures, tls, addresses, overload_warning })
+    }
+
+    /// Sets the version of HTTP that is spoken. `tls` has to offer it.
+    pub(super) fn with_http_version(self, http_version: HttpVersion) -> Upstream {
+        Upstream { http_version, ..self }
     }
 
     /// Opens a connection within `connect_timeout`, including all handshakes.
@@ -116,15 +124,21 @@ impl Upstream {
         address: SocketAddr,
     ) -> io::Result<UpstreamConnection> {
         stream.set_nodelay(true)?;
-        let stream: Box<dyn weft::Stream> = match &self.tls {
-            None => Box::new(stream),
-            // The future of the handshake is boxed: all clients of upstreams without TLS would need
-            // its memory, too.
-            Some((connector, name)) => {
-                Box::new(Box::pin(connector.connect(name.clone(), stream)).await?)
-            }
+        let Some((connector, name)) = &self.tls else {
+            return Ok(UpstreamConnection::new(Box::new(stream), Some(address)));
         };
-        Ok(UpstreamConnection::new(stream, Some(address)))
+        // The future of the handshake is boxed: all clients of upstreams without TLS would need its
+        // memory, too.
+        let stream = Box::pin(connector.connect(name.clone(), stream)).await?;
+        let has_negotiated_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        if self.http_version == HttpVersion::Http2 && !has_negotiated_http2 {
+            let reason =
+                "it does not offer HTTP/2 by ALPN (`http_version = \"auto\"` permits both)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        let mut connection = UpstreamConnection::new(Box::new(stream), Some(address));
+        connection.has_negotiated_http2 = has_negotiated_http2;
+        Ok(connection)
     }
 
     /// Records a failure of the upstream. Only the first of a series and the start of a resting

@@ -6,11 +6,13 @@ use std::str::FromStr;
 
 use http::Uri;
 
-/// `http://host:port/path/`, `https://…`, `unix:/socket` or `unix:/socket:/path/`.
+/// `http://host:port/path/`, `https://…`, `h2c://…`, `unix:/socket` or `unix:/socket:/path/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UpstreamUrl {
     text: String,
     pub(super) address: UpstreamAddress,
+    /// The scheme is `h2c`: HTTP/2 by prior knowledge, without TLS.
+    pub(super) is_h2c: bool,
     /// Host and port as in the URL; `localhost` for a Unix socket.
     pub(super) authority: String,
     /// Prefix for the paths of requests, without a slash at the end.
@@ -116,6 +118,7 @@ impl FromStr for UpstreamUrl {
         if text.ends_with(',') || text.contains(",http") || text.contains(",unix:") {
             return Err(invalid("URLs are separated by spaces, without a comma"));
         }
+        let mut is_h2c = false;
         let (address, authority, path) = if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             if !socket.starts_with('/') {
@@ -128,7 +131,11 @@ impl FromStr for UpstreamUrl {
             let tls = match uri.scheme_str() {
                 Some("http") => false,
                 Some("https") => true,
-                _ => return Err(invalid("expected http://, https:// or unix:/")),
+                Some("h2c") => {
+                    is_h2c = true;
+                    false
+                }
+                _ => return Err(invalid("expected http://, https://, h2c:// or unix:/")),
             };
             let authority = uri.authority().ok_or_else(|| invalid("expected a host"))?;
             if authority.as_str().contains('@') {
@@ -158,7 +165,7 @@ impl FromStr for UpstreamUrl {
         }
         let has_final_slash = path.ends_with('/');
         let path = path.trim_end_matches('/').to_owned();
-        Ok(UpstreamUrl { text: text.to_owned(), address, authority, path, has_final_slash })
+        Ok(UpstreamUrl { text: text.to_owned(), address, is_h2c, authority, path, has_final_slash })
     }
 }
 

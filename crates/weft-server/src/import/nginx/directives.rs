@@ -79,7 +79,7 @@ const LOST: [(&str, &str); 22] = [
     ("proxy_pass_request_body", "upstreams get the body of the client"),
     ("uwsgi_pass", "Weft has no uwsgi; use the HTTP server of the application"),
     ("scgi_pass", "Weft has no SCGI; use the HTTP server of the application"),
-    ("grpc_pass", "Weft has no gRPC"),
+    ("grpc_pass", "set the upstream as `>> h2c://HOST:PORT`; see docs/grpc.md"),
     ("memcached_pass", "Weft has no client of memcached"),
     ("proxy_cache", "Weft has no cache for responses of upstreams"),
     ("proxy_cache_path", "Weft has no cache for responses of upstreams"),

@@ -1,0 +1,86 @@
+//! One attempt to send a request over HTTP/2, and the response for the client.
+
+use std::sync::Arc;
+
+use weft::{Body, Method, Response};
+
+use super::super::super::spool::Spool;
+use super::super::download::EmptyOfUnknownLength;
+use super::super::exchange::OutboundRequest;
+use super::super::pool::Pool;
+use super::super::request::Destination;
+use super::super::rewriting::{self, Origin};
+use super::super::{GatewayError, Proxy, RequestNotes, grpc, response};
+use super::body::{BodyOptions, ResponseBody};
+use super::connection::StreamLease;
+use super::exchange::{self, ReceivedHead};
+use super::request;
+
+impl Proxy {
+    /// Sends a request in a stream and converts the upstream's response.
+    pub(in super::super) async fn attempt_in_stream(
+        &self,
+        pool: &Arc<Pool>,
+        mut lease: StreamLease,
+        outbound: &mut OutboundRequest,
+        is_retry: bool,
+    ) -> Result<Response, GatewayError> {
+        let settings = &self.shared.settings;
+        if let Some(notes) = RequestNotes::of(&outbound.request) {
+            notes.set_connection(lease.address());
+        }
+        let (upstream, via) = (&pool.upstream.url, self.shared.via.as_ref());
+        let to = Destination { upstream, settings, via };
+        let head = request::compose(&outbound.request, outbound.body_length, &to);
+        let head = head.map_err(GatewayError::Client)?;
+        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(is_retry));
+        let received = exchange::run(&mut lease, outbound, head, settings).await?;
+        if let Some(sent_request) = sent_request {
+            sent_request.record_response();
+        }
+        if let Some(notes) = RequestNotes::of(&outbound.request) {
+            notes.set_upstream_status(received.head.status);
+        }
+        pool.upstream.record_success();
+        let head = received.head.clone();
+        let response = self.forward_stream(lease, outbound, received);
+        let mount = outbound.request.mount();
+        Ok(rewriting::rewrite(&head, response, settings, &Origin { upstream, mount }))
+    }
+
+    fn forward_stream(
+        &self,
+        lease: StreamLease,
+        outbound: &mut OutboundRequest,
+        received: ReceivedHead,
+    ) -> Response {
+        let settings = &self.shared.settings;
+        let ReceivedHead { head, body, upload, deadline } = received;
+        let is_error = head.status.is_client_error() || head.status.is_server_error();
+        // After an error response the rest of the request body is not sent.
+        let rest = upload.zip(outbound.upload.take()).filter(|_| !is_error);
+        let is_head = *outbound.request.method() == Method::HEAD;
+        let has_unknown_length = is_head && head.headers.get_bytes("content-length").is_none();
+        let is_grpc = grpc::is_response(&head);
+        let may_pause = is_grpc || response::is_event_stream(&head);
+        let options = BodyOptions {
+            length: head.length,
+            idle_timeout: if may_pause { settings.tunnel_timeout } else { settings.body_timeout },
+            is_grpc,
+            deadline,
+            notes: RequestNotes::of(&outbound.request).cloned(),
+        };
+        let mut body = ResponseBody::new(body, lease, rest, options);
+        let body = match body.take_received_body() {
+            Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
+            Some(bytes) => bytes.into(),
+            None if settings.buffer_responses && !may_pause => {
+                let client = self.limited_client(&outbound.request);
+                let spool = Spool::new(bytes::Bytes::new(), body, &self.response_limits, client);
+                spool.receive_available().into_body()
+            }
+            None => Body::from_http_body(body),
+        };
+        response::apply_head(&head, Response::body(body), self.shared.via.as_ref())
+    }
+}

@@ -1,0 +1,229 @@
+//! HTTP/2 connections of one worker to one upstream, and the requests that wait for a stream.
+
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::GatewayError;
+use super::super::connection::UpstreamConnection;
+use super::super::settings::{HttpVersion, ProxySettings};
+use super::super::upstream::Upstream;
+use super::connection::{Connection, StreamLease};
+
+pub(in super::super) struct Connections {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) settings: Arc<ProxySettings>,
+    state: Mutex<State>,
+    /// Notifies requests that wait: a stream is free, or a connection was opened, or failed to.
+    changed: Notify,
+    /// The upstream has negotiated HTTP/1.1 last.
+    is_http1: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    open: Vec<Arc<Connection>>,
+    /// A request opens a connection.
+    is_opening: bool,
+    /// Requests that wait for a stream.
+    waiting: usize,
+    /// Number of failures to open a connection, and the last of them.
+    failures: u64,
+    last_failure: Option<(io::ErrorKind, String)>,
+}
+
+/// A stream, or a connection of HTTP/1.1 if the upstream has negotiated that version.
+pub(in super::super) enum Acquired {
+    Stream(StreamLease),
+    Http1(UpstreamConnection),
+}
+
+/// The next step of a request without a stream.
+enum Next {
+    Take(StreamLease),
+    Open,
+    Wait,
+}
+
+impl Connections {
+    pub(in super::super) fn new(
+        upstream: Arc<Upstream>,
+        settings: Arc<ProxySettings>,
+    ) -> Arc<Connections> {
+        let (state, changed, is_http1) = Default::default();
+        Arc::new(Connections { upstream, settings, state, changed, is_http1 })
+    }
+
+    /// Returns true if the next request tries HTTP/2.
+    pub(in super::super) fn is_expected(&self) -> bool {
+        match self.upstream.http_version {
+            HttpVersion::Http1 => false,
+            HttpVersion::Http2 => true,
+            HttpVersion::Negotiated => !self.is_http1.load(Relaxed),
+        }
+    }
+
+    /// Number of connections with streams, and of those without.
+    pub(in super::super) fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        let in_use = state.open.iter().filter(|connection| connection.streams() > 0).count();
+        (in_use, state.open.len() - in_use)
+    }
+
+    /// Number of requests that wait for a stream.
+    pub(in super::super) fn waiting(&self) -> usize {
+        self.state().waiting
+    }
+
+    /// Acquires a stream. Opens a connection if none has a free one, one at a time; beyond the
+    /// limit on connections, waits for a stream.
+    pub(in super::super) async fn acquire(self: &Arc<Self>) -> Result<Acquired, GatewayError> {
+        let deadline = Instant::now() + self.settings.queue_timeout;
+        let known_failures = self.state().failures;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // A change after the look at the state is not missed.
+            changed.as_mut().enable();
+            match self.next_step() {
+                Next::Take(stream) => return Ok(Acquired::Stream(stream)),
+                Next::Open => match self.open().await? {
+                    None => continue,
+                    Some(connection) => return Ok(Acquired::Http1(connection)),
+                },
+                Next::Wait => {}
+            }
+            let waiting = Waiting::begin(self)?;
+            let is_notified = timeout_at(deadline, changed).await.is_ok();
+            drop(waiting);
+            if !is_notified {
+                return Err(GatewayError::Overloaded("no stream has become free in time"));
+            }
+            self.check_failures(known_failures)?;
+        }
+    }
+
+    /// Uses an open connection that has negotiated HTTP/2 and returns a stream of it.
+    pub(in super::super) async fn adopt(
+        self: &Arc<Self>,
+        connection: UpstreamConnection,
+    ) -> Result<Acquired, GatewayError> {
+        self.start(connection).await.map_err(GatewayError::from_connect_error)?;
+        self.acquire().await
+    }
+
+    /// Removes a connection that has closed.
+    pub(super) fn remove(&self, closed: &Connection) {
+        self.state().open.retain(|connection| !std::ptr::eq(&**connection, closed));
+        self.changed.notify_waiters();
+    }
+
+    /// Wakes one of the requests that wait.
+    pub(super) fn on_free_stream(&self) {
+        if self.waiting() > 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    fn next_step(self: &Arc<Self>) -> Next {
+        let mut state = self.state();
+        state.open.retain(|connection| !connection.is_closing());
+        // The first connection with a free stream: others become idle and are closed.
+        let stream = state.open.iter().find_map(|connection| connection.try_lease(self));
+        match stream {
+            Some(stream) => Next::Take(stream),
+            None if state.is_opening || state.open.len() >= self.settings.max_http2_connections => {
+                Next::Wait
+            }
+            None => {
+                state.is_opening = true;
+                Next::Open
+            }
+        }
+    }
+
+    /// Opens a connection. Returns it if the upstream has negotiated HTTP/1.1.
+    async fn open(self: &Arc<Self>) -> Result<Option<UpstreamConnection>, GatewayError> {
+        let mut opening = Opening { connections: self, failure: None };
+        let opened = async {
+            let connection = self.upstream.connect(self.settings.connect_timeout).await?;
+            let is_http1 = self.upstream.http_version == HttpVersion::Negotiated
+                && !connection.has_negotiated_http2;
+            self.is_http1.store(is_http1, Relaxed);
+            match is_http1 {
+                true => Ok(Some(connection)),
+                false => self.start(connection).await.map(|()| None),
+            }
+        };
+        opened.await.map_err(|error: io::Error| {
+            opening.failure = Some((error.kind(), error.to_string()));
+            GatewayError::from_connect_error(error)
+        })
+    }
+
+    async fn start(self: &Arc<Self>, connection: UpstreamConnection) -> io::Result<()> {
+        let started = Connection::start(self, connection).await?;
+        self.state().open.push(started);
+        Ok(())
+    }
+
+    /// Fails the requests that have waited for a connection which could not be opened: each would
+    /// wait for as long as the one before.
+    fn check_failures(&self, known: u64) -> Result<(), GatewayError> {
+        let state = self.state();
+        match &state.last_failure {
+            Some((kind, reason)) if state.failures > known => {
+                let error = io::Error::new(*kind, reason.clone());
+                Err(GatewayError::from_connect_error(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is being opened. Requests that wait for it are notified on drop, which is also
+/// that of a request whose client has left.
+struct Opening<'a> {
+    connections: &'a Connections,
+    failure: Option<(io::ErrorKind, String)>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut state = self.connections.state();
+        state.is_opening = false;
+        if let Some(failure) = self.failure.take() {
+            state.failures += 1;
+            state.last_failure = Some(failure);
+        }
+        drop(state);
+        self.connections.changed.notify_waiters();
+    }
+}
+
+/// A place among the requests that wait.
+struct Waiting<'a>(&'a Connections);
+
+impl Waiting<'_> {
+    fn begin(connections: &Connections) -> Result<Waiting<'_>, GatewayError> {
+        let mut state = connections.state();
+        if state.waiting >= connections.settings.max_queued {
+            return Err(GatewayError::Overloaded("too many requests wait for a stream"));
+        }
+        state.waiting += 1;
+        Ok(Waiting(connections))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
