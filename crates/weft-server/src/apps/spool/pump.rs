@@ -1,8 +1,8 @@
 //! The receiving side of a spool: reads the source within the memory that is available.
 //!
 //! A read needs a reservation of memory, which is reduced to the received bytes afterwards; while the
-//! source has no data, a spool occupies none. If there is no memory, a spool still reads
-//! [`SHORT_BYTES`], so that each body makes progress. If its reader does not wait for these, they are
+//! source has no data, a spool occupies none. If there is no memory for some turns of the event loop, a
+//! spool still reads [`SHORT_BYTES`], so that each body makes progress. If its reader does not wait for these, they are
 //! written to the file together with further bytes, and the permit for writes bounds the number of
 //! spools that do so at the same time. Only a spool without space in its file waits for its reader.
 
@@ -31,6 +31,11 @@ const SHORT_BYTES: usize = 1 << 10;
 
 /// Size of a read of bytes that are written to the file at once, in bytes.
 const SPILL_BYTES: usize = 16 << 10;
+
+/// Turns of the event loop for which a read waits for memory. Readers that keep up release theirs
+/// within a turn, and several downloads of one client share its memory. Further turns would delay the
+/// bodies of a client whose readers do not keep up.
+const MAX_TURNS_WITHOUT_MEMORY: u32 = 8;
 
 /// A body that can be received ahead of its reader.
 pub(crate) trait Source:
@@ -79,7 +84,7 @@ pub(super) enum End {
 /// Reads the source to its end.
 pub(super) async fn run<S: Source>(first: Bytes, source: S, shared: Arc<Shared>) {
     let mut guard = EndOnDrop { shared: shared.clone(), end: None };
-    let mut pump = Pump { source, shared: &shared, trailers: HeaderMap::new(), end: None };
+    let mut pump = Pump::new(source, &shared);
     let mut next = Some(Ok(Frame::data(first)));
     let end = loop {
         pump.accept(next);
@@ -102,12 +107,24 @@ struct Pump<'a, S> {
     trailers: HeaderMap,
     /// The end, once it was received.
     end: Option<End>,
+    /// Number of turns for which the next read has waited for memory.
+    turns_without_memory: u32,
 }
 
 impl<S: Source> Pump<'_, S> {
+    fn new(source: S, shared: &Shared) -> Pump<'_, S> {
+        Pump { source, shared, trailers: HeaderMap::new(), end: None, turns_without_memory: 0 }
+    }
+
     /// Reads as much as there is memory for.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         let granted = self.shared.state().memory.grow(READ_BYTES, MIN_READ_BYTES);
+        if granted == 0 && self.turns_without_memory < MAX_TURNS_WITHOUT_MEMORY {
+            self.turns_without_memory += 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.turns_without_memory = 0;
         self.source.limit_read(if granted > 0 { granted } else { SHORT_BYTES });
         let polled = Pin::new(&mut self.source).poll_frame(cx);
         let mut state = self.shared.state();
@@ -264,4 +281,106 @@ pub(super) fn failed(
     error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> Error {
     Error::new(ErrorKind::ServiceFailed, format!("a buffered body {what}")).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use http_body::SizeHint;
+
+    use super::super::{BufferSpace, BufferSpaceLimits, Client, Spool, SpoolLimits};
+    use super::*;
+
+    /// A source that returns as much as is read, in every second turn of the event loop.
+    struct Steady {
+        remaining: usize,
+        max_bytes: usize,
+        is_ready: bool,
+        short_reads: Arc<AtomicUsize>,
+    }
+
+    impl HttpBody for Steady {
+        type Data = Bytes;
+        type Error = Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Received> {
+            self.is_ready = !self.is_ready;
+            if !self.is_ready {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let length = self.max_bytes.min(self.remaining);
+            if length == SHORT_BYTES {
+                self.short_reads.fetch_add(1, Relaxed);
+            }
+            self.remaining -= length;
+            let data = Bytes::from(vec![b'x'; length]);
+            Poll::Ready((length > 0).then_some(Ok(Frame::data(data))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.remaining == 0
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.remaining as u64)
+        }
+    }
+
+    impl Source for Steady {
+        fn limit_read(&mut self, bytes: usize) {
+            self.max_bytes = bytes;
+        }
+    }
+
+    /// Receives eight bodies of one client, which has memory for two reads, and returns the number
+    /// of reads without memory.
+    fn short_reads(are_taken: bool) -> usize {
+        const BODY_BYTES: usize = 512 << 10;
+        let space = Arc::<BufferSpace>::default();
+        let (memory_bytes, per_client) = (1 << 20, 2 * READ_BYTES as u64);
+        space.set_limits(BufferSpaceLimits {
+            memory_bytes,
+            memory_bytes_per_client: per_client,
+            disk_bytes: 0,
+        });
+        let limits = Arc::new(SpoolLimits { memory_bytes: BODY_BYTES, max_file_bytes: 0, space });
+        let short_reads = Arc::new(AtomicUsize::new(0));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let bodies: Vec<Body> = (0..8)
+                .map(|_| {
+                    let short_reads = short_reads.clone();
+                    let source = Steady {
+                        remaining: BODY_BYTES,
+                        max_bytes: 0,
+                        is_ready: false,
+                        short_reads,
+                    };
+                    let client = Client::new([192, 0, 2, 1].into());
+                    Spool::new(Bytes::new(), source, &limits, Some(client)).into_body()
+                })
+                .collect();
+            if !are_taken {
+                // Every body makes progress without its reader.
+                while short_reads.load(Relaxed) < 6 {
+                    yield_now().await;
+                }
+                return;
+            }
+            let readers: Vec<_> =
+                bodies.into_iter().map(|body| tokio::spawn(body.collect(BODY_BYTES))).collect();
+            for reader in readers {
+                assert_eq!(reader.await.unwrap().unwrap().len(), BODY_BYTES);
+            }
+        });
+        short_reads.load(Relaxed)
+    }
+
+    #[test]
+    fn readers_that_keep_up_share_the_memory_of_a_client() {
+        assert_eq!(short_reads(true), 0);
+        assert!(short_reads(false) >= 6);
+    }
 }
