@@ -53,6 +53,8 @@ pub(crate) enum Failure {
     Usage(Vec<Problem>),
     /// Another error: an invalid file, or a failed system call.
     Other(Vec<Problem>),
+    /// A check has found only warnings, which are printed already.
+    Warnings,
 }
 
 /// Options that do not correspond to a configuration key.

@@ -98,7 +98,7 @@ fn push_group(help: &mut String, group: &str, title: &str) {
         "check" => {
             help.push_str(title);
             option(help, "--print", "print the configuration with all defaults");
-            option(help, "--strict", "take warnings for errors");
+            option(help, "--strict", "take warnings for errors: status 1 in place of 3");
         }
         "server" => section(help, title, &TOP, &Default::default()),
         "logs" => {

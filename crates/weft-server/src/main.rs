@@ -58,6 +58,9 @@ use args::{Args, Command, Failure};
 use config::{Problem, Sources};
 use plan::Plan;
 
+/// Exit status of a check that has found only warnings, and of an import that has lost something.
+const INCOMPLETE: u8 = 3;
+
 fn main() -> ExitCode {
     let result = match args::parse(std::env::args_os()) {
         Ok(Command::Help(topic)) => {
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Usage(problems)) => (problems, "; try --help", 2),
         Err(Failure::Other(problems)) => (problems, "", 1),
+        Err(Failure::Warnings) => return ExitCode::from(INCOMPLETE),
     };
     for problem in problems {
         print_error(&format!("{problem}{hint}"));
@@ -106,11 +110,15 @@ fn serve(args: &Args) -> Result<(), Failure> {
 /// Validates the configuration and opens its resources, as the user of the server, but binds no
 /// socket.
 fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
-    let plan = plan(args, &args.sources())?;
-    let mut problems = privileges::check(&plan.run_as).err().unwrap_or_default();
-    if problems.is_empty() {
-        problems = plan.open(None).err().unwrap_or_default();
-        problems.extend(logs::check(&plan.log));
+    let sources = args.sources();
+    let (plan, invalid) = Plan::of_valid_parts(args.config(&sources));
+    let mut problems = match privileges::check(&plan.run_as) {
+        Ok(()) => plan.open(None).err().unwrap_or_default(),
+        Err(problems) => problems,
+    };
+    problems.extend(logs::check(&plan.log));
+    if !invalid.is_empty() {
+        return Err(args.failure([invalid, problems].concat()));
     }
     let warnings = plan.warnings();
     warnings.iter().for_each(|warning| print_error(&warning.as_warning()));
@@ -126,7 +134,7 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if print {
         print_stdout(&print::print(&plan));
     }
-    Ok(())
+    if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
 }
 
 fn certificates(args: &Args) -> Result<(), Failure> {
@@ -180,7 +188,7 @@ fn import(path: &Path) -> ExitCode {
         Ok(imported) => {
             print_stdout(import::NGINX_DIFFERENCES);
             print_stdout(&imported.text);
-            if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(3) }
+            if imported.is_complete { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
         }
         Err(message) => {
             print_error(&message);

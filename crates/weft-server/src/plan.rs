@@ -110,6 +110,15 @@ impl HostPlan {
 impl Plan {
     /// Validates the configuration. The errors are all of it, also those of its syntax.
     pub(crate) fn new(config: Config) -> Result<Plan, Vec<Problem>> {
+        match Plan::of_valid_parts(config) {
+            (plan, problems) if problems.is_empty() => Ok(plan),
+            (_, problems) => Err(problems),
+        }
+    }
+
+    /// Makes a plan of the parts of a configuration that are valid, and returns all problems of the
+    /// others. What the plan opens may have problems, too, although nothing can be served.
+    pub(crate) fn of_valid_parts(config: Config) -> (Plan, Vec<Problem>) {
         let mut warnings = without_effect(&config);
         warnings.extend(config.warnings);
         let Config {
@@ -180,9 +189,6 @@ impl Plan {
             problems
                 .push(Problem { location: ConfigLocation::Unknown, message: message.to_owned() });
         }
-        if !problems.is_empty() {
-            return Err(problems);
-        }
         let TopConfig { workers, defer_accept, drain_timeout, retire_timeout, .. } = top;
         let buffer_space = BufferSpaceLimits {
             memory_bytes: top.max_buffer_bytes,
@@ -194,7 +200,7 @@ impl Plan {
             (false, is_plain) => is_plain.then_some("127.0.0.1:8080"),
         };
         let listen = Addresses::new(top.listen, default_listen);
-        Ok(Plan {
+        let plan = Plan {
             listen,
             workers,
             defer_accept,
@@ -214,7 +220,8 @@ impl Plan {
             limits,
             hosts: plans,
             warnings,
-        })
+        };
+        (plan, problems)
     }
 }
 

@@ -86,6 +86,11 @@ fn of_route(
     let has_bandwidth = bandwidth.is_some_and(|bandwidth| bandwidth > 0);
     let has_auth = basic_auth.as_ref().is_some_and(|file| file.value().is_some())
         || jwt.as_ref().is_some_and(|keys| keys.value().is_some());
+    let has_server = all.forward_auth.as_ref().is_some_and(|url| url.value().is_some());
+    let has_cors_options = own.cors_methods.is_some()
+        || own.cors_headers.is_some()
+        || own.cors_credentials.is_some()
+        || own.cors_max_age.is_some();
     let refuses_all = own.client_cert_required == Some(true) && config.tls.client_ca.is_none();
     let proxy = match action {
         Action::Proxy(settings) => Some(settings),
@@ -111,6 +116,24 @@ fn of_route(
             "`sub_filter_types` and `sub_filter_once` have no effect without `sub_filter`",
         ),
         (own.realm.is_some() && !has_auth, "`realm` has no effect without `basic_auth`"),
+        (
+            own.satisfy.is_some() && !(has_auth || has_server || all.has_networks()),
+            "`satisfy` has no effect without networks and authentication",
+        ),
+        (
+            (own.forward_auth_headers.is_some() || own.forward_auth_timeout.is_some())
+                && !has_server,
+            "`forward_auth_headers` and `forward_auth_timeout` have no effect without `forward_auth`",
+        ),
+        (
+            has_cors_options && all.cors.as_ref().is_none_or(Vec::is_empty),
+            "`cors_methods`, `cors_headers`, `cors_credentials` and `cors_max_age` have no effect \
+             without `cors`",
+        ),
+        (
+            own.compress == Some(true) && matches!(action, Action::Redirect { .. }),
+            "`compress` has no effect on a redirect",
+        ),
         (
             proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream()),
             "`ca` has no effect without an upstream https://",

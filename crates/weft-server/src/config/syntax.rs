@@ -6,7 +6,7 @@ use super::location::{ConfigText, Problem};
 pub(super) fn problems(text: &ConfigText, errors: &[toml::de::Error]) -> Vec<Problem> {
     if let Some(at) = nginx_directive(text.as_str()).filter(|_| !errors.is_empty()) {
         let message = "this is the syntax of nginx; a configuration of weft is TOML, and \
-                       docs/nginx.md translates the directives";
+                       docs/migrating-from-nginx.md translates the directives";
         return vec![Problem { location: text.location(at..at), message: message.to_owned() }];
     }
     let problem = |error: &toml::de::Error| {

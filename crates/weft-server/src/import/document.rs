@@ -74,6 +74,11 @@ impl Table {
         self.0.iter().any(|(_, value)| value.show().contains(text))
     }
 
+    /// Returns the table as it is written in a line.
+    pub(super) fn show(&self) -> String {
+        Value::Table(self.clone()).show()
+    }
+
     /// Adds the entries of another table whose keys are not set.
     pub(super) fn add(&mut self, other: &Table) {
         for (key, value) in &other.0 {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use self::exchange::{Addresses, Parts, is_random, read_log, send};
-use self::file::{Idiom, Request, read_all};
+use self::file::{Difference, Idiom, Request, read_all};
 use self::servers::{
     LogsOf, Upstreams, caddy_addresses, start_caddy_for, start_imported, start_nginx_for,
     start_written, write_files,
@@ -176,19 +176,45 @@ fn shortened(text: &str) -> String {
     text.chars().take(400).collect()
 }
 
+/// The part of each guide with the idioms is made of them. `WEFT_WRITE_GUIDES=1` writes it.
 #[test]
-fn documentation_lists_the_idioms() {
-    for (page, has_it) in [
-        ("docs/nginx.md", (|idiom| idiom.nginx.is_some()) as fn(&Idiom) -> bool),
-        ("docs/caddy.md", |idiom| idiom.caddy.is_some()),
-    ] {
-        let text = std::fs::read_to_string(repository(page)).unwrap();
-        for idiom in read_all().iter().filter(|idiom| has_it(idiom)) {
-            let Idiom { name, title, .. } = idiom;
-            let line = format!("- [{title}](../crates/weft-server/tests/idioms/{name}.md)\n");
-            assert!(text.contains(&line), "{page} should have the line:\n{line}");
+fn guides_are_made_of_the_idioms() {
+    for server in ["nginx", "caddy"] {
+        let page = format!("docs/migrating-from-{server}.md");
+        let text = std::fs::read_to_string(repository(&page)).unwrap();
+        let (begin, rest) = text.split_once("\n## Idioms\n").expect("a part with idioms");
+        let (_, end) = rest.split_once("\n## Not possible yet\n").expect("a part behind it");
+        let idioms: String =
+            read_all().iter().filter_map(|idiom| in_guide(idiom, server)).collect();
+        let made =
+            format!("{begin}\n## Idioms\n{INTRODUCTION}{idioms}\n## Not possible yet\n{end}");
+        if std::env::var_os("WEFT_WRITE_GUIDES").is_some() {
+            std::fs::write(repository(&page), &made).unwrap();
+            continue;
         }
+        assert!(text == made, "run this test with WEFT_WRITE_GUIDES=1, which writes {page}");
     }
+}
+
+const INTRODUCTION: &str = "
+Each pair was run side by side with the same requests, and the responses were compared. The files in
+`crates/weft-server/tests/idioms` have the requests, and this part is made of them.
+";
+
+/// Returns an idiom as a part of a guide; `None` if the server does not have it.
+fn in_guide(idiom: &Idiom, server: &str) -> Option<String> {
+    let theirs = if server == "nginx" { &idiom.nginx } else { &idiom.caddy }.as_ref()?;
+    let mut text = format!("\n### {}\n\n", idiom.title);
+    write!(text, "```{server}\n{}\n```\n\n```toml\n{}\n```\n", theirs.trim(), idiom.toml.trim())
+        .unwrap();
+    let differences = idiom.differences.iter().filter(|difference| difference.server == server);
+    for (number, Difference { request, part, reason, .. }) in differences.enumerate() {
+        let begin = if number == 0 { "\nDifferences:\n\n" } else { "" };
+        let part = if part == "*" { "response" } else { part };
+        let of = if request == "*" { String::new() } else { format!(" of `{request}`") };
+        writeln!(text, "{begin}- {part}{of}: {reason}").unwrap();
+    }
+    Some(text)
 }
 
 /// Each directive and option of the idioms is in the guide for its server.
@@ -196,8 +222,11 @@ fn documentation_lists_the_idioms() {
 fn guides_have_the_directives_of_the_idioms() {
     let idioms = read_all();
     for (page, blocks) in [
-        ("docs/nginx.md", idioms.iter().map(|idiom| &idiom.nginx).collect::<Vec<_>>()),
-        ("docs/caddy.md", idioms.iter().map(|idiom| &idiom.caddy).collect()),
+        (
+            "docs/migrating-from-nginx.md",
+            idioms.iter().map(|idiom| &idiom.nginx).collect::<Vec<_>>(),
+        ),
+        ("docs/migrating-from-caddy.md", idioms.iter().map(|idiom| &idiom.caddy).collect()),
     ] {
         let text = std::fs::read_to_string(repository(page)).unwrap();
         let (guide, _) = text.split_once("\n## Idioms\n").expect("a list of idioms");

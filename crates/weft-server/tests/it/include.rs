@@ -93,7 +93,7 @@ fn reads_included_files() {
             &[("w.toml", main), ("sites/a.toml", "server {\n  listen 80;\n}\n")],
             "w.toml",
             &["weft: sites/a.toml:1:1: this is the syntax of nginx; a configuration of weft is \
-               TOML, and docs/nginx.md translates the directives"],
+               TOML, and docs/migrating-from-nginx.md translates the directives"],
         ),
     ];
     for (files, path, expected) in rows {

@@ -294,7 +294,7 @@ fn unused_names_are_reported() {
     let folder = folder_with(&[("weft.toml", config)]);
     let output = run_in(folder.path(), &["check", "weft.toml"]);
     let expected = "weft: weft.toml:3:10: warning: no `try_files` leads to the route @app\n";
-    assert_eq!((output.status, &*output.stderr), (Ok(0), expected));
+    assert_eq!((output.status, &*output.stderr), (Ok(3), expected));
 }
 
 /// A reload replaces the routes while requests are passed on.

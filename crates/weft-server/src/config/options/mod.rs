@@ -221,7 +221,8 @@ impl RouteOptions {
         }
     }
 
-    fn has_networks(&self) -> bool {
+    /// Returns true if there are rules about the addresses of clients.
+    pub(in crate::config) fn has_networks(&self) -> bool {
         let lists = [&self.allow, &self.deny];
         let files = [&self.allow_file, &self.deny_file];
         lists.iter().any(|list| list.is_some()) || files.iter().any(|file| file.is_some())

@@ -69,6 +69,10 @@ fn routes_of<'a>(locations: &[Location<'a>]) -> Vec<(Option<&'a Directive>, Rout
         let changed = rewrite::routes(location);
         routes.extend(changed.into_iter().map(|route| (location.directive, route)));
     }
+    // Others have its content, or could not be carried over.
+    let texts: Vec<String> = routes.iter().map(|(_, route)| route.table.show()).collect();
+    let is_used = |name: &str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
+    routes.retain(|(_, route)| !route.pattern.starts_with('@') || is_used(&route.pattern));
     let siblings = siblings(&routes);
     routes.extend(siblings.into_iter().map(|route| (None, route)));
     routes

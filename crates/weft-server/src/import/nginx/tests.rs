@@ -269,8 +269,7 @@ fn imports_pages_and_rewritten_responses() {
             "location ~ /git$ { error_page 418 = @app; return 418; }\n\
              location @app { proxy_pass http://h; proxy_buffering off; }",
             true,
-            "\"~ /git$\" = { proxy = \"http://h/\", host = \"upstream\", buffer_responses = false }\n\
-             \"@app\" = { proxy = \"http://h/\", host = \"upstream\", buffer_responses = false }\n",
+            "\"~ /git$\" = { proxy = \"http://h/\", host = \"upstream\", buffer_responses = false }\n",
         ),
         (
             "root /a; error_page 404 /404.html; location / { proxy_pass http://h; }",

@@ -47,6 +47,7 @@ pub struct Difference {
     pub server: String,
     pub request: String,
     pub part: String,
+    pub reason: String,
 }
 
 /// Reads all idioms in the order of their names.
@@ -148,6 +149,7 @@ impl Difference {
             server: server.to_owned(),
             request: request.to_owned(),
             part: part.to_owned(),
+            reason: reason.to_owned(),
         }
     }
 
