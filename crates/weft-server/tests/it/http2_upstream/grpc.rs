@@ -191,6 +191,31 @@ async fn messages_pass_in_both_directions_at_any_pace() {
     assert_eq!(next().await, (RST_STREAM, vec![0, 0, 0, 8]), "the client has left");
 }
 
+#[tokio::test]
+async fn a_client_may_pause_before_the_response() {
+    let upstream = http2_upstream(|_, peer| {
+        while let Some((stream, body)) = peer.whole_request() {
+            assert_eq!(body, [MESSAGE, MESSAGE].concat());
+            let fields =
+                [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", "0")];
+            peer.send(&head(END_STREAM, stream, &fields));
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("weft.toml");
+    fs::write(&config, format!("[hosts.\"*\"]\n\"/\" = \">> h2c://{upstream}\"\n")).unwrap();
+    let mut command = weft(["--listen", "127.0.0.1:0", "--stall-timeout", "1s", "--no-log"]);
+    let server = Weft::start(command.arg("--config").arg(&config));
+    let mut client = connect(server.address()).await;
+    let (response, mut stream) = client.send_request(call(&[]), false).unwrap();
+    stream.send_data(MESSAGE.into(), false).unwrap();
+    // Longer than a body may stall; the rest is the time in which the server would notice.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    stream.send_data(MESSAGE.into(), true).unwrap();
+    assert_eq!(outcome(response).await.status(), "head 0");
+    server.stop();
+}
+
 // -- the interoperability tests of gRPC
 
 /// The cases that need no credentials of a cloud.

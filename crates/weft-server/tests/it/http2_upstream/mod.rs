@@ -3,6 +3,7 @@
 mod grpc;
 mod peer;
 mod servers;
+mod versions;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +15,7 @@ use weft::testing::TestServer;
 
 use self::peer::*;
 use crate::common::{Client, PATIENCE, until, unused_address};
-use crate::proxy_app::{HttpVersion, Proxy, ProxySettings};
+use crate::proxy_app::{Check, HttpVersion, Proxy, ProxySettings};
 
 /// Starts a proxy with one worker to an upstream that is known to speak HTTP/2.
 fn start_proxy(upstream: SocketAddr, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
@@ -101,6 +102,47 @@ fn forwards_heads_bodies_and_trailers() {
         assert!(text.ends_with("0\r\nx-end: 2\r\n\r\n"), "{text}");
         assert_eq!(received.recv_timeout(PATIENCE).unwrap(), (number, body.to_owned()));
     }
+}
+
+#[test]
+fn forwards_methods_and_targets() {
+    let upstream = TestServer::start(async |request: weft::Request| {
+        let text = format!("{} {} {:?}", request.method(), request.target(), request.version());
+        weft::Response::text(text).with_header(weft::header::ETAG, "\"a\"")
+    });
+    let proxy = start_proxy(upstream.address(), |_| {});
+    for (line, body) in [
+        ("GET /a%20b?c=%64", "GET /a%20b?c=%64 HTTP/2.0"),
+        ("GET /<a>|\"{b}\"", "GET /%3Ca%3E|\"{b}\" HTTP/2.0"),
+        ("DELETE /", "DELETE / HTTP/2.0"),
+        ("OPTIONS *", "OPTIONS * HTTP/2.0"),
+        ("HEAD /", ""),
+    ] {
+        let (status, found) =
+            exchange(&proxy, &format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        assert_eq!((status, &*String::from_utf8_lossy(&found)), (200, body), "{line}");
+    }
+}
+
+#[test]
+fn health_checks_are_sent_over_http2() {
+    let is_healthy = Arc::new(AtomicUsize::new(0));
+    let upstream = http2_upstream({
+        let is_healthy = is_healthy.clone();
+        move |_, peer| {
+            while let Some(stream) = peer.request() {
+                let status = if is_healthy.load(SeqCst) > 0 { "200" } else { "503" };
+                peer.send(&empty_response(stream, status));
+            }
+        }
+    });
+    let proxy = start_proxy(upstream, |settings| {
+        let interval = Duration::from_millis(20);
+        settings.check = Some(Check { interval, timeout: PATIENCE, ..Check::default() });
+    });
+    until("the checks fail", || get(&proxy).0 == 503 && get(&proxy).1 != b"");
+    is_healthy.store(1, SeqCst);
+    until("the checks pass", || get(&proxy).0 == 200);
 }
 
 // -- hostile upstreams
@@ -541,6 +583,37 @@ fn fails_all_requests_that_wait_for_a_connection_at_once() {
             assert_eq!(client.join().unwrap(), 502);
         }
     });
+}
+
+#[test]
+fn connections_that_close_at_once_are_not_opened_for_ever() {
+    for (first, expected) in [
+        // Together with its first frame, and after it.
+        ([frame(SETTINGS, 0, 0, &[]), goaway(0, 0)].concat(), [502, 502]),
+        (frame(SETTINGS, 0, 0, &[]), [502, 503]),
+        // The upstream permits no stream.
+        (setting(3, 0), [503, 503]),
+        (b"HTTP/1.1 505 No\r\n\r\n".to_vec(), [502, 502]),
+    ] {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let permits_none = first == setting(3, 0);
+        let upstream = http2_upstream_with(first.clone(), {
+            let connections = connections.clone();
+            move |_, peer| {
+                connections.fetch_add(1, SeqCst);
+                while permits_none && peer.read().is_some() {}
+                peer.send(&goaway(0, 0));
+            }
+        });
+        let proxy = start_proxy(upstream, |settings| {
+            settings.queue_timeout = Duration::from_millis(300);
+        });
+        let status = get(&proxy).0;
+        assert!(expected.contains(&status), "{status} after {}", first.escape_ascii());
+        // A first attempt and two retries.
+        let count = connections.load(SeqCst);
+        assert!((1..=3).contains(&count), "{count} connections after {}", first.escape_ascii());
+    }
 }
 
 #[test]

@@ -91,14 +91,26 @@ impl Connection {
         tokio::spawn(drive(frames, weak, connections));
         let has_read = timeout(settings.connect_timeout, activity.has_read.notified()).await;
         has_read.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no SETTINGS in time"))?;
-        Ok(connection)
+        match connection.closing_reason() {
+            None => Ok(connection),
+            Some(reason) => {
+                let reason = format!("no connection of HTTP/2: {reason}");
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
+        }
     }
 
     /// Returns true if the upstream has closed the connection or sent GOAWAY.
     pub(super) fn is_closing(&self) -> bool {
+        self.closing_reason().is_some()
+    }
+
+    fn closing_reason(&self) -> Option<::h2::Error> {
         let mut send_request = self.send_request.clone();
-        let ready = send_request.poll_ready(&mut Context::from_waker(Waker::noop()));
-        matches!(ready, Poll::Ready(Err(_)))
+        match send_request.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(error)) => Some(error),
+            _ => None,
+        }
     }
 
     /// Number of leased streams.

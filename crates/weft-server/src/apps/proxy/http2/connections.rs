@@ -84,15 +84,20 @@ impl Connections {
     pub(in super::super) async fn acquire(self: &Arc<Self>) -> Result<Acquired, GatewayError> {
         let deadline = Instant::now() + self.settings.queue_timeout;
         let known_failures = self.state().failures;
+        // A request opens one connection: an upstream that closes each at once costs no more.
+        let mut may_open = true;
         loop {
             let mut changed = pin!(self.changed.notified());
             // A change after the look at the state is not missed.
             changed.as_mut().enable();
-            match self.next_step() {
+            match self.next_step(may_open) {
                 Next::Take(stream) => return Ok(Acquired::Stream(stream)),
                 Next::Open => match self.open().await? {
-                    None => continue,
-                    Some(connection) => return Ok(Acquired::Http1(connection)),
+                    Some(acquired) => return Ok(acquired),
+                    None => {
+                        may_open = false;
+                        continue;
+                    }
                 },
                 Next::Wait => {}
             }
@@ -111,8 +116,11 @@ impl Connections {
         self: &Arc<Self>,
         connection: UpstreamConnection,
     ) -> Result<Acquired, GatewayError> {
-        self.start(connection).await.map_err(GatewayError::from_connect_error)?;
-        self.acquire().await
+        let started = self.start(connection).await.map_err(GatewayError::from_connect_error)?;
+        match started.try_lease(self) {
+            Some(stream) => Ok(Acquired::Stream(stream)),
+            None => self.acquire().await,
+        }
     }
 
     /// Removes a connection that has closed.
@@ -128,35 +136,38 @@ impl Connections {
         }
     }
 
-    fn next_step(self: &Arc<Self>) -> Next {
+    fn next_step(self: &Arc<Self>, may_open: bool) -> Next {
         let mut state = self.state();
         state.open.retain(|connection| !connection.is_closing());
         // The first connection with a free stream: others become idle and are closed.
         let stream = state.open.iter().find_map(|connection| connection.try_lease(self));
         match stream {
             Some(stream) => Next::Take(stream),
-            None if state.is_opening || state.open.len() >= self.settings.max_http2_connections => {
-                Next::Wait
-            }
-            None => {
+            None if may_open
+                && !state.is_opening
+                && state.open.len() < self.settings.max_http2_connections =>
+            {
                 state.is_opening = true;
                 Next::Open
             }
+            None => Next::Wait,
         }
     }
 
-    /// Opens a connection. Returns it if the upstream has negotiated HTTP/1.1.
-    async fn open(self: &Arc<Self>) -> Result<Option<UpstreamConnection>, GatewayError> {
+    /// Opens a connection and returns a stream of it, or the connection if the upstream has
+    /// negotiated HTTP/1.1. `None` if it permits no stream.
+    async fn open(self: &Arc<Self>) -> Result<Option<Acquired>, GatewayError> {
         let mut opening = Opening { connections: self, failure: None };
         let opened = async {
             let connection = self.upstream.connect(self.settings.connect_timeout).await?;
             let is_http1 = self.upstream.http_version == HttpVersion::Negotiated
                 && !connection.has_negotiated_http2;
             self.is_http1.store(is_http1, Relaxed);
-            match is_http1 {
-                true => Ok(Some(connection)),
-                false => self.start(connection).await.map(|()| None),
+            if is_http1 {
+                return Ok(Some(Acquired::Http1(connection)));
             }
+            let started = self.start(connection).await?;
+            Ok(started.try_lease(self).map(Acquired::Stream))
         };
         opened.await.map_err(|error: io::Error| {
             opening.failure = Some((error.kind(), error.to_string()));
@@ -164,10 +175,13 @@ impl Connections {
         })
     }
 
-    async fn start(self: &Arc<Self>, connection: UpstreamConnection) -> io::Result<()> {
+    async fn start(
+        self: &Arc<Self>,
+        connection: UpstreamConnection,
+    ) -> io::Result<Arc<Connection>> {
         let started = Connection::start(self, connection).await?;
-        self.state().open.push(started);
-        Ok(())
+        self.state().open.push(started.clone());
+        Ok(started)
     }
 
     /// Fails the requests that have waited for a connection which could not be opened: each would

@@ -1,0 +1,67 @@
+//! The version of HTTP that is spoken to an upstream.
+
+use std::fs;
+
+use super::*;
+use crate::common::{Weft, weft};
+
+/// Starts a proxy to a URL.
+fn proxy_to(url: &str, version: HttpVersion, ca: &str) -> TestServer {
+    let upstreams = ProxySettings::parse_upstreams(url).unwrap();
+    let (ca, http_version) = (Some(ca.into()), version);
+    let settings = ProxySettings { upstreams, http_version, ca, ..ProxySettings::default() };
+    TestServer::start(Proxy::new(settings, Arc::default()).unwrap())
+}
+
+/// Returns the version of a response in `Via`, or its status.
+fn version(proxy: &TestServer) -> String {
+    let mut client = Client::tcp(proxy.address());
+    let response = client.get("/a.txt");
+    match response.header("via") {
+        Some(via) => via.to_owned(),
+        None => response.status.to_string(),
+    }
+}
+
+#[test]
+fn speaks_the_version_that_is_set_or_negotiated() {
+    use HttpVersion::*;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(file("site")).unwrap();
+    fs::write(file("site/a.txt"), "A\n").unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(file("crt"), certified.cert.pem()).unwrap();
+    fs::write(file("key"), certified.signing_key.serialize_pem()).unwrap();
+    for is_enabled in [true, false] {
+        let (crt, key) = (file("crt"), file("key"));
+        let listen = format!("unix:{}", file(if is_enabled { "two" } else { "one" }));
+        let mut command = weft([file("site")]);
+        command.args(["--tls-cert", &crt, "--tls-key", &key, "--tls-listen", "127.0.0.1:0"]);
+        command.args(["--listen", &listen]);
+        if !is_enabled {
+            command.arg("--no-http2");
+        }
+        let upstream = Weft::start(&mut command);
+        let https = format!("https://localhost:{}/", upstream.tls_address().port());
+        for (url, version_setting, with_http2, without_http2) in [
+            (&https, Http1, "1.1 weft", "1.1 weft"),
+            (&https, Http2, "2 weft", "502"),
+            (&https, Negotiated, "2 weft", "1.1 weft"),
+            (&listen, Http1, "1.1 weft", "1.1 weft"),
+            (&listen, Http2, "2 weft", "502"),
+            (&listen, Negotiated, "1.1 weft", "1.1 weft"),
+        ] {
+            let proxy = proxy_to(url, version_setting, &crt);
+            let expected = if is_enabled { with_http2 } else { without_http2 };
+            for number in 0..3 {
+                assert_eq!(
+                    version(&proxy),
+                    expected,
+                    "{url} {version_setting:?}, request {number}"
+                );
+            }
+        }
+        upstream.stop();
+    }
+}
