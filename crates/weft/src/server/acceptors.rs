@@ -4,6 +4,7 @@
 //! Either one acceptor on its own thread serves all workers, or each worker runs an acceptor in its
 //! event loop. Sockets can be added and closed while the acceptors run.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -214,7 +215,7 @@ impl Acceptors {
     ) -> Result<oneshot::Receiver<Infallible>> {
         let mut permit = accept::admit_stream(&self.limiter, &peer)?;
         let (caller, served) = oneshot::channel();
-        if let Some(worker) = least_busy(&self.workers) {
+        if let Some(worker) = least_busy(self.workers.iter()) {
             permit.count_for_worker(&worker.load);
             worker.send(WorkerCommand::ServeStream { stream, peer, permit, caller });
         }
@@ -289,7 +290,8 @@ impl Acceptor {
         let stopped = async {
             future::select(pin!(shutdown), pin!(wait_for_close(closed))).await;
         };
-        let workers = ListenerWorkers { serving: workers, all: self.workers.clone() };
+        let all = self.workers.clone();
+        let workers = ListenerWorkers { serving: workers, all, connections: Cell::new(0) };
         accepting.spawn_local(accept::accept(listener, self.limiter.clone(), workers, stopped));
     }
 }
@@ -299,12 +301,18 @@ struct ListenerWorkers {
     /// Workers that the listener's connections are distributed to.
     serving: Vec<WorkerHandle>,
     all: Arc<[WorkerHandle]>,
+    /// Number of accepted connections.
+    connections: Cell<usize>,
 }
 
 impl Workers for ListenerWorkers {
-    /// Sends a connection to the worker with the fewest open connections.
+    /// Sends a connection to the worker with the fewest open connections. Workers with equally many
+    /// take turns: short connections often find all of them without any.
     fn deliver(&self, mut accepted: Accepted) {
-        if let Some(worker) = least_busy(&self.serving) {
+        let turn = self.connections.get();
+        self.connections.set(turn.wrapping_add(1));
+        let (later, first) = self.serving.split_at(turn % self.serving.len().max(1));
+        if let Some(worker) = least_busy(first.iter().chain(later)) {
             accepted.permit.count_for_worker(&worker.load);
             worker.send(WorkerCommand::Serve(accepted));
         }
@@ -329,10 +337,10 @@ impl Workers for ListenerWorkers {
     }
 }
 
-/// Returns the worker with the fewest open connections. A closed channel means that the worker has
-/// panicked. If none is left, the connection is closed.
-fn least_busy(workers: &[WorkerHandle]) -> Option<&WorkerHandle> {
-    let alive = workers.iter().filter(|worker| !worker.commands.is_closed());
+/// Returns the first worker with the fewest open connections. A closed channel means that the worker
+/// has panicked. If none is left, the connection is closed.
+fn least_busy<'a>(workers: impl Iterator<Item = &'a WorkerHandle>) -> Option<&'a WorkerHandle> {
+    let alive = workers.filter(|worker| !worker.commands.is_closed());
     alive.min_by_key(|worker| worker.load.load(Relaxed))
 }
 

@@ -326,16 +326,36 @@ fn shutdown_waits_for_connections_with_earlier_limits() {
     stopped.join().unwrap();
 }
 
+/// Responds with the name of the worker thread.
+async fn worker_name(_: Request) -> Response {
+    Response::text(std::thread::current().name().unwrap_or_default().to_owned())
+}
+
+/// Connections of which each ends before the next one begins.
+#[test]
+fn workers_take_turns_at_short_connections() {
+    const CONNECTIONS: usize = 40;
+    let server = boxed_server(worker_name).workers(2).listen("127.0.0.1:0").unwrap();
+    let handle = server.start().unwrap();
+    let exchange = || {
+        let mut client = Client::connect_to(address(&handle));
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let name = text(&mut client);
+        client.assert_closed();
+        name
+    };
+    let of_first = (0..CONNECTIONS).filter(|_| exchange() == "weft-0").count();
+    // The end of a connection may count a moment later.
+    assert!((CONNECTIONS / 4..=CONNECTIONS * 3 / 4).contains(&of_first), "{of_first}");
+    handle.shutdown(GRACE);
+}
+
 #[test]
 fn distributes_inherited_sockets_to_the_workers() {
     let settings = shared_ports();
     let former = named("old", settings.clone()).listen("127.0.0.1:0").unwrap().start().unwrap();
     let address = address(&former);
-    // Responds with the name of the worker thread.
-    let app = async |_: Request| {
-        Response::text(std::thread::current().name().unwrap_or_default().to_owned())
-    };
-    let mut server = boxed_server(app).settings(settings).workers(2);
+    let mut server = boxed_server(worker_name).settings(settings).workers(2);
     for (_, socket) in former.sockets().unwrap() {
         server = server.listener(Listener::inherited(socket).unwrap());
     }
