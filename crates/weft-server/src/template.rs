@@ -15,6 +15,7 @@ use crate::captures::Group;
 use names::Placeholder;
 pub(crate) use names::{nginx_variable, of_nginx as nginx_placeholder};
 use value::Value;
+pub(crate) use value::{cookie, port, query_parameter};
 
 /// Text with placeholders. `{{` is a literal brace; a brace that begins no name, as in JSON, stands
 /// for itself.

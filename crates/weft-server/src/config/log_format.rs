@@ -1,11 +1,14 @@
-//! Formats of access logs: `combined`, `json`, JSON with chosen members, or a pattern.
+//! Formats of access logs: `combined`, `json`, JSON with chosen members, or a pattern, which has
+//! placeholders such as `{client_ip}` or the directives of Apache.
 
+use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 
 use weft::{HeaderName, LogFormat};
 
 use super::keys::engine_sets;
 use super::suggestion::suggest;
+use crate::logs::is_of_request;
 use crate::request_notes;
 
 /// A log format, with its text in the configuration.
@@ -56,13 +59,16 @@ impl AccessFormat {
             "combined" => LogFormat::combined(),
             "json" => LogFormat::json(),
             _ if text.starts_with("json ") => json_members(&text["json ".len()..])?,
-            pattern if !pattern.contains('%') => {
-                return Err(format!(
-                    "expected combined, json, json with names of values, or a pattern such as \
-                     \"%h %s\", found {pattern:?}"
-                ));
+            pattern => {
+                let pattern = directives(pattern);
+                if !pattern.contains('%') {
+                    return Err(format!(
+                        "expected combined, json, json with names of values, or a pattern such as \
+                         \"{{client_ip}} {{status}}\", found {pattern:?}"
+                    ));
+                }
+                LogFormat::pattern(&pattern).map_err(|error| error.reason().to_owned())?
             }
-            pattern => LogFormat::pattern(pattern).map_err(|error| error.reason().to_owned())?,
         };
         format.names().try_for_each(check_name)?;
         format.response_fields().try_for_each(check_response_field)?;
@@ -74,6 +80,54 @@ impl Hash for AccessFormat {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);
     }
+}
+
+/// Placeholders that are values of a log under other names.
+const ALIASES: [(&str, &str); 4] = [
+    ("client_ip", "peer"),
+    ("client_port", "peer_port"),
+    ("uri", "target"),
+    ("upstream", "upstream.address"),
+];
+
+fn value_name(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, value)| value)
+}
+
+/// Converts the placeholders of a pattern to directives. As elsewhere, `{{` is a literal brace, and
+/// a brace that begins no name stands for itself.
+fn directives(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(at) = rest.find('{') {
+        let (before, braced) = rest.split_at(at);
+        out.push_str(before);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        let name = braced[1..].split_once('}').map(|(name, _)| name);
+        let name = name.filter(|name| !name.is_empty() && name.chars().all(is_part));
+        let is_directive = before.ends_with('%') && !before.ends_with("%%");
+        rest = match name {
+            _ if is_directive => {
+                let end = braced.find('}').unwrap_or(0) + 1;
+                out.push_str(&braced[..end]);
+                &braced[end..]
+            }
+            _ if braced.starts_with("{{") => {
+                out.push('{');
+                &braced[2..]
+            }
+            Some(name) => {
+                // Ignored: a String accepts all texts.
+                let _ = write!(out, "%{{{}}}x", value_name(name));
+                &braced[name.len() + 2..]
+            }
+            None => {
+                out.push('{');
+                &braced[1..]
+            }
+        };
+    }
+    out + rest
 }
 
 /// Parses `NAME` or `MEMBER=NAME`, separated by spaces. A member without a name of its own has that
@@ -88,13 +142,13 @@ fn json_members(text: &str) -> Result<LogFormat, String> {
     if members.is_empty() {
         return Err("expected names of values behind json, such as \"json time status\"".to_owned());
     }
-    let members = members.iter().map(|(member, value)| (&**member, &**value));
+    let members = members.iter().map(|(member, value)| (&**member, value_name(value)));
     LogFormat::json_with(members).map_err(|error| error.reason().to_owned())
 }
 
 /// Checks the name of a value that the library leaves to the application.
 fn check_name(name: &str) -> Result<(), String> {
-    if NAMES.contains(&name) || request_notes::NAMES.contains(&name) {
+    if NAMES.contains(&name) || request_notes::NAMES.contains(&name) || is_of_request(name) {
         return Ok(());
     }
     let known = NAMES.into_iter().chain(request_notes::NAMES);
@@ -106,8 +160,8 @@ fn check_name(name: &str) -> Result<(), String> {
             let known: Vec<_> = known.collect();
             let known = known.join(", ");
             format!(
-                "unknown value `{name}` in a log format; known are {known}, header.NAME and \
-                 response.NAME"
+                "unknown value `{name}` in a log format; known are {known}, header.NAME, \
+                 response.NAME, port, cookie.NAME and query.NAME"
             )
         }
     })
@@ -136,6 +190,15 @@ mod tests {
             ("json", ""),
             ("json time status ip=peer ua=header.User-Agent response.X-Cache", ""),
             ("%h %u %{upstream.response_time}x %{X-Cache}o", ""),
+            (
+                "{client_ip} {user} [{time}] \"{method} {uri}\" {status} {query.a} {cookie.b} {{x}",
+                "",
+            ),
+            ("{\"ip\":\"{client_ip}\"} %s %{a}o %%{status}", ""),
+            ("{stats}", "unknown value `stats` in a log format; did you mean `status`?"),
+            ("{client_ip} {rest}", "unknown value `rest` in a log format"),
+            ("{ {a b} {}", "expected combined, json"),
+            ("%{a", "found"),
             ("jsn", "expected combined, json, json with"),
             ("json ", "expected names of values"),
             ("json statu", "unknown value `statu` in a log format; did you mean `status`?"),
@@ -149,6 +212,20 @@ mod tests {
             let problem = AccessFormat::parse(text).err().unwrap_or_default();
             assert_eq!(problem.is_empty(), expected.is_empty(), "{text}: {problem}");
             assert!(problem.contains(expected), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn placeholders_become_directives() {
+        for (pattern, expected) in [
+            ("{client_ip} {header.A-b}", "%{peer}x %{header.A-b}x"),
+            ("%{A}i{status}%%{uri}", "%{A}i%{status}x%%%{target}x"),
+            ("{\"a\":{b c}", "{\"a\":{b c}"),
+            ("{{status} {", "{status} {"),
+            ("%{", "%{"),
+            ("", ""),
+        ] {
+            assert_eq!(directives(pattern), expected, "{pattern}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use weft::{LogFormat, Record};
 
+use super::request_values::RequestValues;
 use super::sink::LineSender;
 use crate::config::{AccessLogConfig, Share};
 use crate::request_notes::{AccessLogs, RequestNotes};
@@ -38,7 +39,10 @@ impl AccessLog {
         let (format, now) = (&self.format, SystemTime::now());
         self.sender.append(|text| match notes {
             Some(notes) => {
-                notes.with_values(|values| format.append_record_with(text, record, values, now));
+                notes.with_values(|notes| {
+                    let values = RequestValues { record, notes };
+                    format.append_record_with(text, record, &values, now);
+                });
             }
             None => format.append_record(text, record, now),
         });

@@ -11,6 +11,7 @@
 //!
 //! [`AccessLogs`]: crate::request_notes::AccessLogs
 
+mod request_values; // values of the request for lines
 mod sink; // buffers and the writer thread
 mod output; // an output with retries and a bounded backlog
 mod target; // a file, a stream or a daemon
@@ -34,6 +35,7 @@ use sink::Writer;
 pub(crate) use check::check;
 pub(crate) use error::one_line;
 pub(crate) use open::OpenLogs;
+pub(crate) use request_values::is_of_request;
 pub(crate) use route::RouteLogPlan;
 pub(crate) use worker::WorkerLog;
 

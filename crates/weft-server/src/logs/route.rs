@@ -2,6 +2,7 @@
 
 use weft::{HeaderName, LogFormat};
 
+use super::request_values::is_of_request;
 use crate::config::{AccessLogConfig, LogConfig};
 use crate::plan::{AppPlan, RoutePlan};
 
@@ -50,6 +51,7 @@ pub(super) fn own_logs(route: &RoutePlan) -> Option<&[AccessLogConfig]> {
 fn has_value(route: &RoutePlan, name: &str) -> bool {
     match name {
         "route" => true,
+        name if is_of_request(name) => true,
         "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
         "request_id" => {
             let is_forwarded = route.app.value.upstreams().is_some();

@@ -57,7 +57,7 @@ impl<'a> Value<'a> {
             Placeholder::Host => {
                 Value::Authority(head.host().unwrap_or_default().to_ascii_lowercase().into())
             }
-            Placeholder::Port => Value::Authority(port(request).into()),
+            Placeholder::Port => Value::Authority(port(head, request.is_secure()).into()),
             Placeholder::Scheme => Value::Authority(request.scheme().into()),
             Placeholder::ClientIp => Value::Plain(match peer.address() {
                 Some(address) => address.ip().to_canonical().to_string().into(),
@@ -105,12 +105,12 @@ fn rest(request: &Request) -> &str {
 }
 
 /// Returns the port of a request: that of its authority, or the default of the scheme.
-fn port(request: &Request) -> &str {
-    let authority = request.authority().unwrap_or_default();
+pub(crate) fn port(head: &RequestHead, is_secure: bool) -> &str {
+    let authority = head.authority().unwrap_or_default();
     let behind_host = authority.rsplit_once(']').map_or(authority, |(_, behind)| behind);
     match behind_host.rsplit_once(':') {
         Some((_, port)) if !port.is_empty() => port,
-        _ if request.is_secure() => "443",
+        _ if is_secure => "443",
         _ => "80",
     }
 }
@@ -126,7 +126,7 @@ fn path_and_query(target: &str) -> &str {
 }
 
 /// Returns the first value of a parameter, decoded as `application/x-www-form-urlencoded`.
-fn query_parameter<'a>(query: &'a str, name: &str) -> Cow<'a, str> {
+pub(crate) fn query_parameter<'a>(query: &'a str, name: &str) -> Cow<'a, str> {
     let decoded = |text: &'a str| match text.contains(['+', '%']) {
         true => {
             let text = text.replace('+', " ");
@@ -140,7 +140,7 @@ fn query_parameter<'a>(query: &'a str, name: &str) -> Cow<'a, str> {
 }
 
 /// Returns the value of the first cookie with this name (RFC 6265 §4.2.1).
-fn cookie<'a>(head: &'a RequestHead, name: &str) -> Cow<'a, str> {
+pub(crate) fn cookie<'a>(head: &'a RequestHead, name: &str) -> Cow<'a, str> {
     let pairs = head.headers().get_all("cookie").flat_map(|line| line.split(|&b| b == b';'));
     let named = |pair: &'a [u8]| {
         let pair = pair.trim_ascii();

@@ -210,3 +210,21 @@ fn json_has_the_chosen_members_over_tls() {
         r#"{"status":200,"ua":null,"tls_version":null,"tls_server_name":null,"version":"HTTP/1.1","path":"/","query":null,"scheme":"http"}"#
     );
 }
+
+#[test]
+fn formats_have_the_placeholders_of_other_keys() {
+    let server = LoggedServer::start(
+        "{{x} {client_ip} {user} \"{method} {uri}\" {path}|{query.b}|{query.z}|{cookie.c}|{host}:{port}|\
+         {header.X-A}|%s",
+        "[hosts.\"*\"]\n\"/\" = { respond = \"ok\" }\n\"/b\" = { respond = \"\", basic_auth = \"users\" }\n",
+    );
+    assert_eq!(server.request("/a%20b?a=1&b=x+%22y", "Cookie: a=b; c=d%22\r\nX-A: e\r\n"), 200);
+    assert_eq!(server.request("/b", CREDENTIALS), 200);
+    assert_eq!(
+        server.lines(),
+        [
+            "{x} 127.0.0.1 - \"GET /a%20b?a=1&b=x+%22y\" /a%20b|x \\\"y|-|d%22|a:80|e|200",
+            "{x} 127.0.0.1 alice \"GET /b\" /b|-|-|-|a:80|-|200",
+        ]
+    );
+}
