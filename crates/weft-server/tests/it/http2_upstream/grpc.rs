@@ -192,6 +192,34 @@ async fn messages_pass_in_both_directions_at_any_pace() {
 }
 
 #[tokio::test]
+async fn small_messages_are_joined() {
+    const COUNT: usize = 2_000;
+    let (sender, released) = mpsc::channel();
+    let released = Mutex::new(released);
+    let upstream = http2_upstream(move |_, peer| {
+        let stream = peer.request().unwrap();
+        peer.send(&head(0, stream, &[(":status", "200"), ("content-type", "application/grpc")]));
+        released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        let messages = frame(DATA, 0, stream, MESSAGE).repeat(COUNT);
+        peer.send(&[messages, head(END_STREAM, stream, &[("grpc-status", "0")])].concat());
+        while peer.read().is_some() {}
+    });
+    let proxy = start_proxy(upstream, |_| {});
+    let mut client = connect(proxy.address()).await;
+    let (response, _) = client.send_request(call(&[]), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    sender.send(()).unwrap();
+    let (mut data, mut pieces) = (Vec::new(), 0);
+    while let Some(piece) = body.data().await {
+        data.extend_from_slice(&piece.unwrap());
+        pieces += 1;
+    }
+    assert!(data == MESSAGE.repeat(COUNT), "{} bytes", data.len());
+    assert!(pieces < COUNT / 10, "{pieces} frames");
+    assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
 async fn a_client_may_pause_before_the_response() {
     let upstream = http2_upstream(|_, peer| {
         while let Some((stream, body)) = peer.whole_request() {

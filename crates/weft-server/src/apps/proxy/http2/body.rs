@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use ::h2::RecvStream;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use weft::{Error, ErrorKind};
@@ -19,6 +19,12 @@ use super::connection::StreamLease;
 use super::exchange::{Deadline, headers};
 use super::upload::StreamUpload;
 use crate::request_notes::RequestNotes;
+
+/// Size of a piece from which it is passed on as it is, in bytes.
+const MIN_PIECE_BYTES: usize = 4 << 10;
+
+/// Size up to which smaller pieces are joined, in bytes: that of a frame.
+const GATHERED_BYTES: usize = 16 << 10;
 
 /// A response body that owns its stream. Dropped before the end, it cancels the stream (RFC 9113
 /// §8.1, CANCEL).
@@ -155,6 +161,7 @@ impl ResponseBody {
         if self.stage == Stage::Data {
             match ready!(self.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
+                    let data = self.gather(data, cx);
                     self.release(data.len());
                     return Poll::Ready(Ok(Some(self.data(data))));
                 }
@@ -172,6 +179,27 @@ impl ResponseBody {
             }
         }
         Poll::Ready(Ok(None))
+    }
+
+    /// Joins a small piece with those that have been received behind it: for the small messages of a
+    /// stream, a frame of its own costs more than a copy.
+    fn gather(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
+        if first.len() >= MIN_PIECE_BYTES {
+            return first;
+        }
+        let mut gathered = BytesMut::new();
+        // An error or the end is returned again by the next read.
+        while let Poll::Ready(Some(Ok(data))) = self.stream.poll_data(cx) {
+            if gathered.is_empty() {
+                gathered.reserve(GATHERED_BYTES);
+                gathered.extend_from_slice(&first);
+            }
+            gathered.extend_from_slice(&data);
+            if gathered.len() >= GATHERED_BYTES {
+                break;
+            }
+        }
+        if gathered.is_empty() { first } else { gathered.freeze() }
     }
 
     fn data(&mut self, data: Bytes) -> Frame<Bytes> {
