@@ -1,5 +1,5 @@
-//! Parser for the PROXY protocol, versions 1 and 2, by which a TCP proxy forwards the address of
-//! its client. Pure.
+//! Parser and composer for the PROXY protocol, versions 1 and 2, by which a TCP proxy forwards the
+//! address of its client. Pure.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 //!
@@ -120,6 +120,63 @@ where
         }
         _ => Err(malformed()),
     }
+}
+
+/// Source and destination in one family: IPv4 if both are, also as IPv4-mapped IPv6 addresses.
+enum AddressPair {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl AddressPair {
+    fn new(source: IpAddr, destination: IpAddr) -> AddressPair {
+        let v6 = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        match (source.to_canonical(), destination.to_canonical()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => AddressPair::V4(source, destination),
+            (source, destination) => AddressPair::V6(v6(source), v6(destination)),
+        }
+    }
+}
+
+/// Appends a header of version 1, at most 104 bytes.
+///
+/// ```
+/// let (source, destination) = ("192.0.2.1:56324".parse().unwrap(), "198.51.100.1:443".parse().unwrap());
+/// let mut out = Vec::new();
+/// weft_proto::proxy_protocol::write_v1(source, destination, &mut out);
+/// assert_eq!(out, b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n");
+/// ```
+pub fn write_v1(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
+    let addresses = match AddressPair::new(source.ip(), destination.ip()) {
+        AddressPair::V4(source, destination) => format!("TCP4 {source} {destination}"),
+        AddressPair::V6(source, destination) => format!("TCP6 {source} {destination}"),
+    };
+    let header = format!("PROXY {addresses} {} {}\r\n", source.port(), destination.port());
+    out.extend_from_slice(header.as_bytes());
+}
+
+/// Appends a header of version 2, without TLVs: 28 bytes for IPv4, 52 for IPv6.
+pub fn write_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
+    out.extend_from_slice(SIGNATURE);
+    // Version 2, command PROXY.
+    out.push(0x21);
+    match AddressPair::new(source.ip(), destination.ip()) {
+        AddressPair::V4(source, destination) => {
+            out.extend_from_slice(&[0x11, 0, 12]);
+            out.extend_from_slice(&source.octets());
+            out.extend_from_slice(&destination.octets());
+        }
+        AddressPair::V6(source, destination) => {
+            out.extend_from_slice(&[0x21, 0, 36]);
+            out.extend_from_slice(&source.octets());
+            out.extend_from_slice(&destination.octets());
+        }
+    }
+    out.extend_from_slice(&source.port().to_be_bytes());
+    out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
 /// A range of IP addresses, written `10.0.0.0/8`, `2001:db8::/32`, or as one address.
@@ -286,6 +343,30 @@ mod tests {
         for invalid in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1"]
         {
             assert!(invalid.parse::<Network>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn written_headers_are_read() {
+        for (source, destination, v1) in [
+            ("192.0.2.1:1", "198.51.100.1:443", "PROXY TCP4 192.0.2.1 198.51.100.1 1 443\r\n"),
+            ("[::ffff:192.0.2.1]:65535", "10.0.0.1:1", "PROXY TCP4 192.0.2.1 10.0.0.1 65535 1\r\n"),
+            ("[2001:db8::1]:2", "[2001:db8::2]:80", "PROXY TCP6 2001:db8::1 2001:db8::2 2 80\r\n"),
+            ("192.0.2.1:3", "[2001:db8::2]:80", "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 3 80\r\n"),
+        ] {
+            let (source, destination): (SocketAddr, SocketAddr) =
+                (source.parse().unwrap(), destination.parse().unwrap());
+            let [mut first, mut second] = [(); 2].map(|()| Vec::new());
+            write_v1(source, destination, &mut first);
+            assert_eq!(String::from_utf8_lossy(&first), v1);
+            write_v2(source, destination, &mut second);
+            for written in [first, second] {
+                let header = read(&written).unwrap().unwrap();
+                let from = header.source.unwrap();
+                let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+                assert_eq!(from, SocketAddr::new(source.ip().to_canonical(), source.port()));
+                assert_eq!(header.length, written.len());
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::args::OTHER_OPTIONS;
 use crate::config::fastcgi_keys;
 use crate::config::{
     ACCESS_LOG, ACME, CGI, Config, FILES, FilesConfig, Key, LIMITS, LOG, OPTIONS, PROXY, REWRITE,
-    STATUS, Sources, TLS, TOP, ValueKind, flags, quoted,
+    STATUS, STREAM, Sources, TLS, TOP, ValueKind, flags, quoted,
 };
 use crate::help::{HelpTopic, help};
 use crate::plan::Plan;
@@ -178,7 +178,9 @@ fn documentation_has_every_key() {
     let of_fastcgi = route_table_of(fastcgi_keys(), &ProxySettings::fastcgi());
     let of_logs = route_table(&ACCESS_LOG);
     let of_paths = route_table(&REWRITE);
-    for table in [route_table(&PROXY), route_table(&CGI), of_logs, of_paths, of_fastcgi] {
+    let of_streams = route_table(&STREAM);
+    for table in [route_table(&PROXY), route_table(&CGI), of_logs, of_paths, of_fastcgi, of_streams]
+    {
         if !text.contains(&table) {
             missing.push_str(&table);
         }
@@ -228,7 +230,7 @@ fn examples_of_the_documentation_are_valid() {
         let sources = Sources::of_text("example", example.clone(), Path::new("/nowhere"));
         let config = Config::parse(&sources);
         assert_eq!(config.problems, [], "{example}");
-        if !config.hosts.is_empty() {
+        if !config.hosts.is_empty() || !config.streams.is_empty() {
             Plan::new(config)
                 .map_err(|problems| format!("{example}\n{problems:?}"))
                 .map(|_| ())

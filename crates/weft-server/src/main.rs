@@ -28,6 +28,8 @@ mod watched_file; // files that are read again when they change
 mod network_set; // sets of networks in files
 mod request_notes; // notes about a request for its line in the access log
 mod password_file; // users and hashed passwords
+mod stream; // TCP connections that are forwarded without HTTP
+mod splice; // bytes between two connections
 mod apps; // the applications: files, proxy, CGI, redirect, text
 mod config_change; // changes of the configuration by clients of the status endpoint
 mod run; // the life of the server process: start, signals, shutdown

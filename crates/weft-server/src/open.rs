@@ -16,9 +16,10 @@ use crate::apps::{App, Cgi, FastCgi, Proxy, Redirect, Respond, RespondFile, Scri
 use crate::config::{ConfigLocation, FilesConfig, Located, Problem, RouteOptions};
 use crate::error_pages::pages;
 use crate::logs::RouteLogPlan;
-use crate::plan::{AppPlan, Plan};
+use crate::plan::{AppPlan, Plan, StreamPlan};
 use crate::route::{Routing, RoutingBuilder, Target};
 use crate::route_middleware::RouteMiddleware;
+use crate::stream::Stream;
 use crate::template::Template;
 use crate::tls::OpenedTls;
 
@@ -29,6 +30,8 @@ pub(crate) struct Opened {
     /// The space for buffered bodies, which all plans of the process share.
     pub(crate) buffer_space: Arc<BufferSpace>,
     pub(crate) routing: Routing,
+    /// By the addresses in the configuration.
+    pub(crate) streams: HashMap<String, Arc<Stream>>,
     pub(crate) tls: Option<OpenedTls>,
 }
 
@@ -100,6 +103,7 @@ impl Plan {
                 problems.push(route.app.problem(message));
             }
         }
+        let streams = self.open_streams(former, &mut problems);
         let former_tls = former.and_then(|former| former.tls.as_ref());
         let tls = self.tls.as_ref().map(|plan| {
             let certificate = plan.certificates.first();
@@ -109,9 +113,14 @@ impl Plan {
         });
         let tls = tls.transpose().map_err(|problem| problems.push(problem));
         match tls {
-            Ok(tls) if problems.is_empty() => {
-                Ok(Opened { apps, middleware, buffer_space, routing: builder.build(), tls })
-            }
+            Ok(tls) if problems.is_empty() => Ok(Opened {
+                apps,
+                middleware,
+                buffer_space,
+                routing: builder.build(),
+                streams,
+                tls,
+            }),
             _ => Err(problems),
         }
     }
@@ -125,6 +134,28 @@ impl Opened {
 }
 
 impl Plan {
+    fn open_streams(
+        &self,
+        former: Option<&Opened>,
+        problems: &mut Vec<Problem>,
+    ) -> HashMap<String, Arc<Stream>> {
+        let mut streams = HashMap::new();
+        for StreamPlan { listen, settings } in &self.streams {
+            let known = listen.iter().find_map(|address| former?.streams.get(address));
+            let stream = match known.filter(|known| *known.settings() == settings.value) {
+                Some(known) => Ok(known.clone()),
+                None => Stream::new(settings.value.clone()).map(Arc::new),
+            };
+            match stream {
+                Ok(stream) => {
+                    streams.extend(listen.iter().map(|text| (text.clone(), stream.clone())))
+                }
+                Err(message) => problems.push(settings.problem(message)),
+            }
+        }
+        streams
+    }
+
     fn real_address(&self) -> RealAddress {
         let (name, proxies) = (&self.client_ip_header, self.trusted_proxies.clone());
         let real_address = match name.as_str() {

@@ -4,6 +4,7 @@ mod acme; // names for which certificates are ordered
 mod host_names; // names of hosts
 mod redirect; // targets of redirects
 mod rewrite; // changes of paths, and groups in templates
+mod streams; // TCP connections that are forwarded without HTTP
 mod route; // routes and their applications
 mod tls; // TLS
 
@@ -17,9 +18,11 @@ use self::acme::plan_acme;
 use self::host_names::{host_list, host_names};
 use self::rewrite::check_host_groups;
 use self::route::{Inherited, plan_routes, route_of_others};
+use self::streams::{plan_streams, stream_addresses};
 use self::tls::plan_tls;
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
+pub(crate) use self::streams::StreamPlan;
 pub(crate) use self::tls::TlsPlan;
 
 use crate::apps::spool::BufferSpaceLimits;
@@ -59,6 +62,7 @@ pub(crate) struct Plan {
     pub(crate) config_changes: ConfigChanges,
     pub(crate) limits: Settings,
     pub(crate) hosts: Vec<HostPlan>,
+    pub(crate) streams: Vec<StreamPlan>,
     /// Values that are valid, but probably not intended; see also `Plan::warnings`.
     pub(crate) warnings: Vec<Problem>,
 }
@@ -131,11 +135,13 @@ impl Plan {
             files,
             mut defaults,
             hosts,
+            streams,
             mut problems,
             ..
         } = config;
         let is_complete = problems.is_empty();
-        let listening = [&top.listen, &tls.listen, &status.listen];
+        let of_streams = stream_addresses(&streams);
+        let listening = [&top.listen, &tls.listen, &status.listen, &of_streams];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
         if tls.is_automatic || !acme.domains.is_empty() {
@@ -183,7 +189,9 @@ impl Plan {
         let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
-        if plans.iter().all(|host| host.routes.is_empty()) && problems.is_empty() {
+        let streams = plan_streams(streams, is_complete, &mut problems);
+        let has_routes = plans.iter().any(|host| !host.routes.is_empty());
+        if !has_routes && streams.is_empty() && problems.is_empty() {
             let message = "there is nothing to serve; add a section such as [hosts.\"*\"] with \
                            \"/\" = \"-> /srv/www\"";
             problems
@@ -197,7 +205,7 @@ impl Plan {
         };
         let default_listen = match (is_automatic, tls.is_none()) {
             (true, _) => Some("[::]:80"),
-            (false, is_plain) => is_plain.then_some("127.0.0.1:8080"),
+            (false, is_plain) => (is_plain && has_routes).then_some("127.0.0.1:8080"),
         };
         let listen = Addresses::new(top.listen, default_listen);
         let plan = Plan {
@@ -219,6 +227,7 @@ impl Plan {
             config_changes: status.config_changes,
             limits,
             hosts: plans,
+            streams,
             warnings,
         };
         (plan, problems)

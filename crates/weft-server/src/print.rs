@@ -11,7 +11,7 @@ use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     ACME, AcmeConfig, CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located,
     LogConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions,
-    STATUS, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+    STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
@@ -61,6 +61,10 @@ pub(crate) fn print(plan: &Plan) -> String {
         for route in &host.routes {
             line(&mut out, format_args!("{} = {}", quoted(&route.key.to_string()), app(route)));
         }
+    }
+    for stream in &plan.streams {
+        line(&mut out, format_args!("\n[streams.{}]", quoted(&stream.listen.join(" "))));
+        keys(&mut out, &STREAM, &stream.settings.value);
     }
     out
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use weft::tls::Tls;
-use weft::{Listener, ServerHandle, Settings};
+use weft::{Listener, Settings};
 
 use crate::active_plan::ActivePlan;
 use crate::config::{Problem, Sources};
@@ -15,13 +15,13 @@ use crate::defer_accept;
 use crate::logs::OpenLogs;
 use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
-use crate::sockets::{self, Protocol, ServedSocket, SocketChanges};
+use crate::sockets::{self, ListenSpec, Protocol, ServedSocket, SocketChanges};
 use crate::systemd;
 
 /// A new plan, with all that it needs opened, and its difference from the active plan.
 struct PlanChange {
     next: ActivePlan,
-    opened: Vec<(Protocol, Listener)>,
+    opened: Vec<(ListenSpec, Listener)>,
     closed: Vec<ServedSocket>,
     /// Settings and certificates for the `Tls` that open sockets share.
     tls: Option<Tls>,
@@ -135,9 +135,10 @@ impl ServerProcess<'_> {
         if let Some(acme) = self.active().opened.acme() {
             acme.start(self.active.subscribe());
         }
-        for (protocol, listener) in opened {
-            // Fails only if `reuse_port` is set and a socket of another worker cannot be bound.
-            if let Err(error) = self.server_of(protocol).listen(listener) {
+        for (spec, listener) in opened {
+            // Fails only if `reuse_port` is set and a socket of another worker cannot be bound, or
+            // without descriptors.
+            if let Err(error) = self.listen(&spec, listener) {
                 log::error!("{error}");
             }
         }
@@ -145,8 +146,16 @@ impl ServerProcess<'_> {
         if let Err(error) = defer_accept::set(&self.handle, defer_accept) {
             log::error!("{error}");
         }
-        for socket in closed {
-            self.server_of(socket.spec.protocol).stop_listening(&socket.local_address);
+        for ServedSocket { spec, local_address } in closed {
+            match (spec.protocol, &mut self.status) {
+                (Protocol::Stream, _) => self.streams.stop_listening(&local_address),
+                (Protocol::Status, Some(status)) => {
+                    status.handle.stop_listening(&local_address);
+                }
+                _ => {
+                    self.handle.stop_listening(&local_address);
+                }
+            }
         }
         if let Some(limits) = limits {
             self.handle.update_settings(limits);
@@ -158,13 +167,14 @@ impl ServerProcess<'_> {
         }
     }
 
-    /// Returns the server that sockets of a protocol belong to: the main server or the status
-    /// endpoint.
-    fn server_of(&mut self, protocol: Protocol) -> &mut ServerHandle {
-        match (&mut self.status, protocol) {
-            (Some(status), Protocol::Status) => &mut status.handle,
-            _ => &mut self.handle,
-        }
+    /// Adds a listening socket to the server of its protocol.
+    fn listen(&mut self, spec: &ListenSpec, listener: Listener) -> Result<(), String> {
+        let added = match (spec.protocol, &mut self.status) {
+            (Protocol::Stream, _) => return self.streams.listen(listener, spec),
+            (Protocol::Status, Some(status)) => status.handle.listen(listener),
+            _ => self.handle.listen(listener),
+        };
+        added.map_err(|error| error.to_string())
     }
 }
 
@@ -200,8 +210,7 @@ impl PlanChange {
         let kept = active.sockets.iter().filter(|socket| !closed.contains(socket));
         let added = opened.iter().map(|(socket, _)| socket);
         let sockets = kept.chain(added).cloned().collect();
-        let opened =
-            opened.into_iter().map(|(socket, listener)| (socket.spec.protocol, listener)).collect();
+        let opened = opened.into_iter().map(|(socket, listener)| (socket.spec, listener)).collect();
         let limits = (plan.limits != active.plan.limits).then(|| plan.limits.clone());
         let restart_only = restart_only_changes(&active.plan, &plan, has_status);
         let next = ActivePlan { plan, opened: resources, sockets, logs: Arc::new(logs) };
@@ -218,6 +227,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         defer_accept: _,
         tls: _,
         hosts: _,
+        streams: _,
         status_hosts: _,
         drain_timeout: _,
         retire_timeout: _,

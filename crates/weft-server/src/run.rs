@@ -21,8 +21,9 @@ use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
 use crate::reloadable_router::ReloadableRouter;
 use crate::signals::{ControlEvent, Signals};
-use crate::sockets::{self, OpenSocket, Protocol};
+use crate::sockets::{self, ListenSpec, OpenSocket, Protocol};
 use crate::status::{MetricsHooks, MetricsRegistry, Status};
+use crate::stream::{StreamDeadline, StreamServer};
 use crate::systemd;
 
 /// Maximum time to wait at exit for a log output that accepts no data.
@@ -38,6 +39,7 @@ pub(crate) struct ServerProcess<'a> {
     pub(crate) active: PlanSender,
     pub(crate) handle: ServerHandle,
     pub(crate) status: Option<Status>,
+    pub(crate) streams: StreamServer,
     pub(crate) logs: Arc<Logs>,
     pid_file: Option<PidFile>,
 }
@@ -107,14 +109,15 @@ impl<'a> ServerProcess<'a> {
         let with_tls = sockets.into_iter().map(|open| open.with_tls(tls));
         let (sockets, listeners): (Vec<_>, Vec<_>) =
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        let protocols: Vec<Protocol> = sockets.iter().map(|socket| socket.spec.protocol).collect();
+        let specs: Vec<ListenSpec> = sockets.iter().map(|socket| socket.spec.clone()).collect();
         opened.buffer_space.set_limits(plan.buffer_space);
         let open_logs = Arc::new(OpenLogs::open(&plan, None)?);
         let logs = Arc::new(Logs::new(open_logs.clone()));
         let active = ActivePlan { plan, opened, sockets, logs: open_logs };
         let (active, rx) = watch::channel(Arc::new(active));
         let plan = &active.borrow().clone().plan;
-        let registry = protocols.contains(&Protocol::Status).then(MetricsRegistry::new);
+        let registry =
+            specs.iter().any(|spec| spec.protocol == Protocol::Status).then(MetricsRegistry::new);
         // The router matches normalized paths only.
         let mut server = Server::per_worker({
             let (rx, registry) = (rx.clone(), registry.clone());
@@ -131,10 +134,12 @@ impl<'a> ServerProcess<'a> {
             server = server.workers(workers);
         }
         let mut status_listeners = Vec::new();
-        for (protocol, listener) in protocols.into_iter().zip(listeners) {
-            match protocol {
+        let mut streams = StreamServer::new(rx.clone(), thread_count(plan));
+        for (spec, listener) in specs.into_iter().zip(listeners) {
+            match spec.protocol {
                 Protocol::Http | Protocol::Https => server = server.listener(listener),
                 Protocol::Status => status_listeners.push(listener),
+                Protocol::Stream => streams.listen(listener, &spec)?,
             }
         }
         let worker_logs = logs.clone();
@@ -144,7 +149,8 @@ impl<'a> ServerProcess<'a> {
                 server.hooks(move || MetricsHooks::new(worker_logs.worker(), &registry))
             }
         };
-        let handle = server.start().map_err(|error| error.to_string())?;
+        // A configuration may have streams only.
+        let handle = server.start_workers().map_err(|error| error.to_string())?;
         defer_accept::set(&handle, plan.defer_accept)?;
         if let Some(acme) = active.borrow().opened.acme() {
             acme.start(rx.clone());
@@ -155,7 +161,7 @@ impl<'a> ServerProcess<'a> {
         if let Some(file) = &mut pid_file {
             file.write().map_err(|error| format!("cannot write the pid file: {error}"))?;
         }
-        Ok(ServerProcess { args, history, active, handle, status, logs, pid_file })
+        Ok(ServerProcess { args, history, active, handle, status, streams, logs, pid_file })
     }
 
     /// Returns the active plan.
@@ -174,24 +180,30 @@ impl<'a> ServerProcess<'a> {
 
     /// Logs the content, the addresses and the number of workers.
     fn log_startup(&self) {
-        let joined = |handle: &ServerHandle| {
-            let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
-            addresses.join(" ")
-        };
         let (workers, plan) = (self.handle.worker_count(), &self.active().plan);
         let plural = if workers == 1 { "" } else { "s" };
         let is_self_signed =
             plan.tls.as_ref().is_some_and(|tls| tls.certificates.is_empty() && tls.acme.is_none());
         let note = if is_self_signed { "; its certificate is self-signed" } else { "" };
-        let status = self.status.as_ref().map(|status| joined(&status.handle));
+        let status = self.status.as_ref().map(|status| {
+            let addresses = status.handle.addresses().iter().map(ToString::to_string);
+            addresses.collect::<Vec<_>>().join(" ")
+        });
         let status =
             status.map_or_else(String::new, |addresses| format!("; status at {addresses}"));
         let file = self.args.file.as_ref().map(|path| path.display().to_string());
         log::info!(
             "serving {} on {} with {workers} worker{plural}{note}{status}",
             file.unwrap_or_else(|| served_content(plan)),
-            joined(&self.handle),
+            self.addresses(),
         );
+    }
+
+    /// The addresses of sites and streams.
+    fn addresses(&self) -> String {
+        let sites = self.handle.addresses().iter().map(ToString::to_string);
+        let streams = self.streams.addresses().map(|address| format!("tcp://{address}"));
+        sites.chain(streams).collect::<Vec<_>>().join(" ")
     }
 
     /// Logs what in the active plan is probably not intended.
@@ -257,22 +269,21 @@ impl<'a> ServerProcess<'a> {
         if let Some(status) = &self.status {
             sockets.extend(status.handle.sockets()?);
         }
+        sockets.extend(self.streams.sockets()?);
         Ok(sockets)
     }
 
     fn exit(self, mode: ExitMode, signals: Signals) {
         let plan = &self.active().plan;
-        let ServerProcess { handle, status, logs, pid_file, .. } = self;
+        let ServerProcess { handle, status, mut streams, logs, pid_file, .. } = self;
+        streams.close();
         if matches!(mode, ExitMode::Stop) {
             // Only in this mode: the others may take long, and the log buffers must stay bounded.
             logs.release();
             watch_for_stop(signals, logs.clone(), None);
         } else {
-            watch_for_stop(
-                signals,
-                logs.clone(),
-                Some((handle.shutdown_handle(), plan.drain_timeout)),
-            );
+            let shutdown = (handle.shutdown_handle(), streams.deadline(), plan.drain_timeout);
+            watch_for_stop(signals, logs.clone(), Some(shutdown));
         }
         match mode {
             ExitMode::HandedOver => {
@@ -281,12 +292,17 @@ impl<'a> ServerProcess<'a> {
                 if let Some(status) = status {
                     status.drain_after_handover();
                 }
+                streams.deadline().set(plan.retire_timeout);
                 handle.drain_after_handover(plan.retire_timeout, IDLE_GRACE);
+                streams.finish();
             }
             ExitMode::Stop | ExitMode::Quit => {
                 systemd::stopping();
                 let is_unlimited = matches!(mode, ExitMode::Quit);
-                handle.shutdown(if is_unlimited { Duration::MAX } else { plan.drain_timeout });
+                let limit = if is_unlimited { Duration::MAX } else { plan.drain_timeout };
+                streams.deadline().set(limit);
+                handle.shutdown(limit);
+                streams.finish();
                 if let Some(status) = status {
                     status.stop();
                 }
@@ -304,13 +320,14 @@ impl<'a> ServerProcess<'a> {
 fn watch_for_stop(
     mut signals: Signals,
     logs: Arc<Logs>,
-    limit: Option<(ShutdownHandle, Duration)>,
+    limit: Option<(ShutdownHandle, StreamDeadline, Duration)>,
 ) {
     let watch = move || {
-        if let Some((shutdown, grace)) = limit {
+        if let Some((shutdown, streams, grace)) = limit {
             signals.wait_for_stop(|| logs.reopen());
             logs.release();
             shutdown.set_deadline(grace);
+            streams.set(grace);
         }
         // A repeated stop signal exits at once, except that the logs are written.
         signals.wait_for_stop(|| logs.reopen());
@@ -319,6 +336,12 @@ fn watch_for_stop(
     };
     // Without this thread further signals are ignored, and the shutdown completes anyway.
     drop(std::thread::Builder::new().spawn(watch));
+}
+
+/// Returns the number of threads for streams: as many as workers.
+fn thread_count(plan: &Plan) -> usize {
+    let per_cpu = || std::thread::available_parallelism().map_or(1, usize::from);
+    plan.workers.unwrap_or_else(per_cpu)
 }
 
 /// Describes the content: the directory if it is the only route, otherwise the number of routes.

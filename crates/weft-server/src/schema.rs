@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{
     ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
-    RewriteConfig, STATUS, STATUS_CODE, TLS, TOP, ValueKind,
+    RewriteConfig, STATUS, STATUS_CODE, STREAM, TLS, TOP, ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys};
 
@@ -37,6 +37,8 @@ pub(crate) fn schema() -> String {
     top.insert("hosts".to_owned(), json!({ "type": "object", "additionalProperties": host }));
     let snippets = json!({ "type": "object", "additionalProperties": snippet });
     top.insert("snippets".to_owned(), snippets);
+    let streams = json!({ "type": "object", "additionalProperties": table(properties(&STREAM)) });
+    top.insert("streams".to_owned(), streams);
     let mut schema = table(top);
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("Configuration of the web server weft");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use weft::tls::Tls;
-use weft::{Address, Listener, LocalAddress, ServerHandle};
+use weft::{Address, Listener, LocalAddress, ServerHandle, Settings};
 
 use crate::plan::Plan;
 use crate::status;
@@ -25,6 +25,8 @@ pub(crate) enum Protocol {
     Https,
     /// The status endpoint, over HTTP.
     Status,
+    /// TCP without HTTP.
+    Stream,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +56,19 @@ pub(crate) struct SocketChanges {
     pub(crate) closed: Vec<ServedSocket>,
 }
 
+impl Protocol {
+    /// Returns true if one server serves both protocols.
+    fn is_served_with(self, other: Protocol) -> bool {
+        let is_main = |protocol| matches!(protocol, Protocol::Http | Protocol::Https);
+        self == other || is_main(self) && is_main(other)
+    }
+}
+
 impl ListenSpec {
     /// Returns true if this spec can reuse a socket of `other`: the same address may change between
     /// HTTP and HTTPS.
     fn can_reuse_socket_of(&self, other: &ListenSpec) -> bool {
-        let is_status = |spec: &ListenSpec| spec.protocol == Protocol::Status;
-        self.source == other.source && is_status(self) == is_status(other)
+        self.source == other.source && self.protocol.is_served_with(other.protocol)
     }
 
     fn is_from_service_manager(&self) -> bool {
@@ -72,7 +81,7 @@ impl OpenSocket {
     pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, Listener), String> {
         let OpenSocket { spec, listener } = self;
         let listener = match (spec.protocol, tls) {
-            (Protocol::Http | Protocol::Status, _) => listener,
+            (Protocol::Http | Protocol::Status | Protocol::Stream, _) => listener,
             (Protocol::Https, Some(tls)) => listener.with_tls(tls),
             (Protocol::Https, None) => {
                 return Err(format!(
@@ -161,14 +170,18 @@ fn required_specs<'a>(
     let plain = (&plan.listen, Protocol::Http);
     let secure = plan.tls.as_ref().map(|tls| (&tls.listen, Protocol::Https));
     let status = (&plan.status, Protocol::Status);
+    let spec = |text: &String, protocol| ListenSpec {
+        source: SocketSource::Config(text.clone()),
+        protocol,
+    };
     let mut specs = Vec::new();
     for (addresses, protocol) in [Some(plain), secure, Some(status)].into_iter().flatten() {
         if !(addresses.are_defaults && is_socket_activated) {
-            let spec =
-                |text: &String| ListenSpec { source: SocketSource::Config(text.clone()), protocol };
-            specs.extend(addresses.list.iter().map(spec));
+            specs.extend(addresses.list.iter().map(|text| spec(text, protocol)));
         }
     }
+    let streams = plan.streams.iter().flat_map(|stream| &stream.listen);
+    specs.extend(streams.map(|text| spec(text, Protocol::Stream)));
     specs
 }
 
@@ -178,6 +191,10 @@ fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
     let listeners = match spec.protocol {
         Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
         Protocol::Status => Listener::bind(&address, &status::limits())?,
+        Protocol::Stream => {
+            let settings = Settings { reuse_port: false, ..plan.limits.clone() };
+            Listener::bind(&address, &settings)?
+        }
     };
     let listeners = listeners.into_iter();
     Ok(listeners.map(|listener| OpenSocket { spec: spec.clone(), listener }).collect())
@@ -190,6 +207,7 @@ impl fmt::Display for ListenSpec {
             Protocol::Http => "http",
             Protocol::Https => "https",
             Protocol::Status => "status",
+            Protocol::Stream => "stream",
         };
         match &self.source {
             SocketSource::Config(text) => write!(f, "{protocol} {text}"),
@@ -210,6 +228,7 @@ impl FromStr for ListenSpec {
             "http" => Protocol::Http,
             "https" => Protocol::Https,
             "status" => Protocol::Status,
+            "stream" => Protocol::Stream,
             _ => return Err(()),
         };
         Ok(ListenSpec { source, protocol })
@@ -225,6 +244,7 @@ mod tests {
         use crate::config::{Config, Sources};
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
+        let stream = "[streams.\":7 :8\"]\nto = \"a:1\"\n";
         for (text, given, expected) in [
             (none, None, "http 127.0.0.1:8080"),
             (none, Some(Protocol::Http), ""),
@@ -233,6 +253,7 @@ mod tests {
             (tls, Some(Protocol::Http), ""),
             (status, None, "http 127.0.0.1:8080, status :9"),
             (status, Some(Protocol::Https), "status :9"),
+            (stream, Some(Protocol::Http), "stream :7, stream :8"),
         ] {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
             let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
@@ -247,7 +268,7 @@ mod tests {
 
     #[test]
     fn listen_spec_round_trips() {
-        use Protocol::{Http, Https, Status};
+        use Protocol::{Http, Https, Status, Stream};
         let plan = |text: &str| SocketSource::Config(text.to_owned());
         for (source, protocol, text) in [
             (plan(":80"), Http, "http :80"),
@@ -255,6 +276,7 @@ mod tests {
             (SocketSource::ServiceManager, Https, "https"),
             (plan(":81"), Status, "status :81"),
             (SocketSource::ServiceManager, Status, "status"),
+            (plan(":5432"), Stream, "stream :5432"),
         ] {
             let spec = ListenSpec { source, protocol };
             assert_eq!(spec.to_string(), text);

@@ -2,7 +2,7 @@
 
 pub(crate) mod cgi; // CGI scripts
 mod client_certificate; // certificates of clients, for proxy and CGI
-mod client_limit; // limit on connections and processes, with a share per client
+pub(crate) mod client_limit; // limit on connections and processes, with a share per client
 mod fastcgi; // scripts of an application server
 mod gateway; // errors of proxy and CGI
 pub(crate) mod proxy; // reverse proxy

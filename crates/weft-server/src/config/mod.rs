@@ -21,6 +21,7 @@ mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
 mod acme; // the keys of [acme]
+mod streams; // the keys of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
 mod snippet; // keys that several hosts and routes use
@@ -56,10 +57,12 @@ pub(crate) use route::{Action, RouteConfig, parse_route};
 pub(crate) use source::{Sources, syntax_problems, toml_files};
 pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;
+pub(crate) use streams::{STREAM, StreamConfig};
 pub(crate) use suggestion::suggest;
 pub(crate) use units::{show_size, show_time};
 
 use crate::route::RouteKey;
+use crate::stream::StreamSettings;
 use snippet::{Entries, Snippets};
 use value::{Name, Value, entries};
 
@@ -76,6 +79,7 @@ pub(crate) struct Config {
     /// Options of all hosts.
     pub(crate) defaults: RouteOptions,
     pub(crate) hosts: Vec<HostConfig>,
+    pub(crate) streams: Vec<StreamConfig>,
     /// Errors. Without them the configuration is complete.
     pub(crate) problems: Vec<Problem>,
     /// Values that are valid, but probably not intended.
@@ -91,8 +95,8 @@ pub(crate) struct HostConfig {
 }
 
 /// Names of the sections.
-const SECTIONS: [&str; 9] =
-    ["log", "tls", "acme", "status", "limits", "files", "defaults", "snippets", "hosts"];
+const SECTIONS: [&str; 10] =
+    ["log", "tls", "acme", "status", "limits", "files", "defaults", "snippets", "hosts", "streams"];
 
 impl Config {
     /// Parses the files of a configuration as if they were one.
@@ -120,6 +124,7 @@ impl Config {
                 "defaults" => read_section(&OPTIONS, defaults, &name, values, problems),
                 "hosts" => hosts = section_entries(values, problems),
                 "snippets" => snippets = section_entries(values, problems),
+                "streams" => config.streams = read_streams(values, problems),
                 _ => match TOP.iter().find(|key| key.name == name.value) {
                     Some(key) => {
                         problems.extend(key.set_values(&mut config.top, &name, &values).err());
@@ -282,6 +287,17 @@ fn unknown_top_key(name: &Name) -> Problem {
         }
         None => route::unknown_key(name, TOP.iter().map(|key| key.name).chain(SECTIONS)),
     }
+}
+
+fn read_streams(tables: Vec<Value<'_>>, problems: &mut Vec<Problem>) -> Vec<StreamConfig> {
+    let mut streams = Vec::new();
+    for (listen, value) in section_entries(tables, problems) {
+        let mut settings = StreamSettings::default();
+        let section = listen.clone().map(|_| "streams".to_owned());
+        read_section(&STREAM, &mut settings, &section, vec![value], problems);
+        streams.push(StreamConfig { listen, settings });
+    }
+    streams
 }
 
 fn read_hosts(

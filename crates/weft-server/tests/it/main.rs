@@ -45,6 +45,7 @@ mod route_limits;
 mod security;
 mod service;
 mod status;
+mod streams;
 mod substitution;
 mod templates;
 mod tls;
@@ -65,6 +66,8 @@ mod exhaustion;
 #[allow(unused_imports, reason = "the program uses more of it")]
 #[path = "../../src/sync.rs"]
 mod sync;
+#[path = "../../src/splice.rs"]
+mod splice;
 #[path = "../../src/request_notes/mod.rs"]
 #[allow(dead_code, reason = "the proxy uses a part")]
 mod request_notes;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -199,6 +199,13 @@ impl Listener {
             let reason = format!("cannot bind another SO_REUSEPORT socket to {address}");
             Error::new(ErrorKind::Listen, reason).with_source(io::Error::from(error))
         })
+    }
+}
+
+/// For code that accepts the connections itself. The file of a Unix socket is removed with the listener.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -4,20 +4,20 @@ use super::settings::Balance;
 
 /// Properties of an upstream that the selection depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    pub(super) is_up: bool,
+pub(crate) struct Candidate {
+    pub(crate) is_up: bool,
     /// The request was sent to this upstream before, and failed.
-    pub(super) was_tried: bool,
+    pub(crate) was_tried: bool,
     /// All permitted connections are in use: the request would be queued.
-    pub(super) is_full: bool,
+    pub(crate) is_full: bool,
     /// Requests in progress or queued.
-    pub(super) load: usize,
+    pub(crate) load: usize,
 }
 
 /// Returns the index of the best available upstream: preferably one that was not tried yet, then
 /// one without a queue, then by `balance`. The search begins at `start`, so that equal candidates
 /// take turns.
-pub(super) fn choose(
+pub(crate) fn choose(
     balance: Balance,
     count: usize,
     start: usize,

@@ -23,7 +23,7 @@ const LARGE_BYTES: usize = 32 << 10;
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// A connection to an upstream. It closes when dropped.
-pub(super) struct UpstreamConnection {
+pub(crate) struct UpstreamConnection {
     stream: Box<dyn Stream>,
     /// Address of the upstream; a Unix socket has none.
     pub(super) address: Option<SocketAddr>,

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 /// Limits that decide when failing requests make an upstream rest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FailurePolicy {
-    pub(super) max_failures: u32,
-    pub(super) window: Duration,
-    pub(super) down_time: Duration,
+pub(crate) struct FailurePolicy {
+    pub(crate) max_failures: u32,
+    pub(crate) window: Duration,
+    pub(crate) down_time: Duration,
 }
 
 #[derive(Debug)]
-pub(super) struct Health {
+pub(crate) struct Health {
     policy: FailurePolicy,
     created_at: Instant,
     /// End of the resting period, in milliseconds since `created_at`; 0: none.
@@ -51,7 +51,7 @@ pub(super) enum HealthChange {
 }
 
 impl Health {
-    pub(super) fn new(policy: FailurePolicy, now: Instant) -> Health {
+    pub(crate) fn new(policy: FailurePolicy, now: Instant) -> Health {
         Health {
             policy,
             created_at: now,
@@ -63,7 +63,7 @@ impl Health {
     }
 
     /// Returns true if the upstream gets no requests for now because too many have failed.
-    pub(super) fn is_resting(&self, now: Instant) -> bool {
+    pub(crate) fn is_resting(&self, now: Instant) -> bool {
         let until = self.resting_until.load(Relaxed);
         until > 0 && self.age(now).as_millis() < u128::from(until)
     }

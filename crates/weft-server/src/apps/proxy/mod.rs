@@ -58,13 +58,14 @@ use bytes::Bytes;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
-use self::balance::Candidate;
+#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
+pub(crate) use self::balance::{Candidate, choose};
+pub(crate) use self::connection::UpstreamConnection;
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
-#[allow(unused_imports, reason = "the tests of the proxy do not use it")]
 pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
-use self::health::{FailurePolicy, Health};
+pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
 use self::metrics::UpstreamMetrics;
 pub(crate) use self::metrics::{State, UpstreamReport};
@@ -78,7 +79,7 @@ pub(crate) use self::settings::{
     ProxySettings,
 };
 use self::upload::{Framing, Upload};
-use self::upstream::Upstream;
+pub(crate) use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
 use super::client_limit::Client;
 use super::gateway::GatewayError;

@@ -22,9 +22,9 @@ use super::url::{UpstreamAddress, UpstreamUrl};
 use crate::throttled_log::ThrottledWarning;
 
 /// State of an upstream that all workers share.
-pub(super) struct Upstream {
+pub(crate) struct Upstream {
     pub(super) url: UpstreamUrl,
-    pub(super) health: Health,
+    pub(crate) health: Health,
     pub(super) http_version: HttpVersion,
     failures: AtomicU64,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -41,7 +41,7 @@ impl Upstream {
     ///
     /// # Errors
     /// If the host is not a valid name for a certificate.
-    pub(super) fn new(
+    pub(crate) fn new(
         url: UpstreamUrl,
         health: Health,
         tls: &Option<Arc<ClientConfig>>,
@@ -65,7 +65,7 @@ impl Upstream {
     }
 
     /// Opens a connection within `connect_timeout`, including all handshakes.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         &self,
         connect_timeout: Duration,
     ) -> io::Result<UpstreamConnection> {
@@ -143,7 +143,7 @@ impl Upstream {
 
     /// Records a failure of the upstream. Only the first of a series and the start of a resting
     /// period are logged.
-    pub(super) fn record_failure(&self, reason: &str) {
+    pub(crate) fn record_failure(&self, reason: &str) {
         self.failures.fetch_add(1, Relaxed);
         match self.health.record_failure(Instant::now()) {
             Some(HealthChange::FirstFailure) => log::warn!("the upstream {self}: {reason}"),
@@ -165,7 +165,7 @@ impl Upstream {
     }
 
     /// Records a response of the upstream.
-    pub(super) fn record_success(&self) {
+    pub(crate) fn record_success(&self) {
         if self.health.record_success() {
             log::info!("the upstream {self} responds again");
         }

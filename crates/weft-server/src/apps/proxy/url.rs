@@ -45,9 +45,17 @@ impl UpstreamUrl {
 
     /// Parses the address of an upstream that speaks FastCGI: `unix:/SOCKET` or `HOST:PORT`.
     pub(crate) fn fastcgi(text: &str) -> Result<UpstreamUrl, String> {
-        let expected =
-            || format!("{text}: expected unix:/SOCKET or HOST:PORT, such as 127.0.0.1:9000");
-        let address = text.strip_prefix("fastcgi://").unwrap_or(text);
+        UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
+    }
+
+    /// Parses the address of an upstream without HTTP: `unix:/SOCKET` or `HOST:PORT`.
+    pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {
+        UpstreamUrl::without_path(text, "tcp://", "127.0.0.1:5432")
+    }
+
+    fn without_path(text: &str, scheme: &str, example: &str) -> Result<UpstreamUrl, String> {
+        let expected = || format!("{text}: expected unix:/SOCKET or HOST:PORT, such as {example}");
+        let address = text.strip_prefix(scheme).unwrap_or(text);
         let is_unix = address.starts_with("unix:");
         let has_port =
             address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());

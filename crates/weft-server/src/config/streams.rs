@@ -1,0 +1,142 @@
+//! The keys of a section of `[streams]`.
+
+use std::time::Duration;
+
+use weft::Network;
+
+use super::key::{Key, Pair, ValueKind};
+use super::keys::{quoted, quoted_list, table};
+use super::limits::{limit, networks};
+use super::location::{ConfigResult, Located};
+use super::units::show_time;
+use crate::apps::proxy::{Balance, UpstreamUrl};
+use crate::stream::{ProxyVersion, StreamSettings};
+
+/// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
+#[derive(Debug)]
+pub(crate) struct StreamConfig {
+    pub(crate) listen: Located<String>,
+    pub(crate) settings: StreamSettings,
+}
+
+const MAX_CONNECTIONS: u64 = 1_000_000;
+
+/// They have no command-line options.
+pub(crate) static STREAM: [Key<StreamSettings>; 10] = [
+    Key {
+        name: "to",
+        flag: "",
+        argument: "",
+        help: "upstreams: HOST:PORT or unix:/SOCKET; of all connections, or of those without one of \
+               the `server_names`",
+        kind: ValueKind::Texts(|stream, texts| {
+            stream.to = texts.iter().map(upstream).collect::<ConfigResult<_>>()?;
+            Ok(())
+        }),
+        show: |stream| quoted_list(stream.to.iter().map(UpstreamUrl::to_string)),
+    },
+    Key {
+        name: "server_names",
+        flag: "",
+        argument: "",
+        help: "upstreams, separated by spaces, by the server name that a TLS client sends: \
+               { \"a.example\" = \"HOST:PORT\", \"*.b.example\" = \"HOST:PORT\" }; the connection \
+               stays encrypted",
+        kind: ValueKind::Pairs(set_server_names),
+        show: |stream| {
+            let texts = |urls: &Vec<UpstreamUrl>| {
+                urls.iter().map(UpstreamUrl::to_string).collect::<Vec<_>>().join(" ")
+            };
+            let names = stream.server_names.iter();
+            table(names.map(|(name, urls)| (name.to_string(), texts(urls))))
+        },
+    },
+    Key {
+        name: "balance",
+        flag: "",
+        argument: "",
+        help: "load balancing between upstreams: round-robin or least-connections",
+        kind: ValueKind::Choice(&["round-robin", "least-connections"], |stream, choice| {
+            stream.balance = match choice {
+                "round-robin" => Balance::RoundRobin,
+                _ => Balance::LeastConnections,
+            };
+        }),
+        show: |stream| match stream.balance {
+            Balance::RoundRobin => quoted("round-robin"),
+            Balance::LeastConnections => quoted("least-connections"),
+        },
+    },
+    Key {
+        name: "proxy_protocol",
+        flag: "",
+        argument: "",
+        help: "version of the PROXY protocol header by which upstreams get the address of the \
+               client: none, v1 or v2",
+        kind: ValueKind::Choice(&["none", "v1", "v2"], |stream, choice| {
+            stream.proxy_protocol = match choice {
+                "v1" => Some(ProxyVersion::V1),
+                "v2" => Some(ProxyVersion::V2),
+                _ => None,
+            };
+        }),
+        show: |stream| match stream.proxy_protocol {
+            None => quoted("none"),
+            Some(ProxyVersion::V1) => quoted("v1"),
+            Some(ProxyVersion::V2) => quoted("v2"),
+        },
+    },
+    Key {
+        name: "proxy_protocol_from",
+        flag: "",
+        argument: "",
+        help: "proxies in front of the server, each of whose connections must begin with a PROXY \
+               protocol header",
+        kind: ValueKind::Texts(|stream, texts| {
+            networks(texts).map(|proxies| stream.proxy_protocol_from = proxies)
+        }),
+        show: |stream| quoted_list(stream.proxy_protocol_from.iter().map(Network::to_string)),
+    },
+    limit!(
+        connect_timeout,
+        "",
+        time,
+        "maximum time to connect to one upstream, before another one is tried"
+    ),
+    limit!(
+        handshake_timeout,
+        "",
+        time,
+        "maximum time for the PROXY protocol header and the server name"
+    ),
+    limit!(
+        idle_timeout,
+        "",
+        time,
+        "time without data in both directions after which a connection is closed"
+    ),
+    limit!(max_connections, "", count 1..=MAX_CONNECTIONS,
+        "maximum number of connections; further ones are closed"),
+    limit!(max_connections_per_client, "", count 0..=MAX_CONNECTIONS,
+        "maximum number of connections of one client address, or /64 of IPv6; 0: half of \
+         `max_connections`"),
+];
+
+fn upstream(text: &Located<String>) -> ConfigResult<UpstreamUrl> {
+    UpstreamUrl::tcp(&text.value).map_err(|message| text.problem(message))
+}
+
+fn set_server_names(stream: &mut StreamSettings, pairs: Vec<Pair>) -> ConfigResult {
+    stream.server_names = Vec::new();
+    for Pair { name, value, .. } in pairs {
+        let pattern = name.value.parse().map_err(|message| name.problem(message))?;
+        let urls = value.value.split_whitespace();
+        let urls = urls.map(|text| upstream(&value.clone().map(|_| text.to_owned())));
+        let urls = urls.collect::<ConfigResult<Vec<_>>>()?;
+        if urls.is_empty() {
+            return Err(value.problem("expected an upstream such as 127.0.0.1:443"));
+        }
+        stream.server_names.push((pattern, urls));
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! One connection of a stream, from its first bytes to its end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::{BufMut, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use weft_proto::proxy_protocol;
+
+use super::hello::{Hello, HelloReader};
+use super::{ProxyVersion, Stream};
+use crate::splice::splice;
+
+/// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
+/// key shares have 2 KiB, and the longest PROXY header 4 KiB.
+const MAX_PREAMBLE_BYTES: usize = 32 << 10;
+
+/// The alert `unrecognized_name` (RFC 6066 §3), as a record of TLS 1.2.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// Reason why a connection is closed before it is forwarded.
+#[derive(Debug)]
+enum Refusal {
+    Io(io::Error),
+    Timeout,
+    /// The PROXY header of a proxy is missing or invalid.
+    ProxyHeader(weft_proto::Error),
+    TooLarge,
+    /// There are no upstreams for this server name.
+    NoTarget(Option<String>),
+    /// No upstream accepts connections.
+    Unreachable,
+}
+
+/// The first bytes of a connection.
+struct Preamble {
+    /// Address of the client, which its proxy may have sent.
+    source: SocketAddr,
+    server_name: Option<String>,
+    /// Bytes to forward.
+    received: BytesMut,
+}
+
+/// Forwards a connection until it ends.
+pub(super) async fn serve(stream: &Stream, client: TcpStream, peer: SocketAddr) {
+    if let Err(refusal) = forward(stream, client, peer).await {
+        match refusal {
+            // Scanners, and clients that have left.
+            Refusal::Io(_) | Refusal::Timeout | Refusal::TooLarge => {
+                log::debug!("a connection from {peer} was closed: {refusal}");
+            }
+            // The upstreams have logged the reason.
+            Refusal::Unreachable => log::debug!("a connection from {peer} was closed: {refusal}"),
+            Refusal::ProxyHeader(_) | Refusal::NoTarget(_) => stream
+                .refusal_warning
+                .warn(&format!("a connection from {peer} was closed: {refusal}")),
+        }
+    }
+}
+
+async fn forward(stream: &Stream, mut client: TcpStream, peer: SocketAddr) -> Result<(), Refusal> {
+    let settings = &stream.settings;
+    let destination = client.local_addr()?;
+    let preamble = Box::pin(Preamble::read(stream, &mut client, peer));
+    let preamble = timeout(settings.handshake_timeout, preamble).await;
+    let Preamble { source, server_name, received } = preamble.map_err(|_| Refusal::Timeout)??;
+    let Some(targets) = stream.targets(server_name.as_deref()) else {
+        // Ignored: the client has left.
+        let _ = client.write_all(&UNRECOGNIZED_NAME).await;
+        return Err(Refusal::NoTarget(server_name));
+    };
+    let connected = Box::pin(targets.connect(settings.connect_timeout)).await;
+    let mut upstream = connected.ok_or(Refusal::Unreachable)?;
+    let mut first = Vec::new();
+    match settings.proxy_protocol {
+        None => {}
+        Some(ProxyVersion::V1) => proxy_protocol::write_v1(source, destination, &mut first),
+        Some(ProxyVersion::V2) => proxy_protocol::write_v2(source, destination, &mut first),
+    }
+    first.extend_from_slice(&received);
+    drop(received);
+    upstream.write_all(&first).await?;
+    drop(first);
+    let (sent, returned) = splice(client, &mut *upstream, settings.idle_timeout).await;
+    let upstream = upstream.upstream();
+    log::debug!("{source} sent {sent} bytes to {upstream}, which returned {returned}");
+    Ok(())
+}
+
+impl Preamble {
+    /// Reads what is needed to choose the upstream.
+    async fn read(
+        stream: &Stream,
+        client: &mut TcpStream,
+        peer: SocketAddr,
+    ) -> Result<Preamble, Refusal> {
+        let mut received = BytesMut::new();
+        let mut source = peer;
+        if stream.settings.is_proxy(peer.ip()) {
+            let header = loop {
+                if let Some(header) = proxy_protocol::read(&received)? {
+                    break header;
+                }
+                receive(client, &mut received).await?;
+            };
+            source = header.source.unwrap_or(peer);
+            drop(received.split_to(header.length));
+        }
+        let mut server_name = None;
+        if !stream.by_name.is_empty() {
+            let mut reader = HelloReader::new();
+            server_name = loop {
+                match reader.read(&received) {
+                    Hello::Incomplete => receive(client, &mut received).await?,
+                    Hello::NotTls => break None,
+                    Hello::Complete(name) => break name,
+                }
+            };
+        }
+        Ok(Preamble { source, server_name, received })
+    }
+}
+
+/// Appends the next bytes of the client.
+async fn receive(client: &mut TcpStream, received: &mut BytesMut) -> Result<(), Refusal> {
+    let remaining = MAX_PREAMBLE_BYTES - received.len();
+    if remaining == 0 {
+        return Err(Refusal::TooLarge);
+    }
+    received.reserve(remaining.min(4 << 10));
+    match client.read_buf(&mut received.limit(remaining)).await? {
+        0 => Err(Refusal::Io(io::ErrorKind::UnexpectedEof.into())),
+        _ => Ok(()),
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        Refusal::Io(error)
+    }
+}
+
+impl From<weft_proto::Error> for Refusal {
+    fn from(error: weft_proto::Error) -> Refusal {
+        Refusal::ProxyHeader(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Io(error) => write!(f, "{error}"),
+            Refusal::Timeout => f.write_str("its first bytes came too slowly"),
+            Refusal::ProxyHeader(error) => write!(f, "{}", error.reason()),
+            Refusal::TooLarge => f.write_str("its first message is too large"),
+            Refusal::NoTarget(Some(name)) => write!(f, "there is no upstream for {name:?}"),
+            Refusal::NoTarget(None) => f.write_str("it has no TLS server name"),
+            Refusal::Unreachable => f.write_str("no upstream accepts connections"),
+        }
+    }
+}

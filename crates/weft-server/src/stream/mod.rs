@@ -1,0 +1,114 @@
+//! TCP connections that are forwarded without HTTP (`[streams]`).
+//!
+//! `server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
+//! the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to one of the
+//! upstreams (`targets`), and then bytes in both directions. TLS is not terminated here.
+
+mod connection; // one connection
+mod hello; // the server name of a ClientHello
+mod server; // listening sockets, and the threads
+mod settings; // settings of a stream
+mod targets; // upstreams, and connections to them
+
+use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
+use crate::throttled_log::ThrottledWarning;
+use std::net::IpAddr;
+use std::time::Duration;
+
+pub(crate) use self::server::{StreamDeadline, StreamServer};
+pub(crate) use self::settings::{ProxyVersion, ServerNamePattern, StreamSettings};
+use self::targets::Targets;
+
+/// A stream: its upstreams with their health, and its connections. A reload keeps it if its settings
+/// do not change.
+pub(crate) struct Stream {
+    settings: StreamSettings,
+    /// Upstreams of the connections without one of the names.
+    others: Option<Targets>,
+    by_name: Vec<(ServerNamePattern, Targets)>,
+    connections: ClientLimit,
+    limit_warning: ThrottledWarning,
+    refusal_warning: ThrottledWarning,
+}
+
+impl Stream {
+    /// # Errors
+    /// If an upstream is invalid.
+    pub(crate) fn new(settings: StreamSettings) -> Result<Stream, String> {
+        let targets = |urls: &Vec<_>| Targets::new(urls, settings.balance);
+        let others = (!settings.to.is_empty()).then(|| targets(&settings.to)).transpose()?;
+        let by_name = settings.server_names.iter();
+        let by_name = by_name.map(|(name, urls)| Ok((name.clone(), targets(urls)?)));
+        let by_name = by_name.collect::<Result<Vec<_>, String>>()?;
+        let connections = ClientLimit::new(ClientLimitSettings {
+            max: settings.max_connections,
+            max_per_client: settings.max_connections_per_client,
+            max_queued: 0,
+            queue_timeout: Duration::ZERO,
+        });
+        let [limit_warning, refusal_warning] = Default::default();
+        Ok(Stream { settings, others, by_name, connections, limit_warning, refusal_warning })
+    }
+
+    pub(crate) fn settings(&self) -> &StreamSettings {
+        &self.settings
+    }
+
+    /// Returns the upstreams for a server name: those of the same name, else those of the longest
+    /// pattern, else those of all others.
+    fn targets(&self, name: Option<&str>) -> Option<&Targets> {
+        let matching = self
+            .by_name
+            .iter()
+            .filter(|(pattern, _)| name.is_some_and(|name| pattern.matches(name)));
+        let best = matching.max_by_key(|(pattern, _)| pattern.precedence());
+        best.map(|(_, targets)| targets).or(self.others.as_ref())
+    }
+
+    /// Admits a connection, or returns `None` at the maximum number. Proxies have no limit of their
+    /// own: they forward connections of many clients.
+    fn admit(&self, peer: IpAddr) -> Option<ClientPermit> {
+        let client = (!self.settings.is_proxy(peer)).then(|| Client::new(peer));
+        self.connections.try_acquire(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::proxy::UpstreamUrl;
+
+    #[test]
+    fn longest_name_decides() {
+        let urls = |port: &str| vec![UpstreamUrl::tcp(&format!("127.0.0.1:{port}")).unwrap()];
+        let named = |name: &str, port| (name.parse().unwrap(), urls(port));
+        let mut settings = StreamSettings {
+            to: urls("1"),
+            server_names: vec![
+                named("*.example.org", "2"),
+                named("a.example.org", "3"),
+                named("*.b.example.org", "4"),
+            ],
+            ..StreamSettings::default()
+        };
+        let stream = Stream::new(settings.clone()).unwrap();
+        for (name, port) in [
+            (None, "1"),
+            (Some("example.org"), "1"),
+            (Some("other.example"), "1"),
+            (Some("x.example.org"), "2"),
+            (Some("X.EXAMPLE.ORG"), "2"),
+            (Some("a.example.org"), "3"),
+            (Some("y.x.example.org"), "2"),
+            (Some("c.b.example.org"), "4"),
+            (Some("b.example.org"), "2"),
+        ] {
+            let found = stream.targets(name).expect("there are upstreams for all others");
+            assert_eq!(found.to_string(), format!("127.0.0.1:{port}"), "{name:?}");
+        }
+        settings.to = Vec::new();
+        let stream = Stream::new(settings).unwrap();
+        assert!(stream.targets(Some("other.example")).is_none());
+        assert!(stream.targets(None).is_none());
+    }
+}

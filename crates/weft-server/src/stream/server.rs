@@ -1,0 +1,203 @@
+//! The listening sockets of all streams, and the threads that serve their connections.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, sleep_until};
+use weft::{Listener, LocalAddress};
+
+use super::connection;
+use crate::active_plan::PlanReceiver;
+use crate::sockets::{ListenSpec, SocketSource};
+use crate::throttled_log::ThrottledWarning;
+
+/// Delay after a failure to accept a connection, such as one for lack of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// The server of all streams. Its threads start with the first socket.
+pub(crate) struct StreamServer {
+    plans: PlanReceiver,
+    threads: usize,
+    runtime: Option<Runtime>,
+    sockets: Vec<Socket>,
+    /// Closes when each accepting task and each connection has ended.
+    active: (mpsc::Sender<Infallible>, mpsc::Receiver<Infallible>),
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+struct Socket {
+    listener: Listener,
+    /// Ends the accepting task when it is dropped.
+    _close: oneshot::Sender<Infallible>,
+}
+
+/// Limits the time for which a stopping server waits for its connections.
+#[derive(Clone)]
+pub(crate) struct StreamDeadline(watch::Sender<Option<Instant>>);
+
+impl StreamServer {
+    /// Creates a server without sockets. The settings of streams are those of the active plan.
+    pub(crate) fn new(plans: PlanReceiver, threads: usize) -> StreamServer {
+        let (runtime, sockets) = (None, Vec::new());
+        let (active, deadline) = (mpsc::channel(1), watch::Sender::new(None));
+        StreamServer { plans, threads, runtime, sockets, active, deadline }
+    }
+
+    /// Accepts connections of a socket, for the stream with its address in the configuration.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left, or if no thread can be started.
+    pub(crate) fn listen(&mut self, listener: Listener, spec: &ListenSpec) -> Result<(), String> {
+        let SocketSource::Config(address) = &spec.source else { return Ok(()) };
+        let accepting = self.accept_from(listener, address.clone());
+        accepting.map_err(|error| format!("cannot accept connections of {address}: {error}"))
+    }
+
+    fn accept_from(&mut self, listener: Listener, address: String) -> io::Result<()> {
+        let socket = listener.as_fd().try_clone_to_owned()?;
+        let runtime = match &self.runtime {
+            Some(runtime) => runtime,
+            None => {
+                let threads = Builder::new_multi_thread()
+                    .worker_threads(self.threads)
+                    .thread_name("stream")
+                    .enable_all()
+                    .build()?;
+                self.runtime.insert(threads)
+            }
+        };
+        let _context = runtime.enter();
+        let socket = TcpListener::from_std(std::net::TcpListener::from(socket))?;
+        let (close, closed) = oneshot::channel();
+        let plans = self.plans.clone();
+        let task = Accepting { socket, address, plans, active: self.active.0.clone() };
+        runtime.spawn(task.run(closed));
+        self.sockets.push(Socket { listener, _close: close });
+        Ok(())
+    }
+
+    /// Addresses that the server listens on.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sockets.iter().filter_map(|socket| socket.listener.local_address().address())
+    }
+
+    /// Accepts the connections that the kernel has completed on an address, then closes its socket.
+    pub(crate) fn stop_listening(&mut self, address: &LocalAddress) {
+        self.sockets.retain(|socket| socket.listener.local_address() != address);
+    }
+
+    /// Returns duplicates of the sockets, for a process that takes over from this one.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<(LocalAddress, OwnedFd)>> {
+        let duplicate = |Socket { listener, .. }: &Socket| {
+            let socket = listener.as_fd().try_clone_to_owned()?;
+            Ok((listener.local_address().clone(), socket))
+        };
+        self.sockets.iter().map(duplicate).collect()
+    }
+
+    /// Stops accepting connections.
+    pub(crate) fn close(&mut self) {
+        self.sockets.clear();
+    }
+
+    /// Returns the means to limit [`finish`](StreamServer::finish).
+    pub(crate) fn deadline(&self) -> StreamDeadline {
+        StreamDeadline(self.deadline.clone())
+    }
+
+    /// Waits until all connections have ended, or until the deadline, and then closes them.
+    pub(crate) fn finish(mut self) {
+        self.close();
+        let Some(runtime) = self.runtime else { return };
+        let mut deadlines = self.deadline.subscribe();
+        let (sender, mut active) = self.active;
+        drop(sender);
+        runtime.block_on(async {
+            loop {
+                let deadline = *deadlines.borrow_and_update();
+                let passed = async {
+                    match deadline {
+                        Some(at) => sleep_until(at.into()).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    _ = active.recv() => return,
+                    () = passed => return,
+                    _ = deadlines.changed() => {}
+                }
+            }
+        });
+        runtime.shutdown_background();
+    }
+}
+
+impl StreamDeadline {
+    /// Lets the server wait for at most `limit` from now on. An earlier deadline stays.
+    pub(crate) fn set(&self, limit: Duration) {
+        if let Some(at) = Instant::now().checked_add(limit) {
+            self.0.send_modify(|deadline| *deadline = Some(deadline.map_or(at, |it| it.min(at))));
+        }
+    }
+}
+
+/// The task that accepts the connections of a socket.
+struct Accepting {
+    socket: TcpListener,
+    address: String,
+    plans: PlanReceiver,
+    active: mpsc::Sender<Infallible>,
+}
+
+impl Accepting {
+    async fn run(self, mut closed: oneshot::Receiver<Infallible>) {
+        let warning = ThrottledWarning::default();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                _ = &mut closed => break,
+            };
+            match accepted {
+                Ok((client, peer)) => self.serve(client, peer),
+                Err(error) => {
+                    self.warn(&warning, &error);
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+        while let Some(Ok((client, peer))) = self.socket.accept().now_or_never() {
+            self.serve(client, peer);
+        }
+    }
+
+    /// Starts the task of a connection, within the limits of its stream.
+    fn serve(&self, client: TcpStream, peer: SocketAddr) {
+        let plan = self.plans.borrow().clone();
+        // A stream that a reload has removed.
+        let Some(stream) = plan.opened.streams.get(&self.address).cloned() else { return };
+        let Some(permit) = stream.admit(peer.ip()) else {
+            let message =
+                "a connection was closed: too many connections, in total or of its client";
+            return self.warn(&stream.limit_warning, &message);
+        };
+        let active = self.active.clone();
+        tokio::spawn(async move {
+            // Ignored: without it, small packets are delayed.
+            let _ = client.set_nodelay(true);
+            connection::serve(&stream, client, peer).await;
+            drop((permit, active));
+        });
+    }
+
+    fn warn(&self, warning: &ThrottledWarning, message: &dyn Display) {
+        warning.warn(&format!("the stream {}: {message}", self.address));
+    }
+}
