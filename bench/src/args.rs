@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::*;
 
 use crate::workload::{self, Workload};
-use crate::{Result, experiments, peer};
+use crate::{Result, adverse, experiments, peer};
 
 pub const HELP: &str = "\
 Compares Weft with other servers and writes a report.
@@ -16,11 +16,13 @@ usage: cargo run --release --manifest-path bench/Cargo.toml -- [OPTION]...
   --rounds N           number of rounds; each measures every server once (5)
   --seconds N          duration of a measurement (3)
   --experiments        measure the experiments of docs/experiments.md instead of the comparison
+  --adverse            measure loads other than kept connections with small responses
   --only NAME,...      measure only these workloads or experiments; see --list
   --peers NAME,...     measure only these servers, and Weft
   --server-cpus N,...  CPUs of the servers (default: the first half)
   --load-cpus N,...    CPUs of the load generators (default: all others)
   --out DIR            output folder (bench/report; with --experiments bench/report/experiments,
+                       with --adverse bench/report/adverse,
                        with --only bench/report/some)
   --install            install missing packages with apt-get
   --list               list the workloads and experiments
@@ -88,6 +90,10 @@ fn parse(
             Long("experiments") => {
                 options.workloads = experiments::WORKLOADS.iter().collect();
                 folder = "report/experiments";
+            }
+            Long("adverse") => {
+                options.workloads = adverse::WORKLOADS.iter().collect();
+                folder = "report/adverse";
             }
             Long("only") => {
                 options.workloads = named(&arguments.value()?.string()?)?;

@@ -72,14 +72,18 @@ pub fn peers(options: &Options) -> Result<Programs> {
             ));
         }
     }
+    let is_upstream = |peer: &&Peer| {
+        let mut workloads = options.workloads.iter();
+        workloads.any(|workload| peer.name == workload.upstream())
+    };
     let is_used = |peer: &&Peer| {
         let mut workloads = options.workloads.iter();
-        peer.name == peer::UPSTREAM || workloads.any(|workload| workload.peers.contains(&peer.name))
+        is_upstream(peer) || workloads.any(|workload| workload.peers.contains(&peer.name))
     };
     let is_selected = |peer: &&Peer| {
         options.peers.is_empty()
             || peer.name.contains("weft")
-            || peer.name == peer::UPSTREAM
+            || is_upstream(peer)
             || options.peers.iter().any(|name| name == peer.name)
     };
     let peers: Vec<&Peer> = peer::all().filter(is_used).filter(is_selected).collect();

@@ -2,6 +2,7 @@
 //!
 //! Usage: `cargo run --release --manifest-path bench/Cargo.toml -- --quick`; see `--help`.
 
+mod adverse; // the workloads of --adverse
 mod answer; // check of a server's response before it is measured
 mod args; // the command line
 mod build; // building the peers, checking for missing packages
@@ -46,7 +47,7 @@ fn run(options: args::Options) -> Result<()> {
     let peers = build::peers(&options)?;
     let machine = machine::Machine::new(&options)?;
     machine.pin_to_load_cpus()?;
-    let site = site::Site::new()?;
+    let site = site::Site::new(&options.workloads)?;
     let tables = measure::all(&options, &machine, &site, &peers);
     csv::write(&options.out, &tables)?;
     chart::write(&options.out, &tables)?;

@@ -8,7 +8,7 @@ use crate::args::Options;
 use crate::build::Programs;
 use crate::load::Run;
 use crate::machine::Machine;
-use crate::peer::{UPSTREAM, named};
+use crate::peer::named;
 use crate::server::Launcher;
 use crate::site::Site;
 use crate::stats::Sample;
@@ -108,16 +108,21 @@ impl Row {
     ) -> Result<Sample> {
         let machine = launcher.machine;
         let upstream = match workload.request.path.starts_with("/proxy/") {
-            true => Some(launcher.start(named(UPSTREAM), 1, &machine.load_cpus, 0)?),
+            true => {
+                let upstream = named(workload.upstream());
+                Some(launcher.start(upstream, 1, &machine.load_cpus, 0)?)
+            }
             false => None,
         };
         let port = upstream.as_ref().map_or(1, |upstream| upstream.port);
         let cpus = machine.cpus_for(workload.cores(self.workers));
         let server = launcher.start(named(self.peer), self.workers, &cpus, port)?;
         self.command.clone_from(&server.command);
-        self.fields = answer::check(&server, &workload.request, launcher.site)?;
-        let request = &workload.request;
-        let folder = &launcher.site.run;
-        workload.load.run(&Run { server: &server, request, seconds, machine, folder })
+        if workload.load.is_get() && workload.request.path != "/json" {
+            self.fields = answer::check(&server, &workload.request, launcher.site)?;
+        }
+        let (request, site) = (&workload.request, launcher.site);
+        let folder = &site.run;
+        workload.load.run(&Run { server: &server, request, seconds, machine, folder, site })
     }
 }

@@ -30,7 +30,7 @@ const ALL: &[Peer] = &[
     Peer {
         name: "weft-lib",
         origin: Origin::Crate("peer-weft", "weft-http"),
-        command: &["@bin@/peer-weft", "127.0.0.1:@port@", "@workers@"],
+        command: &["@bin@/peer-weft", "127.0.0.1:@port@", "@workers@", "@site@"],
         config: None,
         note: "the library with an application of one function; default limits and timeouts",
     },
@@ -47,6 +47,27 @@ const ALL: &[Peer] = &[
         command: &["@bin@/peer-axum-weft", "127.0.0.1:@port@", "@workers@"],
         config: None,
         note: "an axum router on Weft",
+    },
+    Peer {
+        name: "websocket",
+        origin: Origin::Crate("peer-websocket", "tokio-tungstenite"),
+        command: &["@bin@/peer-websocket", "127.0.0.1:@port@", "@workers@"],
+        config: None,
+        note: "tungstenite on hyper, without timeouts",
+    },
+    Peer {
+        name: "grpc-weft",
+        origin: Origin::Crate("peer-grpc", "weft-http"),
+        command: &["@bin@/peer-grpc", "127.0.0.1:@port@", "@workers@", "weft"],
+        config: None,
+        note: "tonic's service on Weft",
+    },
+    Peer {
+        name: "grpc-tonic",
+        origin: Origin::Crate("peer-grpc", "tonic"),
+        command: &["@bin@/peer-grpc", "127.0.0.1:@port@", "@workers@", "tonic"],
+        config: None,
+        note: "the same service on tonic's transport",
     },
     Peer {
         name: "epoll",
@@ -148,6 +169,9 @@ const ALL: &[Peer] = &[
 
 /// The upstream server of the reverse proxy workload.
 pub const UPSTREAM: &str = "epoll";
+
+/// The upstream server of proxies with large bodies.
+pub const LARGE_UPSTREAM: &str = "weft-lib";
 
 /// Returns the peer with this name.
 pub fn named(name: &str) -> &'static Peer {

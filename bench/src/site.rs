@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::Result;
+use crate::workload::Workload;
 
 pub struct Site {
     /// The folder for all files of a run. Removed at its end.
@@ -18,6 +19,20 @@ pub struct Site {
 
 pub const PAGE: &str = include_str!("../site/index.html");
 
+/// Files of the same size, which some workloads need.
+pub struct FileSet {
+    /// The folder in the served folder.
+    pub folder: &'static str,
+    pub count: u64,
+    pub bytes: usize,
+}
+
+impl FileSet {
+    pub fn path(&self, number: u64) -> String {
+        format!("/{}/{number}.bin", self.folder)
+    }
+}
+
 const BINARY: [(&str, usize); 3] =
     [("16k.bin", 16 << 10), ("1m.bin", 1 << 20), ("100m.bin", 100 << 20)];
 
@@ -26,31 +41,40 @@ const BINARY: [(&str, usize); 3] =
 const SETTLED: Duration = Duration::from_secs(3);
 
 impl Site {
-    pub fn new() -> Result<Site> {
+    /// Creates the files that these workloads need.
+    pub fn new(workloads: &[&Workload]) -> Result<Site> {
         let run = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         let folder = run.join("site");
         let site =
             Site { certificate: run.join("cert.pem"), key: run.join("key.pem"), folder, run };
-        site.write().map_err(|error| format!("{}: {error}", site.run.display()))?;
+        site.write(workloads).map_err(|error| format!("{}: {error}", site.run.display()))?;
         certificate(&site.certificate, &site.key)?;
         Ok(site)
     }
 
-    fn write(&self) -> std::io::Result<()> {
+    fn write(&self, workloads: &[&Workload]) -> std::io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         fs::write(self.folder.join("index.html"), PAGE)?;
         for (name, size) in BINARY {
             fs::write(self.folder.join(name), noise(size))?;
         }
         fs::write(self.folder.join("text.txt"), text(100 << 10))?;
+        for set in workloads.iter().filter_map(|workload| workload.load.files()) {
+            fs::create_dir_all(self.folder.join(set.folder))?;
+            let content = noise(set.bytes);
+            for number in 0..set.count {
+                fs::write(self.folder.join(&set.path(number)[1..]), &content)?;
+            }
+        }
         std::thread::sleep(SETTLED);
         Ok(())
     }
 
     /// Returns the expected response body for a path, which is the same for all servers.
     pub fn expected(&self, path: &str) -> Result<Vec<u8>> {
+        let path = path.strip_prefix("/proxy").unwrap_or(path);
         let name = match path {
-            "/" | "/memory" | "/slow" | "/proxy/memory" => "index.html",
+            "/" | "/memory" | "/slow" => "index.html",
             file => file.trim_start_matches('/'),
         };
         fs::read(self.folder.join(name)).map_err(|error| format!("{name}: {error}"))

@@ -1,7 +1,9 @@
 //! The workloads: a request, its load generator, and the servers that are measured with it.
 
+use crate::adverse;
 use crate::experiments;
 use crate::load::{H2load, Handshakes, Load, Saturate, Wrk};
+use crate::peer;
 
 pub struct Workload {
     pub name: &'static str,
@@ -371,9 +373,9 @@ pub fn comparison() -> impl Iterator<Item = &'static Workload> {
     ALL.iter()
 }
 
-/// Returns all workloads, including the experiments.
+/// Returns all workloads, including the experiments and those of `--adverse`.
 pub fn all() -> impl Iterator<Item = &'static Workload> {
-    ALL.iter().chain(experiments::WORKLOADS)
+    ALL.iter().chain(experiments::WORKLOADS).chain(adverse::WORKLOADS)
 }
 
 impl Workload {
@@ -384,6 +386,11 @@ impl Workload {
             Workers::OneAndTwo => 2,
             Workers::One | Workers::UpToAll => workers,
         }
+    }
+
+    /// Returns the upstream server of a reverse proxy. The lower bound has only one response.
+    pub fn upstream(&self) -> &'static str {
+        if self.request.path == "/proxy/memory" { peer::UPSTREAM } else { peer::LARGE_UPSTREAM }
     }
 
     /// Returns the numbers of workers to measure.

@@ -17,12 +17,29 @@ pub struct H2load {
 }
 
 impl H2load {
+    /// The arguments for a gRPC message in the file `message`.
+    pub const GRPC: [&str; 6] =
+        ["-d", "message", "-H", "content-type: application/grpc", "-H", "te: trailers"];
+
     pub fn run(&self, run: &Run<'_>) -> Result<LoadResult> {
+        self.run_with(run, &[])
+    }
+
+    /// Sends a message with a text of 100 bytes as its first field.
+    pub fn run_grpc(&self, run: &Run<'_>) -> Result<LoadResult> {
+        let message = [&[0, 0, 0, 0, 102, 10, 100][..], &[b'x'; 100]].concat();
+        let path = run.folder.join("message");
+        fs::write(&path, message).map_err(|error| format!("{}: {error}", path.display()))?;
+        self.run_with(run, &H2load::GRPC)
+    }
+
+    fn run_with(&self, run: &Run<'_>, further: &[&str]) -> Result<LoadResult> {
         let log = run.folder.join("requests.log");
         // h2load appends to its log.
         let _ = fs::remove_file(&log);
         let threads = run.machine.load_cpus.len();
         let output = Command::new("h2load")
+            .args(further)
             .args(self.arguments(&run.url(), run.request, run.seconds, threads))
             .current_dir(run.folder)
             .output()

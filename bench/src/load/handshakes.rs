@@ -8,6 +8,8 @@ use crate::Result;
 
 pub enum Handshakes {
     Full,
+    /// Full handshakes, each with a request for the path of the workload.
+    WithRequest,
     /// All handshakes except the first resume its session. With TLS 1.2: under TLS 1.3 this client
     /// disconnects before it has received a ticket.
     Resumed,
@@ -18,6 +20,7 @@ impl Handshakes {
         let start = Instant::now();
         let output = Command::new("openssl")
             .args(self.arguments(&format!("127.0.0.1:{}", run.server.tls_port), run.seconds))
+            .args(self.path(run.request.path))
             .output()
             .map_err(|error| format!("openssl: {error}"))?;
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -32,9 +35,16 @@ impl Handshakes {
         })
     }
 
+    fn path<'a>(&self, path: &'a str) -> Vec<&'a str> {
+        match self {
+            Handshakes::WithRequest => vec!["-www", path],
+            Handshakes::Full | Handshakes::Resumed => Vec::new(),
+        }
+    }
+
     pub fn arguments(&self, address: &str, seconds: u32) -> Vec<String> {
         let options = match self {
-            Handshakes::Full => ["-new", "-tls1_3"],
+            Handshakes::Full | Handshakes::WithRequest => ["-new", "-tls1_3"],
             Handshakes::Resumed => ["-reuse", "-tls1_2"],
         };
         let seconds = seconds.to_string();

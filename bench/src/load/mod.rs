@@ -1,10 +1,13 @@
 //! Load generators: established tools where they exist, own clients otherwise.
 
+mod bulk;
 mod clients;
 mod h2load;
 mod handshakes;
+mod memory_limit;
 mod rush;
 mod strace;
+mod varied;
 mod wrk;
 
 use std::path::Path;
@@ -14,12 +17,15 @@ use std::time::Duration;
 use crate::Result;
 use crate::machine::Machine;
 use crate::server::Server;
+use crate::site::{FileSet, Site};
 use crate::stats::Sample;
 use crate::workload::{RequestSpec, Scheme};
 
+pub use self::bulk::Uploads;
 pub use self::h2load::H2load;
 pub use self::handshakes::Handshakes;
 pub use self::rush::Saturate;
+pub use self::varied::{Pace, Paths, Varied};
 pub use self::wrk::Wrk;
 
 pub enum Load {
@@ -34,9 +40,32 @@ pub enum Load {
     /// wrk, while strace counts the server's system calls.
     Strace(Wrk),
     /// Active connections in addition to idle ones.
-    Idle { idle: u32, active: Wrk },
+    Idle {
+        idle: u32,
+        active: Wrk,
+    },
     /// Regular clients in addition to some that send one byte per second.
-    SlowClients { slow: u32, active: Wrk },
+    SlowClients {
+        slow: u32,
+        active: Wrk,
+    },
+    /// Regular clients in addition to some that read a large file slowly.
+    SlowReaders {
+        slow: u32,
+        path: &'static str,
+        active: Wrk,
+    },
+    /// Many paths, kept and new connections, or an open loop.
+    Varied(Varied),
+    /// The same, with files that are not in the page cache, and limited memory.
+    Cold(Varied, &'static FileSet, u64),
+    Uploads(Uploads),
+    /// WebSocket messages, which the server returns.
+    Echo {
+        connections: u32,
+    },
+    /// A gRPC message over HTTP/2.
+    Grpc(H2load),
 }
 
 /// One run of a load.
@@ -47,6 +76,7 @@ pub struct Run<'a> {
     pub machine: &'a Machine,
     /// Folder for temporary files.
     pub folder: &'a Path,
+    pub site: &'a Site,
 }
 
 /// The measurements of the load generator.
@@ -73,7 +103,39 @@ impl Load {
                 attack.end()?;
                 sample
             }
+            Load::SlowReaders { slow, path, active } => {
+                let readers = bulk::SlowReaders::start(run.server.port, path, *slow)?;
+                let sample = run.metered(|| active.run(run));
+                readers.end()?;
+                sample
+            }
+            Load::Varied(load) => run.metered(|| load.run(run)),
+            Load::Cold(load, files, bytes) => {
+                memory_limit::evict(run.site, files)?;
+                let _limit = memory_limit::MemoryLimit::new(run.server, *bytes)?;
+                run.metered(|| load.run(run))
+            }
+            Load::Uploads(load) => run.metered(|| load.run(run)),
+            Load::Echo { connections } => run.metered(|| rush::echo(run, *connections)),
+            Load::Grpc(load) => run.metered(|| load.run_grpc(run)),
         }
+    }
+
+    /// Returns the files that the load needs in addition.
+    pub fn files(&self) -> Option<&'static FileSet> {
+        match self {
+            Load::Varied(load) | Load::Cold(load, ..) => match load.paths {
+                Paths::Of(set) => Some(set),
+                Paths::One => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns true if a GET request shows beforehand that the server responds correctly. Other
+    /// loads check the responses themselves.
+    pub fn is_get(&self) -> bool {
+        !matches!(self, Load::Uploads(_) | Load::Echo { .. } | Load::Grpc(_))
     }
 
     /// Returns the commands for the report.
@@ -85,7 +147,25 @@ impl Load {
             Load::Wrk(load) => wrk(load),
             Load::Saturate(load) => load.arguments(&request.url("PORT"), seconds),
             Load::Strace(load) => format!("strace -f -c -p PID\n{}", wrk(load)),
-            Load::Idle { active, .. } | Load::SlowClients { active, .. } => wrk(active),
+            Load::Idle { active, .. }
+            | Load::SlowClients { active, .. }
+            | Load::SlowReaders { active, .. } => wrk(active),
+            Load::Varied(load) | Load::Cold(load, ..) => {
+                load.arguments(&request.url("PORT"), seconds)
+            }
+            Load::Uploads(load) => {
+                let url = request.url("PORT");
+                format!("bench/src/load/bulk.rs: uploads of {} bytes to {url}", load.bytes)
+            }
+            Load::Echo { connections } => {
+                format!(
+                    "bench/src/load/rush.rs: WebSockets on {connections} connections, {seconds} s"
+                )
+            }
+            Load::Grpc(load) => {
+                let arguments = load.arguments(&request.url("PORT"), request, seconds, 1).join(" ");
+                format!("h2load {} {arguments}", H2load::GRPC.join(" "))
+            }
             Load::H2load(load) => {
                 format!(
                     "h2load {}",

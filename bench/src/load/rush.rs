@@ -56,12 +56,39 @@ impl Saturate {
     }
 }
 
+/// The opening handshake of a WebSocket, and one masked message of 100 bytes. The key and the mask
+/// need not be random here.
+const OPENING: &str = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const MESSAGE_BYTES: usize = 100;
+
+/// Sends the next message on each WebSocket as soon as the former one has come back.
+pub fn echo(run: &Run<'_>, connections: u32) -> Result<LoadResult> {
+    let start = Instant::now();
+    let until = start + Duration::from_secs(run.seconds.into());
+    let mut message = vec![0x82, 0x80 | MESSAGE_BYTES as u8, 1, 2, 3, 4];
+    message.extend([b'x'; MESSAGE_BYTES]);
+    let exchange = Exchange {
+        port: run.request.port(run.server),
+        opening: format!("GET {} HTTP/1.1\r\n{OPENING}", run.request.path),
+        request: message,
+        response_len: 2 + MESSAGE_BYTES,
+        response_start: &[0x82, MESSAGE_BYTES as u8],
+    };
+    let requests = exchange.repeat(connections, until);
+    let requests = requests.map_err(|error| format!("bench/src/load/rush.rs: {error}"))?;
+    Ok(LoadResult { requests, errors: 0, seconds: start.elapsed().as_secs_f64(), latency: None })
+}
+
 /// A request, and the expected length of its response.
 struct Exchange {
     port: u16,
-    request: String,
+    /// The request at the start of a connection that changes the protocol; may be empty.
+    opening: String,
+    request: Vec<u8>,
     /// The length of each response, including its head.
     response_len: usize,
+    response_start: &'static [u8],
 }
 
 struct Connection {
@@ -73,15 +100,16 @@ struct Connection {
 impl Exchange {
     /// Sends one request to determine the length of the response.
     fn new(run: &Run<'_>) -> io::Result<Exchange> {
-        let (port, request) = (run.request.port(run.server), serialize(run.request));
+        let (port, request) = (run.request.port(run.server), serialize(run.request).into_bytes());
         let mut socket = open(port)?;
-        socket.write_all(request.as_bytes())?;
+        socket.write_all(&request)?;
         let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
             let received = socket.read(&mut buffer)?;
             text.extend_from_slice(&buffer[..received]);
             if let Some(response_len) = response_length(&text) {
-                return Ok(Exchange { port, request, response_len });
+                let (opening, response_start) = (String::new(), b"HTTP/1.1 200 ");
+                return Ok(Exchange { port, opening, request, response_len, response_start });
             }
             if received == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -96,8 +124,9 @@ impl Exchange {
         let mut all = Vec::new();
         for key in 0..connections {
             let mut socket = open(self.port)?;
+            self.open(&mut socket)?;
             epoll::add(&poll, &socket, EventData::new_u64(key.into()), EventFlags::IN)?;
-            socket.write_all(self.request.as_bytes())?;
+            socket.write_all(&self.request)?;
             all.push(Connection { socket, remaining: self.response_len });
         }
         let (mut responses, mut buffer) = (0, vec![0; 64 << 10]);
@@ -120,6 +149,23 @@ impl Exchange {
         }
     }
 
+    /// Changes the protocol of a connection, if necessary.
+    fn open(&self, socket: &mut TcpStream) -> io::Result<()> {
+        if self.opening.is_empty() {
+            return Ok(());
+        }
+        socket.write_all(self.opening.as_bytes())?;
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            socket.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        match head.starts_with(b"HTTP/1.1 101 ") {
+            true => Ok(()),
+            false => Err(io::Error::other(String::from_utf8_lossy(&head))),
+        }
+    }
+
     /// Receives available bytes, and sends the next request if the response is complete. Returns
     /// true if it is.
     fn receive(&self, connection: &mut Connection, buffer: &mut [u8]) -> io::Result<bool> {
@@ -130,12 +176,12 @@ impl Exchange {
             Err(error) => return Err(error.into()),
         };
         let is_valid =
-            connection.remaining < self.response_len || buffer.starts_with(b"HTTP/1.1 200 ");
+            connection.remaining < self.response_len || buffer.starts_with(self.response_start);
         match connection.remaining.checked_sub(received).filter(|_| is_valid) {
             None => Err(io::Error::other("a response differs from the first one")),
             Some(0) => {
                 connection.remaining = self.response_len;
-                connection.socket.write_all(self.request.as_bytes())?;
+                connection.socket.write_all(&self.request)?;
                 Ok(true)
             }
             Some(remaining) => {
@@ -163,7 +209,7 @@ fn serialize(request: &RequestSpec) -> String {
 }
 
 /// Returns the length of a response, including its head, if the head is complete.
-fn response_length(text: &[u8]) -> Option<usize> {
+pub(super) fn response_length(text: &[u8]) -> Option<usize> {
     let text = String::from_utf8_lossy(text);
     let (head, _) = text.split_once("\r\n\r\n")?;
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
@@ -195,8 +241,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let exchange = Exchange {
             port: listener.local_addr()?.port(),
-            request: serialize(&http("/")),
+            opening: String::new(),
+            request: serialize(&http("/")).into_bytes(),
             response_len: RESPONSE.len(),
+            response_start: b"HTTP/1.1 200 ",
         };
         let server = thread::spawn(move || -> std::io::Result<()> {
             let mut socket = listener.accept()?.0;

@@ -10,6 +10,10 @@ async fn page() -> HttpResponse {
         .body(peer::PAGE)
 }
 
+async fn json() -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(peer::json())
+}
+
 async fn slow() -> HttpResponse {
     tokio::time::sleep(peer::SLOW).await;
     page().await
@@ -18,8 +22,12 @@ async fn slow() -> HttpResponse {
 #[actix_web::main]
 async fn main() -> std::io::Result<()> {
     let (address, workers) = peer::arguments();
-    let app =
-        || App::new().route("/memory", web::get().to(page)).route("/slow", web::get().to(slow));
+    let app = || {
+        App::new()
+            .route("/memory", web::get().to(page))
+            .route("/slow", web::get().to(slow))
+            .route("/json", web::get().to(json))
+    };
     HttpServer::new(app)
         .backlog(4096)
         .max_connections(40_000)

@@ -1,6 +1,7 @@
 //! axum, served by its own `axum::serve`.
 
 use axum::Router;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::Html;
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -11,8 +12,11 @@ async fn slow() -> Html<&'static str> {
 }
 
 async fn serve(listener: TcpListener) {
-    let router =
-        Router::new().route("/memory", get(async || Html(peer::PAGE))).route("/slow", get(slow));
+    let json = async || ([(CONTENT_TYPE, peer::JSON_TYPE)], peer::json());
+    let router = Router::new()
+        .route("/memory", get(async || Html(peer::PAGE)))
+        .route("/slow", get(slow))
+        .route("/json", get(json));
     axum::serve(listener, router).await.expect("axum::serve failed");
 }
 

@@ -16,6 +16,23 @@ pub const PAGE: &str = include_str!("../../../site/index.html");
 /// The delay of the response for `/slow`.
 pub const SLOW: Duration = Duration::from_millis(10);
 
+/// The content type of [`json`].
+pub const JSON_TYPE: &str = "application/json";
+
+/// A list of twenty records, serialized for each request.
+pub fn json() -> Vec<u8> {
+    #[derive(serde::Serialize)]
+    struct Record {
+        id: u32,
+        name: &'static str,
+        is_active: bool,
+        score: f64,
+    }
+    let record = |id| Record { id, name: "a name", is_active: true, score: 0.5 };
+    let records: [Record; 20] = std::array::from_fn(|id| record(id as u32));
+    serde_json::to_vec(&records).expect("records can be serialized")
+}
+
 /// A constant response. The responses of the other peers have the same fields.
 pub const CANNED: &str = concat!(
     "HTTP/1.1 200 OK\r\n",

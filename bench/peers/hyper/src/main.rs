@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, SERVER};
 use hyper::service::service_fn;
@@ -16,11 +16,25 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
     if request.uri().path() == "/slow" {
         tokio::time::sleep(peer::SLOW).await;
     }
-    let mut response = Response::new(Full::new(Bytes::from_static(peer::PAGE.as_bytes())));
+    let (content_type, body) = match request.uri().path() {
+        "/json" => (peer::JSON_TYPE, peer::json().into()),
+        "/upload" => ("text/plain", upload(request.into_body()).await),
+        _ => ("text/html", Bytes::from_static(peer::PAGE.as_bytes())),
+    };
+    let mut response = Response::new(Full::new(body));
     let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     fields.insert(SERVER, HeaderValue::from_static("hyper"));
     Ok(response)
+}
+
+/// Receives a body of any size.
+async fn upload(mut body: Incoming) -> Bytes {
+    let mut received = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        received += frame.data_ref().map_or(0, Bytes::len);
+    }
+    received.to_string().into()
 }
 
 async fn serve(listener: TcpListener) {
