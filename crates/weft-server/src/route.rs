@@ -41,7 +41,7 @@ pub(crate) use self::pattern::Pattern;
 pub(crate) use self::rewrite::{Otherwise, PathTemplate, Rewrite, TryFiles};
 pub(crate) use self::variants::units;
 
-use crate::apps::{App, FORWARDED_METHODS};
+use crate::apps::{App, FORWARDED_METHODS, ResponseFuture, respond_later, respond_now};
 use crate::logs::{OpenLogs, RouteLogPlan};
 use crate::request_notes::{NotedRoute, RequestNotes};
 use crate::route_middleware::{RouteMiddleware, WrappedApp};
@@ -125,22 +125,21 @@ impl Router {
         let found = self.table.find(request.head(), request.path());
         let index = found.as_ref().map_or(self.targets.len(), |found| found.route.target);
         let timer = self.counts.as_ref().map(|counts| counts[index].begin());
-        let measured = |response: Response| {
-            if let Some(timer) = timer {
-                timer.finish(response.status());
-            }
-            response
-        };
         let response = match found {
-            Err(unrouted) => Either::Left(ready(self.refuse(&request, unrouted))),
+            Err(unrouted) => respond_now(self.refuse(&request, unrouted)),
             Ok(found) => {
                 if let Some(noted) = &self.targets[found.route.target].noted {
                     RequestNotes::attach(&mut request, noted);
                 }
-                Either::Right(self.respond(request, found))
+                self.respond(request, found)
             }
         };
-        response.map(measured)
+        match timer {
+            None => Either::Left(response),
+            Some(timer) => {
+                Either::Right(response.inspect(move |response| timer.finish(response.status())))
+            }
+        }
     }
 
     /// Handles a request that a route passes on to another one. The metrics count it for the first.
@@ -166,11 +165,7 @@ impl Router {
     }
 
     /// Handles a request with the application of this route.
-    fn respond(
-        &self,
-        mut request: Request,
-        found: Match<'_>,
-    ) -> impl Future<Output = Response> + use<> {
+    fn respond(&self, mut request: Request, found: Match<'_>) -> ResponseFuture {
         let Match { route, mount, captures, host_captures } = found;
         if let Some(captures) = captures {
             request.extensions_mut().insert(*captures);
@@ -184,11 +179,11 @@ impl Router {
             if mount > 0 {
                 request.extensions_mut().insert(PrefixLength(mount));
             }
-            return Either::Right(Either::Left(wrapped.respond(request)));
+            return respond_later(wrapped.respond(request));
         }
         match enter(&mut request, mount, route.directory.as_deref()) {
-            None => Either::Left(target.app.own.call(request)),
-            Some(redirect) => Either::Right(Either::Right(ready(redirect))),
+            None => target.app.own.call(request),
+            Some(redirect) => respond_now(redirect),
         }
     }
 }

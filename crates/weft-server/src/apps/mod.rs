@@ -29,9 +29,20 @@ pub(crate) use redirect::Redirect;
 pub(crate) use respond::Respond;
 pub(crate) use respond_file::RespondFile;
 
-/// The future of a response, which is boxed only if it waits.
-type ResponseFuture =
+/// The future of a response, which is boxed only if it waits. One type for the application, the router
+/// and what wraps them: a future in a future is moved once more.
+pub(crate) type ResponseFuture =
     Either<DirectoryFuture, Either<Ready<Response>, LocalBoxFuture<'static, Response>>>;
+
+/// Returns the future of a response that needs no waiting.
+pub(crate) fn respond_now(response: Response) -> ResponseFuture {
+    Either::Right(Either::Left(ready(response)))
+}
+
+/// Returns the future of a response that waits.
+pub(crate) fn respond_later(response: LocalBoxFuture<'static, Response>) -> ResponseFuture {
+    Either::Right(Either::Right(response))
+}
 
 /// Application of a route. It gets paths without the route's prefix; the prefix is the request's
 /// mount.
@@ -55,7 +66,7 @@ impl App {
             App::Files(directory) => App::Files(directory.clone()),
             App::Proxy(proxy) => App::Proxy(Arc::new(proxy.for_worker(has_metrics))),
             App::Redirect(redirect) => App::Redirect(redirect.clone()),
-            App::Respond(respond) => App::Respond(respond.clone()),
+            App::Respond(respond) => App::Respond(respond.for_worker()),
             App::RespondFile(file) => App::RespondFile(file.clone()),
             App::ScriptSite(site) => App::ScriptSite(Arc::new(site.for_worker(has_metrics))),
         }
@@ -79,11 +90,10 @@ impl App {
     /// that wait are boxed, because each request would need as much memory as the largest of them.
     /// They borrow nothing, so that a reload may replace the router meanwhile.
     pub(crate) fn call(&self, request: Request) -> ResponseFuture {
-        let now = |response| Either::Left(ready(response));
         let later = match self {
             App::Files(directory) => return Either::Left(directory.call(request)),
-            App::Redirect(redirect) => return Either::Right(now(redirect.response(&request))),
-            App::Respond(respond) => return Either::Right(now(respond.response(&request))),
+            App::Redirect(redirect) => return respond_now(redirect.response(&request)),
+            App::Respond(respond) => return respond_now(respond.response(&request)),
             App::RespondFile(file) => {
                 let file = file.clone();
                 async move { file.response(request).await }.boxed_local()
@@ -105,7 +115,7 @@ impl App {
                 async move { site.respond(request).await }.boxed_local()
             }
         };
-        Either::Right(Either::Right(later))
+        respond_later(later)
     }
 
     /// Handles a request like [`call`](App::call). A future that is boxed already is not boxed again.

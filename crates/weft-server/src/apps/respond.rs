@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use weft::{HeaderValue, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use weft::{Body, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::template::Template;
 
@@ -10,6 +11,8 @@ use crate::template::Template;
 #[derive(Clone)]
 pub(crate) struct Respond {
     text: Arc<Template>,
+    /// The text of a worker, if it is the same for all requests: its responses share it.
+    literal: Option<Bytes>,
     status: StatusCode,
     /// `None`: plain text.
     content_type: Option<HeaderValue>,
@@ -21,20 +24,28 @@ impl Respond {
         status: StatusCode,
         content_type: Option<HeaderValue>,
     ) -> Respond {
-        Respond { text: Arc::new(text.clone()), status, content_type }
+        Respond { text: Arc::new(text.clone()), literal: None, status, content_type }
+    }
+
+    /// Returns the responder of a worker, which shares no reference count with those of others.
+    pub(crate) fn for_worker(&self) -> Respond {
+        let literal = self.text.as_literal().filter(|text| !text.is_empty());
+        let literal = literal.map(|text| Bytes::copy_from_slice(text.as_bytes()));
+        Respond { literal, ..self.clone() }
     }
 
     pub(crate) fn response(&self, request: &Request) -> Response {
-        let text = match self.text.as_literal() {
-            Some("") if self.status.as_u16() >= 400 => return self.status.into(),
-            Some("") => return Response::new(self.status),
-            Some(text) => text.to_owned(),
-            None => match self.text.expand(request) {
-                Ok(text) => text,
+        let body = match (&self.literal, self.text.as_literal()) {
+            (Some(literal), _) => Body::from(literal.clone()),
+            (None, Some("")) if self.status.as_u16() >= 400 => return self.status.into(),
+            (None, Some("")) => return Response::new(self.status),
+            (None, Some(text)) => text.to_owned().into(),
+            (None, None) => match self.text.expand(request) {
+                Ok(text) => text.into(),
                 Err(error) => return error.into(),
             },
         };
-        let mut response = Response::text(text).with_status(self.status);
+        let mut response = Response::text(body).with_status(self.status);
         if let Some(content_type) = &self.content_type {
             response.set_header(header::CONTENT_TYPE, content_type);
         }
