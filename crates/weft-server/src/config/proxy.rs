@@ -11,8 +11,8 @@ use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
-    Balance, Check, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
-    may_permit_in_request_trailers,
+    Balance, Check, CheckTarget, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings,
+    Replacement, may_permit_in_request_trailers,
 };
 
 const MAX_COUNT: u64 = 65_535;
@@ -209,12 +209,15 @@ pub(crate) static PROXY: [Key<ProxySettings>; 38] = [
         name: "check",
         flag: "",
         argument: "",
-        help: "path of health checks: an upstream gets requests only after a successful check",
+        help: "path of health checks, or grpc or grpc:SERVICE for `grpc.health.v1`: an upstream gets \
+               requests only after a successful check",
         kind: ValueKind::Text(|settings, path| {
-            check(settings).path = path.value;
+            check(settings).target = CheckTarget::parse(path.value);
             Ok(())
         }),
-        show: |settings| settings.check.as_ref().map_or(String::new(), |check| quoted(&check.path)),
+        show: |settings| {
+            settings.check.as_ref().map_or(String::new(), |check| quoted(&check.target.to_string()))
+        },
     },
     Key {
         name: "check_interval",

@@ -13,7 +13,7 @@ use crate::common::{
     Client, PATIENCE, Program, Signal, Weft, has_tool, raw_upstream, read_head, run, until,
     unused_address, weft,
 };
-use crate::proxy_app::{Balance, Check, ForwardedNames, Host, Proxy, ProxySettings};
+use crate::proxy_app::{Balance, Check, CheckTarget, ForwardedNames, Host, Proxy, ProxySettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::testing::TestServer;
 use weft::{Body, HeaderName, LocalAddress, Request, Response, StatusCode, header};
@@ -1050,8 +1050,8 @@ fn health_checks_disable_and_enable_upstreams() {
     });
     let proxy = start_proxy(&upstream.url("/p/"), |settings| {
         let interval = Duration::from_millis(10);
-        let (path, timeout) = ("/health".to_owned(), PATIENCE);
-        settings.check = Some(Check { path, interval, timeout, ..Check::default() });
+        let (target, timeout) = (CheckTarget::Path("/health".to_owned()), PATIENCE);
+        settings.check = Some(Check { target, interval, timeout, ..Check::default() });
     });
     until("the upstream gets no requests", || get(proxy.address(), "/").status == 503);
     is_healthy.store(true, SeqCst);

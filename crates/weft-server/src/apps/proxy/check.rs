@@ -11,7 +11,7 @@ use weft_proto::http1::client::HeadReader;
 use super::connection::INPUT_BYTES;
 use super::fields::push_field;
 use super::http2;
-use super::settings::{Check, HttpVersion};
+use super::settings::{Check, CheckTarget, HttpVersion};
 use super::upstream::Upstream;
 
 /// Maximum size of the head of a response, in bytes.
@@ -53,11 +53,19 @@ async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
 }
 
 async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> Option<StatusCode> {
-    if upstream.http_version == HttpVersion::Http2 {
-        return http2::fetch_status(upstream, &check.path, check.timeout).await;
-    }
+    let path = match &check.target {
+        CheckTarget::Grpc(service) => {
+            let is_serving = http2::is_serving(upstream, service, check.timeout).await?;
+            let status = if is_serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return Some(status);
+        }
+        CheckTarget::Path(path) if upstream.http_version == HttpVersion::Http2 => {
+            return http2::fetch_status(upstream, path, check.timeout).await;
+        }
+        CheckTarget::Path(path) => path,
+    };
     let url = &upstream.url;
-    let mut head = format!("GET {}{} HTTP/1.1\r\n", url.path, check.path).into_bytes();
+    let mut head = format!("GET {}{path} HTTP/1.1\r\n", url.path).into_bytes();
     push_field(&mut head, b"host", url.authority.as_bytes());
     push_field(&mut head, b"user-agent", b"weft");
     head.extend_from_slice(b"connection: close\r\n\r\n");

@@ -75,8 +75,8 @@ use self::response_reader::BodyReader;
 use self::rewriting::Origin;
 pub(crate) use self::rewriting::Replacement;
 pub(crate) use self::settings::{
-    Balance, Check, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion, Protocol,
-    ProxySettings,
+    Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion,
+    Protocol, ProxySettings,
 };
 use self::upload::{Framing, Upload};
 pub(crate) use self::upstream::Upstream;

@@ -1,5 +1,6 @@
 //! Settings of a proxy: every limit and timeout, in one plain struct.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -274,8 +275,7 @@ pub(crate) enum ClientCert {
 /// A health check: a request that is sent to an upstream periodically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Check {
-    /// Request target, appended to the path of the upstream's URL.
-    pub(crate) path: String,
+    pub(crate) target: CheckTarget,
     /// Time between two checks.
     pub(crate) interval: Duration,
     /// Longest time for a check; beyond it the check has failed.
@@ -288,10 +288,43 @@ pub(crate) struct Check {
     pub(crate) rise: u32,
 }
 
+/// The request of a health check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CheckTarget {
+    /// `GET` of a request target, which is appended to the path of the upstream's URL.
+    Path(String),
+    /// `Check` of `grpc.health.v1.Health` for a service; empty: for the server.
+    Grpc(String),
+}
+
+impl CheckTarget {
+    /// Parses a path, `grpc` or `grpc:SERVICE`.
+    pub(crate) fn parse(text: String) -> CheckTarget {
+        let service = text.strip_prefix("grpc").and_then(|rest| match rest {
+            "" => Some(""),
+            rest => rest.strip_prefix(':'),
+        });
+        match service {
+            Some(service) => CheckTarget::Grpc(service.to_owned()),
+            None => CheckTarget::Path(text),
+        }
+    }
+}
+
+impl fmt::Display for CheckTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckTarget::Path(path) => f.write_str(path),
+            CheckTarget::Grpc(service) if service.is_empty() => f.write_str("grpc"),
+            CheckTarget::Grpc(service) => write!(f, "grpc:{service}"),
+        }
+    }
+}
+
 impl Default for Check {
     fn default() -> Check {
         Check {
-            path: "/".to_owned(),
+            target: CheckTarget::Path("/".to_owned()),
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             status: None,
@@ -377,20 +410,32 @@ impl ProxySettings {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
             return Err(format!("max_response_head_bytes must be between {min} and {max}"));
         }
-        match &self.check {
-            Some(check) if !check.path.starts_with('/') => {
+        let is_http2 = |url| self.http_version_of(url) == HttpVersion::Http2;
+        let Some(check) = &self.check else { return Ok(()) };
+        match &check.target {
+            CheckTarget::Path(path) if !path.starts_with('/') => {
                 Err("the path of a check must begin with a slash".to_owned())
             }
-            Some(check) if check.path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
+            CheckTarget::Path(path) if path.bytes().any(|b| b <= b' ' || b == 0x7f) => {
                 Err("the path of a check must not contain spaces or control characters".to_owned())
             }
-            Some(check) if check.interval.is_zero() => {
+            CheckTarget::Grpc(service) if service.len() > MAX_SERVICE_BYTES => {
+                Err(format!("the service of a check must not exceed {MAX_SERVICE_BYTES} bytes"))
+            }
+            CheckTarget::Grpc(_) if !self.upstreams.iter().all(is_http2) => {
+                Err("a check by gRPC needs upstreams with h2c:// or `http_version = \"2\"`"
+                    .to_owned())
+            }
+            _ if check.interval.is_zero() => {
                 Err("the interval of a check must be longer than zero".to_owned())
             }
             _ => Ok(()),
         }
     }
 }
+
+/// Longest name of a service in a health check, in bytes.
+const MAX_SERVICE_BYTES: usize = 100;
 
 /// Range of `max_response_head_bytes`: smaller limits would reject common responses, larger ones
 /// are not supported by [`weft_proto::http1::client`].

@@ -15,7 +15,7 @@ use weft::testing::TestServer;
 
 use self::peer::*;
 use crate::common::{Client, PATIENCE, until, unused_address};
-use crate::proxy_app::{Check, HttpVersion, Proxy, ProxySettings};
+use crate::proxy_app::{Check, CheckTarget, HttpVersion, Proxy, ProxySettings};
 
 /// Starts a proxy with one worker to an upstream that is known to speak HTTP/2.
 fn start_proxy(upstream: SocketAddr, change: impl FnOnce(&mut ProxySettings)) -> TestServer {
@@ -143,6 +143,49 @@ fn health_checks_are_sent_over_http2() {
     until("the checks fail", || get(&proxy).0 == 503 && get(&proxy).1 != b"");
     is_healthy.store(1, SeqCst);
     until("the checks pass", || get(&proxy).0 == 200);
+}
+
+#[test]
+fn health_of_a_service_is_checked_by_grpc() {
+    // The messages of the protocol, with their prefixes.
+    const REQUEST: &[u8] = b"\0\0\0\0\x05\x0a\x03a.B";
+    const SERVING: &[u8] = b"\0\0\0\0\x02\x08\x01";
+    const NOT_SERVING: &[u8] = b"\0\0\0\0\x02\x08\x02";
+    for (message, status, expected) in [
+        (SERVING, "0", 200),
+        (NOT_SERVING, "0", 503),
+        (SERVING, "5", 503),
+        (b"", "0", 503),
+        (&[0; 100], "0", 503),
+    ] {
+        let checks = Arc::new(AtomicUsize::new(0));
+        let upstream = http2_upstream({
+            let checks = checks.clone();
+            move |_, peer| {
+                while let Some((stream, body)) = peer.whole_request() {
+                    if body.is_empty() {
+                        peer.send(&empty_response(stream, "200"));
+                        continue;
+                    }
+                    assert_eq!(body, REQUEST);
+                    let fields = [(":status", "200"), ("content-type", "application/grpc")];
+                    peer.send(&head(0, stream, &fields));
+                    peer.send(&frame(DATA, 0, stream, message));
+                    peer.send(&head(END_STREAM, stream, &[("grpc-status", status)]));
+                    checks.fetch_add(1, SeqCst);
+                }
+            }
+        });
+        let proxy = start_proxy(upstream, |settings| {
+            let target = CheckTarget::parse("grpc:a.B".to_owned());
+            let interval = Duration::from_millis(20);
+            settings.check =
+                Some(Check { target, interval, timeout: PATIENCE, ..Check::default() });
+        });
+        get(&proxy);
+        until("the upstream was checked", || checks.load(SeqCst) > 4);
+        assert_eq!(get(&proxy).0, expected, "{message:?} {status}");
+    }
 }
 
 // -- hostile upstreams
@@ -616,12 +659,21 @@ fn connections_that_close_at_once_are_not_opened_for_ever() {
     }
 }
 
+fn set_check(settings: &mut ProxySettings, target: &str, url: &str) {
+    settings.upstreams = ProxySettings::parse_upstreams(url).unwrap();
+    let target = CheckTarget::parse(target.to_owned());
+    settings.check = Some(Check { target, ..Check::default() });
+}
+
 #[test]
 fn validates_settings() {
     for (change, expected) in [
         ((|settings| settings.max_streams = 0) as fn(&mut ProxySettings), "max_streams"),
         (|settings| settings.max_http2_connections = 0, "max_http2_connections"),
         (|settings| settings.http_version = HttpVersion::Http2, ""),
+        (|settings| set_check(settings, "grpc", "h2c://127.0.0.1:1"), ""),
+        (|settings| set_check(settings, "grpc", "http://127.0.0.1:1"), "needs upstreams with h2c"),
+        (|settings| set_check(settings, "grpcx", "h2c://127.0.0.1:1"), "must begin with a slash"),
     ] {
         let upstreams = ProxySettings::parse_upstreams("h2c://127.0.0.1:1").unwrap();
         let mut settings = ProxySettings { upstreams, ..ProxySettings::default() };

@@ -66,13 +66,21 @@ fn forwards_to_nginx() {
     // Version 1.22, which has no directive `http2`.
     let text = format!(
         "daemon off; master_process off; pid {root}/pid;\nevents {{}}\nhttp {{ {paths} access_log off;\n\
-         server {{ listen {address} http2; root {root}; add_trailer X-End \"of $uri\";\n\
+         server {{ listen {address} http2; keepalive_requests 20; root {root}; add_trailer X-End \"of $uri\";\n\
          location /upload {{ return 200 \"$request_method $http_content_length\"; }} }} }}\n"
     );
     fs::write(folder.path().join("nginx.conf"), text).unwrap();
     let _nginx = start_nginx(folder.path(), address);
     check(address, (200, "POST 200000"));
     let proxy = start_proxy(address, |_| {});
+    // nginx ends each connection by GOAWAY after 20 requests.
+    let upload =
+        "POST /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody";
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| assert_eq!(exchange(&proxy, upload).0, 200)));
+        }
+    });
     let request =
         "GET /small.txt HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, te\r\n\r\n";
     let mut stream = TcpStream::connect(proxy.address()).unwrap();

@@ -92,13 +92,17 @@ impl Connections {
             changed.as_mut().enable();
             match self.next_step(may_open) {
                 Next::Take(stream) => return Ok(Acquired::Stream(stream)),
-                Next::Open => match self.open().await? {
-                    Some(acquired) => return Ok(acquired),
-                    None => {
-                        may_open = false;
-                        continue;
+                Next::Open => {
+                    match self.open().await {
+                        Ok(Some(acquired)) => return Ok(acquired),
+                        Ok(None) => {}
+                        // A stream of another connection becomes free.
+                        Err(_) if self.has_open_connection() => {}
+                        Err(error) => return Err(error),
                     }
-                },
+                    may_open = false;
+                    continue;
+                }
                 Next::Wait => {}
             }
             let waiting = Waiting::begin(self)?;
@@ -184,12 +188,16 @@ impl Connections {
         Ok(started)
     }
 
+    fn has_open_connection(&self) -> bool {
+        self.state().open.iter().any(|connection| !connection.is_closing())
+    }
+
     /// Fails the requests that have waited for a connection which could not be opened: each would
     /// wait for as long as the one before.
     fn check_failures(&self, known: u64) -> Result<(), GatewayError> {
         let state = self.state();
         match &state.last_failure {
-            Some((kind, reason)) if state.failures > known => {
+            Some((kind, reason)) if state.failures > known && state.open.is_empty() => {
                 let error = io::Error::new(*kind, reason.clone());
                 Err(GatewayError::from_connect_error(error))
             }

@@ -33,7 +33,7 @@ mod exchange;
 mod request;
 mod upload;
 
-pub(super) use self::check::fetch_status;
+pub(super) use self::check::{fetch_status, is_serving};
 pub(super) use self::connection::StreamLease;
 pub(super) use self::connections::{Acquired, Connections};
 
