@@ -66,7 +66,7 @@ pub(crate) fn warn_if_insufficient(plan: &Plan, workers: usize) {
     let needed = needed(plan, workers);
     if needed > limit {
         log::warn!(
-            "`max_connections` = {} with files and upstreams needs {needed} file descriptors, and \
+            "`max_connections` = {} with files, upstreams and streams needs {needed} file descriptors, and \
              the limit is {limit}: raise it (`ulimit -n`, `LimitNOFILE=` of systemd) or lower \
              `max_connections`",
             plan.limits.max_connections,
@@ -89,6 +89,9 @@ fn needed(plan: &Plan, workers: usize) -> u64 {
     let upstream =
         upstream.map(|settings| workers * settings.max_connections * settings.upstreams.len());
     let of_workers = workers * (cached + WORKER_DESCRIPTORS);
+    // One descriptor for the client, and one for the upstream.
+    let streams = plan.streams.iter().map(|stream| 2 * stream.settings.value.max_connections);
     let needed = plan.limits.max_connections + upstream.sum::<usize>() + of_workers;
+    let needed = needed + streams.sum::<usize>();
     (needed + PROCESS_DESCRIPTORS) as u64
 }

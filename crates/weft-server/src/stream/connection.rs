@@ -48,12 +48,10 @@ struct Preamble {
 pub(super) async fn serve(stream: &Stream, client: TcpStream, peer: SocketAddr) {
     if let Err(refusal) = forward(stream, client, peer).await {
         match refusal {
-            // Scanners, and clients that have left.
-            Refusal::Io(_) | Refusal::Timeout | Refusal::TooLarge => {
+            // Scanners, clients that have left, and failures that the upstreams have logged.
+            Refusal::Io(_) | Refusal::Timeout | Refusal::TooLarge | Refusal::Unreachable => {
                 log::debug!("a connection from {peer} was closed: {refusal}");
             }
-            // The upstreams have logged the reason.
-            Refusal::Unreachable => log::debug!("a connection from {peer} was closed: {refusal}"),
             Refusal::ProxyHeader(_) | Refusal::NoTarget(_) => stream
                 .refusal_warning
                 .warn(&format!("a connection from {peer} was closed: {refusal}")),
