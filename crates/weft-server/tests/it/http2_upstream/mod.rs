@@ -6,7 +6,7 @@ mod servers;
 mod versions;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -625,6 +625,34 @@ fn fails_all_requests_that_wait_for_a_connection_at_once() {
         for client in clients {
             assert_eq!(client.join().unwrap(), 502);
         }
+    });
+}
+
+#[test]
+fn requests_wait_for_an_open_connection_if_no_other_can_be_opened() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = start_proxy(listener.local_addr().unwrap(), |_| {});
+    let active = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let active = &active;
+        scope.spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // Further connections are refused.
+            drop(listener);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut peer = Peer::start(stream, &setting(3, 1)).unwrap();
+            while active.load(SeqCst) < 2 {
+                let stream = peer.request().unwrap();
+                active.fetch_add(1, SeqCst);
+                // The time in which the other request tries to open a connection.
+                std::thread::sleep(Duration::from_millis(300));
+                peer.send(&text_response(stream, "done"));
+            }
+        });
+        let first = scope.spawn(|| get(&proxy));
+        until("the first request is in progress", || active.load(SeqCst) == 1);
+        assert_eq!(get(&proxy), (200, b"done".to_vec()));
+        assert_eq!(first.join().unwrap(), (200, b"done".to_vec()));
     });
 }
 

@@ -81,11 +81,7 @@ pub fn http2_upstream_with(
     handler: impl Fn(usize, &mut Peer) + Send + Sync + 'static,
 ) -> SocketAddr {
     raw_upstream(move |number, stream| {
-        let mut peer = Peer { stream };
-        let mut preface = [0; PREFACE.len()];
-        if peer.stream.read_exact(&mut preface).is_ok() {
-            assert_eq!(preface, PREFACE);
-            peer.send(&settings);
+        if let Some(mut peer) = Peer::start(stream, &settings) {
             handler(number, &mut peer);
         }
     })
@@ -97,6 +93,16 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Reads the preface and sends the frame `settings`. `None` if the connection closes.
+    pub fn start(stream: TcpStream, settings: &[u8]) -> Option<Peer> {
+        let mut peer = Peer { stream };
+        let mut preface = [0; PREFACE.len()];
+        peer.stream.read_exact(&mut preface).ok()?;
+        assert_eq!(preface, PREFACE);
+        peer.send(settings);
+        Some(peer)
+    }
+
     /// Sends bytes; the other end may have closed the connection.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
