@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::common::external::{nginx_temp_paths, pattern, start_caddy, start_nginx};
+use crate::common::external::{nginx_temp_paths, own_address, pattern, start_caddy, start_nginx};
 use crate::common::{Program, has_tool};
 
 /// Size of a download that exceeds all windows and buffers.
@@ -17,10 +17,6 @@ fn site() -> tempfile::TempDir {
     fs::write(folder.path().join("small.txt"), "small").unwrap();
     fs::write(folder.path().join("large.bin"), pattern(LARGE_BYTES)).unwrap();
     folder
-}
-
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Checks the files, through a client that reads the large one slowly, and a request with a body.
@@ -60,7 +56,7 @@ fn forwards_to_nginx() {
     if !has_tool("nginx") {
         return;
     }
-    let (folder, address) = (site(), free_address());
+    let (folder, address) = (site(), own_address(20, 8_000));
     let root = folder.path().display();
     let paths = nginx_temp_paths(folder.path());
     // Version 1.22, which has no directive `http2`.
@@ -96,11 +92,11 @@ fn forwards_to_caddy() {
     if !has_tool("caddy") {
         return;
     }
-    let (folder, address) = (site(), free_address());
+    let (folder, address) = (site(), own_address(21, 8_000));
     let root = folder.path().display();
-    let port = address.port();
+    let (ip, port) = (address.ip(), address.port());
     let text = format!(
-        "{{\nadmin off\nservers {{\nprotocols h1 h2c\n}}\n}}\nhttp://:{port} {{\nroot * {root}\n\
+        "{{\nadmin off\nservers {{\nprotocols h1 h2c\n}}\n}}\nhttp://:{port} {{\nbind {ip}\nroot * {root}\n\
          respond /upload \"{{http.request.proto}} {{http.request.body}}\"\nfile_server\n}}\n"
     );
     fs::write(folder.path().join("Caddyfile"), text).unwrap();
@@ -113,7 +109,7 @@ fn forwards_to_h2o() {
     if !has_tool("h2o") {
         return;
     }
-    let (folder, address) = (site(), free_address());
+    let (folder, address) = (site(), own_address(22, 8_000));
     write_h2o_config(folder.path(), address);
     let mut command = Command::new("h2o");
     let mut h2o = Program::start(command.arg("-c").arg(folder.path().join("h2o.conf")));
@@ -125,9 +121,9 @@ fn forwards_to_h2o() {
 }
 
 fn write_h2o_config(folder: &Path, address: SocketAddr) {
-    let (root, port) = (folder.display(), address.port());
+    let (root, ip, port) = (folder.display(), address.ip(), address.port());
     let text = format!(
-        "listen:\n  host: 127.0.0.1\n  port: {port}\nnum-threads: 1\nhosts:\n  default:\n    paths:\n      \
+        "listen:\n  host: {ip}\n  port: {port}\nnum-threads: 1\nhosts:\n  default:\n    paths:\n      \
          /:\n        file.dir: {root}\n"
     );
     fs::write(folder.join("h2o.conf"), text).unwrap();
