@@ -165,7 +165,7 @@ impl Plan {
                 options,
                 files: &files,
                 trusted_proxies: &top.trusted_proxies,
-                max_body_bytes: limits.max_body_bytes,
+                limits: &limits,
             };
             let mut routes = plan_routes(host.routes, &inherited, &mut problems);
             routes.extend(route_of_others(&routes, &inherited.options, &host.names.location));

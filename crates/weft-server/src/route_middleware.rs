@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use weft::middleware::{
-    BodyLimit, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit, RequestIds,
-    SecurityHeaders, Timeout,
+    BodyLimit, BodyRate, Canonical, Compress, ConcurrencyLimit, Cors, ErrorPages, RateLimit,
+    RequestIds, SecurityHeaders, Timeout,
 };
 use weft::{Application, Bandwidth, HeaderName, Method, Middleware, Request, Response, header};
 
@@ -35,7 +35,7 @@ use crate::substitution::Substitution;
 /// A request passes through it in this order, regardless of the order in the file: request ID, response
 /// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS,
 /// maintenance, networks, client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
-/// credentials), authentication, size of the body, fields of the request, compression, substitution.
+/// credentials), authentication, size and rate of the body, fields of the request, compression, substitution.
 pub(crate) struct RouteMiddleware {
     request_ids: Option<RequestIds>,
     forward_request_id: Option<ForwardRequestId>,
@@ -54,6 +54,7 @@ pub(crate) struct RouteMiddleware {
     cors: Option<Cors>,
     authentication: Option<Authentication>,
     body: Option<BodyLimit>,
+    body_rate: Option<BodyRate>,
     request_fields: Option<RequestFieldChanges>,
     compress: Option<Compress>,
     substitution: Option<Substitution>,
@@ -168,6 +169,10 @@ impl RouteMiddleware {
             cors: cors(options)?,
             authentication,
             body: options.max_body_bytes.map(BodyLimit::new),
+            body_rate: options
+                .min_bytes_per_second
+                .zip(options.stall_timeout)
+                .map(|(rate, stall_timeout)| BodyRate::new(rate, stall_timeout)),
             request_fields: RequestFieldChanges::new(&options.request_fields),
             compress: options.compress.unwrap_or(false).then(Compress::new),
             substitution: Substitution::new(options)?,
@@ -187,6 +192,7 @@ impl RouteMiddleware {
             .with_some(self.compress.clone())
             .with_layer(self.request_fields.as_ref().map(RequestFieldChanges::for_worker))
             .with_some(self.body.clone())
+            .with_some(self.body_rate.clone())
             .with_layer(self.authentication.as_ref().map(Authentication::for_worker))
             .with_some(self.cors.clone())
             .with_some(self.timeout.clone())

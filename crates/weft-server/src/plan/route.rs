@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weft::{HeaderValue, Network, StatusCode};
+use weft::{HeaderValue, Network, Settings, StatusCode};
 
 use super::redirect::check_redirect;
 use super::rewrite::{Patterns, check_groups, check_route_names, parse_template, plan_rewrite};
@@ -99,7 +99,7 @@ pub(super) struct Inherited<'a> {
     pub(super) options: RouteOptions,
     pub(super) files: &'a FilesConfig,
     pub(super) trusted_proxies: &'a [Network],
-    pub(super) max_body_bytes: u64,
+    pub(super) limits: &'a Settings,
 }
 
 pub(super) fn plan_routes(
@@ -115,6 +115,7 @@ pub(super) fn plan_routes(
         let groups = options.templates().filter_map(|it| check_groups(it, patterns).err());
         problems.extend(groups.map(|message| written.problem(message)));
         let mut options = options.or(&inherited.options).without_effectless();
+        options.complete_body_rate(inherited.limits);
         let rewrite = plan_rewrite(rewrite, &action, patterns);
         let rewrite = rewrite.map_err(|problem| problems.push(problem)).ok();
         let app = plan_app(action, patterns, &mut options, inherited);
@@ -169,7 +170,7 @@ fn plan_app(
     inherited: &Inherited<'_>,
 ) -> ConfigResult<Located<AppPlan>> {
     let Located { location, value } = action;
-    let max_body_bytes = options.max_body_bytes.unwrap_or(inherited.max_body_bytes);
+    let max_body_bytes = options.max_body_bytes.unwrap_or(inherited.limits.max_body_bytes);
     let problem = |message| Problem { location: location.clone(), message };
     let app = match value {
         Action::Cgi(mut settings) => {

@@ -1,7 +1,8 @@
 //! Limits and rules of a route: maintenance, networks in files, rates by other keys than the client, client
-//! certificates, and the bandwidth of responses.
+//! certificates, the rate of request bodies, and the bandwidth of responses.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 
-use crate::common::{Client, Response, Weft, has_tool, run, until, weft};
+use crate::common::{Client, Response, Weft, has_tool, raw_upstream, read_head, run, until, weft};
 
 /// Starts the server with a configuration and other files in its folder.
 fn serve(config: &str, files: &[(&str, &str)]) -> (TempDir, Weft) {
@@ -26,6 +27,42 @@ fn send(server: &Weft, target: &str, fields: &str) -> Response {
     let mut client = Client::from_stream(TcpStream::connect(server.address()).unwrap());
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n"));
     client.response()
+}
+
+// -- rate of request bodies
+
+#[test]
+fn a_route_permits_pauses_of_request_bodies() {
+    let upstream = raw_upstream(|_, mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let mut body = [0; 4];
+            if head.contains("ontent-length: 4") && stream.read_exact(&mut body).is_err() {
+                return;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        }
+    });
+    let (_folder, server) = serve(
+        &format!(
+            "[limits]\nstall_timeout = \"1s\"\n[hosts.\"*\"]\n\
+             \"/\" = \">> http://{upstream}\"\n\
+             \"/patient/\" = {{ proxy = \"http://{upstream}\", stall_timeout = \"never\" }}\n\
+             \"/slow/\" = {{ proxy = \"http://{upstream}\", min_bytes_per_second = 0 }}\n"
+        ),
+        &[],
+    );
+    let start = |target: &str| {
+        let mut client = Client::from_stream(TcpStream::connect(server.address()).unwrap());
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab"));
+        client
+    };
+    let mut patient = start("/patient/");
+    // One after the other, so that the first one pauses twice as long.
+    for target in ["/", "/slow/"] {
+        assert_eq!(start(target).response().status, 408, "{target}");
+    }
+    patient.send("cd");
+    assert_eq!(patient.response().status, 200);
 }
 
 // -- maintenance

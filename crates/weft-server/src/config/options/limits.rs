@@ -87,6 +87,27 @@ pub(super) const MAX_BODY_BYTES: Key<RouteOptions> = Key {
     show: |options| options.max_body_bytes.map_or_else(String::new, |it| quoted(&show_size(it))),
 };
 
+pub(super) const MIN_BYTES_PER_SECOND: Key<RouteOptions> = Key {
+    name: "min_bytes_per_second",
+    flag: "",
+    argument: "",
+    help: "minimum rate at which a request body is received (that of [limits]); 0: none",
+    kind: ValueKind::Count(0..=u32::MAX as u64, |options, count| {
+        options.min_bytes_per_second = Some(count as u32);
+    }),
+    show: |options| show(options.min_bytes_per_second.as_ref()),
+};
+
+pub(super) const STALL_TIMEOUT: Key<RouteOptions> = Key {
+    name: "stall_timeout",
+    flag: "",
+    argument: "",
+    help: "time for which a request body may fall behind the minimum rate, or pause (that of \
+           [limits]); never: for streams of messages before the response",
+    kind: ValueKind::Time(|options, time| options.stall_timeout = Some(time)),
+    show: |options| options.stall_timeout.map_or_else(String::new, quoted_time),
+};
+
 pub(super) const REQUEST_TIMEOUT: Key<RouteOptions> = Key {
     name: "request_timeout",
     flag: "request-timeout",

@@ -14,7 +14,7 @@ mod request_id; // request IDs
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{HeaderName, Method, Network};
+use weft::{HeaderName, Method, Network, Settings};
 
 pub(crate) use access::{AuthUrl, Origin, Satisfy};
 pub(crate) use error_pages::{ErrorPage, PageSource};
@@ -44,6 +44,8 @@ pub(crate) struct RouteOptions {
     pub(crate) burst: Option<u32>,
     pub(crate) max_concurrent_requests: Option<u32>,
     pub(crate) max_body_bytes: Option<u64>,
+    pub(crate) min_bytes_per_second: Option<u32>,
+    pub(crate) stall_timeout: Option<Duration>,
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) bandwidth: Option<u64>,
     pub(crate) bandwidth_after: Option<u64>,
@@ -110,7 +112,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 48] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 50] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::MAINTENANCE,
@@ -124,6 +126,8 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 48] = [
     limits::BURST,
     limits::MAX_CONCURRENT_REQUESTS,
     limits::MAX_BODY_BYTES,
+    limits::MIN_BYTES_PER_SECOND,
+    limits::STALL_TIMEOUT,
     limits::REQUEST_TIMEOUT,
     limits::BANDWIDTH,
     limits::BANDWIDTH_AFTER,
@@ -187,6 +191,8 @@ impl RouteOptions {
             rate_key: self.rate_key.or(outer.rate_key),
             max_concurrent_requests: self.max_concurrent_requests.or(outer.max_concurrent_requests),
             max_body_bytes: self.max_body_bytes.or(outer.max_body_bytes),
+            min_bytes_per_second: self.min_bytes_per_second.or(outer.min_bytes_per_second),
+            stall_timeout: self.stall_timeout.or(outer.stall_timeout),
             request_timeout: self.request_timeout.or(outer.request_timeout),
             bandwidth: self.bandwidth.or(outer.bandwidth),
             bandwidth_after: self.bandwidth_after.or(outer.bandwidth_after),
@@ -226,6 +232,14 @@ impl RouteOptions {
         let lists = [&self.allow, &self.deny];
         let files = [&self.allow_file, &self.deny_file];
         lists.iter().any(|list| list.is_some()) || files.iter().any(|file| file.is_some())
+    }
+
+    /// Takes the other value of the rate of bodies from `limits` if one of them is set.
+    pub(crate) fn complete_body_rate(&mut self, limits: &Settings) {
+        if self.min_bytes_per_second.is_some() || self.stall_timeout.is_some() {
+            self.min_bytes_per_second.get_or_insert(limits.min_bytes_per_second);
+            self.stall_timeout.get_or_insert(limits.stall_timeout);
+        }
     }
 
     /// Removes options that have no effect without others, as a route inherits them.
