@@ -200,7 +200,7 @@ impl<S: Source> Pump<'_, S> {
                 continue;
             };
             let Some(written) = share.space.writers.run(write).await else {
-                let reason = "the system starts no further thread";
+                let reason = "the thread that wrote has panicked";
                 return self.end = Some(End::Failed(failed("cannot be stored", reason)));
             };
             self.shared.change(|state| state.queue.finish_write(written));

@@ -50,14 +50,17 @@ struct Job {
 struct WriterThread(Option<Arc<Writers>>);
 
 impl Writers {
-    /// Performs a write. Returns `None` if there is no thread, and the system starts none.
+    /// Performs a write. Returns `None` if it panicked, or was left by a thread that did.
     pub(super) async fn run(self: &Arc<Writers>, write: Write) -> Option<Written> {
         let (done, written) = oneshot::channel();
         if self.queue(Job { write, done }) {
             let thread = WriterThread(Some(self.clone()));
             let builder = thread::Builder::new().name("spool".to_owned());
-            // An error drops `thread`.
-            let _ = builder.spawn(move || thread.run());
+            // An error drops `thread`. The event loop that waits for a write to the page cache is
+            // better than a body that is cut.
+            if builder.spawn(move || thread.run()).is_err() {
+                self.write_without_threads();
+            }
         }
         written.await.ok()
     }
@@ -93,31 +96,49 @@ impl Writers {
         job
     }
 
+    /// Performs the queued writes, unless there is a thread for them.
+    fn write_without_threads(&self) {
+        let next = || {
+            let mut state = self.state();
+            (state.threads == 0).then(|| state.queued.pop_front()).flatten()
+        };
+        while let Some(job) = next() {
+            job.run();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Job {
+    fn run(self) {
+        let Job { write, done } = self;
+        if !done.is_closed() {
+            drop(done.send(write.run()));
+        }
     }
 }
 
 impl WriterThread {
     fn run(mut self) {
         let Some(writers) = &self.0 else { return };
-        while let Some(Job { write, done }) = writers.next() {
-            if !done.is_closed() {
-                drop(done.send(write.run()));
-            }
+        while let Some(job) = writers.next() {
+            job.run();
         }
         self.0 = None;
     }
 }
 
 impl Drop for WriterThread {
-    /// Drops the queued jobs if a thread could not be started, and no other one is there for them:
-    /// their bodies end with an error instead of waiting.
+    /// Drops the queued jobs if a write panicked, and no other thread is there for them: their bodies
+    /// end with an error instead of waiting.
     fn drop(&mut self) {
         let Some(writers) = self.0.take() else { return };
         let mut state = writers.state();
         state.threads -= 1;
-        if state.threads == 0 {
+        if state.threads == 0 && thread::panicking() {
             state.queued.clear();
         }
     }
@@ -161,20 +182,37 @@ mod tests {
     #[test]
     fn bodies_do_not_wait_for_a_thread_that_was_not_started() {
         let writers = Arc::<Writers>::default();
-        let jobs = [0, 1].map(|at| {
+        let queue = |at| {
             let (done, written) = oneshot::channel();
             (writers.queue(Job { write: write(at), done }), written)
-        });
-        let threads = [(); 2].map(|()| WriterThread(Some(writers.clone())));
-        let [(true, mut first), (true, mut second)] = jobs else { panic!("two threads") };
-        let [one, other] = threads;
+        };
+        let [(true, mut first), (true, mut second)] = [queue(0), queue(1)] else {
+            panic!("two threads")
+        };
+        let [one, other] = [(); 2].map(|()| WriterThread(Some(writers.clone())));
         drop(one);
-        assert!(first.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        // The other thread is there for both.
+        writers.write_without_threads();
+        assert_eq!(first.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
         other.run();
         assert!(first.try_recv().is_ok() && second.try_recv().is_ok());
-        let (done, mut third) = oneshot::channel();
-        assert!(writers.queue(Job { write: write(2), done }));
+        let (true, mut third) = queue(2) else { panic!("a thread") };
         drop(WriterThread(Some(writers.clone())));
-        assert!(third.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+        writers.write_without_threads();
+        assert!(third.try_recv().is_ok());
+    }
+
+    #[test]
+    fn bodies_do_not_wait_for_a_thread_that_panicked() {
+        let writers = Arc::<Writers>::default();
+        let (done, mut written) = oneshot::channel();
+        assert!(writers.queue(Job { write: write(0), done }));
+        let thread = WriterThread(Some(writers.clone()));
+        let panicked = thread::spawn(move || {
+            let _thread = thread;
+            panic!("a write");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(written.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
     }
 }
