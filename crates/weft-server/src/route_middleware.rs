@@ -24,6 +24,7 @@ use self::maintenance::Maintenance;
 use self::rate::RateByKey;
 use self::request_id::ForwardRequestId;
 use crate::access::{AccessContext, Authentication, NetworkFilter};
+use crate::apps::accel::AccelFiles;
 use crate::config::{Origin, Rate, RouteOptions};
 use crate::error_pages::error_pages;
 use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
@@ -35,7 +36,7 @@ use crate::substitution::Substitution;
 /// A request passes through it in this order, regardless of the order in the file: request ID, response
 /// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS,
 /// maintenance, networks, client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
-/// credentials), authentication, size and rate of the body, fields of the request, compression, substitution.
+/// credentials), authentication, size and rate of the body, fields of the request, compression, substitution, files that the application names.
 pub(crate) struct RouteMiddleware {
     request_ids: Option<RequestIds>,
     forward_request_id: Option<ForwardRequestId>,
@@ -58,6 +59,7 @@ pub(crate) struct RouteMiddleware {
     request_fields: Option<RequestFieldChanges>,
     compress: Option<Compress>,
     substitution: Option<Substitution>,
+    accel: Option<AccelFiles>,
 }
 
 /// An application with the middleware of its route.
@@ -176,6 +178,7 @@ impl RouteMiddleware {
             request_fields: RequestFieldChanges::new(&options.request_fields),
             compress: options.compress.unwrap_or(false).then(Compress::new),
             substitution: Substitution::new(options)?,
+            accel: accel(options)?,
         }))
     }
 
@@ -188,7 +191,8 @@ impl RouteMiddleware {
     pub(crate) fn wrap(&self, app: WrappedApp) -> WrappedApp {
         // The outermost layer is added last. With one type for all layers, the future of each request
         // would contain a copy of the request for every layer that the route does not use.
-        app.with_some(self.substitution.clone())
+        app.with_layer(self.accel.as_ref().map(AccelFiles::for_worker))
+            .with_some(self.substitution.clone())
             .with_some(self.compress.clone())
             .with_layer(self.request_fields.as_ref().map(RequestFieldChanges::for_worker))
             .with_some(self.body.clone())
@@ -243,6 +247,13 @@ fn canonical(options: &RouteOptions) -> Option<Canonical> {
 fn bandwidth(options: &RouteOptions) -> Option<LimitBandwidth> {
     let bandwidth = Bandwidth::new(NonZeroU64::new(options.bandwidth?)?);
     Some(LimitBandwidth(bandwidth.after(options.bandwidth_after.unwrap_or(0))))
+}
+
+/// # Errors
+/// If a folder cannot be opened.
+fn accel(options: &RouteOptions) -> Result<Option<AccelFiles>, String> {
+    let folders = options.accel.as_ref().filter(|folders| !folders.is_empty());
+    folders.map(|folders| AccelFiles::open(folders)).transpose()
 }
 
 fn rate_limit(rate: &Rate, burst: Option<u32>) -> RateLimit {

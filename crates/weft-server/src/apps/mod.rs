@@ -1,5 +1,6 @@
 //! Applications that a route can be served by.
 
+pub(crate) mod accel; // files that upstreams and scripts name
 pub(crate) mod cgi; // CGI scripts
 mod client_certificate; // certificates of clients, for proxy and CGI
 pub(crate) mod client_limit; // limit on connections and processes, with a share per client

@@ -96,6 +96,8 @@ fn of_route(
         Action::Proxy(settings) => Some(settings),
         _ => None,
     };
+    let has_application =
+        matches!(action, Action::Proxy(_) | Action::Cgi(_) | Action::ScriptSite { .. });
     let logs = own.access_log.iter().flatten();
     let has_no_output = !config.log.has_access() && logs.into_iter().any(|log| log.to.is_none());
     let found = [
@@ -133,6 +135,10 @@ fn of_route(
         (
             own.compress == Some(true) && matches!(action, Action::Redirect { .. }),
             "`compress` has no effect on a redirect",
+        ),
+        (
+            own.accel.is_some() && !has_application,
+            "`accel` has no effect on a route without upstreams and scripts",
         ),
         (
             proxy.is_some_and(|proxy| proxy.ca.is_some() && !proxy.has_tls_upstream()),

@@ -47,8 +47,8 @@ pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};
 pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
 pub(crate) use options::{
-    AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin, PageSource,
-    Rate, RouteOptions, Satisfy,
+    AccelFolder, AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin,
+    PageSource, Rate, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
 pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};

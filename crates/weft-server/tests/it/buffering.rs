@@ -225,6 +225,44 @@ fn slow_readers_occupy_no_upstream_connections() {
     }
 }
 
+/// Each row: fields of the response, and true if it occupies the connection until the client has read
+/// it.
+#[test]
+fn upstreams_may_refuse_the_buffering_of_a_response() {
+    for (fields, is_streamed) in [
+        ("", false),
+        ("X-Accel-Buffering: yes\r\n", false),
+        ("X-Accel-Buffering: no\r\n", true),
+        ("x-accel-buffering: NO\r\n", true),
+    ] {
+        let body = pattern(1 << 20);
+        let upstream = raw_upstream(move |_, mut stream| {
+            while let Some(request) = read_head(&mut stream) {
+                let body = if request.starts_with("GET /large ") { &body[..] } else { b"ok" };
+                let length = body.len();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
+                // The proxy may close the connection.
+                if stream.write_all(&[head.as_bytes(), body].concat()).is_err() {
+                    return;
+                }
+            }
+        });
+        let keys = ", max_connections = 1, max_connections_per_client = 1, max_queued = 0";
+        let site = Site::proxy(upstream, keys);
+        let mut slow = site.slow_client();
+        slow.write_all(request("GET", "/large", "").as_bytes()).unwrap();
+        // The head has been received.
+        slow.read_exact(&mut [0; 15]).unwrap();
+        match is_streamed {
+            true => assert_eq!(site.get("/").0, 503, "{fields}"),
+            false => until("the response is received", || site.get("/").0 == 200),
+        }
+        let mut rest = Vec::new();
+        slow.read_to_end(&mut rest).unwrap();
+        assert!(rest.ends_with(&pattern(1 << 20)), "{fields}");
+    }
+}
+
 /// Four connections with 64 streams each, whose windows stay shut.
 #[tokio::test]
 async fn shut_http2_windows_occupy_no_upstream_connections() {

@@ -336,6 +336,26 @@ fn applications_get_the_path_and_all_of_the_body() {
 }
 
 #[test]
+fn applications_name_files() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a b.txt"), "a file").unwrap();
+    let keys = format!(", accel = {{ \"/p/\" = \"{}\" }}", folder.path().display());
+    for (named, expected) in [
+        ("/p/a%20b.txt", "200 | x-own: 1 | a file"),
+        ("/p/../a%20b.txt", "404 | 404 Not Found"),
+        ("/a%20b.txt", "502 | 502 Bad Gateway"),
+    ] {
+        let head =
+            format!("Content-Type: a/b\r\nX-Own: 1\r\nX-Accel-Redirect: {named}\r\n\r\nbody");
+        let response = move || [record(6, head.as_bytes()), END.to_vec()].concat();
+        let (server, _) = application(&keys, response);
+        let found = summary(&exchange(&server, GET));
+        let others: Vec<_> = found.split(" | ").filter(|it| !it.starts_with("etag: ")).collect();
+        assert_eq!(others.join(" | "), expected);
+    }
+}
+
+#[test]
 fn connections_are_kept_only_if_configured() {
     for (keys, expected) in [("", [0, 1, 2]), (", max_idle_connections = 2", [0, 0, 0])] {
         let response =

@@ -4,6 +4,7 @@
 
 mod common;
 
+mod accel;
 mod access;
 mod acme;
 mod budgets;

@@ -39,6 +39,10 @@ fn check_warns_of_what_is_probably_not_intended() {
             ],
         ),
         (
+            "\"/\" = { respond = \"\", accel = { \"/\" = \".\" } }\n",
+            &[":2:7: warning: `accel` has no effect on a route without upstreams and scripts"],
+        ),
+        (
             "\"/\" = { respond = \"\", intercept_errors = true, sub_filter_once = false }\n",
             &[
                 ":2:7: warning: `intercept_errors` has no effect without `error_pages`",

@@ -211,6 +211,22 @@ impl Response {
         self
     }
 
+    /// Takes the content of another response, such as that with a file. The fields stay as they are,
+    /// also those that describe the former content.
+    ///
+    /// ```
+    /// use weft::{Response, header};
+    ///
+    /// let response = Response::html("Draft").with_header(header::CACHE_CONTROL, "no-store");
+    /// let response = response.with_content_of(Response::text("Final text"));
+    /// assert_eq!(response.length(), Some(10));
+    /// assert_eq!(response.header("cache-control").unwrap(), "no-store");
+    /// ```
+    pub fn with_content_of(mut self, other: Response) -> Response {
+        self.payload = other.payload;
+        self
+    }
+
     /// Limits the bandwidth at which the content is sent. A file is then read in pieces, without
     /// `sendfile(2)`. The minimum rate of [`Settings`](crate::Settings) does not apply to the time in
     /// which the server delays the content itself.

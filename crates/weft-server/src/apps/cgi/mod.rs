@@ -151,7 +151,7 @@ impl Cgi {
 
     fn response_body(&self, head: &ScriptHead, output: Output, client: Option<Client>) -> Body {
         let settings = &self.0.settings;
-        if !settings.buffer_responses || head.is_event_stream() {
+        if !settings.buffer_responses || head.is_event_stream() || head.refuses_buffering() {
             return Body::from_http_body(output);
         }
         let limits = settings.spool_limits(settings.response_buffer_bytes, &self.0.buffer_space);

@@ -114,6 +114,9 @@ static ABOUT_CLIENT: FieldNames = FieldNames::new(&[
     b"x-original-proto",
     b"x-scheme",
     b"x-url-scheme",
+    // Names that an application gives its files in `X-Accel-Redirect`: Rack::Sendfile obeys them.
+    b"x-accel-mapping",
+    b"x-sendfile-type",
     // The host and the target, which routes and access rules have been applied to.
     b"x-host",
     b"x-original-host",

@@ -459,7 +459,7 @@ impl Proxy {
             None if response::is_event_stream(head) => {
                 Body::from_http_body(download.with_idle_timeout(settings.tunnel_timeout))
             }
-            None if settings.buffer_responses => {
+            None if settings.buffer_responses && !response::refuses_buffering(head) => {
                 let client = self.limited_client(&outbound.request);
                 let spool = Spool::new(Bytes::new(), download, &self.response_limits, client);
                 spool.receive_available().into_body()

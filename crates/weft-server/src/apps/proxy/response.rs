@@ -29,6 +29,12 @@ pub(super) fn is_event_stream(head: &ResponseHead) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
+/// Returns true if the upstream asks for its response not to be buffered, as with nginx.
+pub(super) fn refuses_buffering(head: &ResponseHead) -> bool {
+    let value = head.headers.get_bytes("x-accel-buffering");
+    value.is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
+}
+
 fn forwarded_fields(head: &ResponseHead) -> Headers {
     let hop_by_hop = HopByHopFields::new(&head.headers);
     // RFC 9110 §8.6: a 204 must not have Content-Length.

@@ -22,6 +22,14 @@ impl ScriptHead {
             name == CONTENT_TYPE && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
         })
     }
+
+    /// Returns true if the script asks for its response not to be buffered, as with nginx.
+    pub(crate) fn refuses_buffering(&self) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|(name, value)| {
+            name == "x-accel-buffering" && value.as_bytes().eq_ignore_ascii_case(b"no")
+        })
+    }
 }
 
 /// Fields that apply to one connection only (RFC 9110 §7.6.1). The engine sets its own.

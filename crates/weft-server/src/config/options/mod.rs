@@ -1,6 +1,7 @@
 //! Options of a route, whatever serves it. A host, and `[defaults]` for all hosts, have the same
 //! keys: a route inherits each key that it does not set.
 
+mod accel; // files that applications name
 mod access; // which requests a route serves
 mod canonical; // redirects to the canonical host and to HTTPS
 mod cors; // cross-origin requests
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Method, Network, Settings};
 
+pub(crate) use accel::AccelFolder;
 pub(crate) use access::{AuthUrl, Origin, Satisfy};
 pub(crate) use error_pages::{ErrorPage, PageSource};
 pub(crate) use fields::{Field, FieldChanges, FieldOperation};
@@ -76,6 +78,7 @@ pub(crate) struct RouteOptions {
     pub(crate) sub_filter_types: Option<Vec<String>>,
     pub(crate) sub_filter_once: Option<bool>,
     pub(crate) compress: Option<bool>,
+    pub(crate) accel: Option<Vec<AccelFolder>>,
     /// Empty: none.
     pub(crate) access_log: Option<Vec<AccessLogConfig>>,
 }
@@ -112,7 +115,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 50] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 51] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::MAINTENANCE,
@@ -162,6 +165,7 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 50] = [
     sub_filter::SUB_FILTER_TYPES,
     sub_filter::SUB_FILTER_ONCE,
     fields::COMPRESS,
+    accel::ACCEL,
     ACCESS_LOG_OPTION,
 ];
 
@@ -223,6 +227,7 @@ impl RouteOptions {
             sub_filter_types: self.sub_filter_types.or(outer.sub_filter_types),
             sub_filter_once: self.sub_filter_once.or(outer.sub_filter_once),
             compress: self.compress.or(outer.compress),
+            accel: self.accel.or(outer.accel),
             access_log: self.access_log.or(outer.access_log),
         }
     }

@@ -281,7 +281,7 @@ fn settings(location: &Location<'_>, table: &mut Table, options: &mut Table) {
     for parameter in scope.all(&["fastcgi_param"]) {
         let (name, value) = (parameter.arg(0), parameter.arg(1));
         if name.contains("SENDFILE") || name.contains("X_ACCEL") {
-            scope.outcomes.lost(parameter, "X-Accel-Redirect of applications is not followed");
+            scope.outcomes.lost(parameter, "`accel` names the folders for X-Accel-Redirect");
             continue;
         }
         if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {

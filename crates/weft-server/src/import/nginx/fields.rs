@@ -150,7 +150,8 @@ pub(super) fn requests(
                 text,
             ) => own_field(location, directive, text),
             ("x-sendfile-type" | "x-accel-mapping" | "x-accel-redirect", _) => {
-                scope.outcomes.lost(directive, "X-Accel-Redirect of upstreams is not followed");
+                let reason = "`accel` names the folders; then the route may set this field";
+                scope.outcomes.lost(directive, reason);
             }
             (_, "") => removed.push(name),
             _ if auth_fields.contains(&Value::text(name)) => {}

@@ -254,7 +254,7 @@ impl<'a> Location<'a> {
             true => self.scope.outcomes.adapted(internal, "clients get 404"),
             false => self.scope.outcomes.lost(
                 internal,
-                "clients get 404, and X-Accel-Redirect of upstreams is not followed",
+                "clients get 404; `accel` of a route names the folders for X-Accel-Redirect",
             ),
         }
     }

@@ -74,7 +74,10 @@ impl Proxy {
         let body = match body.take_received_body() {
             Some(_) if has_unknown_length => Body::from_http_body(EmptyOfUnknownLength),
             Some(bytes) => bytes.into(),
-            None if settings.buffer_responses && !may_pause => {
+            None if settings.buffer_responses
+                && !may_pause
+                && !response::refuses_buffering(&head) =>
+            {
                 let client = self.limited_client(&outbound.request);
                 let spool = Spool::new(bytes::Bytes::new(), body, &self.response_limits, client);
                 spool.receive_available().into_body()
