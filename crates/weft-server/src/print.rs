@@ -111,6 +111,7 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
         ca: plan.ca.clone().map(at),
         state: plan.state.clone().map(at),
         allows_ephemeral_state: plan.allows_ephemeral_state,
+        has_placeholder: plan.has_placeholder,
         challenges: plan.challenges.clone(),
         profile: plan.profile.clone().map(at),
         retry_delay: plan.retry_delay,

@@ -1,4 +1,4 @@
-//! [`TlsPlan`] → [`Tls`], with self-signed certificates in place of those that are missing.
+//! [`TlsPlan`] → [`Tls`], with a self-signed certificate in place of those that are missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use weft::Address;
 use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
 
-use crate::acme::{Acme, AcmePlan, Name, Store};
+use crate::acme::{Acme, Store};
 use crate::config::ClientAuthMode;
 use crate::plan::TlsPlan;
 
@@ -15,7 +15,7 @@ use crate::plan::TlsPlan;
 #[derive(Clone)]
 pub(crate) struct OpenedTls {
     pub(crate) tls: Tls,
-    /// The generated certificate, if none is configured.
+    /// The generated certificate, if none is configured. It serves all names without another one.
     self_signed: Option<Identity>,
     /// Orders of certificates, which a reload continues.
     pub(crate) acme: Option<Arc<Acme>>,
@@ -39,10 +39,11 @@ impl OpenedTls {
             Some(_) => Some(former_acme.unwrap_or_default()),
             None => former_acme,
         };
-        if let Some(plan) = acme {
-            identities.extend(ordered(plan)?);
+        if let (Some(plan), Some(automatic)) = (acme, &automatic) {
+            automatic.registry.add(&Store::new(plan.state.as_deref())?, &plan.names);
         }
-        let self_signed = match identities.is_empty() {
+        let has_placeholder = acme.as_ref().is_none_or(|plan| plan.has_placeholder);
+        let self_signed = match identities.is_empty() && has_placeholder {
             true => {
                 let existing = former.and_then(|former| former.self_signed.clone());
                 Some(existing.map_or_else(|| self_signed(&listen.list), Ok)?)
@@ -59,6 +60,10 @@ impl OpenedTls {
         let min_version = if *only_1_3 { Version::Tls13 } else { Version::Tls12 };
         let settings = TlsSettings {
             identities,
+            named_identities: automatic
+                .as_ref()
+                .filter(|_| acme.is_some())
+                .map(|acme| acme.registry.identities.clone()),
             client_auth,
             ticket_keys,
             min_version,
@@ -68,18 +73,6 @@ impl OpenedTls {
         let tls = Tls::new(settings).map_err(|error| error.to_string())?;
         Ok(OpenedTls { tls, self_signed, acme: automatic })
     }
-}
-
-/// Returns the certificates that are ordered, with a self-signed one in place of each that is not
-/// there yet.
-fn ordered(plan: &AcmePlan) -> Result<Vec<Identity>, String> {
-    let store = Store::new(plan.state.as_deref())?;
-    let identity = |name: &Name| {
-        let path = store.certificate_path(name);
-        let placeholder = generate(vec![name.to_string()])?;
-        Ok(Identity::files(&path, &path).with_placeholder(placeholder))
-    };
-    plan.names.iter().map(identity).collect()
 }
 
 /// Generates a self-signed certificate for `localhost`, the loopback addresses and the hosts of the
@@ -95,10 +88,6 @@ fn self_signed(listen: &[String]) -> Result<Identity, String> {
             }
         }
     }
-    generate(names)
-}
-
-fn generate(names: Vec<String>) -> Result<Identity, String> {
     let made = generate_simple_self_signed(names);
     let CertifiedKey { cert, signing_key } =
         made.map_err(|error| format!("cannot generate a self-signed certificate: {error}"))?;

@@ -54,6 +54,8 @@ pub enum ErrorKind {
     TooSlow,
     /// The TLS handshake with the peer failed, or the peer does not use TLS on a TLS port.
     TlsFailed,
+    /// There is no certificate for the server name that a TLS client has sent.
+    NoCertificate,
     /// A connection from a [`proxy_protocol`](crate::Settings::proxy_protocol) network does not start
     /// with a valid PROXY header.
     ProxyHeader,
@@ -94,7 +96,7 @@ impl ErrorKind {
             | TooSlow | TlsFailed | ProxyHeader | Disconnected => Fault::Peer,
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting | WouldBlock => Fault::Application,
-            Cancelled | Listen | Accept | Io => Fault::System,
+            NoCertificate | Cancelled | Listen | Accept | Io => Fault::System,
         }
     }
 
@@ -113,8 +115,8 @@ impl ErrorKind {
             TooSlow => Some(StatusCode::REQUEST_TIMEOUT),
             Panicked | LengthMismatch | InvalidResponse | BodyFailed | ServiceFailed
             | InvalidSetting => Some(StatusCode::INTERNAL_SERVER_ERROR),
-            TlsFailed | ProxyHeader | Disconnected | Cancelled | WouldBlock | Listen | Accept
-            | Io => None,
+            TlsFailed | NoCertificate | ProxyHeader | Disconnected | Cancelled | WouldBlock
+            | Listen | Accept | Io => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use instant_acme::{Account, Error};
 use tokio::runtime::Builder;
@@ -29,9 +29,15 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
 /// requests, which are repeated, too.
 const MAX_NONCE_FAILURES: usize = 5;
 
-/// Longest time between two looks at the clock, which may jump, and at the files, which another
-/// process may change.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Longest time between two looks at the clock, which may jump, and at the versions of the files,
+/// which another process may change. A look at 1,000 names costs some milliseconds.
+const FILE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Time until the next attempt if the directory of the state cannot be used.
+const STORE_RETRY: Duration = Duration::from_secs(60);
+
+/// Maximum length of an error that is kept, in bytes.
+const MAX_ERROR_BYTES: usize = 1_024;
 
 /// Longest delay that an authority can require.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
@@ -51,48 +57,49 @@ pub(super) fn run(acme: &Arc<Acme>, plans: PlanReceiver) {
 async fn manage(acme: &Arc<Acme>, mut plans: PlanReceiver) {
     let mut orders = JoinSet::new();
     let mut in_progress = HashSet::new();
+    let mut plan = current_plan(&mut plans);
+    let mut looked_at = Instant::now();
     loop {
-        let plan = current_plan(&mut plans);
-        let mut pause = MAX_PAUSE;
+        let is_new = plans.has_changed().unwrap_or(false);
+        if is_new {
+            plan = current_plan(&mut plans);
+        }
+        let mut pause = FILE_INTERVAL;
         if let Some((plan, store)) = &plan {
+            acme.registry.add(store, &plan.names);
             acme.registry.retain(&plan.names);
-            for name in &plan.names {
-                let due = StoredCertificate::read(store, name).due();
-                let wait = due.duration_since(SystemTime::now()).unwrap_or_default();
-                if !wait.is_zero() {
-                    pause = pause.min(wait);
-                } else if in_progress.len() < MAX_ORDERS && in_progress.insert(name.clone()) {
-                    let (acme, plan, store) = (acme.clone(), plan.clone(), store.clone());
-                    let name = name.clone();
-                    orders.spawn(async move {
-                        renew(&acme, &plan, &store, &name).await;
-                        name
-                    });
-                }
-                acme.registry.set(name, StoredCertificate::read(store, name).info());
+            if is_new || looked_at.elapsed() >= FILE_INTERVAL {
+                acme.registry.read_changed(store);
+                looked_at = Instant::now();
             }
+            let (now, free) = (SystemTime::now(), MAX_ORDERS - in_progress.len());
+            let (due, next) = acme.registry.due(now, free, |name| !in_progress.contains(name));
+            for name in due {
+                in_progress.insert(name.clone());
+                let (acme, plan, store) = (acme.clone(), plan.clone(), store.clone());
+                orders.spawn(async move {
+                    renew(&acme, &plan, &store, &name).await;
+                    acme.registry.read(&store, &name);
+                    name
+                });
+            }
+            let wait = next.and_then(|next| next.duration_since(now).ok());
+            pause = wait.unwrap_or(pause).min(pause);
         }
         tokio::select! {
             Some(ended) = orders.join_next() => match ended {
                 Ok(name) => {
                     in_progress.remove(&name);
-                    reload(&plans);
                 }
-                // The other orders continue; those names are tried again.
+                // The orders that remain continue; their names are tried again, and are locked.
                 Err(_) => in_progress.clear(),
             },
-            changed = plans.changed() => if changed.is_err() { return },
+            changed = plans.changed() => match changed {
+                Ok(()) => plans.mark_changed(),
+                Err(_) => return,
+            },
             () = sleep(pause) => {}
         }
-    }
-}
-
-/// Uses changed certificates for new connections at once. Files that cannot be loaded are reported
-/// by the worker that observes them.
-fn reload(plans: &PlanReceiver) {
-    let active = plans.borrow().clone();
-    if let Some(opened) = &active.opened.tls {
-        let _ = opened.tls.reload();
     }
 }
 
@@ -120,12 +127,13 @@ async fn renew(acme: &Acme, plan: &AcmePlan, store: &Store, name: &Name) {
         Ok(None) => return sleep(Duration::from_secs(1)).await,
         Err(reason) => {
             log::error!("no certificate for {name}: {reason}");
-            return sleep(MAX_PAUSE).await;
+            return sleep(STORE_RETRY).await;
         }
     };
     // Another process may have renewed it since.
     let current = StoredCertificate::read(store, name);
-    if current.due() > SystemTime::now() {
+    let now = SystemTime::now();
+    if current.due(now) > now {
         return;
     }
     let client = AuthorityClient::new(plan.ca.clone());
@@ -147,6 +155,7 @@ async fn renew(acme: &Acme, plan: &AcmePlan, store: &Store, name: &Name) {
     };
     if let Err(error) = store.write_state(name, &state) {
         log::error!("cannot store the state of the certificate for {name}: {error}");
+        sleep(STORE_RETRY).await;
     }
 }
 
@@ -199,7 +208,7 @@ impl<'p> Attempt<'p> {
         log::info!(
             "the certificate for {name} was issued by {}, until {}; it will be renewed at {}",
             self.directory,
-            rfc3339(renewed.info().not_after.unwrap_or(SystemTime::UNIX_EPOCH)),
+            rfc3339(renewed.lifetime.map_or(SystemTime::UNIX_EPOCH, |lifetime| lifetime.not_after)),
             rfc3339(renewed.renewal()),
         );
         Ok(state)
@@ -215,7 +224,7 @@ impl<'p> Attempt<'p> {
         client: &AuthorityClient,
     ) -> NameState {
         let failures = current.state.failures.saturating_add(1);
-        let delay = retry_delay(plan.retry_delay, failures, current.jitter());
+        let delay = retry_delay(plan.retry_delay, failures, current.jitter);
         let required = client.take_retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
         let delay = delay.max(required);
         let (directory, kind) = (self.directory, self.kind.name());
@@ -223,7 +232,7 @@ impl<'p> Attempt<'p> {
             Some(lifetime) => {
                 format!("the present one is valid until {}", rfc3339(lifetime.not_after))
             }
-            None => "a self-signed one is in its place".to_owned(),
+            None => "there is none yet".to_owned(),
         };
         log::error!(
             "no certificate for {name} from {directory} by {kind}: {reason}; next attempt in {} s, \
@@ -233,9 +242,16 @@ impl<'p> Attempt<'p> {
         NameState {
             failures,
             retry_at: seconds(SystemTime::now() + delay),
-            last_error: Some(reason.to_string()),
+            last_error: Some(truncated(reason.to_string())),
             ..current.state
         }
+    }
+}
+
+fn truncated(text: String) -> String {
+    match text.len() > MAX_ERROR_BYTES {
+        true => text.chars().take(MAX_ERROR_BYTES / 4).collect(),
+        false => text,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Certificates that the server orders from a certificate authority by ACME (RFC 8555), and renews.
 //!
 //! Each name has a certificate of its own, so that a name that cannot be validated does not keep the
-//! others from theirs. The certificates are files of a [`Store`], which [`Tls`](weft::tls::Tls)
-//! reloads when they change: also those that another process with the same store has ordered. Until
-//! the first order has ended, a self-signed certificate is in its place.
+//! others from theirs. The certificates are files of a [`Store`], and in memory in the `registry`, from
+//! which TLS takes them. The files are read again only when another process with the same store may
+//! have changed them. Until the first order has ended, a self-signed certificate is in its place.
 //!
 //! One task in a thread of its own, the `manager`, decides when a certificate is due (`renewal`), and
 //! runs the orders (`order`), whose requests go by the proxy's client (`client`). The authority's
@@ -13,7 +13,7 @@ mod challenges; // responses to the authority's validations
 mod client; // requests to the authority
 mod manager; // orders certificates when they are due
 mod order; // one order
-mod registry; // the state of all names, for metrics and the log
+mod registry; // the certificates of all names in memory
 mod renewal; // times of renewals and of retries
 mod settings; // what to order, from which authority
 mod store; // the files of accounts and certificates

@@ -1,10 +1,14 @@
-//! The state of all names, for metrics and the status page.
+//! The certificates of all names in memory: for TLS, for the manager, and for metrics.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use weft::tls::{Identity, NamedIdentities};
+
 use super::settings::Name;
+use super::store::{FileVersions, Store};
+use super::stored::StoredCertificate;
 
 /// State of the certificate of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,24 +22,135 @@ pub(crate) struct CertificateInfo {
     pub(crate) last_error: Option<String>,
 }
 
-/// The state of all names.
+/// The certificates of all names. Their files are read when a name is added, after an order, and when
+/// another process has changed them.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<BTreeMap<Name, CertificateInfo>>);
+pub(crate) struct Registry {
+    names: Mutex<BTreeMap<Name, Entry>>,
+    /// The certificates with their keys, for TLS.
+    pub(crate) identities: NamedIdentities,
+}
+
+#[derive(Debug)]
+struct Entry {
+    info: CertificateInfo,
+    /// Time at which there is something to do.
+    due: SystemTime,
+    /// The files that were read.
+    versions: FileVersions,
+}
 
 impl Registry {
-    pub(super) fn set(&self, name: &Name, info: CertificateInfo) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.insert(name.clone(), info);
+    /// Reads the files of the names that are not known yet.
+    pub(crate) fn add(&self, store: &Store, names: &[Name]) {
+        let unknown: Vec<&Name> = {
+            let known = self.names();
+            names.iter().filter(|name| !known.contains_key(*name)).collect()
+        };
+        unknown.into_iter().for_each(|name| self.read(store, name));
+    }
+
+    /// Reads the files of a name. A certificate in them is used for the next handshakes.
+    pub(super) fn read(&self, store: &Store, name: &Name) {
+        // Read before the files, so that a change during the read is found later.
+        let versions = store.file_versions(name);
+        let stored = StoredCertificate::read(store, name);
+        match &stored.der {
+            Some(_) => {
+                let path = store.certificate_path(name);
+                let identity = Identity::files(&path, &path);
+                if let Err(error) = self.identities.insert(name.as_str(), &identity) {
+                    log::error!("cannot use the stored certificate for {name}: {error}");
+                }
+            }
+            None => self.identities.remove(name.as_str()),
+        }
+        let due = stored.due(SystemTime::now());
+        self.names().insert(name.clone(), Entry { info: stored.into_info(due), due, versions });
+    }
+
+    /// Reads the files that have changed since they were read.
+    pub(super) fn read_changed(&self, store: &Store) {
+        let known: Vec<(Name, FileVersions)> = {
+            let names = self.names();
+            names.iter().map(|(name, entry)| (name.clone(), entry.versions)).collect()
+        };
+        for (name, versions) in known {
+            if store.file_versions(&name) != versions {
+                self.read(store, &name);
+            }
+        }
     }
 
     /// Removes the names that are not ordered any more.
     pub(super) fn retain(&self, names: &[Name]) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|name, _| names.binary_search(name).is_ok());
+        self.names().retain(|name, _| {
+            let is_kept = names.binary_search(name).is_ok();
+            if !is_kept {
+                self.identities.remove(name.as_str());
+            }
+            is_kept
+        });
+    }
+
+    /// Returns up to `max` names for which `is_free` returns true and there is something to do, those
+    /// that have waited longest first; and the time at which the next of the others is due.
+    pub(super) fn due(
+        &self,
+        now: SystemTime,
+        max: usize,
+        is_free: impl Fn(&Name) -> bool,
+    ) -> (Vec<Name>, Option<SystemTime>) {
+        let names = self.names();
+        let next = names.values().map(|entry| entry.due).filter(|due| *due > now).min();
+        let is_due = |(name, entry): &(&Name, &Entry)| entry.due <= now && is_free(name);
+        let mut due: Vec<_> = names.iter().filter(is_due).collect();
+        due.sort_by_key(|(_, entry)| entry.due);
+        (due.into_iter().take(max).map(|(name, _)| name.clone()).collect(), next)
     }
 
     pub(crate) fn all(&self) -> Vec<(Name, CertificateInfo)> {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.iter().map(|(name, info)| (name.clone(), info.clone())).collect()
+        self.names().iter().map(|(name, entry)| (name.clone(), entry.info.clone())).collect()
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    /// All of 100 certificates are due after a jump of the clock.
+    #[test]
+    fn names_are_due_in_the_order_of_their_times() {
+        let registry = Registry::default();
+        let name = |number: u64| format!("n{number}.example").parse::<Name>().unwrap();
+        for number in 0..100 {
+            let (info, versions) = (CertificateInfo::default(), FileVersions::default());
+            let entry = Entry { info, due: at(1_000 - number), versions };
+            registry.names().insert(name(number), entry);
+        }
+        let three_days = 3 * 86_400;
+        for (now, max, in_progress, expected, next) in [
+            (900, 8, None, vec![], Some(901)),
+            (902, 8, None, vec![99, 98], Some(903)),
+            (902, 8, Some(99), vec![98], Some(903)),
+            (902, 1, None, vec![99], Some(903)),
+            (900 + three_days, 8, None, vec![99, 98, 97, 96, 95, 94, 93, 92], None),
+            (900 + three_days, 0, None, vec![], None),
+        ] {
+            let is_free = |it: &Name| in_progress.is_none_or(|number| *it != name(number));
+            let (due, then) = registry.due(at(now), max, is_free);
+            let expected: Vec<Name> = expected.into_iter().map(name).collect();
+            assert_eq!((due, then), (expected, next.map(at)), "{now} {max}");
+        }
     }
 }

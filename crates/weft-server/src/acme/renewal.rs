@@ -5,6 +5,10 @@ use std::time::{Duration, SystemTime};
 /// Longest delay after failures.
 const MAX_DELAY: Duration = Duration::from_secs(6 * 3600);
 
+/// Longest time between an attempt and the next one, or the next question to the authority, with
+/// some tolerance: an authority can require a delay of a day.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(25 * 3600);
+
 /// Validity of a certificate, and the time in which the authority wants it to be renewed (ARI, RFC
 /// 9773 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

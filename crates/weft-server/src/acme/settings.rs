@@ -22,6 +22,8 @@ pub(crate) struct AcmePlan {
     /// `None`: the default of the platform.
     pub(crate) state: Option<PathBuf>,
     pub(crate) allows_ephemeral_state: bool,
+    /// A self-signed certificate serves names without a certificate.
+    pub(crate) has_placeholder: bool,
     /// In the order of preference. After a failure the next one is tried.
     pub(crate) challenges: Vec<ChallengeKind>,
     /// Profile of the certificates, such as `shortlived`.

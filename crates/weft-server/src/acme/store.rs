@@ -13,7 +13,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -47,6 +47,11 @@ pub(crate) struct NameState {
     /// Time at which the authority is to be asked for the window again, in seconds since 1970.
     pub(crate) ask_at: u64,
 }
+
+/// Identifies the versions of a name's certificate and state: inode, size, and time of modification in
+/// seconds and nanoseconds; `None` for a missing file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FileVersions([Option<(u64, u64, i64, i64)>; 2]);
 
 /// Right to order a certificate, which only one process has.
 pub(super) struct Lock(#[expect(dead_code, reason = "closing the file ends the lock")] File);
@@ -113,6 +118,15 @@ impl Store {
 
     pub(super) fn write_state(&self, name: &Name, state: &NameState) -> io::Result<()> {
         self.write_json(&self.of_name(name).join("state.json"), state)
+    }
+
+    pub(super) fn file_versions(&self, name: &Name) -> FileVersions {
+        let version = |path: PathBuf| {
+            let file = fs::metadata(path).ok()?;
+            Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+        };
+        let state = self.of_name(name).join("state.json");
+        FileVersions([version(self.certificate_path(name)), version(state)])
     }
 
     /// Locks a name; `None` if another process has an order for it.

@@ -18,6 +18,7 @@ pub(crate) struct AcmeConfig {
     pub(crate) ca: Option<Located<PathBuf>>,
     pub(crate) state: Option<Located<PathBuf>>,
     pub(crate) allows_ephemeral_state: bool,
+    pub(crate) has_placeholder: bool,
     pub(crate) challenges: Vec<ChallengeKind>,
     pub(crate) profile: Option<Located<String>>,
     pub(crate) retry_delay: Duration,
@@ -35,6 +36,7 @@ impl Default for AcmeConfig {
             ca: None,
             state: None,
             allows_ephemeral_state: false,
+            has_placeholder: true,
             challenges: ChallengeKind::ALL.to_vec(),
             profile: None,
             retry_delay: Duration::from_secs(60),
@@ -52,7 +54,7 @@ impl AcmeConfig {
     }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 9] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 10] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -147,6 +149,15 @@ pub(crate) static ACME: [Key<AcmeConfig>; 9] = [
         help: "permit a directory that does not survive a restart, such as one of a container",
         kind: ValueKind::Bool(|acme, switch| acme.allows_ephemeral_state = switch),
         show: |acme| acme.allows_ephemeral_state.to_string(),
+    },
+    Key {
+        name: "placeholder",
+        flag: "acme-placeholder",
+        argument: "",
+        help: "present a self-signed certificate while there is no other; otherwise such handshakes \
+               fail",
+        kind: ValueKind::Bool(|acme, switch| acme.has_placeholder = switch),
+        show: |acme| acme.has_placeholder.to_string(),
     },
     Key {
         name: "retry_delay",

@@ -17,6 +17,7 @@ pub(crate) struct WorkerLog {
     access: RefCell<DefaultLog>,
     accept_warning: ThrottledWarning,
     proxy_header_warning: ThrottledWarning,
+    certificate_warning: ThrottledWarning,
 }
 
 /// Access log of the requests without another one.
@@ -45,6 +46,7 @@ impl WorkerLog {
             logs,
             accept_warning: ThrottledWarning::default(),
             proxy_header_warning: ThrottledWarning::default(),
+            certificate_warning: ThrottledWarning::default(),
         }
     }
 
@@ -81,6 +83,13 @@ impl Hooks for WorkerLog {
                  [limits] requires; a proxy that sends X-Forwarded-For belongs in \
                  `trusted_proxies` instead"
             ));
+        }
+        // Any client can cause it, with any name.
+        if error.kind() == ErrorKind::NoCertificate {
+            let ip = peer.address().map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_string());
+            return self
+                .certificate_warning
+                .warn(&format!("closed a connection from {ip} in its TLS handshake: {error}"));
         }
         let level = match error.kind().fault() {
             Fault::Peer => Level::Debug,

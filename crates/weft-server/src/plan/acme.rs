@@ -38,6 +38,7 @@ pub(super) fn plan_acme(
         ca,
         state,
         allows_ephemeral_state: config.allows_ephemeral_state,
+        has_placeholder: config.has_placeholder,
         challenges: config.challenges,
         profile,
         retry_delay: config.retry_delay,

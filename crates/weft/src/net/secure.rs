@@ -43,6 +43,23 @@ pub(crate) trait SecureHandshake {
     /// contain the alert.
     fn process(&mut self, ciphertext: &mut BytesMut) -> Result<()>;
 
+    /// Returns `true` if the certificate for the client's server name is being obtained. No input
+    /// is processed meanwhile.
+    fn is_obtaining(&self) -> bool;
+
+    /// Ready when the certificate was obtained.
+    ///
+    /// # Errors
+    /// [`NoCertificate`](crate::ErrorKind::NoCertificate) if there will be none.
+    fn poll_obtain(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>>;
+
+    /// Continues a handshake whose certificate was obtained.
+    ///
+    /// # Errors
+    /// Those of [`process`](SecureHandshake::process), and
+    /// [`NoCertificate`](crate::ErrorKind::NoCertificate).
+    fn continue_with_obtained(&mut self) -> Result<()>;
+
     /// Returns `true` if the client waits for the pending records.
     fn must_flush(&self) -> bool;
 

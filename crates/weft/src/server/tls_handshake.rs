@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::Application;
-use crate::clock::deadline::Pace;
+use crate::clock::deadline::{Awaited, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{ReadHalf, Reader};
@@ -71,7 +71,10 @@ impl<'a, A: Application> Handshake<'a, A> {
                 return Err(Error::new(ErrorKind::TlsFailed, "the peer sent HTTP without TLS"));
             }
             self.has_input = true;
-            let stepped = self.step().await?;
+            let mut stepped = self.step().await?;
+            if stepped.is_ok() && self.tls.is_obtaining() {
+                stepped = self.obtain().await?;
+            }
             if self.tls.must_flush() || stepped.is_err() {
                 self.flush().await?;
             }
@@ -105,7 +108,11 @@ impl<'a, A: Application> Handshake<'a, A> {
         let _permit = self.acquire_permit().await?;
         let ciphertext = &mut self.conn.reader.as_mut().expect(HAS_READER).buffer;
         let mut result = Ok(());
-        while result.is_ok() && !ciphertext.is_empty() && self.tls.is_handshaking() {
+        while result.is_ok()
+            && !ciphertext.is_empty()
+            && self.tls.is_handshaking()
+            && !self.tls.is_obtaining()
+        {
             result = self.tls.process(ciphertext);
         }
         if self.tls.must_flush() {
@@ -114,6 +121,21 @@ impl<'a, A: Application> Handshake<'a, A> {
         }
         tokio::task::yield_now().await;
         Ok(result)
+    }
+
+    /// Waits for the certificate of the client's server name without the semaphore, and takes the
+    /// step with it. The client then has the whole time for its part again.
+    async fn obtain(&mut self) -> Result<Result<()>> {
+        let obtained = poll_fn(|cx| match self.tls.poll_obtain(cx) {
+            Poll::Ready(obtained) => Poll::Ready(Ok(obtained)),
+            Poll::Pending => self.conn.deadline.poll_expired(cx).map(|()| Err(not_obtained())),
+        });
+        if let Err(error) = obtained.await? {
+            return Ok(Err(error));
+        }
+        self.conn.deadline.set_awaiting(Awaited::Head, self.worker.settings.head_timeout);
+        let _permit = self.acquire_permit().await?;
+        Ok(self.tls.continue_with_obtained())
     }
 
     /// Waits for the handshake semaphore, under the connection's deadline.
@@ -198,6 +220,10 @@ const HAS_READER: &str = "no body has borrowed the reader yet";
 const HTTPS_HINT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     content-length: 36\r\nconnection: close\r\n\r\n\
     This port speaks TLS: use https://.\n";
+
+fn not_obtained() -> Error {
+    Error::new(ErrorKind::NoCertificate, "the certificate was not obtained within `head_timeout`")
+}
 
 fn timed_out() -> Error {
     Error::new(ErrorKind::TooSlow, "the TLS handshake timed out")

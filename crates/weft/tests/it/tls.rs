@@ -24,7 +24,10 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weft::middleware::Canonical;
-use weft::tls::{ClientAuth, Identity, Roots, Tls, TlsSettings, Version};
+use weft::tls::{
+    ClientAuth, Identity, IdentitySource, NamedIdentities, ObtainIdentity, Roots, Tls, TlsSettings,
+    Version,
+};
 use weft::{
     Application, Body, Error, ErrorKind, Fault, File, Hooks, Method, Peer, Request, Response,
     ServerHandle, Settings, Upgraded,
@@ -473,6 +476,149 @@ fn selects_certificate_by_server_name() {
 }
 
 #[test]
+fn named_identities_change_while_the_server_runs() {
+    let authority = Authority::new("root");
+    let named = NamedIdentities::default();
+    let (server, errors) =
+        serve(TlsSettings { named_identities: Some(named.clone()), ..Default::default() });
+    for versions in [&[&TLS13][..], &[&TLS12]] {
+        let provider = aws_lc_rs::default_provider();
+        let mut config = client_config_with(&authority, provider, versions, None);
+        config.resumption = Resumption::disabled();
+        let served = |name: &str| match Client::connect(&server, &config, name) {
+            Ok(client) => Ok(client.tls.peer_certificates().unwrap()[0].clone()),
+            Err(error) => Err(error.to_string()),
+        };
+        let refused = Err("received fatal alert: UnrecognisedName".to_owned());
+        assert_eq!(served("a.test"), refused);
+        let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+        let reason = "there is no certificate for a.test".to_owned();
+        assert_eq!(reported, (ErrorKind::NoCertificate, reason));
+        let [first, second, wildcard] =
+            [&["a.test"][..], &["a.test"], &["*.b.test"]].map(|names| authority.sign(names));
+        named.insert("A.test", &first.identity()).unwrap();
+        named.insert("*.b.test", &wildcard.identity()).unwrap();
+        assert_eq!(served("a.test"), Ok(first.der()));
+        assert_eq!(served("x.b.test"), Ok(wildcard.der()));
+        assert_eq!(served("x.y.b.test"), refused);
+        named.insert("a.test", &second.identity()).unwrap();
+        assert_eq!(served("A.test"), Ok(second.der()));
+        // A client that connects to an address sends no name.
+        assert_eq!(served("127.0.0.1"), refused);
+        let mut address = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        address.not_after = (SystemTime::now() + Duration::from_secs(86_400)).into();
+        let key = KeyPair::generate().unwrap();
+        let certificate = address.signed_by(&key, &authority.issuer).unwrap();
+        let identity = Identity::pem(certificate.pem(), key.serialize_pem());
+        named.insert("127.0.0.1", &identity).unwrap();
+        assert_eq!(served("127.0.0.1").as_ref(), Ok(certificate.der()));
+        ["a.test", "*.b.test", "127.0.0.1"].into_iter().for_each(|name| named.remove(name));
+        assert_eq!(served("a.test"), refused);
+        while errors.try_recv().is_ok() {}
+    }
+    stop(server);
+}
+
+#[test]
+fn named_identities_precede_the_others() {
+    let authority = Authority::new("root");
+    let [other, named] =
+        [&["a.test", "b.test"], &["a.test", "c.test"]].map(|it| authority.sign(it));
+    let identities = NamedIdentities::default();
+    identities.insert("a.test", &named.identity()).unwrap();
+    let settings = with_identity(other.identity());
+    let (server, _errors) = serve(TlsSettings { named_identities: Some(identities), ..settings });
+    let config = client_config(&authority);
+    let served = |name: &str| {
+        let client = Client::connect(&server, &config, name).unwrap();
+        client.tls.peer_certificates().unwrap()[0].clone()
+    };
+    assert_eq!(served("a.test"), named.der());
+    assert_eq!(served("b.test"), other.der());
+    // A resumed session and one more round trip for the key exchange take the same path.
+    assert_eq!(handshake_kind(&server, &config), Some(HandshakeKind::Full));
+    assert_eq!(handshake_kind(&server, &config), Some(HandshakeKind::Resumed));
+    let mut provider = aws_lc_rs::default_provider();
+    provider.kx_groups.retain(|group| group.name() == rustls::NamedGroup::secp384r1);
+    let config = client_config_with(&authority, provider, &[&TLS13], None);
+    assert!(Client::connect(&server, &config, "a.test").is_ok());
+    stop(server);
+}
+
+/// Obtains identities for `*.slow.test` when the test permits it.
+struct SlowSource {
+    permits: Arc<tokio::sync::Semaphore>,
+    identities: Arc<std::sync::OnceLock<(NamedIdentities, Identity)>>,
+}
+
+impl IdentitySource for SlowSource {
+    fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
+        let name = Some(name.to_owned()).filter(|name| name.ends_with(".slow.test"))?;
+        let (permits, identities) = (self.permits.clone(), self.identities.clone());
+        Some(Box::pin(async move {
+            permits.acquire_owned().await.unwrap().forget();
+            let (named, identity) = identities.get().unwrap();
+            match &*name {
+                "a.slow.test" => named.insert(&name, identity).map_err(|error| error.to_string()),
+                // The source ends without an identity.
+                "none.slow.test" => Ok(()),
+                _ => Err(format!("no certificate for {name} on purpose")),
+            }
+        }))
+    }
+}
+
+#[test]
+fn handshakes_wait_for_identities_that_are_obtained() {
+    let authority = Authority::new("root");
+    let permits = Arc::new(tokio::sync::Semaphore::new(0));
+    let identities = Arc::new(std::sync::OnceLock::new());
+    let source = SlowSource { permits: permits.clone(), identities: identities.clone() };
+    let named = NamedIdentities::with_source(source);
+    let signed = authority.sign(&["a.slow.test"]);
+    let known = authority.sign(&["known.test"]);
+    named.insert("known.test", &known.identity()).unwrap();
+    identities.set((named.clone(), signed.identity())).ok().unwrap();
+    let tls = TlsSettings { named_identities: Some(named), ..Default::default() };
+    let tls = Tls::new(tls).unwrap();
+    let (server, errors) = serve_with(&tls, Settings::default());
+    let config = client_config(&authority);
+    let connect = |name: &'static str| Client::connect(&server, &config, name);
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| connect("a.slow.test").map(|mut it| it.get("/"))))
+            .collect();
+        // Meanwhile other handshakes continue on the same worker.
+        assert_eq!(connect("known.test").unwrap().get("/").status, 200);
+        assert!(waiting.iter().all(|client| !client.is_finished()));
+        permits.add_permits(8);
+        for client in waiting {
+            assert_eq!(client.join().unwrap().unwrap().status, 200);
+        }
+    });
+    assert_eq!(connect("a.slow.test").unwrap().get("/").status, 200, "without another permit");
+    permits.add_permits(2);
+    for (name, reason) in [
+        ("other.test", "there is no certificate for other.test"),
+        ("b.slow.test", "no certificate for b.slow.test on purpose"),
+        ("none.slow.test", "there is no certificate for none.slow.test"),
+    ] {
+        assert!(connect(name).is_err(), "{name}");
+        let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+        assert_eq!(reported, (ErrorKind::NoCertificate, reason.to_owned()));
+    }
+    stop(server);
+    let settings = Settings { head_timeout: 2 * SHORT_TIMEOUT, ..Settings::default() };
+    let (server, errors) = serve_with(&tls, settings);
+    // There is no permit any more.
+    assert!(Client::connect(&server, &config, "late.slow.test").is_err());
+    let reason = "the certificate was not obtained within `head_timeout`".to_owned();
+    let reported = errors.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(reported, (ErrorKind::NoCertificate, reason));
+    stop(server);
+}
+
+#[test]
 fn client_authentication_modes() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let server_identity = ours.sign(&["a.test"]).identity();
@@ -846,7 +992,14 @@ fn errors_name_the_unusable_file() {
 #[test]
 fn input_that_is_not_tls_gets_400_or_an_alert() {
     let authority = Authority::new("root");
-    let (server, errors) = serve(with_identity(authority.sign(&["a.test"]).identity()));
+    let settings = with_identity(authority.sign(&["a.test"]).identity());
+    rejects_input_that_is_not_tls(&authority, settings.clone());
+    let named_identities = Some(NamedIdentities::default());
+    rejects_input_that_is_not_tls(&authority, TlsSettings { named_identities, ..settings });
+}
+
+fn rejects_input_that_is_not_tls(authority: &Authority, settings: TlsSettings) {
+    let (server, errors) = serve(settings);
     for (sent, expected, reason) in [
         (
             &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -881,7 +1034,7 @@ fn input_that_is_not_tls_gets_400_or_an_alert() {
     }
     // A connection without any input is not reported as an error.
     drop(connect(&server));
-    Client::connect(&server, &client_config(&authority), "a.test").unwrap().get("/");
+    Client::connect(&server, &client_config(authority), "a.test").unwrap().get("/");
     assert!(errors.try_recv().is_err());
     stop(server);
 }

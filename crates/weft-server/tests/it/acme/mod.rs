@@ -1,6 +1,7 @@
 //! Automatic certificates, ordered from a real authority.
 
 mod authority;
+mod many_names;
 
 use std::fs;
 use std::path::Path;
@@ -60,10 +61,14 @@ impl Site {
     /// Requests the page of a host with a new connection, and verifies the certificate. Returns the
     /// text, or the exit status of curl.
     fn get(&self, host: &str) -> Result<String, i32> {
+        self.get_with(&["--cacert", self.authority.root().to_str().unwrap()], host)
+    }
+
+    fn get_with(&self, options: &[&str], host: &str) -> Result<String, i32> {
         let tls = self.authority.tls;
         let output = curl()
-            .args(["--silent", "--show-error", "--cacert"])
-            .arg(self.authority.root())
+            .args(["--silent", "--show-error"])
+            .args(options)
             .args(["--resolve", &format!("{host}:{}:{}", tls.port(), tls.ip())])
             .arg(format!("https://{host}:{}/", tls.port()))
             .output()
@@ -78,6 +83,9 @@ impl Site {
         self.folder.path().join("state").join(path)
     }
 }
+
+/// Exit status of curl for a failed handshake.
+const HANDSHAKE_FAILED: i32 = 35;
 
 /// Exit status of curl for a certificate that it does not trust.
 const UNTRUSTED: i32 = 60;
@@ -154,12 +162,8 @@ fn failures_are_logged_with_their_reason_and_retried() {
     let server = site.start();
     // The authority does not run yet.
     until("the failure is logged", || server.stderr().contains("Connection refused"));
-    let insecure = curl()
-        .args(["--silent", "--insecure", &format!("https://{}/", site.authority.tls)])
-        .args(["-H", "Host: example.org"])
-        .output()
-        .unwrap();
-    assert_eq!(insecure.stdout, b"served\n", "a self-signed certificate is in its place");
+    let insecure = site.get_with(&["--insecure"], "example.org");
+    assert_eq!(insecure, Ok("served\n".to_owned()), "a self-signed certificate is in its place");
     site.authority.run();
     until("the certificate is trusted", || site.get("example.org").is_ok());
     until("the authority's words are logged", || {
@@ -170,6 +174,21 @@ fn failures_are_logged_with_their_reason_and_retried() {
     let output = run([Path::new("certificates"), &site.config()]);
     let line = output.stdout.lines().find(|line| line.starts_with("blocked.example")).unwrap();
     assert!(line.contains("no certificate") && line.contains("forbidden"), "{line}");
+}
+
+#[test]
+fn handshakes_fail_without_placeholder_until_the_first_order_has_ended() {
+    let authority = Authority::prepare(AuthoritySettings::default());
+    let Some(mut site) = Site::new(authority, "example.org", "placeholder = false") else { return };
+    let server = site.start();
+    assert_eq!(site.get_with(&["--insecure"], "example.org"), Err(HANDSHAKE_FAILED));
+    until("the reason is logged", || {
+        server.stderr().contains("there is no certificate for example.org")
+    });
+    site.authority.run();
+    until("the certificate is trusted", || site.get("example.org").is_ok());
+    assert_eq!(site.get("other.example"), Err(HANDSHAKE_FAILED));
+    server.stop();
 }
 
 /// The server is killed at random moments of an order. Afterwards there is one account, and the state

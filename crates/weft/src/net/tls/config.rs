@@ -24,6 +24,7 @@ pub(super) struct Configs {
     pub(super) http2: Arc<ServerConfig>,
     /// For servers with HTTP/2 disabled.
     pub(super) http1: Arc<ServerConfig>,
+    pub(super) resolver: Arc<Resolver>,
     /// Policy that the connections belong to.
     pub(super) policy: Arc<AuthPolicy>,
     client_auth: ClientAuthDigest,
@@ -36,7 +37,7 @@ impl Configs {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let identities = settings.identities.iter().map(|identity| identity.load(&provider));
         let identities = identities.collect::<Result<Vec<_>>>()?;
-        if identities.is_empty() {
+        if identities.is_empty() && settings.named_identities.is_none() {
             return Err(invalid("TLS requires a certificate, and none is configured".to_owned()));
         }
         let client_auth = settings.client_auth.load(&provider)?;
@@ -52,6 +53,8 @@ impl Configs {
             ClientAuth::None => Arc::new(AgedTickets(tickets)),
             ClientAuth::Optional(_) | ClientAuth::Required(_) => Arc::new(NoTickets),
         };
+        let (named, challenges) = (&settings.named_identities, &settings.alpn_challenges);
+        let resolver = Arc::new(Resolver::new(identities, named.clone(), challenges.clone()));
         let versions = match settings.min_version {
             Version::Tls12 => &[&TLS13, &TLS12][..],
             Version::Tls13 => &[&TLS13],
@@ -60,10 +63,7 @@ impl Configs {
             .with_protocol_versions(versions)
             .map_err(unusable)?
             .with_client_cert_verifier(client_auth.verifier)
-            .with_cert_resolver(Arc::new(Resolver::new(
-                identities,
-                settings.alpn_challenges.clone(),
-            )));
+            .with_cert_resolver(resolver.clone());
         config.ticketer = tickets;
         // Clients store their sessions in tickets. A server-side cache would need a lock and a
         // bound.
@@ -77,6 +77,7 @@ impl Configs {
         Ok(Configs {
             http2: Arc::new(config),
             http1: Arc::new(http1),
+            resolver,
             policy: Arc::default(),
             client_auth: client_auth.digest,
         })

@@ -21,7 +21,7 @@ pub struct Identity(Source);
 
 #[derive(Clone)]
 enum Source {
-    Files { certificate: PathBuf, key: PathBuf, placeholder: Option<Box<Identity>> },
+    Files { certificate: PathBuf, key: PathBuf },
     Pem { certificate: Arc<[u8]>, key: Arc<[u8]> },
 }
 
@@ -36,20 +36,7 @@ pub(super) struct LoadedIdentity {
 impl Identity {
     /// An identity in files, which are reloaded when they change. Both may be the same file.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Identity {
-        let (certificate, key) = (certificate.into(), key.into());
-        Identity(Source::Files { certificate, key, placeholder: None })
-    }
-
-    /// Uses another identity as long as the certificate's file does not exist. Without effect on an
-    /// identity in memory.
-    pub fn with_placeholder(self, other: Identity) -> Identity {
-        match self.0 {
-            Source::Files { certificate, key, .. } => {
-                let placeholder = Some(Box::new(other));
-                Identity(Source::Files { certificate, key, placeholder })
-            }
-            source @ Source::Pem { .. } => Identity(source),
-        }
+        Identity(Source::Files { certificate: certificate.into(), key: key.into() })
     }
 
     /// An identity in memory.
@@ -60,18 +47,13 @@ impl Identity {
     /// Paths of its files.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let paths = match &self.0 {
-            Source::Files { certificate, key, .. } => [Some(&**certificate), Some(&**key)],
+            Source::Files { certificate, key } => [Some(&**certificate), Some(&**key)],
             Source::Pem { .. } => [None, None],
         };
         paths.into_iter().flatten()
     }
 
     pub(super) fn load(&self, provider: &CryptoProvider) -> Result<LoadedIdentity> {
-        if let Source::Files { certificate, placeholder: Some(placeholder), .. } = &self.0
-            && !certificate.exists()
-        {
-            return placeholder.load(provider);
-        }
         let (chain, key) = self.read_chain_and_key()?;
         let (certificate, key_source) = (self.certificate(), self.key());
         let names = names(&chain[0], certificate)?;

@@ -24,6 +24,7 @@ mod config;
 mod files;
 mod handshake;
 mod identity;
+mod named_identities;
 mod records;
 mod resolver;
 mod session;
@@ -47,6 +48,7 @@ use config::Configs;
 use files::FileVersions;
 use handshake::Handshake;
 pub use identity::Identity;
+pub use named_identities::{IdentitySource, NamedIdentities, ObtainIdentity};
 
 /// TLS settings of a server. All fields except [`identities`](TlsSettings::identities) have a
 /// default.
@@ -58,8 +60,16 @@ pub struct TlsSettings {
     /// no certificate contains. Of several identities for one name, such as one with an RSA and one
     /// with an ECDSA key, a client gets the first whose signature scheme it supports.
     ///
-    /// Default empty, which [`Tls::new`] rejects.
+    /// Default empty, which [`Tls::new`] rejects, unless there are
+    /// [`named_identities`](TlsSettings::named_identities).
     pub identities: Vec<Identity>,
+
+    /// Identities that change while the server runs. Default `None`.
+    ///
+    /// A client with a name that neither these nor `identities` contain gets the first of
+    /// `identities`. Without any, its handshake fails with
+    /// [`NoCertificate`](crate::ErrorKind::NoCertificate).
+    pub named_identities: Option<NamedIdentities>,
 
     /// Authentication of clients by certificate. If certificates are requested, each connection
     /// begins with a full handshake: rustls does not verify a certificate again when its session is
@@ -108,6 +118,7 @@ impl Default for TlsSettings {
     fn default() -> TlsSettings {
         TlsSettings {
             identities: Vec::new(),
+            named_identities: None,
             client_auth: ClientAuth::None,
             ticket_keys: None,
             min_version: Version::Tls12,
@@ -236,7 +247,8 @@ impl SecureAcceptor for Inner {
     fn start_handshake(&self, http2: bool) -> Result<Box<dyn SecureHandshake>> {
         let current = self.current();
         let config = if http2 { &current.http2 } else { &current.http1 };
-        Ok(Box::new(Handshake::new(config.clone(), current.policy.clone())?))
+        let (resolver, policy) = (&current.resolver, current.policy.clone());
+        Ok(Box::new(Handshake::new(config.clone(), resolver, policy)?))
     }
 
     fn reload_on_change<'a>(

@@ -9,22 +9,25 @@ use rustls::sign::CertifiedKey;
 
 use crate::net::tls::alpn_challenge::{ACME_TLS, AlpnChallenges};
 use crate::net::tls::identity::LoadedIdentity;
+use crate::net::tls::named_identities::{NamedIdentities, ObtainIdentity};
 
 #[derive(Debug)]
 pub(super) struct Resolver {
     keys: Vec<Arc<CertifiedKey>>,
     /// Indexes of the keys for each name, in lower case; a wildcard has the form `*.example.org`.
     names: HashMap<String, Vec<usize>>,
+    /// Precede the other keys.
+    named: Option<NamedIdentities>,
     challenges: Option<AlpnChallenges>,
 }
 
 impl Resolver {
-    /// `identities` must not be empty.
     pub(super) fn new(
         identities: Vec<LoadedIdentity>,
+        named: Option<NamedIdentities>,
         challenges: Option<AlpnChallenges>,
     ) -> Resolver {
-        let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new(), challenges };
+        let mut resolver = Resolver { keys: Vec::new(), names: HashMap::new(), named, challenges };
         for (index, LoadedIdentity { key, names }) in identities.into_iter().enumerate() {
             resolver.keys.push(key);
             for name in names {
@@ -34,14 +37,42 @@ impl Resolver {
         resolver
     }
 
-    fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<CertifiedKey> {
+    /// Returns true if keys may be missing when a handshake begins.
+    pub(super) fn may_have_no_key(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// Returns true if there is a key for the client's server name, or if a certificate authority
+    /// validates the name.
+    pub(super) fn has_key(&self, hello: &ClientHello<'_>) -> bool {
+        let name = hello.server_name();
+        self.named.as_ref().is_some_and(|named| named.get(name).is_some())
+            || name.is_some_and(|name| !self.named(name).is_empty())
+            || self.challenges.is_some() && is_validation(hello)
+    }
+
+    /// Returns true if there is a key for all other names.
+    pub(super) fn has_fallback(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Starts to obtain an identity for a name.
+    pub(super) fn obtain(&self, name: &str) -> Option<ObtainIdentity> {
+        self.named.as_ref()?.obtain(name)
+    }
+
+    fn choose(
+        &self,
+        name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<&Arc<CertifiedKey>> {
         let is_supported = |index: &usize| self.keys[*index].key.choose_scheme(schemes).is_some();
         let named = name.map_or(&[][..], |name| self.named(name));
         let index = match named.iter().copied().find(is_supported).or(named.first().copied()) {
             Some(index) => index,
             None => (0..self.keys.len()).find(is_supported).unwrap_or(0),
         };
-        &self.keys[index]
+        self.keys.get(index)
     }
 
     /// Returns the indexes of the keys for a name.
@@ -61,7 +92,9 @@ impl ResolvesServerCert for Resolver {
         {
             return challenges.get(hello.server_name()?);
         }
-        Some(self.choose(hello.server_name(), hello.signature_schemes()).clone())
+        let name = hello.server_name();
+        let named = self.named.as_ref().and_then(|named| named.get(name));
+        named.or_else(|| self.choose(name, hello.signature_schemes()).cloned())
     }
 }
 
