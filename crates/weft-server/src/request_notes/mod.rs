@@ -6,7 +6,7 @@ mod upstream; // attempts to get a response from an upstream
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weft::middleware::{RequestId, User};
 use weft::{
@@ -16,11 +16,13 @@ use weft::{
 use self::upstream::Attempt;
 
 /// Names of the values that notes have, besides those of the library.
-pub(crate) const NAMES: [&str; 7] = [
+pub(crate) const NAMES: [&str; 9] = [
     "route",
     "upstream.address",
     "upstream.status",
     "upstream.attempts",
+    "upstream.retry_reason",
+    "upstream.queue_time",
     "upstream.connect_time",
     "upstream.header_time",
     "upstream.response_time",
@@ -64,6 +66,8 @@ struct NotedValues {
     /// The last attempt to get a response from an upstream.
     attempt: Option<Attempt>,
     attempts: u64,
+    /// Reason of the last retry.
+    retry_reason: Option<&'static str>,
 }
 
 /// Extension of a request with notes.
@@ -114,6 +118,16 @@ impl RequestNotes {
         let mut values = self.values();
         values.attempts += 1;
         values.attempt = Some(Attempt::begin(name.clone(), Instant::now()));
+    }
+
+    /// Notes that another attempt follows.
+    pub(crate) fn set_retry_reason(&self, reason: &'static str) {
+        self.values().retry_reason = Some(reason);
+    }
+
+    /// Notes the time for which the attempt has waited for a connection in use by others.
+    pub(crate) fn set_queue_time(&self, time: Duration) {
+        self.with_attempt(|attempt, _| attempt.set_queue_time(time));
     }
 
     /// Notes the connection of the attempt. A Unix socket has no address.
@@ -182,6 +196,9 @@ impl LogValues for LineValues<'_> {
                     (self.noted.attempt.as_ref()?, name.strip_prefix("upstream.")?);
                 return match name {
                     "attempts" => Some(LogValue::Number(self.noted.attempts)),
+                    "retry_reason" => {
+                        self.noted.retry_reason.map(|text| LogValue::Text(text.as_bytes().into()))
+                    }
                     _ => attempt.value(name),
                 };
             }

@@ -14,6 +14,8 @@ pub(super) struct Attempt {
     address: Option<SocketAddr>,
     status: Option<StatusCode>,
     begun: Instant,
+    /// Time of the wait for a connection in use by others.
+    queue_time: Duration,
     /// Time until there was a connection, also one of the pool.
     connect_time: Option<Duration>,
     /// Time until the head of the response was received.
@@ -29,10 +31,15 @@ impl Attempt {
             address: None,
             status: None,
             begun: now,
+            queue_time: Duration::ZERO,
             connect_time: None,
             header_time: None,
             response_time: None,
         }
+    }
+
+    pub(super) fn set_queue_time(&mut self, time: Duration) {
+        self.queue_time = time;
     }
 
     pub(super) fn set_connection(&mut self, address: Option<SocketAddr>, now: Instant) {
@@ -57,6 +64,7 @@ impl Attempt {
                 None => self.name.as_bytes().into(),
             })),
             "status" => self.status.map(|status| LogValue::Number(status.as_u16().into())),
+            "queue_time" => Some(LogValue::Seconds(self.queue_time)),
             "connect_time" => self.connect_time.map(LogValue::Seconds),
             "header_time" => self.header_time.map(LogValue::Seconds),
             "response_time" => {

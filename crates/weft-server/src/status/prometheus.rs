@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use super::snapshot::{Certificate, Route, Snapshot, Upstream, Worker};
-use crate::apps::proxy::State;
+use crate::apps::proxy::{State, UpstreamReport};
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -171,16 +171,11 @@ impl Page {
             }
         }
         type Count = (&'static str, &'static str, fn(&Upstream) -> u64);
-        let counters: [Count; 3] = [
+        let counters: [Count; 2] = [
             (
                 "weft_upstream_requests_total",
                 "Requests sent to the upstream, including retries.",
                 |upstream| upstream.report.requests,
-            ),
-            (
-                "weft_upstream_retries_total",
-                "Requests sent again after a failed attempt.",
-                |upstream| upstream.report.retries,
             ),
             ("weft_upstream_failures_total", "Failures caused by the upstream.", |upstream| {
                 upstream.report.failures
@@ -190,6 +185,16 @@ impl Page {
             self.counter(name, help);
             for upstream in upstreams {
                 self.sample(name, &upstream.labels(), count(upstream));
+            }
+        }
+        self.counter(
+            "weft_upstream_retries_total",
+            "Requests sent again after a failed attempt, by its failure.",
+        );
+        for upstream in upstreams {
+            for (reason, count) in &upstream.report.retries_by_reason {
+                let labels = [upstream.labels().as_slice(), &[("reason", *reason)]].concat();
+                self.sample("weft_upstream_retries_total", &labels, count);
             }
         }
         self.gauge("weft_upstream_connections", "Connections to the upstream, by state.");
@@ -206,10 +211,29 @@ impl Page {
         for upstream in upstreams {
             self.sample("weft_upstream_queue_length", &upstream.labels(), upstream.report.queued);
         }
-        let name = "weft_upstream_response_seconds";
-        self.family(name, "histogram", "Time from sending a request to the head of its response.");
-        for upstream in upstreams {
-            self.histogram(name, &upstream.labels(), &upstream.report.durations);
+        type Times = (&'static str, &'static str, fn(&UpstreamReport) -> &HistogramTotals);
+        let histograms: [Times; 3] = [
+            (
+                "weft_upstream_response_seconds",
+                "Time from sending a request to the head of its response.",
+                |report| &report.durations,
+            ),
+            (
+                "weft_upstream_connect_seconds",
+                "Time to establish a connection, with name resolution and TLS.",
+                |report| &report.connect_times,
+            ),
+            (
+                "weft_upstream_queue_seconds",
+                "Time of requests that have waited for a connection.",
+                |report| &report.queue_times,
+            ),
+        ];
+        for (name, help, times) in histograms {
+            self.family(name, "histogram", help);
+            for upstream in upstreams {
+                self.histogram(name, &upstream.labels(), times(&upstream.report));
+            }
         }
     }
 

@@ -73,7 +73,7 @@ fn lines_have_values_of_route_user_upstream_and_response() {
     let (upstream, dead) = (upstream(), common::unused_address());
     let server = LoggedServer::start(
         "%s|%u|%{route}x|%{upstream.address}x|%{upstream.status}x|%{upstream.attempts}x|\
-         %{X-Cache}o|%{X-B}o|%{request_id}x",
+         %{upstream.retry_reason}x|%{X-Cache}o|%{X-B}o|%{request_id}x",
         &format!(
             "[hosts.\"*\"]\n\
              \"/\" = {{ respond = \"a\", response_headers = {{ X-B = \"1\" }} }}\n\
@@ -93,12 +93,12 @@ fn lines_have_values_of_route_user_upstream_and_response() {
     assert_eq!(
         server.lines(),
         [
-            &*format!("203|alice|/app/|{upstream}|203|1|a\\\"b|-|7"),
-            "401|-|/app/|-|-|-|-|-|-",
-            &*format!("203|-|/two/|{upstream}|203|2|a\\\"b|-|7"),
-            &*format!("502|-|/dead/|{dead}|-|3|-|-|-"),
-            "200|-|/|-|-|-|-|1|-",
-            "400|-|-|-|-|-|-|-|-",
+            &*format!("203|alice|/app/|{upstream}|203|1|-|a\\\"b|-|7"),
+            "401|-|/app/|-|-|-|-|-|-|-",
+            &*format!("203|-|/two/|{upstream}|203|2|unreachable|a\\\"b|-|7"),
+            &*format!("502|-|/dead/|{dead}|-|3|unreachable|-|-|-"),
+            "200|-|/|-|-|-|-|-|1|-",
+            "400|-|-|-|-|-|-|-|-|-",
         ]
     );
 }
@@ -145,7 +145,7 @@ fn times_of_an_upstream_include_its_delays() {
     });
     for buffering in ["true", "false"] {
         let server = LoggedServer::start(
-            "%{upstream.connect_time}x %{upstream.header_time}x %{upstream.response_time}x",
+            "%{upstream.queue_time}x %{upstream.connect_time}x %{upstream.header_time}x %{upstream.response_time}x",
             &format!(
                 "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{upstream}/\", \
                  buffer_responses = {buffering} }}\n"
@@ -154,8 +154,9 @@ fn times_of_an_upstream_include_its_delays() {
         assert_eq!(server.request("/", ""), 200);
         let lines = server.lines();
         let times: Vec<f64> = lines[0].split(' ').map(|time| time.parse().unwrap()).collect();
-        let [connect, header, response] = times[..] else { panic!("{lines:?}") };
+        let [queue, connect, header, response] = times[..] else { panic!("{lines:?}") };
         let delay = DELAY.as_secs_f64();
+        assert_eq!(queue, 0.0, "{lines:?}");
         assert!(connect + delay <= header && header <= response, "{lines:?}");
         assert!(connect + 2.0 * delay <= response, "{lines:?}");
     }

@@ -7,10 +7,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use crate::common::external::chromium;
 use crate::common::{
-    Client, PATIENCE, Program, Response, Signal, Weft, has_tool, run, until, unused_address, weft,
+    Client, PATIENCE, Program, Response, Signal, Weft, has_tool, raw_upstream, read_head, run,
+    until, unused_address, weft,
 };
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
@@ -36,8 +39,13 @@ impl Site {
     /// Starts the program with two workers and these routes.
     #[track_caller]
     fn start(routes: &str) -> Site {
+        Site::start_with(&config(routes))
+    }
+
+    #[track_caller]
+    fn start_with(config: &str) -> Site {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("weft.toml"), config(routes)).unwrap();
+        fs::write(folder.path().join("weft.toml"), config).unwrap();
         let mut command = weft(["--config", "weft.toml", "--pid-file", "pid"]);
         let server = Weft::start(command.current_dir(folder.path()));
         let (_, status) = server.announcement.trim_end().split_once("; status at http://").unwrap();
@@ -487,13 +495,74 @@ fn upstream_metrics_distinguish_dead_and_live_upstreams() {
         assert_eq!(metrics.get("weft_upstream_failures_total", &labels(address)), failures);
         assert_eq!(metrics.get("weft_upstream_queue_length", &labels(address)), 0.0);
     }
-    assert_eq!(metrics.get("weft_upstream_retries_total", &labels(alive)), 1.0);
+    for (reason, count) in
+        [("unreachable", 1.0), ("closed", 0.0), ("idle_closed", 0.0), ("not_processed", 0.0)]
+    {
+        let labels = format!("host=*,reason={reason},route=/api/,upstream=http://{alive}/");
+        assert_eq!(metrics.get("weft_upstream_retries_total", &labels), count, "{reason}");
+    }
+    for (address, count) in [(dead, 0.0), (alive, 1.0)] {
+        assert_eq!(metrics.get("weft_upstream_connect_seconds_count", &labels(address)), count);
+        assert_eq!(metrics.get("weft_upstream_queue_seconds_count", &labels(address)), 0.0);
+    }
     until("the connection is idle", || {
         let metrics = site.metrics();
         let connections = |name| metrics.get("weft_upstream_connections", &state(alive, name));
         (connections("in_use"), connections("idle")) == (0.0, 1.0)
     });
-    assert_eq!(metrics.check_histograms(), 4);
+    assert_eq!(metrics.check_histograms(), 8);
+}
+
+/// An upstream that permits one connection, and closes it after a response.
+#[test]
+fn upstream_metrics_have_times_in_the_queue_and_reasons_of_retries() {
+    let (waiting, is_waiting) = mpsc::channel();
+    let (proceed, may_proceed) = mpsc::channel::<()>();
+    let may_proceed = Mutex::new(may_proceed);
+    let address = raw_upstream(move |_, mut stream| {
+        if read_head(&mut stream).is_some() {
+            waiting.send(()).unwrap();
+            may_proceed.lock().unwrap().recv().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            // The next request arrives before the connection closes.
+            read_head(&mut stream);
+        }
+    });
+    let config = config(&format!(
+        "[hosts.\"*\"]\n\"/\" = {{ proxy = \"http://{address}/\", max_connections = 1, \
+         max_connections_per_client = 1 }}\n"
+    ));
+    // Each worker has a queue of its own.
+    let site = Site::start_with(&config.replace("workers = 2", "workers = 1"));
+    let labels = format!("host=*,route=/,upstream=http://{address}/");
+    std::thread::scope(|scope| {
+        let get = || Client::tcp(site.address).get("/").status;
+        let first = scope.spawn(get);
+        is_waiting.recv_timeout(PATIENCE).unwrap();
+        let second = scope.spawn(get);
+        let is_queued = || site.metrics().get("weft_upstream_queue_length", &labels) == 1.0;
+        let start = Instant::now();
+        while !is_queued() && start.elapsed() < PATIENCE / 6 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Both threads end in any case.
+        proceed.send(()).unwrap();
+        proceed.send(()).unwrap();
+        assert_eq!([first, second].map(|thread| thread.join().unwrap()), [200, 200]);
+    });
+    let metrics = site.metrics();
+    assert_eq!(metrics.get("weft_upstream_queue_seconds_count", &labels), 1.0);
+    assert_eq!(metrics.get("weft_upstream_connect_seconds_count", &labels), 2.0);
+    let retries = format!("host=*,reason=idle_closed,route=/,upstream=http://{address}/");
+    assert_eq!(metrics.get("weft_upstream_retries_total", &retries), 1.0);
+    assert_eq!(metrics.sum("weft_upstream_retries_total", ""), 1.0);
+    let json: serde_json::Value =
+        serde_json::from_slice(&site.get_status_page("/status.json").body).unwrap();
+    let upstream = &json["upstreams"][0];
+    assert_eq!(upstream["retries"], 1);
+    assert_eq!(upstream["retries_by_reason"]["idle_closed"], 1);
+    assert_eq!(upstream["queue_times"]["count"], 1);
+    assert_eq!(upstream["connect_times"]["count"], 2);
 }
 
 #[test]
@@ -548,7 +617,7 @@ fn counts_requests_in_flight_and_disconnected_clients() {
     until("no request is in flight", || in_flight() == 0.0);
     let metrics = site.metrics();
     assert_eq!(metrics.get("weft_requests_total", "code=none,host=*,route=/"), 1.0);
-    assert_eq!(metrics.check_histograms(), 3);
+    assert_eq!(metrics.check_histograms(), 5);
 }
 
 // -- events

@@ -1,9 +1,11 @@
 //! Metrics of the requests to an upstream, and its state, for the status endpoint.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::GatewayError;
 use super::pool::Pool;
 use super::upstream::Upstream;
 use crate::counter::{Counter, Histogram, HistogramTotals};
@@ -15,16 +17,73 @@ use crate::counter::{Counter, Histogram, HistogramTotals};
 #[repr(align(128))]
 pub(super) struct UpstreamMetrics {
     requests: Counter,
-    retries: Counter,
+    /// By the reason of the retry.
+    retries: [Counter; RetryReason::ALL.len()],
     durations: Histogram,
+    queue_times: Histogram,
+}
+
+/// Reason why a request is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryReason {
+    /// No connection could be established.
+    Unreachable,
+    /// A new connection closed before the first byte of the response.
+    Closed,
+    /// A connection of the pool did, as upstreams may close idle connections at any time.
+    IdleClosed,
+    /// The upstream has stated that it has not processed the request.
+    NotProcessed,
+}
+
+impl RetryReason {
+    pub(super) const ALL: [RetryReason; 4] = [
+        RetryReason::Unreachable,
+        RetryReason::Closed,
+        RetryReason::IdleClosed,
+        RetryReason::NotProcessed,
+    ];
+
+    /// Returns the reason for a retry after a failure; `None` if none follows such a failure.
+    pub(super) fn of(failure: &GatewayError) -> Option<RetryReason> {
+        match failure {
+            GatewayError::Unreachable(_) => Some(RetryReason::Unreachable),
+            GatewayError::ConnectionLost(_) => Some(RetryReason::Closed),
+            GatewayError::StaleConnection(_) => Some(RetryReason::IdleClosed),
+            GatewayError::NotProcessed(_) => Some(RetryReason::NotProcessed),
+            GatewayError::Client(_)
+            | GatewayError::BadResponse(_)
+            | GatewayError::Timeout(_)
+            | GatewayError::NoneAvailable
+            | GatewayError::Overloaded(_)
+            | GatewayError::ResourcesExhausted(_)
+            | GatewayError::Internal(_) => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            RetryReason::Unreachable => "unreachable",
+            RetryReason::Closed => "closed",
+            RetryReason::IdleClosed => "idle_closed",
+            RetryReason::NotProcessed => "not_processed",
+        }
+    }
 }
 
 impl UpstreamMetrics {
     /// Counts a request, or a retry of one, that is about to be sent.
-    pub(super) fn start_request(&self, is_retry: bool) -> SentRequest<'_> {
+    pub(super) fn start_request(&self, retry: Option<RetryReason>) -> SentRequest<'_> {
         self.requests.add(1);
-        self.retries.add(is_retry.into());
+        if let Some(reason) = retry {
+            self.retries[reason as usize].add(1);
+        }
         SentRequest { metrics: self, start: Instant::now() }
+    }
+
+    /// Records the time for which a request has waited for a connection in use by others.
+    pub(super) fn record_queue_time(&self, time: Duration) {
+        self.queue_times.observe(time);
     }
 }
 
@@ -73,11 +132,14 @@ pub(crate) struct UpstreamReport {
     pub(crate) state: State,
     pub(crate) requests: u64,
     pub(crate) retries: u64,
+    pub(crate) retries_by_reason: BTreeMap<&'static str, u64>,
     pub(crate) failures: u64,
     pub(crate) connections_in_use: usize,
     pub(crate) connections_idle: usize,
     pub(crate) queued: usize,
     pub(crate) durations: HistogramTotals,
+    pub(crate) connect_times: HistogramTotals,
+    pub(crate) queue_times: HistogramTotals,
 }
 
 impl UpstreamReport {
@@ -94,11 +156,14 @@ impl UpstreamReport {
             state,
             requests: 0,
             retries: 0,
+            retries_by_reason: RetryReason::ALL.map(|reason| (reason.name(), 0)).into(),
             failures: upstream.failures(),
             connections_in_use: 0,
             connections_idle: 0,
             queued: 0,
             durations: HistogramTotals::default(),
+            connect_times: HistogramTotals::default(),
+            queue_times: HistogramTotals::default(),
         }
     }
 
@@ -110,8 +175,15 @@ impl UpstreamReport {
         self.queued += pool.queued();
         if let Some(metrics) = pool.metrics.get() {
             self.requests += metrics.requests.get();
-            self.retries += metrics.retries.get();
+            for (reason, counter) in RetryReason::ALL.iter().zip(&metrics.retries) {
+                // Each counter is read once, so that the total is the sum.
+                let count = counter.get();
+                self.retries += count;
+                *self.retries_by_reason.entry(reason.name()).or_default() += count;
+            }
             self.durations.add(&metrics.durations);
+            self.connect_times.add(&pool.connect_times);
+            self.queue_times.add(&metrics.queue_times);
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
-use self::metrics::UpstreamMetrics;
+use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Leased, Pool};
 use self::request::{Destination, RequestOptions};
@@ -297,6 +297,7 @@ impl Proxy {
     async fn send(&self, outbound: &mut OutboundRequest) -> Response {
         let settings = &self.shared.settings;
         let mut tried = Vec::new();
+        let mut retry = None;
         loop {
             let Some(index) = self.choose_upstream(&tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
@@ -304,7 +305,7 @@ impl Proxy {
                 return error_response(error, &"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
-            let failure = match self.attempt(pool, outbound, !tried.is_empty()).await {
+            let failure = match self.attempt(pool, outbound, retry).await {
                 Ok(response) => return response,
                 Err(failure) => failure,
             };
@@ -324,6 +325,7 @@ impl Proxy {
                 _ => {}
             }
             tried.push(index);
+            retry = RetryReason::of(&failure);
             let may_retry = match failure {
                 // No byte of the request was sent.
                 GatewayError::Unreachable(_) => true,
@@ -338,6 +340,9 @@ impl Proxy {
             if !may_retry || tried.len() > settings.max_retries {
                 let origin = format_args!("the upstream {}", pool.upstream);
                 return error_response(failure, &origin, &outbound.request);
+            }
+            if let (Some(notes), Some(reason)) = (RequestNotes::of(&outbound.request), retry) {
+                notes.set_retry_reason(reason.name());
             }
         }
     }
@@ -365,23 +370,28 @@ impl Proxy {
         Some(chosen)
     }
 
-    /// Sends a request over one connection and converts the upstream's response.
+    /// Sends a request over one connection and converts the upstream's response. A retry uses no idle
+    /// connection.
     async fn attempt(
         &self,
         pool: &Arc<Pool>,
         outbound: &mut OutboundRequest,
-        force_new: bool,
+        retry: Option<RetryReason>,
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.begin_attempt(&pool.location);
         }
-        let leased = pool.lease(self.limited_client(&outbound.request), force_new).await?;
-        let mut lease = match leased {
+        let (client, mut queue_time) = (self.limited_client(&outbound.request), Duration::ZERO);
+        let leased = pool.lease(client, retry.is_some(), &mut queue_time).await;
+        if !queue_time.is_zero() {
+            note_queue_time(pool, &outbound.request, queue_time);
+        }
+        let mut lease = match leased? {
             Leased::Connection(lease) => lease,
             // Boxed: the future is large.
             Leased::Stream(lease) => {
-                return Box::pin(self.attempt_in_stream(pool, lease, outbound, force_new)).await;
+                return Box::pin(self.attempt_in_stream(pool, lease, outbound, retry)).await;
             }
         };
         if let Some(notes) = RequestNotes::of(&outbound.request) {
@@ -404,7 +414,7 @@ impl Proxy {
             lease.return_to_pool();
             return Err(GatewayError::Client(error));
         }
-        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(force_new));
+        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
         let space = &self.shared.buffer_space;
         let (head, body) = exchange::run(&mut lease, outbound, settings, space).await?;
         if let Some(sent_request) = sent_request {
@@ -507,6 +517,16 @@ impl Proxy {
             let is_lenient = self.shared.settings.lenient_responses;
             tokio::spawn(check::run(Arc::downgrade(upstream), check.clone(), is_lenient));
         }
+    }
+}
+
+/// Records the time for which a request has waited for a connection.
+fn note_queue_time(pool: &Pool, request: &Request, time: Duration) {
+    if let Some(metrics) = pool.metrics.get() {
+        metrics.record_queue_time(time);
+    }
+    if let Some(notes) = RequestNotes::of(request) {
+        notes.set_queue_time(time);
     }
 }
 

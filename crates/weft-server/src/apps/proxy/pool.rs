@@ -12,6 +12,7 @@ use super::http2::{Acquired, Connections, StreamLease};
 use super::metrics::UpstreamMetrics;
 use super::settings::{HttpVersion, ProxySettings};
 use super::upstream::Upstream;
+use crate::counter::Histogram;
 
 /// The pool of a worker. Its mutex is uncontended: only bodies that moved to another thread share
 /// it.
@@ -25,6 +26,8 @@ pub(super) struct Pool {
     limit: ClientLimit,
     idle: Mutex<Idle>,
     pub(super) http2: Arc<Connections>,
+    /// Times to establish a connection, with its handshakes.
+    pub(super) connect_times: Arc<Histogram>,
     /// Metrics, if they are collected.
     pub(super) metrics: OnceLock<UpstreamMetrics>,
 }
@@ -77,8 +80,9 @@ impl Pool {
         });
         let (idle, metrics) = (Mutex::default(), OnceLock::new());
         let location = upstream.url.location().into();
-        let http2 = Connections::new(upstream.clone(), settings.clone());
-        Arc::new(Pool { upstream, location, settings, limit, idle, http2, metrics })
+        let connect_times = Arc::<Histogram>::default();
+        let http2 = Connections::new(upstream.clone(), settings.clone(), connect_times.clone());
+        Arc::new(Pool { upstream, location, settings, limit, idle, http2, connect_times, metrics })
     }
 
     /// Requests in progress or queued.
@@ -112,21 +116,29 @@ impl Pool {
     }
 
     /// Leases a connection to a client: an idle one, unless `force_new` is set, or else a new one. Over
-    /// HTTP/2, it is a stream of one.
+    /// HTTP/2, it is a stream of one. Adds the time of the wait for others to `queue_time`, also if there
+    /// is no connection in the end.
     pub(super) async fn lease(
         self: &Arc<Pool>,
         client: Option<Client>,
         force_new: bool,
+        queue_time: &mut Duration,
     ) -> Result<Leased, GatewayError> {
         let permit = match self.limit.try_acquire(client) {
             Some(permit) => Some(permit),
             // Boxed: the future is large and rarely needed.
-            None => Box::pin(self.limit.acquire(client)).await,
+            None => {
+                let since = Instant::now();
+                let permit = Box::pin(self.limit.acquire(client)).await;
+                *queue_time += since.elapsed();
+                permit
+            }
         };
         let permit = permit.ok_or(GatewayError::Overloaded("too many requests in progress"))?;
         let slot = PoolSlot { pool: self.clone(), _permit: permit };
         if self.http2.is_expected() {
-            return Box::pin(self.http2.acquire()).await.map(|acquired| leased(acquired, slot));
+            let acquired = Box::pin(self.http2.acquire(queue_time)).await;
+            return acquired.map(|acquired| leased(acquired, slot));
         }
         if force_new {
             // Closes an idle connection to keep the total within the limit.
@@ -134,11 +146,13 @@ impl Pool {
         } else if let Some(connection) = self.take_idle() {
             return Ok(Leased::Connection(Lease { connection, slot, is_reused: true }));
         }
+        let since = Instant::now();
         let connection = Box::pin(self.upstream.connect(self.settings.connect_timeout)).await;
         let connection = connection.map_err(GatewayError::from_connect_error)?;
+        self.connect_times.observe(since.elapsed());
         if connection.has_negotiated_http2 {
             // The upstream has changed since the last connection.
-            let acquired = Box::pin(self.http2.adopt(connection)).await;
+            let acquired = Box::pin(self.http2.adopt(connection, queue_time)).await;
             return acquired.map(|acquired| leased(acquired, slot));
         }
         Ok(leased(Acquired::Http1(connection), slot))

@@ -7,6 +7,7 @@ use weft::{Body, Method, Response};
 use super::super::super::spool::Spool;
 use super::super::download::EmptyOfUnknownLength;
 use super::super::exchange::OutboundRequest;
+use super::super::metrics::RetryReason;
 use super::super::pool::Pool;
 use super::super::request::Destination;
 use super::super::rewriting::{self, Origin};
@@ -23,7 +24,7 @@ impl Proxy {
         pool: &Arc<Pool>,
         mut lease: StreamLease,
         outbound: &mut OutboundRequest,
-        is_retry: bool,
+        retry: Option<RetryReason>,
     ) -> Result<Response, GatewayError> {
         let settings = &self.shared.settings;
         if let Some(notes) = RequestNotes::of(&outbound.request) {
@@ -33,7 +34,7 @@ impl Proxy {
         let to = Destination { upstream, settings, via };
         let head = request::compose(&outbound.request, outbound.body_length, &to);
         let head = head.map_err(GatewayError::Client)?;
-        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(is_retry));
+        let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
         let received = exchange::run(&mut lease, outbound, head, settings).await?;
         if let Some(sent_request) = sent_request {
             sent_request.record_response();

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -13,10 +14,12 @@ use super::super::connection::UpstreamConnection;
 use super::super::settings::{HttpVersion, ProxySettings};
 use super::super::upstream::Upstream;
 use super::connection::{Connection, StreamLease};
+use crate::counter::Histogram;
 
 pub(in super::super) struct Connections {
     pub(super) upstream: Arc<Upstream>,
     pub(super) settings: Arc<ProxySettings>,
+    connect_times: Arc<Histogram>,
     state: Mutex<State>,
     /// Notifies requests that wait: a stream is free, or a connection was opened, or failed to.
     changed: Notify,
@@ -53,9 +56,10 @@ impl Connections {
     pub(in super::super) fn new(
         upstream: Arc<Upstream>,
         settings: Arc<ProxySettings>,
+        connect_times: Arc<Histogram>,
     ) -> Arc<Connections> {
         let (state, changed, is_http1) = Default::default();
-        Arc::new(Connections { upstream, settings, state, changed, is_http1 })
+        Arc::new(Connections { upstream, settings, connect_times, state, changed, is_http1 })
     }
 
     /// Returns true if the next request tries HTTP/2.
@@ -80,8 +84,11 @@ impl Connections {
     }
 
     /// Acquires a stream. Opens a connection if none has a free one, one at a time; beyond the
-    /// limit on connections, waits for a stream.
-    pub(in super::super) async fn acquire(self: &Arc<Self>) -> Result<Acquired, GatewayError> {
+    /// limit on connections, waits for a stream, and adds the time to `queue_time`.
+    pub(in super::super) async fn acquire(
+        self: &Arc<Self>,
+        queue_time: &mut Duration,
+    ) -> Result<Acquired, GatewayError> {
         let deadline = Instant::now() + self.settings.queue_timeout;
         let known_failures = self.state().failures;
         // A request opens one connection: an upstream that closes each at once costs no more.
@@ -106,7 +113,9 @@ impl Connections {
                 Next::Wait => {}
             }
             let waiting = Waiting::begin(self)?;
+            let since = Instant::now();
             let is_notified = timeout_at(deadline, changed).await.is_ok();
+            *queue_time += since.elapsed();
             drop(waiting);
             if !is_notified {
                 return Err(GatewayError::Overloaded("no stream has become free in time"));
@@ -119,11 +128,12 @@ impl Connections {
     pub(in super::super) async fn adopt(
         self: &Arc<Self>,
         connection: UpstreamConnection,
+        queue_time: &mut Duration,
     ) -> Result<Acquired, GatewayError> {
         let started = self.start(connection).await.map_err(GatewayError::from_connect_error)?;
         match started.try_lease(self) {
             Some(stream) => Ok(Acquired::Stream(stream)),
-            None => self.acquire().await,
+            None => self.acquire(queue_time).await,
         }
     }
 
@@ -163,7 +173,9 @@ impl Connections {
     async fn open(self: &Arc<Self>) -> Result<Option<Acquired>, GatewayError> {
         let mut opening = Opening { connections: self, failure: None };
         let opened = async {
+            let since = Instant::now();
             let connection = self.upstream.connect(self.settings.connect_timeout).await?;
+            self.connect_times.observe(since.elapsed());
             let is_http1 = self.upstream.http_version == HttpVersion::Negotiated
                 && !connection.has_negotiated_http2;
             self.is_http1.store(is_http1, Relaxed);
