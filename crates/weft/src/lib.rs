@@ -108,6 +108,11 @@ pub mod date {
     pub use weft_proto::semantics::date::{http_date, rfc3339};
 }
 
+/// The status of gRPC calls, for the middleware [`Grpc`](middleware::Grpc).
+pub mod grpc {
+    pub use weft_proto::semantics::grpc::{Code, Status};
+}
+
 /// Percent-decoding, and the segments of a path.
 pub mod path {
     pub use weft_proto::semantics::path::{Segments, decode};

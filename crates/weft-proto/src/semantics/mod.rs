@@ -1,10 +1,11 @@
-//! Field semantics that all versions share (RFC 9110).
+//! Field semantics that all versions share (RFC 9110), and those of gRPC.
 
 pub mod accept; // content negotiation
 pub mod coding; // names of content codings
 pub mod conditional; // preconditions
 pub mod date; // dates as text
 mod date_parse; // dates from text
+pub mod grpc; // calls of gRPC: media types, deadlines and status
 pub mod mime; // media types of files
 pub mod path; // percent-decoding and segments
 pub mod range; // ranges and multipart/byteranges

@@ -1,5 +1,6 @@
 //! Requests, in the form that applications use.
 
+mod fields;
 #[cfg(feature = "tower")]
 mod parts;
 

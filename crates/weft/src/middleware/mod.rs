@@ -43,6 +43,7 @@ mod concurrency; // limit on concurrent requests
 mod timeout; // limit on the response time of the application
 mod optional; // middleware that is selected at run time
 mod catch_panic; // error page for panics of the application
+mod grpc; // deadlines and status of gRPC calls
 
 // Routing, and changes to the request that the application gets.
 mod virtual_hosts; // one application per host
@@ -51,6 +52,7 @@ mod strip_prefix; // removal of a path prefix
 mod rewrite; // path rewriting
 mod clean_path; // normalization of paths
 mod canonical; // redirects to the canonical host and to HTTPS
+mod grpc_web; // gRPC-Web as gRPC
 mod method_override; // `X-HTTP-Method-Override`
 mod head; // HEAD requests handled as GET
 
@@ -90,6 +92,8 @@ pub use concurrency::{ConcurrencyLimit, ConcurrencyPermit};
 pub use cors::Cors;
 pub use error_pages::ErrorPages;
 pub use etag::ETag;
+pub use grpc::Grpc;
+pub use grpc_web::GrpcWeb;
 pub use head::HeadAsGet;
 pub use headers::{ResponseHeaders, SecurityHeaders};
 pub use health::Health;

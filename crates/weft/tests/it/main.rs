@@ -16,6 +16,8 @@ mod entity_tag;
 mod file_cache;
 #[cfg(feature = "form")]
 mod forms;
+#[cfg(all(feature = "tls", feature = "tower"))]
+mod grpc;
 mod h2;
 mod http1;
 #[cfg(all(feature = "tls", feature = "websocket"))]
