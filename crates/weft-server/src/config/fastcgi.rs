@@ -61,10 +61,11 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 17] = [
+const HTTP_KEYS: [&str; 18] = [
     "http_version",
     "max_http2_connections",
     "max_streams",
+    "grpc_web",
     "host",
     "trusted",
     "field_names",

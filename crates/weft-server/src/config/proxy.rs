@@ -22,7 +22,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 38] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 39] = [
     Key {
         name: "balance",
         flag: "",
@@ -71,6 +71,12 @@ pub(crate) static PROXY: [Key<ProxySettings>; 38] = [
             HttpVersion::Negotiated => quoted("auto"),
         },
     },
+    limit!(
+        grpc_web,
+        "",
+        switch,
+        "convert calls of gRPC-Web, from scripts of web pages, to gRPC for upstreams with HTTP/2"
+    ),
     Key {
         name: "trusted",
         flag: "",

@@ -55,7 +55,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weft::{Application, Body, Method, Request, Response, StatusCode};
+use futures_util::future::Either;
+use weft::middleware::GrpcWeb;
+use weft::{Application, Body, Method, Middleware, Request, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
 
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
@@ -548,9 +550,25 @@ fn error_response(
 }
 
 impl Application for Proxy {
-    fn call(&self, request: Request) -> impl Future<Output = Response> {
+    fn call(&self, mut request: Request) -> impl Future<Output = Response> {
         self.start_checks();
-        self.forward(request, None)
+        if self.shared.settings.grpc_web && GrpcWeb::is_call(&request) {
+            // Before the body is converted: its limit is that of the received bytes.
+            request.body().set_limit(self.shared.settings.max_body_bytes);
+            // Boxed: most requests are others.
+            let call = async { GrpcWeb::new().call(request, &Forward(self)).await };
+            return Either::Left(Box::pin(call));
+        }
+        Either::Right(self.forward(request, None))
+    }
+}
+
+/// A proxy without the conversion of gRPC-Web.
+struct Forward<'a>(&'a Proxy);
+
+impl Application for Forward<'_> {
+    fn call(&self, request: Request) -> impl Future<Output = Response> {
+        self.0.forward(request, None)
     }
 }
 

@@ -33,6 +33,9 @@ pub(crate) struct ProxySettings {
     /// permit fewer. Each may hold 64 KiB of a response that the client does not read. Default 128.
     pub(crate) max_streams: usize,
 
+    /// Convert calls of gRPC-Web, of scripts in web pages, to gRPC. Default false.
+    pub(crate) grpc_web: bool,
+
     /// Scripts of upstreams that speak FastCGI.
     pub(crate) fastcgi: FastCgiSettings,
 
@@ -411,6 +414,9 @@ impl ProxySettings {
             return Err(format!("max_response_head_bytes must be between {min} and {max}"));
         }
         let is_http2 = |url| self.http_version_of(url) == HttpVersion::Http2;
+        if self.grpc_web && !self.upstreams.iter().all(is_http2) {
+            return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
+        }
         let Some(check) = &self.check else { return Ok(()) };
         match &check.target {
             CheckTarget::Path(path) if !path.starts_with('/') => {
@@ -449,6 +455,7 @@ impl Default for ProxySettings {
             http_version: HttpVersion::default(),
             max_http2_connections: 8,
             max_streams: 128,
+            grpc_web: false,
             fastcgi: FastCgiSettings::default(),
             balance: Balance::default(),
             host: Host::default(),

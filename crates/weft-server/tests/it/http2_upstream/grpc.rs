@@ -244,6 +244,70 @@ async fn a_client_may_pause_before_the_response() {
     server.stop();
 }
 
+// -- gRPC-Web
+
+/// Sends a call of gRPC-Web by HTTP/1.0, whose responses end with the connection. Returns the body.
+fn web_call(proxy: &TestServer, media_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(proxy.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST /test.Service/Method HTTP/1.0\r\nHost: h\r\nContent-Type: {media_type}\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    let end = response.windows(4).position(|part| part == b"\r\n\r\n").expect("a head") + 4;
+    let head = String::from_utf8(response[..end].to_vec()).unwrap().to_ascii_lowercase();
+    assert!(head.contains(&format!("content-type: {media_type}\r\n")), "{head}");
+    response.split_off(end)
+}
+
+#[test]
+fn calls_of_grpc_web_are_converted() {
+    const STATUS: &[u8] = b"\x80\0\0\0\x10grpc-status: 0\r\n";
+    let upstream = http2_upstream(|_, peer| {
+        while let Some((stream, body)) = peer.whole_request() {
+            assert_eq!(body, MESSAGE);
+            let fields = [(":status", "200"), ("content-type", "application/grpc")];
+            peer.send(&head(0, stream, &fields));
+            peer.send(&frame(DATA, 0, stream, MESSAGE));
+            peer.send(&head(END_STREAM, stream, &[("grpc-status", "0")]));
+        }
+    });
+    let proxy = start_proxy(upstream, |settings| settings.grpc_web = true);
+    let binary = web_call(&proxy, "application/grpc-web+proto", MESSAGE);
+    assert_eq!(binary, [MESSAGE, STATUS].concat());
+    // The pieces are padded one by one. They may have been joined.
+    let text = web_call(&proxy, "application/grpc-web-text+proto", b"AAAAAAJoaQ==");
+    assert_eq!(text, b"AAAAAAJoaQ==gAAAABBncnBjLXN0YXR1czogMA0K");
+
+    let down = start_proxy(unused_address(), |settings| settings.grpc_web = true);
+    let failed = web_call(&down, "application/grpc-web+proto", MESSAGE);
+    assert!(failed.starts_with(b"\x80\0\0\0"), "{}", failed.escape_ascii());
+    let unavailable = b"grpc-status: 14\r\n";
+    assert!(failed.windows(unavailable.len()).any(|part| part == unavailable));
+}
+
+#[test]
+fn size_of_a_web_call_is_limited() {
+    let upstream = http2_upstream(|_, peer| while peer.read().is_some() {});
+    let proxy = start_proxy(upstream, |settings| {
+        settings.grpc_web = true;
+        settings.max_body_bytes = 8;
+    });
+    for (media_type, body) in [
+        ("application/grpc-web", &b"123456789"[..]),
+        ("application/grpc-web-text", b"MTIzNDU2Nzg="),
+    ] {
+        let failed = web_call(&proxy, &format!("{media_type}+proto"), body);
+        let status = failed.escape_ascii().to_string();
+        let is_refused = status.contains("grpc-status: 3") || status.starts_with("gAAAA");
+        assert!(is_refused, "{media_type}: {status}");
+    }
+}
+
 // -- the interoperability tests of gRPC
 
 /// The cases that need no credentials of a cloud.

@@ -701,6 +701,14 @@ fn validates_settings() {
         (|settings| settings.http_version = HttpVersion::Http2, ""),
         (|settings| set_check(settings, "grpc", "h2c://127.0.0.1:1"), ""),
         (|settings| set_check(settings, "grpc", "http://127.0.0.1:1"), "needs upstreams with h2c"),
+        (|settings| settings.grpc_web = true, ""),
+        (
+            |settings| {
+                settings.grpc_web = true;
+                settings.upstreams = ProxySettings::parse_upstreams("http://127.0.0.1:1").unwrap();
+            },
+            "grpc_web needs upstreams with h2c",
+        ),
         (|settings| set_check(settings, "grpcx", "h2c://127.0.0.1:1"), "must begin with a slash"),
     ] {
         let upstreams = ProxySettings::parse_upstreams("h2c://127.0.0.1:1").unwrap();
