@@ -184,13 +184,15 @@ impl Plan {
         }
         let acme = plan_acme(acme, tls.is_automatic, &plans, &mut warnings);
         let is_automatic = acme.is_some();
-        let tls = plan_tls(tls, acme, is_complete);
+        let has_routes = plans.iter().any(|host| !host.routes.is_empty());
+        let is_for_streams = !has_routes && streams.iter().any(|stream| stream.settings.tls);
+        let tls = plan_tls(tls, acme, is_for_streams, is_complete);
         let tls = tls.map_err(|problem| problems.push(problem)).ok().flatten();
         let status_hosts = host_list(status.hosts, &mut problems);
         let umask = top.umask.map(parse_umask).transpose();
         let umask = umask.map_err(|problem| problems.push(problem)).ok().flatten();
-        let streams = plan_streams(streams, is_complete, &mut problems);
-        let has_routes = plans.iter().any(|host| !host.routes.is_empty());
+        let reports = (&mut problems, &mut warnings);
+        let streams = plan_streams(streams, tls.is_some(), is_complete, reports);
         if !has_routes && streams.is_empty() && problems.is_empty() {
             let message = "there is nothing to serve; add a section such as [hosts.\"*\"] with \
                            \"/\" = \"-> /srv/www\"";

@@ -23,7 +23,7 @@ pub(crate) struct OpenedTls {
 
 /// Interval at which the files are checked for changes. A check costs a `stat(2)` call per file. Long
 /// enough that a key written after its certificate is usually found with it.
-const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 impl OpenedTls {
     /// Reads the certificates of a plan. The self-signed certificate of `former` is kept, because

@@ -22,13 +22,13 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 10] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 13] = [
     Key {
         name: "to",
         flag: "",
         argument: "",
-        help: "upstreams: HOST:PORT or unix:/SOCKET; of all connections, or of those without one of \
-               the `server_names`",
+        help: "upstreams: HOST:PORT, tls://HOST:PORT for connections with TLS, or unix:/SOCKET; of all \
+               connections, or of those without one of the `server_names`",
         kind: ValueKind::Texts(|stream, texts| {
             stream.to = texts.iter().map(upstream).collect::<ConfigResult<_>>()?;
             Ok(())
@@ -40,8 +40,8 @@ pub(crate) static STREAM: [Key<StreamSettings>; 10] = [
         flag: "",
         argument: "",
         help: "upstreams, separated by spaces, by the server name that a TLS client sends: \
-               { \"a.example\" = \"HOST:PORT\", \"*.b.example\" = \"HOST:PORT\" }; the connection \
-               stays encrypted",
+               { \"a.example\" = \"HOST:PORT\", \"*.b.example\" = \"HOST:PORT\" }; without `tls`, \
+               the connection stays encrypted",
         kind: ValueKind::Pairs(set_server_names),
         show: |stream| {
             let texts = |urls: &Vec<UpstreamUrl>| {
@@ -49,6 +49,24 @@ pub(crate) static STREAM: [Key<StreamSettings>; 10] = [
             };
             let names = stream.server_names.iter();
             table(names.map(|(name, urls)| (name.to_string(), texts(urls))))
+        },
+    },
+    limit!(
+        tls,
+        "",
+        switch,
+        "terminate TLS with the certificates of [tls]; upstreams get the decrypted bytes"
+    ),
+    Key {
+        name: "ca",
+        flag: "",
+        argument: "",
+        help: "trusted CA certificates in PEM for upstreams with tls://, in place of those of the \
+               system",
+        kind: ValueKind::Path(|stream, path| stream.ca = Some(path.value)),
+        show: |stream| {
+            let path = stream.ca.as_ref();
+            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
         },
     },
     Key {
@@ -107,7 +125,13 @@ pub(crate) static STREAM: [Key<StreamSettings>; 10] = [
         handshake_timeout,
         "",
         time,
-        "maximum time for the PROXY protocol header and the server name"
+        "maximum time for the PROXY protocol header, the server name and the handshake of TLS"
+    ),
+    limit!(
+        check_interval,
+        "",
+        time,
+        "time between two checks of each upstream, which gets connections only while it accepts them"
     ),
     limit!(
         idle_timeout,

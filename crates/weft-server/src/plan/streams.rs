@@ -1,7 +1,10 @@
 //! Streams of the plan.
 
+use std::time::Duration;
+
 use weft::Address;
 
+use crate::apps::proxy::UpstreamUrl;
 use crate::config::{Located, Problem, StreamConfig};
 use crate::stream::StreamSettings;
 
@@ -24,8 +27,9 @@ pub(super) fn stream_addresses(streams: &[StreamConfig]) -> Vec<Located<String>>
 /// Validates the sections. What is missing is an error only if the configuration is complete.
 pub(super) fn plan_streams(
     streams: Vec<StreamConfig>,
+    has_certificates: bool,
     is_complete: bool,
-    problems: &mut Vec<Problem>,
+    (problems, warnings): (&mut Vec<Problem>, &mut Vec<Problem>),
 ) -> Vec<StreamPlan> {
     let plan = |StreamConfig { listen, settings }: StreamConfig| {
         let addresses: Vec<_> = listen.value.split_whitespace().map(str::to_owned).collect();
@@ -36,6 +40,22 @@ pub(super) fn plan_streams(
         }
         if is_complete && settings.to.is_empty() && settings.server_names.is_empty() {
             problems.push(listen.problem("expected `to = \"HOST:PORT\"`, or `server_names`"));
+        }
+        if is_complete && settings.tls && !has_certificates {
+            problems.push(listen.problem(
+                "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
+            ));
+        }
+        let has_tls_upstreams = settings.upstreams().any(UpstreamUrl::is_tls);
+        let has_checks = settings.check_interval != Duration::MAX;
+        if has_checks && has_tls_upstreams && settings.proxy_protocol.is_some() {
+            problems.push(listen.problem(
+                "`check_interval` cannot be combined with `proxy_protocol` and upstreams with tls://: \
+                 a check has no client whose address it could send",
+            ));
+        }
+        if settings.ca.is_some() && !has_tls_upstreams {
+            warnings.push(listen.problem("`ca` has no effect without an upstream tls://"));
         }
         StreamPlan { listen: addresses, settings: listen.map(|_| settings) }
     };

@@ -23,10 +23,11 @@ pub(crate) struct TlsPlan {
 }
 
 /// Validates `[tls]`. Returns `None` if TLS is not configured. What is missing is an error only if
-/// the configuration is complete.
+/// the configuration is complete. If the certificates are for streams only, there is no default address.
 pub(super) fn plan_tls(
     tls: TlsConfig,
     acme: Option<AcmePlan>,
+    is_for_streams: bool,
     is_complete: bool,
 ) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
@@ -57,8 +58,12 @@ pub(super) fn plan_tls(
             }),
         };
     }
-    let default_listen = if acme.is_some() { "[::]:443" } else { "127.0.0.1:8443" };
-    let listen = Addresses::new(listen, Some(default_listen));
+    let default_listen = match (acme.is_some(), is_for_streams) {
+        (true, _) => Some("[::]:443"),
+        (false, false) => Some("127.0.0.1:8443"),
+        (false, true) => None,
+    };
+    let listen = Addresses::new(listen, default_listen);
     let [tickets, client_ca] = [tickets, client_ca].map(|path| path.map(|path| path.value));
     Ok(Some(TlsPlan { listen, certificates, tickets, client_ca, client_auth, only_1_3, acme }))
 }

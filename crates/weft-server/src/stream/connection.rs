@@ -3,15 +3,19 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, join};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
 use weft_proto::proxy_protocol;
 
 use super::hello::{Hello, HelloReader};
-use super::{ProxyVersion, Stream};
+use super::targets::Targets;
+use super::{ProxyVersion, Stream, StreamSettings};
 use crate::splice::splice;
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
@@ -26,6 +30,8 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 enum Refusal {
     Io(io::Error),
     Timeout,
+    /// The handshake of TLS has failed.
+    Tls(io::Error),
     /// The PROXY header of a proxy is missing or invalid.
     ProxyHeader(weft_proto::Error),
     TooLarge,
@@ -44,12 +50,21 @@ struct Preamble {
     received: BytesMut,
 }
 
-/// Forwards a connection until it ends.
-pub(super) async fn serve(stream: &Stream, client: TcpStream, peer: SocketAddr) {
-    if let Err(refusal) = forward(stream, client, peer).await {
+/// Forwards a connection until it ends. With `tls`, TLS is terminated.
+pub(super) async fn serve(
+    stream: &Stream,
+    tls: Option<Arc<ServerConfig>>,
+    client: TcpStream,
+    peer: SocketAddr,
+) {
+    if let Err(refusal) = forward(stream, tls, client, peer).await {
         match refusal {
             // Scanners, clients that have left, and failures that the upstreams have logged.
-            Refusal::Io(_) | Refusal::Timeout | Refusal::TooLarge | Refusal::Unreachable => {
+            Refusal::Io(_)
+            | Refusal::Timeout
+            | Refusal::Tls(_)
+            | Refusal::TooLarge
+            | Refusal::Unreachable => {
                 log::debug!("a connection from {peer} was closed: {refusal}");
             }
             Refusal::ProxyHeader(_) | Refusal::NoTarget(_) => stream
@@ -59,33 +74,81 @@ pub(super) async fn serve(stream: &Stream, client: TcpStream, peer: SocketAddr) 
     }
 }
 
-async fn forward(stream: &Stream, mut client: TcpStream, peer: SocketAddr) -> Result<(), Refusal> {
-    let settings = &stream.settings;
+async fn forward(
+    stream: &Stream,
+    tls: Option<Arc<ServerConfig>>,
+    mut client: TcpStream,
+    peer: SocketAddr,
+) -> Result<(), Refusal> {
     let destination = client.local_addr()?;
+    let deadline = Instant::now() + stream.settings.handshake_timeout;
     let preamble = Box::pin(Preamble::read(stream, &mut client, peer));
-    let preamble = timeout(settings.handshake_timeout, preamble).await;
+    let preamble = timeout_at(deadline, preamble).await;
     let Preamble { source, server_name, received } = preamble.map_err(|_| Refusal::Timeout)??;
     let Some(targets) = stream.targets(server_name.as_deref()) else {
         // Ignored: the client has left.
         let _ = client.write_all(&UNRECOGNIZED_NAME).await;
         return Err(Refusal::NoTarget(server_name));
     };
-    let connected = Box::pin(targets.connect(settings.connect_timeout)).await;
-    let mut upstream = connected.ok_or(Refusal::Unreachable)?;
-    let mut first = Vec::new();
-    match settings.proxy_protocol {
+    let mut header = Vec::new();
+    match stream.settings.proxy_protocol {
         None => {}
-        Some(ProxyVersion::V1) => proxy_protocol::write_v1(source, destination, &mut first),
-        Some(ProxyVersion::V2) => proxy_protocol::write_v2(source, destination, &mut first),
+        Some(ProxyVersion::V1) => proxy_protocol::write_v1(source, destination, &mut header),
+        Some(ProxyVersion::V2) => proxy_protocol::write_v2(source, destination, &mut header),
     }
-    first.extend_from_slice(&received);
-    drop(received);
-    upstream.write_all(&first).await?;
-    drop(first);
-    let (sent, returned) = splice(client, &mut *upstream, settings.idle_timeout).await;
-    let upstream = upstream.upstream();
-    log::debug!("{source} sent {sent} bytes to {upstream}, which returned {returned}");
-    Ok(())
+    let route = Route { stream, targets, source, header };
+    match tls {
+        None => route.relay(client, received).await,
+        // Boxed: the connections of streams without TLS do not need its memory.
+        Some(config) => {
+            Box::pin(async {
+                let accepted = timeout_at(deadline, accept_tls(config, client, received)).await;
+                let client = accepted.map_err(|_| Refusal::Timeout)?.map_err(Refusal::Tls)?;
+                route.relay(client, BytesMut::new()).await
+            })
+            .await
+        }
+    }
+}
+
+/// Completes the handshake of a connection whose first bytes were read before.
+async fn accept_tls(
+    config: Arc<ServerConfig>,
+    client: TcpStream,
+    received: BytesMut,
+) -> io::Result<impl AsyncRead + AsyncWrite> {
+    let (reader, writer) = client.into_split();
+    let client = join(io::Cursor::new(received).chain(reader), writer);
+    TlsAcceptor::from(config).accept(client).await
+}
+
+/// The upstreams of a connection, and the header that they get before its bytes.
+struct Route<'s> {
+    stream: &'s Stream,
+    targets: &'s Targets,
+    source: SocketAddr,
+    header: Vec<u8>,
+}
+
+impl Route<'_> {
+    /// Connects to an upstream, sends it the bytes that were received, and copies all others.
+    async fn relay(
+        self,
+        client: impl AsyncRead + AsyncWrite,
+        received: BytesMut,
+    ) -> Result<(), Refusal> {
+        let Route { stream, targets, source, header } = self;
+        let StreamSettings { connect_timeout, idle_timeout, .. } = stream.settings;
+        let connected = Box::pin(targets.connect(&header, connect_timeout)).await;
+        let mut upstream = connected.ok_or(Refusal::Unreachable)?;
+        upstream.write_all(&received).await?;
+        upstream.flush().await?;
+        drop((header, received));
+        let (sent, returned) = splice(client, &mut *upstream, idle_timeout).await;
+        let upstream = upstream.upstream();
+        log::debug!("{source} sent {sent} bytes to {upstream}, which returned {returned}");
+        Ok(())
+    }
 }
 
 impl Preamble {
@@ -151,7 +214,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Io(error) => write!(f, "{error}"),
-            Refusal::Timeout => f.write_str("its first bytes came too slowly"),
+            Refusal::Timeout => {
+                f.write_str("its first bytes, or the handshake of TLS, came too slowly")
+            }
+            Refusal::Tls(error) => write!(f, "the handshake of TLS failed: {error}"),
             Refusal::ProxyHeader(error) => write!(f, "{}", error.reason()),
             Refusal::TooLarge => f.write_str("its first message is too large"),
             Refusal::NoTarget(Some(name)) => write!(f, "there is no upstream for {name:?}"),

@@ -2,7 +2,8 @@
 //!
 //! `server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
 //! the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to one of the
-//! upstreams (`targets`), and then bytes in both directions. TLS is not terminated here.
+//! upstreams (`targets`), and then bytes in both directions. TLS passes through unless the stream
+//! terminates it.
 
 mod connection; // one connection
 mod hello; // the server name of a ClientHello
@@ -10,10 +11,14 @@ mod server; // listening sockets, and the threads
 mod settings; // settings of a stream
 mod targets; // upstreams, and connections to them
 
-use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
-use crate::throttled_log::ThrottledWarning;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+
+use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, ClientPermit};
+use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
+use crate::throttled_log::ThrottledWarning;
 
 pub(crate) use self::server::{StreamDeadline, StreamServer};
 pub(crate) use self::settings::{ProxyVersion, ServerNamePattern, StreamSettings};
@@ -27,6 +32,7 @@ pub(crate) struct Stream {
     others: Option<Targets>,
     by_name: Vec<(ServerNamePattern, Targets)>,
     connections: ClientLimit,
+    checks_started: AtomicBool,
     limit_warning: ThrottledWarning,
     refusal_warning: ThrottledWarning,
 }
@@ -35,7 +41,9 @@ impl Stream {
     /// # Errors
     /// If an upstream is invalid.
     pub(crate) fn new(settings: StreamSettings) -> Result<Stream, String> {
-        let targets = |urls: &Vec<_>| Targets::new(urls, settings.balance);
+        let has_tls = settings.upstreams().any(UpstreamUrl::is_tls);
+        let tls = has_tls.then(|| tls::config_without_alpn(settings.ca.as_deref())).transpose()?;
+        let targets = |urls: &Vec<_>| Targets::new(urls, settings.balance, &tls);
         let others = (!settings.to.is_empty()).then(|| targets(&settings.to)).transpose()?;
         let by_name = settings.server_names.iter();
         let by_name = by_name.map(|(name, urls)| Ok((name.clone(), targets(urls)?)));
@@ -47,7 +55,32 @@ impl Stream {
             queue_timeout: Duration::ZERO,
         });
         let [limit_warning, refusal_warning] = Default::default();
-        Ok(Stream { settings, others, by_name, connections, limit_warning, refusal_warning })
+        let checks_started = AtomicBool::new(false);
+        Ok(Stream {
+            settings,
+            others,
+            by_name,
+            connections,
+            checks_started,
+            limit_warning,
+            refusal_warning,
+        })
+    }
+
+    /// Starts the checks of the upstreams, once. Must be called on the event loop.
+    fn start_checks(&self) {
+        let interval = self.settings.check_interval;
+        if interval == Duration::MAX || self.checks_started.swap(true, Relaxed) {
+            return;
+        }
+        let check = Arc::new(Check {
+            target: CheckTarget::Connection,
+            interval,
+            timeout: self.settings.connect_timeout,
+            ..Check::default()
+        });
+        let by_name = self.by_name.iter().map(|(_, targets)| targets);
+        self.others.iter().chain(by_name).for_each(|targets| targets.start_checks(&check));
     }
 
     pub(crate) fn settings(&self) -> &StreamSettings {

@@ -11,13 +11,15 @@ use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{sleep, sleep_until};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, sleep_until, timeout};
 use weft::{Listener, LocalAddress};
 
 use super::connection;
 use crate::active_plan::PlanReceiver;
 use crate::sockets::{ListenSpec, SocketSource};
 use crate::throttled_log::ThrottledWarning;
+use crate::tls::{CHECK_INTERVAL, OpenedTls};
 
 /// Delay after a failure to accept a connection, such as one for lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -71,6 +73,7 @@ impl StreamServer {
                     .thread_name("stream")
                     .enable_all()
                     .build()?;
+                threads.spawn(maintain(self.plans.clone()));
                 self.runtime.insert(threads)
             }
         };
@@ -149,6 +152,26 @@ impl StreamDeadline {
     }
 }
 
+/// Starts the checks of upstreams, and reloads certificates when their files change, as long as there
+/// are plans.
+async fn maintain(mut plans: PlanReceiver) {
+    loop {
+        let plan = plans.borrow_and_update().clone();
+        plan.opened.streams.values().for_each(|stream| stream.start_checks());
+        if let Some(OpenedTls { tls, .. }) = &plan.opened.tls {
+            let tls = tls.clone();
+            if let Ok(Err(error)) = spawn_blocking(move || tls.reload_changed()).await {
+                log::error!("cannot reload certificates, the current ones stay in use: {error}");
+            }
+        }
+        drop(plan);
+        // Without a change of the plan, the files are checked again after the interval.
+        if let Ok(Err(_)) = timeout(CHECK_INTERVAL, plans.changed()).await {
+            return;
+        }
+    }
+}
+
 /// The task that accepts the connections of a socket.
 struct Accepting {
     socket: TcpListener,
@@ -188,11 +211,13 @@ impl Accepting {
                 "a connection was closed: too many connections, in total or of its client";
             return self.warn(&stream.limit_warning, &message);
         };
+        let tls = stream.settings().tls.then(|| plan.opened.tls.as_ref()).flatten();
+        let tls = tls.map(|opened| opened.tls.server_config());
         let active = self.active.clone();
         tokio::spawn(async move {
             // Ignored: without it, small packets are delayed.
             let _ = client.set_nodelay(true);
-            connection::serve(&stream, client, peer).await;
+            connection::serve(&stream, tls, client, peer).await;
             drop((permit, active));
         });
     }

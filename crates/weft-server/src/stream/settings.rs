@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +21,12 @@ pub(crate) struct StreamSettings {
     /// must send first. Default none.
     pub(crate) server_names: Vec<(ServerNamePattern, Vec<UpstreamUrl>)>,
 
+    /// TLS is terminated, with the certificates of `[tls]`. Default false: it passes through.
+    pub(crate) tls: bool,
+
+    /// File with the authorities of upstreams with TLS. Default those of the system.
+    pub(crate) ca: Option<PathBuf>,
+
     /// Selection of the upstream for the next connection. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
 
@@ -34,7 +41,11 @@ pub(crate) struct StreamSettings {
     /// Default 5 s.
     pub(crate) connect_timeout: Duration,
 
-    /// Longest time for the PROXY header and the ClientHello together. Default 10 s.
+    /// Time between two checks of an upstream, each of which opens a connection. Default
+    /// [`Duration::MAX`]: none.
+    pub(crate) check_interval: Duration,
+
+    /// Longest time for the PROXY header, the ClientHello and the handshake of TLS together. Default 10 s.
     pub(crate) handshake_timeout: Duration,
 
     /// Longest time without data in both directions. Default 10 min, as nginx.
@@ -53,10 +64,13 @@ impl Default for StreamSettings {
         StreamSettings {
             to: Vec::new(),
             server_names: Vec::new(),
+            tls: false,
+            ca: None,
             balance: Balance::default(),
             proxy_protocol: None,
             proxy_protocol_from: Vec::new(),
             connect_timeout: Duration::from_secs(5),
+            check_interval: Duration::MAX,
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(600),
             max_connections: 1_024,
@@ -66,6 +80,12 @@ impl Default for StreamSettings {
 }
 
 impl StreamSettings {
+    /// Returns the upstreams, also those by name.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &UpstreamUrl> {
+        let by_name = self.server_names.iter().flat_map(|(_, urls)| urls);
+        self.to.iter().chain(by_name)
+    }
+
     /// Returns true for a peer that sends a PROXY header.
     pub(super) fn is_proxy(&self, peer: IpAddr) -> bool {
         self.proxy_protocol_from.iter().any(|network| network.contains(peer))

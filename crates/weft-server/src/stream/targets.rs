@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
+
 use crate::apps::proxy::{
-    Balance, Candidate, FailurePolicy, Health, Upstream, UpstreamConnection, UpstreamUrl, choose,
+    Balance, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection, UpstreamUrl,
+    check, choose,
 };
 
 /// Failed connections, one after the other or within the window, after which an upstream is tried
@@ -26,7 +30,7 @@ pub(super) struct Targets {
 }
 
 struct Target {
-    upstream: Upstream,
+    upstream: Arc<Upstream>,
     connections: AtomicUsize,
 }
 
@@ -39,23 +43,38 @@ pub(super) struct TargetConnection<'t> {
 impl Targets {
     /// # Errors
     /// If an upstream is invalid.
-    pub(super) fn new(urls: &[UpstreamUrl], balance: Balance) -> Result<Targets, String> {
+    pub(super) fn new(
+        urls: &[UpstreamUrl],
+        balance: Balance,
+        tls: &Option<Arc<ClientConfig>>,
+    ) -> Result<Targets, String> {
         let target = |url: &UpstreamUrl| {
-            let upstream =
-                Upstream::new(url.clone(), Health::new(FAILURES, Instant::now()), &None)?;
-            Ok(Target { upstream, connections: AtomicUsize::new(0) })
+            let upstream = Upstream::new(url.clone(), Health::new(FAILURES, Instant::now()), tls)?;
+            Ok(Target { upstream: Arc::new(upstream), connections: AtomicUsize::new(0) })
         };
         let targets = urls.iter().map(target).collect::<Result<_, String>>()?;
         Ok(Targets { targets, balance, next: AtomicUsize::new(0) })
     }
 
-    /// Connects to one of the upstreams, after a failure to the next. `None` if none accepts a
-    /// connection; the reasons are logged.
-    pub(super) async fn connect(&self, connect_timeout: Duration) -> Option<TargetConnection<'_>> {
+    /// Starts the checks of all upstreams.
+    pub(super) fn start_checks(&self, check: &Arc<Check>) {
+        for target in &self.targets {
+            let upstream = Arc::downgrade(&target.upstream);
+            tokio::spawn(check::run(upstream, check.clone(), false));
+        }
+    }
+
+    /// Connects to one of the upstreams and sends `preface`, after a failure to the next. `None` if none
+    /// accepts a connection; the reasons are logged.
+    pub(super) async fn connect(
+        &self,
+        preface: &[u8],
+        connect_timeout: Duration,
+    ) -> Option<TargetConnection<'_>> {
         let mut tried = Vec::new();
         while let Some(index) = self.choose(&tried) {
             let target = &self.targets[index];
-            match target.upstream.connect(connect_timeout).await {
+            match target.upstream.connect_with_preface(preface, connect_timeout).await {
                 Ok(connection) => {
                     target.upstream.record_success();
                     target.connections.fetch_add(1, Relaxed);
@@ -70,13 +89,14 @@ impl Targets {
         None
     }
 
-    /// Returns the number of an upstream that was not tried. Those that rest are tried last.
+    /// Returns the number of an upstream that was not tried, and whose checks pass. Those that rest are
+    /// tried last.
     fn choose(&self, tried: &[usize]) -> Option<usize> {
         let now = Instant::now();
         let candidate = |index: usize| {
             let target = &self.targets[index];
             Candidate {
-                is_up: !tried.contains(&index),
+                is_up: !tried.contains(&index) && !target.upstream.health.is_unhealthy(),
                 was_tried: target.upstream.health.is_resting(now),
                 is_full: false,
                 load: target.connections.load(Relaxed),

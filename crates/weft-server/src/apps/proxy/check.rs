@@ -18,7 +18,7 @@ use super::upstream::Upstream;
 const MAX_HEAD_BYTES: usize = 32 << 10;
 
 /// Checks one upstream periodically, until its last strong reference is dropped.
-pub(super) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) {
+pub(crate) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient: bool) {
     let mut tick = interval(check.interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Number of consecutive checks with the same result.
@@ -54,6 +54,9 @@ async fn probe(upstream: &Upstream, check: &Check, is_lenient: bool) -> bool {
 
 async fn fetch_status(upstream: &Upstream, check: &Check, is_lenient: bool) -> Option<StatusCode> {
     let path = match &check.target {
+        CheckTarget::Connection => {
+            return upstream.connect(check.timeout).await.ok().map(|_| StatusCode::OK);
+        }
         CheckTarget::Grpc(service) => {
             let is_serving = http2::is_serving(upstream, service, check.timeout).await?;
             let status = if is_serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

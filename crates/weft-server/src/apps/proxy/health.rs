@@ -69,7 +69,7 @@ impl Health {
     }
 
     /// Returns true if the last health checks have failed.
-    pub(super) fn is_unhealthy(&self) -> bool {
+    pub(crate) fn is_unhealthy(&self) -> bool {
         self.is_unhealthy.load(Relaxed)
     }
 

@@ -23,7 +23,7 @@
 
 mod addresses;
 mod balance;
-mod check;
+pub(crate) mod check;
 mod download;
 mod exchange;
 mod fastcgi;
@@ -40,7 +40,7 @@ mod response;
 mod response_reader;
 mod rewriting;
 mod settings;
-mod tls;
+pub(crate) mod tls;
 mod metrics;
 mod tunnel;
 mod upload;

@@ -298,6 +298,8 @@ pub(crate) enum CheckTarget {
     Path(String),
     /// `Check` of `grpc.health.v1.Health` for a service; empty: for the server.
     Grpc(String),
+    /// A connection, with its handshakes.
+    Connection,
 }
 
 impl CheckTarget {
@@ -320,6 +322,7 @@ impl fmt::Display for CheckTarget {
             CheckTarget::Path(path) => f.write_str(path),
             CheckTarget::Grpc(service) if service.is_empty() => f.write_str("grpc"),
             CheckTarget::Grpc(service) => write!(f, "grpc:{service}"),
+            CheckTarget::Connection => f.write_str("tcp"),
         }
     }
 }

@@ -51,3 +51,10 @@ pub(super) fn config(
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
 }
+
+/// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
+pub(crate) fn config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let mut config = Arc::unwrap_or_clone(config(ca, HttpVersion::Http1)?);
+    config.alpn_protocols.clear();
+    Ok(Arc::new(config))
+}

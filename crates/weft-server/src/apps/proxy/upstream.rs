@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -69,23 +70,40 @@ impl Upstream {
         &self,
         connect_timeout: Duration,
     ) -> io::Result<UpstreamConnection> {
+        self.connect_with_preface(&[], connect_timeout).await
+    }
+
+    /// Opens a connection as [`connect`](Upstream::connect), and sends `preface` on it before the handshake
+    /// of TLS.
+    pub(crate) async fn connect_with_preface(
+        &self,
+        preface: &[u8],
+        connect_timeout: Duration,
+    ) -> io::Result<UpstreamConnection> {
         let connected = match &self.url.address {
-            UpstreamAddress::Unix(path) => timeout(connect_timeout, self.connect_unix(path)).await,
+            UpstreamAddress::Unix(path) => {
+                timeout(connect_timeout, self.connect_unix(path, preface)).await
+            }
             UpstreamAddress::Tcp { host, port, .. } => {
-                timeout(connect_timeout, self.connect_tcp(host, *port, connect_timeout)).await
+                let connect = self.connect_tcp(host, *port, preface, connect_timeout);
+                timeout(connect_timeout, connect).await
             }
         };
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    async fn connect_unix(&self, path: &Path) -> io::Result<UpstreamConnection> {
+    async fn connect_unix(&self, path: &Path, preface: &[u8]) -> io::Result<UpstreamConnection> {
         loop {
             match UnixStream::connect(path).await {
                 // The backlog is full, and there is no notification when it has room again.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     sleep(BACKLOG_RETRY_DELAY).await
                 }
-                connected => return Ok(UpstreamConnection::new(Box::new(connected?), None)),
+                connected => {
+                    let mut stream = connected?;
+                    stream.write_all(preface).await?;
+                    return Ok(UpstreamConnection::new(Box::new(stream), None));
+                }
             }
         }
     }
@@ -94,6 +112,7 @@ impl Upstream {
         &self,
         host: &str,
         port: u16,
+        preface: &[u8],
         connect_timeout: Duration,
     ) -> io::Result<UpstreamConnection> {
         let start = Instant::now();
@@ -109,7 +128,7 @@ impl Upstream {
             let remaining = connect_timeout.saturating_sub(start.elapsed());
             let share = remaining / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return self.wrap_stream(stream, *address).await,
+                Ok(Ok(stream)) => return self.wrap_stream(stream, *address, preface).await,
                 Ok(Err(error)) => failure = error,
                 Err(_) => failure = io::ErrorKind::TimedOut.into(),
             }
@@ -120,10 +139,14 @@ impl Upstream {
 
     async fn wrap_stream(
         &self,
-        stream: TcpStream,
+        mut stream: TcpStream,
         address: SocketAddr,
+        preface: &[u8],
     ) -> io::Result<UpstreamConnection> {
         stream.set_nodelay(true)?;
+        if !preface.is_empty() {
+            stream.write_all(preface).await?;
+        }
         let Some((connector, name)) = &self.tls else {
             return Ok(UpstreamConnection::new(Box::new(stream), Some(address)));
         };

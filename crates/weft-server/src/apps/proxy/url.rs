@@ -34,7 +34,7 @@ pub(super) enum UpstreamAddress {
 }
 
 impl UpstreamUrl {
-    pub(super) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         matches!(self.address, UpstreamAddress::Tcp { tls: true, .. })
     }
 
@@ -48,9 +48,20 @@ impl UpstreamUrl {
         UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
     }
 
-    /// Parses the address of an upstream without HTTP: `unix:/SOCKET` or `HOST:PORT`.
+    /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
+    /// for connections with TLS.
     pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {
-        UpstreamUrl::without_path(text, "tcp://", "127.0.0.1:5432")
+        let is_tls = text.starts_with("tls://");
+        let scheme = if is_tls { "tls://" } else { "tcp://" };
+        let mut url = UpstreamUrl::without_path(text, scheme, "127.0.0.1:5432")?;
+        match &mut url.address {
+            UpstreamAddress::Tcp { tls, .. } => *tls = is_tls,
+            UpstreamAddress::Unix(_) if is_tls => {
+                return Err(format!("{text}: expected tls://HOST:PORT"));
+            }
+            UpstreamAddress::Unix(_) => {}
+        }
+        Ok(url)
     }
 
     fn without_path(text: &str, scheme: &str, example: &str) -> Result<UpstreamUrl, String> {

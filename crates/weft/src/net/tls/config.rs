@@ -25,6 +25,8 @@ pub(super) struct Configs {
     /// For servers with HTTP/2 disabled.
     pub(super) http1: Arc<ServerConfig>,
     pub(super) resolver: Arc<Resolver>,
+    /// For protocols other than HTTP.
+    pub(super) other: Arc<ServerConfig>,
     /// Policy that the connections belong to.
     pub(super) policy: Arc<AuthPolicy>,
     client_auth: ClientAuthDigest,
@@ -74,10 +76,15 @@ impl Configs {
         }
         let mut http1 = config.clone();
         http1.alpn_protocols.remove(0);
+        let mut other = config.clone();
+        other.alpn_protocols.clear();
+        // The age of sessions is tracked by the handshakes of this crate only.
+        other.ticketer = Arc::new(NoTickets);
         Ok(Configs {
             http2: Arc::new(config),
             http1: Arc::new(http1),
             resolver,
+            other: Arc::new(other),
             policy: Arc::default(),
             client_auth: client_auth.digest,
         })

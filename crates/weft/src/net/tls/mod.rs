@@ -184,8 +184,20 @@ impl Tls {
         self.reload_if(|_, _| true).map(|_| ())
     }
 
-    /// Reloads all files if any of them has changed since the last read, and returns `true` then.
-    fn reload_changed(&self) -> Result<bool> {
+    /// Returns the current configuration for a protocol other than HTTP, for use with `tokio-rustls`: the
+    /// same certificates and client authentication, without ALPN and without resumption of sessions.
+    /// Call this for each connection, because a reload replaces the configuration.
+    pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
+        self.0.current().other.clone()
+    }
+
+    /// Reloads all files if any of them has changed since the last read, and returns `true` then. Only
+    /// needed without a [server](crate::Server::listen_tls), which checks the files by itself. This function
+    /// blocks on disk reads.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Tls::new). After an error the previous configuration stays in use.
+    pub fn reload_changed(&self) -> Result<bool> {
         self.reload_if(|previous, current| previous != current)
     }
 

@@ -1,4 +1,6 @@
-//! TCP connections that are forwarded without HTTP (`[streams]`).
+//! Connections that are forwarded without HTTP (`[streams]`).
+
+mod tls;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
