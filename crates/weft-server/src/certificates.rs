@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use weft_proto::semantics::date::rfc3339;
 
-use crate::acme::{AcmePlan, CertificateInfo, Store, StoredCertificate};
+use crate::acme::{AcmePlan, CertificateInfo, Name, OnDemandPlan, Store, StoredCertificate};
+use crate::config::show_time;
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the last
 /// success, and the last error.
@@ -14,7 +15,8 @@ use crate::acme::{AcmePlan, CertificateInfo, Store, StoredCertificate};
 /// If the platform has no default directory, and none is configured.
 pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
     let store = Store::new(plan.state.as_deref())?;
-    let width = plan.names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).max(4);
+    let names = names(plan, &store);
+    let width = names.iter().map(|name| name.as_str().len()).max().unwrap_or(0).max(4);
     let mut out = String::new();
     let mut line = |cells: [&str; 5]| {
         let [name, expires, next, failures, error] = cells;
@@ -22,7 +24,7 @@ pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
         writeln!(out, "{}", text.trim_end()).expect("writing to a String cannot fail");
     };
     line(["NAME", "EXPIRES", "NEXT ORDER", "FAILURES", "LAST ERROR"]);
-    for name in &plan.names {
+    for name in &names {
         let stored = StoredCertificate::read(&store, name).info();
         let CertificateInfo { not_after, next_order, failures, last_error } = stored;
         let expires = not_after.map_or_else(|| "no certificate".to_owned(), rfc3339);
@@ -33,6 +35,32 @@ pub(crate) fn list(plan: &AcmePlan) -> Result<String, String> {
         line([name.as_str(), &expires, &next, &failures.to_string(), &error]);
     }
     Ok(out)
+}
+
+/// Returns the configured names, and those that clients have asked for.
+fn names(plan: &AcmePlan, store: &Store) -> Vec<Name> {
+    let mut names = plan.names.clone();
+    if plan.on_demand.is_some() {
+        names.extend(store.names());
+        names.sort();
+        names.dedup();
+    }
+    names
+}
+
+/// Describes the orders on demand, for `weft check`.
+pub(crate) fn describe_on_demand(plan: &OnDemandPlan) -> String {
+    let OnDemandPlan { patterns, ask, rate, max_names, timeout } = plan;
+    let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+    let mut permitted = Vec::new();
+    permitted.extend(Some(patterns.join(", ")).filter(|patterns| !patterns.is_empty()));
+    permitted.extend(ask.as_ref().map(|url| format!("names that {url} permits")));
+    format!(
+        "certificates for {} are ordered on demand, {rate} and {max_names} names at most; \
+         handshakes wait for {}",
+        permitted.join(" and "),
+        show_time(*timeout)
+    )
 }
 
 /// Describes the orders, for `weft check`.

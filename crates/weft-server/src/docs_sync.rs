@@ -43,7 +43,12 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         }
         ValueKind::Time(_) => (quoted("7s"), words(&["7s"])),
         ValueKind::Choice(known, _) => (quoted(known[1]), words(&[known[1]])),
-        ValueKind::Text(_) if key.name == "rate" => (quoted("2/m"), words(&["2/m"])),
+        ValueKind::Text(_) if ["rate", "on_demand_rate"].contains(&key.name) => {
+            (quoted("2/m"), words(&["2/m"]))
+        }
+        ValueKind::Text(_) if key.name == "on_demand_ask" => {
+            (quoted("http://a/b"), words(&["http://a/b"]))
+        }
         ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),

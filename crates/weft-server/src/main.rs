@@ -131,7 +131,12 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
         return Err(Failure::Other(problems));
     }
     if let Some(acme) = plan.tls.as_ref().and_then(|tls| tls.acme.as_ref()) {
-        print_error(&certificates::describe(acme));
+        if !acme.names.is_empty() || acme.on_demand.is_none() {
+            print_error(&certificates::describe(acme));
+        }
+        if let Some(on_demand) = &acme.on_demand {
+            print_error(&certificates::describe_on_demand(on_demand));
+        }
     }
     if print {
         print_stdout(&print::print(&plan));

@@ -144,7 +144,7 @@ impl Plan {
         let listening = [&top.listen, &tls.listen, &status.listen, &of_streams];
         check_listening(listening.into_iter().flatten(), &mut problems);
         let files = files.or(&FilesConfig::defaults());
-        if tls.is_automatic || !acme.domains.is_empty() {
+        if tls.is_automatic || acme.orders_certificates() {
             defaults.https_redirect.get_or_insert(true);
         }
         let mut plans = Vec::new();

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
 
-use crate::acme::AcmePlan;
+use crate::acme::{AcmePlan, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     ACME, AcmeConfig, CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located,
-    LogConfig, OPTIONS, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig, RouteOptions,
-    STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+    LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig,
+    RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted,
+    quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
@@ -104,6 +105,10 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 }
 
 fn acme_config(plan: &AcmePlan) -> AcmeConfig {
+    let on_demand = plan.on_demand.as_deref().cloned();
+    let on_demand = on_demand.map(|OnDemandPlan { patterns, ask, rate, max_names, timeout }| {
+        OnDemandConfig { patterns, ask, rate, max_names, timeout }
+    });
     AcmeConfig {
         domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
         directories: plan.directories.iter().map(|url| at(url.clone())).collect(),
@@ -114,6 +119,7 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
         has_placeholder: plan.has_placeholder,
         challenges: plan.challenges.clone(),
         profile: plan.profile.clone().map(at),
+        on_demand: on_demand.unwrap_or_default(),
         retry_delay: plan.retry_delay,
     }
 }

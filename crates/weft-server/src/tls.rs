@@ -36,7 +36,7 @@ impl OpenedTls {
             pairs.map(|pair| Identity::files(&pair.certificate, &pair.key)).collect();
         let former_acme = former.and_then(|former| former.acme.clone());
         let automatic = match acme {
-            Some(_) => Some(former_acme.unwrap_or_default()),
+            Some(plan) => Some(former_acme.unwrap_or_else(|| Arc::new(Acme::new(plan)))),
             None => former_acme,
         };
         if let (Some(plan), Some(automatic)) = (acme, &automatic) {

@@ -1,17 +1,21 @@
 //! Orders certificates when they are due.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use instant_acme::{Account, Error};
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use weft_proto::semantics::date::rfc3339;
 
 use super::client::AuthorityClient;
+use super::demand::{obtain, renew_with_permission};
+use super::on_demand::{DemandLimits, DemandRequest};
 use super::order::{self, Failure, certificate_identifier, sign_in};
+use super::registry::Origin;
 use super::renewal::retry_delay;
 use super::settings::{AcmePlan, Name};
 use super::store::{NameState, Store, seconds};
@@ -23,7 +27,7 @@ use crate::active_plan::PlanReceiver;
 const MAX_ORDERS: usize = 8;
 
 /// Time limit for an order, with all validations.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Maximum number of attempts that an authority ends by refusing nonces; each of them has several
 /// requests, which are repeated, too.
@@ -46,78 +50,185 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 const MIN_ASK_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_ASK_INTERVAL: Duration = Duration::from_secs(86_400);
 
+/// The settings in effect.
+#[derive(Clone)]
+pub(super) struct ActivePlan {
+    pub(super) acme: Arc<AcmePlan>,
+    pub(super) store: Store,
+    limits: Option<Arc<DemandLimits>>,
+}
+
 /// Runs until the process exits.
-pub(super) fn run(acme: &Arc<Acme>, plans: PlanReceiver) {
+pub(super) fn run(
+    acme: Arc<Acme>,
+    plans: PlanReceiver,
+    requests: UnboundedReceiver<DemandRequest>,
+) {
+    let manager = Manager {
+        acme,
+        plan: None,
+        tasks: JoinSet::new(),
+        in_progress: HashMap::new(),
+        files_read_at: Instant::now(),
+    };
     match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(manage(acme, plans)),
+        Ok(runtime) => runtime.block_on(manager.run(plans, requests)),
         Err(error) => log::error!("cannot start the event loop for certificates: {error}"),
     }
 }
 
-async fn manage(acme: &Arc<Acme>, mut plans: PlanReceiver) {
-    let mut orders = JoinSet::new();
-    let mut in_progress = HashSet::new();
-    let mut plan = current_plan(&mut plans);
-    let mut looked_at = Instant::now();
-    loop {
-        let is_new = plans.has_changed().unwrap_or(false);
-        if is_new {
-            plan = current_plan(&mut plans);
-        }
-        let mut pause = FILE_INTERVAL;
-        if let Some((plan, store)) = &plan {
-            acme.registry.add(store, &plan.names);
-            acme.registry.retain(&plan.names);
-            if is_new || looked_at.elapsed() >= FILE_INTERVAL {
-                acme.registry.read_changed(store);
-                looked_at = Instant::now();
-            }
-            let (now, free) = (SystemTime::now(), MAX_ORDERS - in_progress.len());
-            let (due, next) = acme.registry.due(now, free, |name| !in_progress.contains(name));
-            for name in due {
-                in_progress.insert(name.clone());
-                let (acme, plan, store) = (acme.clone(), plan.clone(), store.clone());
-                orders.spawn(async move {
-                    renew(&acme, &plan, &store, &name).await;
-                    acme.registry.read(&store, &name);
-                    name
-                });
-            }
-            let wait = next.and_then(|next| next.duration_since(now).ok());
-            pause = wait.unwrap_or(pause).min(pause);
-        }
-        tokio::select! {
-            Some(ended) = orders.join_next() => match ended {
-                Ok(name) => {
-                    in_progress.remove(&name);
-                }
-                // The orders that remain continue; their names are tried again, and are locked.
-                Err(_) => in_progress.clear(),
-            },
-            changed = plans.changed() => match changed {
-                Ok(()) => plans.mark_changed(),
-                Err(_) => return,
-            },
-            () = sleep(pause) => {}
-        }
-    }
+struct Manager {
+    acme: Arc<Acme>,
+    plan: Option<ActivePlan>,
+    tasks: JoinSet<(Name, Result<(), String>)>,
+    in_progress: HashMap<Name, InProgress>,
+    files_read_at: Instant,
 }
 
-/// Returns the settings in effect, if there are any.
-fn current_plan(plans: &mut PlanReceiver) -> Option<(Arc<AcmePlan>, Store)> {
-    let active = plans.borrow_and_update().clone();
-    let plan = active.plan.tls.as_ref()?.acme.clone()?;
-    match Store::new(plan.state.as_deref()) {
-        Ok(store) => Some((Arc::new(plan), store)),
-        Err(reason) => {
-            log::error!("{reason}");
+/// A task for a name.
+struct InProgress {
+    kind: TaskKind,
+    /// Handshakes that wait for its end.
+    requests: Vec<DemandRequest>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskKind {
+    /// There was something to do at this time.
+    Scheduled,
+    OnDemand,
+}
+
+impl Manager {
+    async fn run(
+        mut self,
+        mut plans: PlanReceiver,
+        mut requests: UnboundedReceiver<DemandRequest>,
+    ) {
+        self.set_plan(&mut plans);
+        loop {
+            let pause = self.start_due();
+            tokio::select! {
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok((name, result)) => self.end(&name, &result),
+                    // The tasks that remain continue; their names are tried again, and are locked.
+                    Err(_) => self.in_progress.clear(),
+                },
+                Some(request) = requests.recv() => self.demand(request),
+                changed = plans.changed() => match changed {
+                    Ok(()) => self.set_plan(&mut plans),
+                    Err(_) => return,
+                },
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Uses the settings in effect, if there are any.
+    fn set_plan(&mut self, plans: &mut PlanReceiver) {
+        let active = plans.borrow_and_update().clone();
+        let acme = active.plan.tls.as_ref().and_then(|tls| tls.acme.clone());
+        let on_demand = acme.as_ref().and_then(|plan| plan.on_demand.clone());
+        self.acme.on_demand.set_plan(on_demand.clone());
+        let former = self.plan.take().and_then(|plan| plan.limits);
+        let plan = acme.map(|acme| {
+            let store = Store::new(acme.state.as_deref())?;
+            let limits = match (former, on_demand) {
+                (_, None) => None,
+                (Some(former), Some(plan)) if *former.plan == *plan => Some(former),
+                (_, Some(plan)) => Some(Arc::new(DemandLimits::new(plan)?)),
+            };
+            Ok::<_, String>(ActivePlan { acme: Arc::new(acme), store, limits })
+        });
+        self.plan = plan.transpose().unwrap_or_else(|reason| {
+            log::error!("no certificates are ordered: {reason}");
             None
+        });
+        if let Some(ActivePlan { acme, store, .. }) = &self.plan {
+            self.acme.registry.add(store, &acme.names);
+            self.retain_planned();
+            self.acme.registry.read_changed(store);
+            self.files_read_at = Instant::now();
+        }
+    }
+
+    /// Removes the names that are not ordered any more.
+    fn retain_planned(&self) {
+        if let Some(ActivePlan { acme, limits, .. }) = &self.plan {
+            let may_permit =
+                |name: &Name| limits.as_ref().is_some_and(|it| it.plan.may_permit(name));
+            self.acme.registry.retain(&acme.names, may_permit);
+        }
+    }
+
+    /// Starts tasks for the names for which there is something to do. Returns the time until that may
+    /// be so for others.
+    fn start_due(&mut self) -> Duration {
+        let Some(plan) = &self.plan else { return FILE_INTERVAL };
+        let registry = &self.acme.registry;
+        if self.files_read_at.elapsed() >= FILE_INTERVAL {
+            registry.read_changed(&plan.store);
+            self.files_read_at = Instant::now();
+        }
+        let scheduled = self.in_progress.values().filter(|it| it.kind == TaskKind::Scheduled);
+        let (now, free) = (SystemTime::now(), MAX_ORDERS.saturating_sub(scheduled.count()));
+        let (due, next) = registry.due(now, free, |name| !self.in_progress.contains_key(name));
+        for name in due {
+            let (acme, plan, task_name) = (self.acme.clone(), plan.clone(), name.clone());
+            self.tasks.spawn(async move {
+                match (&plan.limits, acme.registry.find(&task_name)) {
+                    (Some(limits), Some((Origin::OnDemand, _))) => {
+                        renew_with_permission(&acme, &plan, limits, &task_name).await;
+                    }
+                    _ => {
+                        renew(&acme, &plan, &task_name).await;
+                        acme.registry.read(&plan.store, &task_name, Origin::Configured);
+                    }
+                }
+                (task_name, Ok(()))
+            });
+            let in_progress = InProgress { kind: TaskKind::Scheduled, requests: Vec::new() };
+            self.in_progress.insert(name, in_progress);
+        }
+        let wait = next.and_then(|next| next.duration_since(now).ok());
+        wait.map_or(FILE_INTERVAL, |wait| wait.min(FILE_INTERVAL))
+    }
+
+    /// Obtains the certificate that a handshake waits for.
+    fn demand(&mut self, request: DemandRequest) {
+        if let Some(in_progress) = self.in_progress.get_mut(&request.name) {
+            // Of clients that have disconnected nothing is kept.
+            in_progress.requests.retain(|request| !request.reply.is_closed());
+            return in_progress.requests.push(request);
+        }
+        let plan = self.plan.as_ref();
+        let Some((plan, limits)) = plan.and_then(|it| Some((it.clone(), it.limits.clone()?)))
+        else {
+            return drop(request.reply.send(Ok(())));
+        };
+        let (acme, name) = (self.acme.clone(), request.name.clone());
+        let in_progress = InProgress { kind: TaskKind::OnDemand, requests: vec![request] };
+        self.in_progress.insert(name.clone(), in_progress);
+        self.tasks.spawn(async move {
+            let obtained = obtain(&acme, &plan, &limits, &name).await;
+            (name, obtained)
+        });
+    }
+
+    fn end(&mut self, name: &Name, result: &Result<(), String>) {
+        // A task may have read the files of a name that a reload has removed.
+        self.retain_planned();
+        let requests = self.in_progress.remove(name).map_or_else(Vec::new, |it| it.requests);
+        for request in requests {
+            // Fails if the client has disconnected.
+            let _ = request.reply.send(result.clone());
         }
     }
 }
 
 /// Orders or renews the certificate of a name if it is due, unless another process does.
-async fn renew(acme: &Acme, plan: &AcmePlan, store: &Store, name: &Name) {
+pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
+    let ActivePlan { acme: plan, store, .. } = plan;
     let lock = match store.create(plan.allows_ephemeral_state) {
         Ok(()) => store.lock(name).map_err(|error| format!("cannot lock its files: {error}")),
         Err(reason) => Err(reason),

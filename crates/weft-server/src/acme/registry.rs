@@ -24,7 +24,7 @@ pub(crate) struct CertificateInfo {
 
 /// The certificates of all names. Their files are read when a name is added, after an order, and when
 /// another process has changed them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
     names: Mutex<BTreeMap<Name, Entry>>,
     /// The certificates with their keys, for TLS.
@@ -38,20 +38,40 @@ struct Entry {
     due: SystemTime,
     /// The files that were read.
     versions: FileVersions,
+    origin: Origin,
+}
+
+/// Reason why a name has a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Configured,
+    /// A client has sent the name in a handshake.
+    OnDemand,
 }
 
 impl Registry {
-    /// Reads the files of the names that are not known yet.
+    pub(super) fn new(identities: NamedIdentities) -> Registry {
+        Registry { names: Mutex::default(), identities }
+    }
+
+    /// Reads the files of the configured names that are not known yet.
     pub(crate) fn add(&self, store: &Store, names: &[Name]) {
         let unknown: Vec<&Name> = {
-            let known = self.names();
-            names.iter().filter(|name| !known.contains_key(*name)).collect()
+            let mut known = self.names();
+            let is_unknown = |name: &&Name| match known.get_mut(*name) {
+                Some(entry) => {
+                    entry.origin = Origin::Configured;
+                    false
+                }
+                None => true,
+            };
+            names.iter().filter(is_unknown).collect()
         };
-        unknown.into_iter().for_each(|name| self.read(store, name));
+        unknown.into_iter().for_each(|name| self.read(store, name, Origin::Configured));
     }
 
     /// Reads the files of a name. A certificate in them is used for the next handshakes.
-    pub(super) fn read(&self, store: &Store, name: &Name) {
+    pub(super) fn read(&self, store: &Store, name: &Name, origin: Origin) {
         // Read before the files, so that a change during the read is found later.
         let versions = store.file_versions(name);
         let stored = StoredCertificate::read(store, name);
@@ -66,26 +86,55 @@ impl Registry {
             None => self.identities.remove(name.as_str()),
         }
         let due = stored.due(SystemTime::now());
-        self.names().insert(name.clone(), Entry { info: stored.into_info(due), due, versions });
+        let mut names = self.names();
+        let is_configured = names.get(name).is_some_and(|it| it.origin == Origin::Configured);
+        let origin = if is_configured { Origin::Configured } else { origin };
+        let entry = Entry { info: stored.into_info(due), due, versions, origin };
+        names.insert(name.clone(), entry);
     }
 
     /// Reads the files that have changed since they were read.
     pub(super) fn read_changed(&self, store: &Store) {
-        let known: Vec<(Name, FileVersions)> = {
+        let known: Vec<(Name, FileVersions, Origin)> = {
             let names = self.names();
-            names.iter().map(|(name, entry)| (name.clone(), entry.versions)).collect()
+            let known = names.iter();
+            known.map(|(name, entry)| (name.clone(), entry.versions, entry.origin)).collect()
         };
-        for (name, versions) in known {
+        for (name, versions, origin) in known {
             if store.file_versions(&name) != versions {
-                self.read(store, &name);
+                self.read(store, &name, origin);
             }
         }
     }
 
-    /// Removes the names that are not ordered any more.
-    pub(super) fn retain(&self, names: &[Name]) {
-        self.names().retain(|name, _| {
-            let is_kept = names.binary_search(name).is_ok();
+    /// Returns the reason for a name, and the end of its certificate's validity; `None` without a
+    /// certificate.
+    pub(super) fn find(&self, name: &Name) -> Option<(Origin, SystemTime)> {
+        let names = self.names();
+        let entry = names.get(name)?;
+        Some((entry.origin, entry.info.not_after?))
+    }
+
+    pub(super) fn remove(&self, name: &Name) {
+        self.names().remove(name);
+        self.identities.remove(name.as_str());
+    }
+
+    /// Delays the renewal of a name.
+    pub(super) fn postpone(&self, name: &Name, until: SystemTime) {
+        if let Some(entry) = self.names().get_mut(name) {
+            entry.due = entry.due.max(until);
+        }
+    }
+
+    /// Keeps the names that are ordered because of the configuration or of clients.
+    pub(super) fn retain(&self, names: &[Name], may_be_on_demand: impl Fn(&Name) -> bool) {
+        self.names().retain(|name, entry| {
+            let is_kept = match entry.origin {
+                Origin::Configured => names.binary_search(name).is_ok(),
+                // Without a certificate it is tried again only when a client sends the name.
+                Origin::OnDemand => entry.info.not_after.is_some() && may_be_on_demand(name),
+            };
             if !is_kept {
                 self.identities.remove(name.as_str());
             }
@@ -131,11 +180,12 @@ mod tests {
     /// All of 100 certificates are due after a jump of the clock.
     #[test]
     fn names_are_due_in_the_order_of_their_times() {
-        let registry = Registry::default();
+        let registry = Registry::new(NamedIdentities::default());
         let name = |number: u64| format!("n{number}.example").parse::<Name>().unwrap();
         for number in 0..100 {
             let (info, versions) = (CertificateInfo::default(), FileVersions::default());
-            let entry = Entry { info, due: at(1_000 - number), versions };
+            let (due, origin) = (at(1_000 - number), Origin::Configured);
+            let entry = Entry { info, due, versions, origin };
             registry.names().insert(name(number), entry);
         }
         let three_days = 3 * 86_400;

@@ -4,7 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use super::on_demand::OnDemandPlan;
 
 /// Validated `[acme]` section, with the names of the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) struct AcmePlan {
     pub(crate) challenges: Vec<ChallengeKind>,
     /// Profile of the certificates, such as `shortlived`.
     pub(crate) profile: Option<String>,
+    /// Certificates that are ordered when a client sends a name; `None`: none are.
+    pub(crate) on_demand: Option<Arc<OnDemandPlan>>,
     /// Delay after the first failure; it grows with each further one.
     pub(crate) retry_delay: Duration,
 }

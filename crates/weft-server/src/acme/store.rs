@@ -111,6 +111,25 @@ impl Store {
         self.write(&self.certificate_path(name), pem.as_bytes())
     }
 
+    pub(super) fn has_certificate(&self, name: &Name) -> bool {
+        self.certificate_path(name).exists()
+    }
+
+    /// Returns all names that have files.
+    pub(crate) fn names(&self) -> Vec<Name> {
+        let entries = fs::read_dir(self.0.join("certificates")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Removes the files of a name, unless a process has an order for it.
+    pub(super) fn remove(&self, name: &Name) {
+        if let Ok(Some(_lock)) = self.lock(name)
+            && let Err(error) = fs::remove_dir_all(self.of_name(name))
+        {
+            log::error!("cannot remove the files of {name}: {error}");
+        }
+    }
+
     /// Returns the state of a name, which is the default if there is none.
     pub(crate) fn state(&self, name: &Name) -> NameState {
         read_json(&self.of_name(name).join("state.json")).unwrap_or_default()

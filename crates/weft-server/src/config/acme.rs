@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_addresses, quoted_list, quoted_path};
 use super::location::{ConfigResult, Located};
+use super::on_demand::{
+    ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT, OnDemandConfig,
+};
 use super::units::show_time;
 use crate::acme::{ChallengeKind, Name};
 
@@ -21,6 +24,7 @@ pub(crate) struct AcmeConfig {
     pub(crate) has_placeholder: bool,
     pub(crate) challenges: Vec<ChallengeKind>,
     pub(crate) profile: Option<Located<String>>,
+    pub(crate) on_demand: OnDemandConfig,
     pub(crate) retry_delay: Duration,
 }
 
@@ -39,12 +43,19 @@ impl Default for AcmeConfig {
             has_placeholder: true,
             challenges: ChallengeKind::ALL.to_vec(),
             profile: None,
+            on_demand: OnDemandConfig::default(),
             retry_delay: Duration::from_secs(60),
         }
     }
 }
 
 impl AcmeConfig {
+    /// Returns true if certificates are ordered, apart from those of the hosts.
+    pub(crate) fn orders_certificates(&self) -> bool {
+        let OnDemandConfig { patterns, ask, .. } = &self.on_demand;
+        !self.domains.is_empty() || !patterns.is_empty() || ask.is_some()
+    }
+
     /// URLs of the directories, or that of the default authority.
     pub(crate) fn directory_urls(&self) -> Vec<String> {
         match self.directories.is_empty() {
@@ -54,7 +65,7 @@ impl AcmeConfig {
     }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 10] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 15] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -159,6 +170,11 @@ pub(crate) static ACME: [Key<AcmeConfig>; 10] = [
         kind: ValueKind::Bool(|acme, switch| acme.has_placeholder = switch),
         show: |acme| acme.has_placeholder.to_string(),
     },
+    ON_DEMAND,
+    ON_DEMAND_ASK,
+    ON_DEMAND_RATE,
+    ON_DEMAND_NAMES,
+    ON_DEMAND_TIMEOUT,
     Key {
         name: "retry_delay",
         flag: "acme-retry-delay",

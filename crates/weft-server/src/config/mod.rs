@@ -21,6 +21,7 @@ mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
 mod acme; // the keys of [acme]
+mod on_demand; // the keys of certificates on demand, in [acme]
 mod streams; // the keys of a stream
 mod statuses; // statuses and classes of them
 mod options; // options of a route, a host or all hosts
@@ -46,6 +47,7 @@ pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};
 pub(crate) use log_target::{DaemonAddress, LogDaemon, LogTarget};
+pub(crate) use on_demand::OnDemandConfig;
 pub(crate) use options::{
     AccelFolder, AuthUrl, ErrorPage, Field, FieldChanges, FieldOperation, JwtKeys, OPTIONS, Origin,
     PageSource, Rate, RouteOptions, Satisfy,

@@ -1,8 +1,10 @@
 //! Names for which certificates are ordered.
 
+use std::sync::Arc;
+
 use super::HostPlan;
-use crate::acme::{AcmePlan, Name};
-use crate::config::{AcmeConfig, Located, Problem};
+use crate::acme::{AcmePlan, Name, OnDemandPlan};
+use crate::config::{AcmeConfig, Located, OnDemandConfig, Problem};
 
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
 /// there is nothing to order.
@@ -30,7 +32,11 @@ pub(super) fn plan_acme(
     names.dedup();
     let [ca, state] = [config.ca, config.state].map(|path| path.map(|path| path.value));
     let [email, profile] = [config.email, config.profile].map(|text| text.map(value));
-    (has_hosts || !names.is_empty()).then_some(AcmePlan {
+    let OnDemandConfig { patterns, ask, rate, max_names, timeout } = config.on_demand;
+    let is_on_demand = !patterns.is_empty() || ask.is_some();
+    let on_demand = OnDemandPlan { patterns, ask, rate, max_names, timeout };
+    let on_demand = is_on_demand.then(|| Arc::new(on_demand));
+    (has_hosts || !names.is_empty() || is_on_demand).then_some(AcmePlan {
         names,
         includes_hosts: has_hosts,
         directories,
@@ -41,6 +47,7 @@ pub(super) fn plan_acme(
         has_placeholder: config.has_placeholder,
         challenges: config.challenges,
         profile,
+        on_demand,
         retry_delay: config.retry_delay,
     })
 }

@@ -1,5 +1,6 @@
 //! Options that decide which requests a route serves.
 
+use std::fmt;
 use std::path::Path;
 
 use weft::Network;
@@ -37,7 +38,7 @@ pub(crate) struct AuthUrl {
 }
 
 impl AuthUrl {
-    pub(super) fn parse(text: &str) -> Result<AuthUrl, String> {
+    pub(crate) fn parse(text: &str) -> Result<AuthUrl, String> {
         let path_at = match text.split_once("://") {
             Some((scheme, rest)) => {
                 let begin = scheme.len() + "://".len();
@@ -58,6 +59,12 @@ impl AuthUrl {
             return Err(format!("{text}: the path has a character that no URL can have"));
         }
         Ok(AuthUrl { text: text.to_owned(), upstream: upstream.parse()?, target })
+    }
+}
+
+impl fmt::Display for AuthUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Limits of a route.
 
+use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::super::key::{Key, ValueKind};
@@ -10,7 +12,7 @@ use super::super::units::{parse_time, show_size, show_time};
 use super::{NONE, RouteOptions, Setting, show, show_setting};
 use crate::template::Template;
 
-/// Requests per period.
+/// Requests per period: `10/s`, `100/m`, `5/10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rate {
     pub(crate) requests: NonZeroU32,
@@ -24,10 +26,7 @@ pub(super) const RATE: Key<RouteOptions> = Key {
     help: "maximum rate of requests of each client, such as 10/s, 100/m or 1000/h; more: 429; \
            none: unlimited",
     kind: ValueKind::Text(set_rate),
-    show: |options| {
-        let show = |rate: &Rate| format!("{}/{}", rate.requests, unit(rate.period));
-        show_setting(options.rate.as_ref(), show)
-    },
+    show: |options| show_setting(options.rate.as_ref(), Rate::to_string),
 };
 
 pub(super) const RATE_KEY: Key<RouteOptions> = Key {
@@ -142,29 +141,41 @@ const MAX_COUNT: u64 = 1_000_000;
 pub(super) fn set_rate(options: &mut RouteOptions, text: Located<String>) -> ConfigResult {
     options.rate = Some(match &*text.value {
         NONE => Setting::None,
-        rate => Setting::Value(parse_rate(rate).ok_or_else(|| {
+        rate => Setting::Value(rate.parse().map_err(|()| {
             text.problem(format!("expected a rate such as 10/s, 100/m or none, found {rate:?}"))
         })?),
     });
     Ok(())
 }
 
-/// `10/s`, `100/m`, `5/10s`.
-fn parse_rate(text: &str) -> Option<Rate> {
-    let (requests, period) = text.split_once('/')?;
-    let has_number = period.starts_with(|c: char| c.is_ascii_digit());
-    let period = if has_number { period.to_owned() } else { format!("1{period}") };
-    let period = parse_time(&period).ok().filter(|period| !period.is_zero())?;
-    Some(Rate { requests: requests.trim().parse().ok()?, period })
+impl FromStr for Rate {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Rate, ()> {
+        let (requests, period) = text.split_once('/').ok_or(())?;
+        let has_number = period.starts_with(|c: char| c.is_ascii_digit());
+        let period = if has_number { period.to_owned() } else { format!("1{period}") };
+        let period = parse_time(&period).ok().filter(|period| !period.is_zero()).ok_or(())?;
+        Ok(Rate { requests: requests.trim().parse().map_err(|_| ())?, period })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.requests, unit(self.period))
+    }
 }
 
 /// Formats a period as in a rate: `s`, or `10s`.
 fn unit(period: Duration) -> String {
-    let text = show_time(period);
-    match text.strip_prefix('1') {
-        Some(unit) if unit.starts_with(|c: char| c.is_ascii_alphabetic()) => unit.to_owned(),
-        _ => text,
-    }
+    let text = match period.as_millis() {
+        60_000 => "m",
+        3_600_000 => "h",
+        86_400_000 => "d",
+        1_000 => "s",
+        _ => return show_time(period),
+    };
+    text.to_owned()
 }
 
 #[cfg(test)]
@@ -185,12 +196,12 @@ mod tests {
             ("10/0s", None),
             ("-1/s", None),
         ] {
-            let rate = parse_rate(text);
+            let rate = text.parse::<Rate>().ok();
             let found = rate.map(|rate| (rate.requests.get(), rate.period.as_secs()));
             assert_eq!(found, expected, "{text}");
             if let Some(rate) = rate {
-                let shown = format!("{}/{}", rate.requests, unit(rate.period));
-                assert_eq!(parse_rate(&shown), Some(rate), "{shown}");
+                let shown = rate.to_string();
+                assert_eq!(shown.parse(), Ok(rate), "{shown}");
             }
         }
     }

@@ -98,6 +98,11 @@ impl Authority {
         fs::write(self.root(), self.management("/roots/0")).unwrap();
     }
 
+    /// Address of its own API.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// URL of the directory.
     pub fn directory(&self) -> String {
         format!("https://{}/dir", self.address)

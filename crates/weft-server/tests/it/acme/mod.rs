@@ -2,6 +2,7 @@
 
 mod authority;
 mod many_names;
+mod on_demand;
 
 use std::fs;
 use std::path::Path;
@@ -33,10 +34,11 @@ impl Site {
         fs::write(folder.path().join("www/index.html"), "served\n").unwrap();
         let (http, tls) = (authority.http, authority.tls);
         let (directory, ca) = (authority.directory(), authority.ca());
+        let retry_delay = if keys.contains("retry_delay") { "" } else { "retry_delay = \"1s\"\n" };
         let text = format!(
             "listen = [\"{http}\"]\nworkers = 2\npid_file = \"weft.pid\"\n\
              [tls]\nlisten = [\"{tls}\"]\ncertificates = \"auto\"\n\
-             [acme]\nstate = \"state\"\nephemeral_state = true\nretry_delay = \"1s\"\n\
+             [acme]\nstate = \"state\"\nephemeral_state = true\n{retry_delay}\
              directories = [\"{directory}\"]\nca = \"{ca}\"\n{keys}\n\
              [hosts.\"{hosts}\"]\n\"/\" = \"-> www\"\n"
         );

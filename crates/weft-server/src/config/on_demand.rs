@@ -1,0 +1,107 @@
+//! The keys of certificates on demand, in `[acme]`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::acme::AcmeConfig;
+use super::key::{Key, ValueKind};
+use super::keys::{quoted, quoted_list, quoted_time};
+use super::location::{ConfigResult, Located};
+use super::options::{AuthUrl, Rate};
+use crate::acme::NamePattern;
+
+/// Values of the keys.
+#[derive(Debug)]
+pub(crate) struct OnDemandConfig {
+    pub(crate) patterns: Vec<NamePattern>,
+    pub(crate) ask: Option<AuthUrl>,
+    pub(crate) rate: Rate,
+    pub(crate) max_names: usize,
+    pub(crate) timeout: Duration,
+}
+
+/// Maximum number of orders in the period of the rate.
+const MAX_RATE: u32 = 10_000;
+
+impl Default for OnDemandConfig {
+    fn default() -> OnDemandConfig {
+        let requests = NonZeroU32::new(10).expect("it is not zero");
+        OnDemandConfig {
+            patterns: Vec::new(),
+            ask: None,
+            rate: Rate { requests, period: Duration::from_secs(60) },
+            max_names: 1_000,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+pub(super) const ON_DEMAND: Key<AcmeConfig> = Key {
+    name: "on_demand",
+    flag: "acme-on-demand",
+    argument: "NAME",
+    help: "name whose certificate is ordered when a client asks for it: example.org, or \
+           *.example.org for all of its subdomains",
+    kind: ValueKind::Texts(|acme, names| {
+        let pattern = |name: Located<String>| {
+            let parsed = name.value.parse();
+            parsed.map_err(|reason: String| name.problem(format!("{:?}: {reason}", name.value)))
+        };
+        acme.on_demand.patterns = names.into_iter().map(pattern).collect::<ConfigResult<_>>()?;
+        Ok(())
+    }),
+    show: |acme| quoted_list(acme.on_demand.patterns.iter().map(ToString::to_string)),
+};
+
+pub(super) const ON_DEMAND_ASK: Key<AcmeConfig> = Key {
+    name: "on_demand_ask",
+    flag: "acme-on-demand-ask",
+    argument: "URL",
+    help: "resource that is asked about all other names, with ?domain=NAME; a status of 2xx permits an \
+           order",
+    kind: ValueKind::Text(|acme, url| {
+        let parsed = AuthUrl::parse(&url.value).map_err(|invalid| url.problem(invalid))?;
+        acme.on_demand.ask = Some(parsed);
+        Ok(())
+    }),
+    show: |acme| {
+        acme.on_demand.ask.as_ref().map_or_else(String::new, |url| quoted(&url.to_string()))
+    },
+};
+
+pub(super) const ON_DEMAND_RATE: Key<AcmeConfig> = Key {
+    name: "on_demand_rate",
+    flag: "acme-on-demand-rate",
+    argument: "RATE",
+    help: "maximum rate of orders on demand, such as 10/m or 100/h",
+    kind: ValueKind::Text(|acme, text| {
+        let rate = text.value.parse::<Rate>().ok();
+        let rate = rate.filter(|rate| rate.requests.get() <= MAX_RATE).ok_or_else(|| {
+            text.problem(format!(
+                "expected a rate such as 10/m, of at most {MAX_RATE} orders, found {:?}",
+                text.value
+            ))
+        });
+        acme.on_demand.rate = rate?;
+        Ok(())
+    }),
+    show: |acme| quoted(&acme.on_demand.rate.to_string()),
+};
+
+pub(super) const ON_DEMAND_NAMES: Key<AcmeConfig> = Key {
+    name: "on_demand_names",
+    flag: "acme-on-demand-names",
+    argument: "N",
+    help: "maximum number of names on demand that have files in the state directory",
+    kind: ValueKind::Count(1..=100_000, |acme, count| acme.on_demand.max_names = count as usize),
+    show: |acme| acme.on_demand.max_names.to_string(),
+};
+
+pub(super) const ON_DEMAND_TIMEOUT: Key<AcmeConfig> = Key {
+    name: "on_demand_timeout",
+    flag: "acme-on-demand-timeout",
+    argument: "TIME",
+    help: "time for which a handshake waits for its certificate, at most `head_timeout`; then it fails",
+    kind: ValueKind::Time(|acme, time| acme.on_demand.timeout = time),
+    show: |acme| quoted_time(acme.on_demand.timeout),
+};

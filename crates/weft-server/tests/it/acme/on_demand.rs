@@ -1,0 +1,211 @@
+//! Certificates that are ordered when a client sends a name in its handshake.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use super::authority::{Authority, AuthoritySettings};
+use super::{HANDSHAKE_FAILED, Site, UNTRUSTED};
+use crate::common::{run, until};
+
+fn site(authority: Option<Authority>, keys: &str) -> Option<Site> {
+    Site::new(authority, "example.org *", keys)
+}
+
+fn served() -> Result<String, i32> {
+    Ok("served\n".to_owned())
+}
+
+/// A server that permits names that begin with `yes`.
+struct Permissions {
+    address: SocketAddr,
+    /// Names in the order of the questions.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Permissions {
+    fn start() -> Permissions {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let names = asked.clone();
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let mut socket = BufReader::new(socket.unwrap());
+                let mut line = String::new();
+                socket.read_line(&mut line).unwrap();
+                let name = line.split("/may?of=weft&domain=").nth(1).unwrap();
+                let name = name.split(' ').next().unwrap();
+                names.lock().unwrap().push(name.to_owned());
+                let status = if name.starts_with("yes") { "204 Yes" } else { "404 No" };
+                let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+                // The server may have stopped.
+                let _ = socket.get_mut().write_all(response.as_bytes());
+            }
+        });
+        Permissions { address, asked }
+    }
+
+    fn keys(&self) -> String {
+        format!("on_demand_ask = \"http://{}/may?of=weft\"", self.address)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn permitted_names_are_ordered_in_the_handshake() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let keys = "on_demand = [\"*.shop.example\", \"blocked.example\"]\non_demand_timeout = \"30s\"\nretry_delay = \"1h\"";
+    let Some(site) = site(authority, keys) else { return };
+    let server = site.start();
+    let orders = || site.authority.logged("Added order");
+    until("the configured name has its certificate", || site.get("example.org").is_ok());
+    // Several handshakes wait for the same order.
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| site.get("a.shop.example"))).collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), served(), "{}", server.stderr());
+        }
+    });
+    assert_eq!(orders(), 2);
+    // Names without permission get the self-signed certificate.
+    assert_eq!(site.get("shop.example"), Err(UNTRUSTED));
+    // The second handshake fails at once, because the order is repeated only after a delay.
+    assert_eq!(site.get("blocked.example"), Err(HANDSHAKE_FAILED));
+    until("the words of the authority are logged", || {
+        server.stderr().contains("blocked.example is a forbidden domain")
+    });
+    let attempts = || server.stderr().matches("no certificate for blocked.example from").count();
+    assert_eq!(attempts(), 1);
+    assert_eq!(site.get("blocked.example"), Err(HANDSHAKE_FAILED));
+    assert_eq!(attempts(), 1, "{}", server.stderr());
+    server.stop();
+    let output = run([Path::new("certificates"), &site.config()]).stdout;
+    let names: Vec<_> = output.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["a.shop.example", "blocked.example", "example.org"]);
+    // The certificate of the store is used again.
+    let orders_before = orders();
+    let server = site.start();
+    assert_eq!(site.get("a.shop.example"), served());
+    assert_eq!(orders(), orders_before);
+    server.stop();
+}
+
+#[test]
+fn a_resource_is_asked_about_names() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let permissions = Permissions::start();
+    let keys = format!("{}\non_demand_timeout = \"30s\"\nplaceholder = false", permissions.keys());
+    let Some(site) = site(authority, &keys) else { return };
+    let server = site.start();
+    assert_eq!(site.get("no.example"), Err(HANDSHAKE_FAILED));
+    until("the refusal is logged", || {
+        server.stderr().contains("there is no certificate for no.example")
+    });
+    assert_eq!(site.get("yes.example"), served(), "{}", server.stderr());
+    // The refusal is kept for a while.
+    assert_eq!(site.get("no.example"), Err(HANDSHAKE_FAILED));
+    assert_eq!(permissions.asked(), ["no.example", "yes.example"]);
+    assert!(!site.state("certificates/no.example").exists());
+    server.stop();
+}
+
+#[test]
+fn orders_on_demand_have_a_rate_and_names_a_bound() {
+    for (keys, reason) in [
+        ("on_demand_rate = \"1/h\"", "the rate of orders, 1/h (`on_demand_rate`), is used up"),
+        ("on_demand_names = 1", "the store has 1 names on demand (`on_demand_names`)"),
+    ] {
+        let authority = Authority::start(AuthoritySettings::default());
+        let keys = format!("{keys}\non_demand = \"*.example\"\non_demand_timeout = \"30s\"");
+        let Some(site) = site(authority, &keys) else { return };
+        let server = site.start();
+        assert_eq!(site.get("a.example"), served(), "{}", server.stderr());
+        assert_eq!(site.get("b.example"), Err(HANDSHAKE_FAILED));
+        until("the reason is logged", || {
+            server.stderr().contains(&format!("no certificate for b.example: {reason}"))
+        });
+        assert!(!site.state("certificates/b.example").exists());
+        assert_eq!(site.get("a.example"), served());
+        server.stop();
+    }
+}
+
+/// The authority does not run, so that each order waits for its answer until the handshake ends.
+#[test]
+fn handshakes_wait_for_a_limited_time() {
+    let authority = Authority::prepare(AuthoritySettings::default());
+    let keys = "on_demand = \"*.example\"\non_demand_timeout = \"1s\"\nretry_delay = \"1h\"";
+    let Some(site) = site(authority, keys) else { return };
+    // Accepts connections, and never answers.
+    let _listener = TcpListener::bind(site.authority.address()).unwrap();
+    let server = site.start();
+    assert_eq!(site.get_with(&["--insecure"], "a.example"), Err(HANDSHAKE_FAILED));
+    until("the reason is logged", || {
+        server.stderr().contains(
+            "no certificate for a.example: its order has not ended within `on_demand_timeout`",
+        )
+    });
+    server.stop();
+}
+
+/// Clients with random names that are not permitted neither cause orders nor disturb others.
+#[test]
+fn unknown_names_cause_no_orders() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let permissions = Permissions::start();
+    let Some(site) = site(authority, &permissions.keys()) else { return };
+    let server = site.start();
+    until("the configured name has its certificate", || site.get("example.org").is_ok());
+    let (is_done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    let name = format!("n{}.example", count.fetch_add(1, Relaxed));
+                    let result = site.get(&name);
+                    // Not an assertion, which would leave the other threads running.
+                    if result != Err(UNTRUSTED) {
+                        is_done.store(true, Relaxed);
+                    }
+                }
+            });
+        }
+        let failed = (0..40).filter(|_| site.get("example.org") != served()).count();
+        let has_unexpected = is_done.swap(true, Relaxed);
+        assert_eq!((failed, has_unexpected), (0, false), "{}", server.stderr());
+    });
+    let asked = permissions.asked();
+    assert!(!asked.is_empty() && asked.len() <= count.load(Relaxed), "{asked:?}");
+    assert_eq!(site.authority.logged("Added order"), 1);
+    server.stop();
+}
+
+#[test]
+fn invalid_settings_are_reported_and_valid_ones_described() {
+    let folder = tempfile::tempdir().unwrap();
+    for (keys, expected) in [
+        ("on_demand = \"*\"", "all names cannot be permitted by a pattern: set `on_demand_ask`"),
+        ("on_demand = \"a*.example\"", "expected a name, or *.example.org for its subdomains"),
+        ("on_demand = \"192.0.2.1\"", "clients that connect to an address send no name"),
+        ("on_demand_ask = \"ftp://a\"", "ftp"),
+        ("on_demand_rate = \"none\"", "expected a rate such as 10/m, of at most 10000 orders"),
+        ("on_demand_rate = \"10001/m\"", "expected a rate such as 10/m, of at most 10000 orders"),
+        (
+            "on_demand = \"*.a.example\"\non_demand_ask = \"http://127.0.0.1/may\"",
+            "certificates for *.a.example and names that http://127.0.0.1/may permits are ordered on \
+             demand, 10/m and 1000 names at most; handshakes wait for 10s",
+        ),
+    ] {
+        let file = folder.path().join("weft.toml");
+        let text = format!("[acme]\n{keys}\n[hosts.\"*\"]\n\"/\" = \"-> .\"\n");
+        std::fs::write(&file, text).unwrap();
+        let output = run([Path::new("check"), &file]);
+        assert!(output.stderr.contains(expected), "{keys}: {}", output.stderr);
+    }
+}
