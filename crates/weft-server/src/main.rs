@@ -14,7 +14,8 @@ mod schema; // a JSON schema of the file
 mod import; // configurations of other servers → text
 mod open; // opens the directories and certificates of a plan
 mod active_plan; // the plan in effect, with everything that is open for it
-mod tls; // TlsPlan → Tls
+mod tls;
+mod trace_context; // TlsPlan → Tls
 mod template; // texts with placeholders
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload

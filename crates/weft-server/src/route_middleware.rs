@@ -5,6 +5,7 @@ mod client_certificate; // requirement of a client certificate
 mod maintenance; // a file that closes the route
 mod rate; // rate limit by other keys than the client
 mod request_id; // request IDs for upstreams and scripts
+mod tracing; // distributed traces
 
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -23,9 +24,10 @@ use self::client_certificate::RequireClientCertificate;
 use self::maintenance::Maintenance;
 use self::rate::RateByKey;
 use self::request_id::ForwardRequestId;
+use self::tracing::Tracing;
 use crate::access::{AccessContext, Authentication, NetworkFilter};
 use crate::apps::accel::AccelFiles;
-use crate::config::{Origin, Rate, RouteOptions};
+use crate::config::{Origin, Rate, RouteOptions, Share};
 use crate::error_pages::error_pages;
 use crate::field_changes::{RequestFieldChanges, ResponseFieldChanges};
 use crate::substitution::Substitution;
@@ -33,13 +35,15 @@ use crate::substitution::Substitution;
 /// The middleware of a route, shared by all workers with its state, such as the rates of the
 /// clients.
 ///
-/// A request passes through it in this order, regardless of the order in the file: request ID, response
+/// A request passes through it in this order, regardless of the order in the file: request ID, trace, response
 /// fields (so that they are on every response), bandwidth, error pages, canonical host and HTTPS,
 /// maintenance, networks, client certificate, rate, number of concurrent requests, time, CORS (whose preflight requests carry no
 /// credentials), authentication, size and rate of the body, fields of the request, compression, substitution, files that the application names.
 pub(crate) struct RouteMiddleware {
     request_ids: Option<RequestIds>,
     forward_request_id: Option<ForwardRequestId>,
+    /// Share of the traces that begin here which is sampled.
+    tracing: Option<Share>,
     default_fields: Option<SecurityHeaders>,
     fields: Option<ResponseFieldChanges>,
     bandwidth: Option<LimitBandwidth>,
@@ -149,6 +153,7 @@ impl RouteMiddleware {
                 RequestIds::new().header(name.clone()).trust(context.trusted_proxies.to_vec())
             }),
             forward_request_id: request_id.cloned().map(ForwardRequestId),
+            tracing: options.tracing.as_ref().and_then(|share| share.value()).copied(),
             fields: ResponseFieldChanges::new(&options.response_fields),
             default_fields: security_headers(options),
             bandwidth: bandwidth(options),
@@ -211,6 +216,7 @@ impl RouteMiddleware {
             .with_some(self.bandwidth.clone())
             .with_layer(self.fields.as_ref().map(ResponseFieldChanges::for_worker))
             .with_some(self.default_fields.clone())
+            .with_layer(self.tracing.map(Tracing::new))
             .with_some(self.forward_request_id.clone())
             .with_some(self.request_ids.clone())
     }

@@ -84,7 +84,7 @@ impl std::fmt::Display for StatusRange {
 
 impl Share {
     /// Parses a percentage with up to four decimals.
-    fn parse(text: &str) -> Option<Share> {
+    pub(super) fn parse(text: &str) -> Option<Share> {
         let number = text.strip_suffix('%')?.trim_end();
         let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
         let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());

@@ -51,6 +51,7 @@ pub(super) fn own_logs(route: &RoutePlan) -> Option<&[AccessLogConfig]> {
 fn has_value(route: &RoutePlan, name: &str) -> bool {
     match name {
         "route" => true,
+        "trace_id" | "span_id" => route.options.has_tracing(),
         name if is_of_request(name) => true,
         "user" => route.options.basic_auth.is_some() || route.options.jwt.is_some(),
         "request_id" => {

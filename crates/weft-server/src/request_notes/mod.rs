@@ -14,10 +14,13 @@ use weft::{
 };
 
 use self::upstream::Attempt;
+use crate::trace_context::TraceContext;
 
 /// Names of the values that notes have, besides those of the library.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 11] = [
     "route",
+    "trace_id",
+    "span_id",
     "upstream.address",
     "upstream.status",
     "upstream.attempts",
@@ -68,6 +71,7 @@ struct NotedValues {
     attempts: u64,
     /// Reason of the last retry.
     retry_reason: Option<&'static str>,
+    trace: Option<TraceContext>,
 }
 
 /// Extension of a request with notes.
@@ -111,6 +115,11 @@ impl RequestNotes {
     /// Notes the authenticated user.
     pub(crate) fn set_user(&self, user: &User) {
         self.values().user = Some(user.clone());
+    }
+
+    /// Notes the identity of the request in a trace.
+    pub(crate) fn set_trace(&self, trace: TraceContext) {
+        self.values().trace = Some(trace);
     }
 
     /// Notes that the request is sent to an upstream, `name`, after earlier attempts have failed.
@@ -191,6 +200,14 @@ impl LogValues for LineValues<'_> {
             "route" => self.route,
             "user" => self.noted.user.as_ref()?.as_str(),
             "request_id" => self.noted.request_id.as_ref()?.as_str(),
+            "trace_id" => {
+                let id = format!("{:032x}", self.noted.trace.as_ref()?.trace_id);
+                return Some(LogValue::Text(id.into_bytes().into()));
+            }
+            "span_id" => {
+                let id = format!("{:016x}", self.noted.trace.as_ref()?.span_id);
+                return Some(LogValue::Text(id.into_bytes().into()));
+            }
             _ => {
                 let (attempt, name) =
                     (self.noted.attempt.as_ref()?, name.strip_prefix("upstream.")?);

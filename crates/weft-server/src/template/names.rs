@@ -23,6 +23,8 @@ pub(super) enum Placeholder {
     Cookie(Box<str>),
     Time,
     RequestId,
+    TraceId,
+    SpanId,
     TlsVersion,
     TlsCipher,
     TlsServerName,
@@ -35,7 +37,7 @@ pub(super) enum Placeholder {
 }
 
 /// Names without a parameter.
-const NAMES: [(&str, Placeholder); 16] = [
+const NAMES: [(&str, Placeholder); 18] = [
     ("path", Placeholder::Path),
     ("rest", Placeholder::Rest),
     ("query", Placeholder::Query),
@@ -48,6 +50,8 @@ const NAMES: [(&str, Placeholder); 16] = [
     ("method", Placeholder::Method),
     ("time", Placeholder::Time),
     ("request_id", Placeholder::RequestId),
+    ("trace_id", Placeholder::TraceId),
+    ("span_id", Placeholder::SpanId),
     ("tls.version", Placeholder::TlsVersion),
     ("tls.cipher", Placeholder::TlsCipher),
     ("tls.server_name", Placeholder::TlsServerName),
@@ -113,7 +117,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// Variables of nginx, each with the placeholder of the same value.
-const OF_NGINX: [(&str, &str); 23] = [
+const OF_NGINX: [(&str, &str); 25] = [
     ("args", "query"),
     ("binary_remote_addr", "client_ip"),
     ("document_uri", "path"),
@@ -137,6 +141,8 @@ const OF_NGINX: [(&str, &str); 23] = [
     ("time_iso8601", "time"),
     ("upstream_addr", "upstream"),
     ("uri", "path"),
+    ("otel_trace_id", "trace_id"),
+    ("otel_span_id", "span_id"),
 ];
 
 /// Returns the name of the placeholder for a variable of nginx.

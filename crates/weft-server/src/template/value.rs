@@ -10,6 +10,7 @@ use weft_proto::semantics::path::decode;
 use super::names::Placeholder;
 use crate::captures::{Captures, HostCaptures};
 use crate::route::PrefixLength;
+use crate::trace_context::TraceContext;
 
 /// Value of a placeholder. The variants differ in their encoding in URLs.
 pub(super) enum Value<'a> {
@@ -86,6 +87,14 @@ impl<'a> Value<'a> {
             }
             Placeholder::RequestId => {
                 plain(request.extensions().get().map_or("", RequestId::as_str))
+            }
+            Placeholder::TraceId => {
+                let trace = request.extensions().get::<TraceContext>();
+                Value::Plain(trace.map_or("".into(), |it| format!("{:032x}", it.trace_id).into()))
+            }
+            Placeholder::SpanId => {
+                let trace = request.extensions().get::<TraceContext>();
+                Value::Plain(trace.map_or("".into(), |it| format!("{:016x}", it.span_id).into()))
             }
             // Expanded with the response.
             Placeholder::Upstream => plain(""),

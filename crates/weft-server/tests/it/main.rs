@@ -51,6 +51,7 @@ mod substitution;
 mod templates;
 mod tls;
 mod tools;
+mod tracing;
 mod try_files;
 mod warnings;
 
@@ -72,6 +73,9 @@ mod splice;
 #[path = "../../src/request_notes/mod.rs"]
 #[allow(dead_code, reason = "the proxy uses a part")]
 mod request_notes;
+#[allow(dead_code, reason = "the program uses more of it")]
+#[path = "../../src/trace_context.rs"]
+mod trace_context;
 #[path = "../../src/throttled_log.rs"]
 mod throttled_log;
 #[allow(dead_code, reason = "CGI uses more of it")]

@@ -11,6 +11,7 @@ mod jwt; // tokens
 mod sub_filter; // substitution of texts in bodies
 mod limits; // rates and numbers of requests
 mod request_id; // request IDs
+mod tracing; // distributed traces
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(crate) use jwt::JwtKeys;
 pub(crate) use limits::Rate;
 pub(crate) use sub_filter::Substitution;
 
-use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig};
+use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig, Share};
 use super::key::Key;
 use super::keys::quoted;
 use crate::template::Template;
@@ -52,6 +53,8 @@ pub(crate) struct RouteOptions {
     pub(crate) bandwidth: Option<u64>,
     pub(crate) bandwidth_after: Option<u64>,
     pub(crate) request_id: Option<Setting<HeaderName>>,
+    /// Share of the traces that begin here which is sampled.
+    pub(crate) tracing: Option<Setting<Share>>,
     pub(crate) cors: Option<Vec<Origin>>,
     pub(crate) cors_methods: Option<Vec<Method>>,
     pub(crate) cors_headers: Option<Vec<HeaderName>>,
@@ -91,6 +94,11 @@ impl RouteOptions {
         fields.chain(self.sub_filter.iter().flatten().map(|it| &it.replacement))
     }
 
+    /// Returns true if the requests are spans of traces.
+    pub(crate) fn has_tracing(&self) -> bool {
+        self.tracing.as_ref().is_some_and(|share| share.value().is_some())
+    }
+
     /// Returns true if texts of bodies are replaced.
     pub(crate) fn substitutes(&self) -> bool {
         self.sub_filter.as_ref().is_some_and(|list| !list.is_empty())
@@ -115,7 +123,7 @@ impl<T> Setting<T> {
 
 const NONE: &str = "none";
 
-pub(crate) static OPTIONS: [Key<RouteOptions>; 51] = [
+pub(crate) static OPTIONS: [Key<RouteOptions>; 52] = [
     canonical::HTTPS_REDIRECT,
     canonical::CANONICAL_HOST,
     access::MAINTENANCE,
@@ -135,6 +143,7 @@ pub(crate) static OPTIONS: [Key<RouteOptions>; 51] = [
     limits::BANDWIDTH,
     limits::BANDWIDTH_AFTER,
     request_id::REQUEST_ID,
+    tracing::TRACING,
     access::CORS,
     cors::CORS_METHODS,
     cors::CORS_HEADERS,
@@ -201,6 +210,7 @@ impl RouteOptions {
             bandwidth: self.bandwidth.or(outer.bandwidth),
             bandwidth_after: self.bandwidth_after.or(outer.bandwidth_after),
             request_id: self.request_id.or(outer.request_id),
+            tracing: self.tracing.or(outer.tracing),
             cors: self.cors.or(outer.cors),
             cors_methods: self.cors_methods.or(outer.cors_methods),
             cors_headers: self.cors_headers.or(outer.cors_headers),

@@ -1,0 +1,38 @@
+//! Distributed traces.
+
+use super::super::access_log::Share;
+use super::super::key::{Key, SwitchOrText, ValueKind};
+use super::super::keys::quoted;
+use super::super::location::{ConfigResult, Located};
+use super::{RouteOptions, Setting};
+
+const ALL: Share = Share(1_000_000);
+
+pub(super) const TRACING: Key<RouteOptions> = Key {
+    name: "tracing",
+    flag: "",
+    argument: "",
+    help: "continue the trace of each request (W3C Trace Context), or begin one: upstreams and scripts \
+           get `traceparent` with the span of this server (true), of which such as \"10%\" are \
+           sampled if the trace begins here",
+    kind: ValueKind::SwitchOrText(set_tracing),
+    show: |options| match &options.tracing {
+        None => String::new(),
+        Some(Setting::None) => "false".to_owned(),
+        Some(Setting::Value(share)) if *share == ALL => "true".to_owned(),
+        Some(Setting::Value(share)) => quoted(&share.to_string()),
+    },
+};
+
+fn set_tracing(options: &mut RouteOptions, value: Located<SwitchOrText>) -> ConfigResult {
+    options.tracing = Some(match &value.value {
+        SwitchOrText::Switch(false) => Setting::None,
+        SwitchOrText::Switch(true) => Setting::Value(ALL),
+        SwitchOrText::Text(text) => {
+            let invalid =
+                || format!("expected true, false or a percentage such as \"10%\", found {text:?}");
+            Setting::Value(Share::parse(text).ok_or_else(|| value.problem(invalid()))?)
+        }
+    });
+    Ok(())
+}
