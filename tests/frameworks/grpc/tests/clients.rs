@@ -1,0 +1,224 @@
+//! The example, with clients of tonic.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use example_grpc::chat::chat_client::ChatClient;
+use example_grpc::chat::{Message, RepeatRequest};
+use example_grpc::{app, routes};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use weft::middleware::BodyRate;
+use weft::{Application, Server, ServerHandle, Settings};
+
+/// Longest time for anything that is expected to happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn message(text: &str) -> Message {
+    Message { text: text.to_owned() }
+}
+
+fn serve(app: impl Application + Clone + Send + 'static, settings: Settings) -> ServerHandle {
+    let server = Server::new(app).workers(1).settings(settings);
+    server.listen("127.0.0.1:0").unwrap().start().unwrap()
+}
+
+async fn example(settings: Settings) -> ServerHandle {
+    serve(app(routes().await, "https://app.example"), settings)
+}
+
+fn address(server: &ServerHandle) -> SocketAddr {
+    server.addresses()[0].address().expect("an address of TCP")
+}
+
+async fn channel(server: &ServerHandle) -> Channel {
+    let uri = format!("http://{}", address(server));
+    Endpoint::try_from(uri).unwrap().connect().await.unwrap()
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it happens in time")
+}
+
+#[tokio::test]
+async fn calls_of_each_kind() {
+    let server = example(Settings::default()).await;
+    let mut client = ChatClient::new(channel(&server).await);
+    assert_eq!(client.greet(message("Ada")).await.unwrap().into_inner().text, "Hello, Ada!");
+    let refused = client.greet(message("")).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a guest has a name"));
+
+    let request = RepeatRequest { text: "a".to_owned(), count: 3, interval_ms: 1 };
+    let repeated = client.repeat(request).await.unwrap().into_inner();
+    assert_eq!(repeated.map(|message| message.unwrap().text).collect::<Vec<_>>().await, ["a"; 3]);
+
+    let words = tokio_stream::iter(["a", "b", "c"].map(message));
+    assert_eq!(client.join(words).await.unwrap().into_inner().text, "a b c");
+
+    let (sender, messages) = mpsc::channel(1);
+    let mut echo = client.talk(ReceiverStream::new(messages)).await.unwrap().into_inner();
+    for text in ["one", "two"] {
+        sender.send(message(text)).await.unwrap();
+        assert_eq!(in_time(echo.message()).await.unwrap().unwrap().text, text);
+    }
+    drop(sender);
+    assert_eq!(in_time(echo.message()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn time_of_a_call_ends() {
+    let limited = app(routes().await, "https://app.example");
+    let limited = limited.with(weft::middleware::Grpc::new().timeout(Duration::from_millis(50)));
+    let server = serve(limited, Settings::default());
+    let mut client = ChatClient::new(channel(&server).await);
+    let request = RepeatRequest { text: "a".to_owned(), count: 1_000_000, interval_ms: 1 };
+    let mut repeated = client.repeat(request).await.unwrap().into_inner();
+    let ended = in_time(async {
+        loop {
+            if let Err(status) = repeated.message().await {
+                break status;
+            }
+        }
+    });
+    let ended = ended.await;
+    let expected = (Code::DeadlineExceeded, "the deadline is over");
+    assert_eq!((ended.code(), ended.message()), expected);
+}
+
+#[tokio::test]
+async fn health_and_reflection() {
+    let server = example(Settings::default()).await;
+    let channel = channel(&server).await;
+    let mut health = HealthClient::new(channel.clone());
+    let request = HealthCheckRequest { service: "example.v1.Chat".to_owned() };
+    assert_eq!(health.check(request.clone()).await.unwrap().into_inner().status, 1);
+    let mut watched = health.watch(request).await.unwrap().into_inner();
+    assert_eq!(in_time(watched.message()).await.unwrap().unwrap().status, 1);
+    let unknown = health.check(HealthCheckRequest { service: "none".to_owned() }).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
+
+    let mut reflection = ServerReflectionClient::new(channel);
+    let request = ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let requests = tokio_stream::iter([request]);
+    let mut responses = reflection.server_reflection_info(requests).await.unwrap().into_inner();
+    let response = in_time(responses.message()).await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = response.message_response else {
+        panic!("{response:?}");
+    };
+    let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    names.sort();
+    let expected =
+        ["example.v1.Chat", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn client_of_grpc_web_over_http1() {
+    let server = example(Settings::default()).await;
+    let http1 = Client::builder(TokioExecutor::new()).build_http();
+    let client = tonic_web::GrpcWebClientService::new(http1);
+    let uri = format!("http://{}", address(&server)).parse().unwrap();
+    let mut client = ChatClient::with_origin(client, uri);
+    assert_eq!(client.greet(message("Ada")).await.unwrap().into_inner().text, "Hello, Ada!");
+    let refused = client.greet(message("")).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a guest has a name"));
+    let request = RepeatRequest { text: "a".to_owned(), count: 3, interval_ms: 1 };
+    let repeated = client.repeat(request).await.unwrap().into_inner();
+    assert_eq!(repeated.map(|message| message.unwrap().text).collect::<Vec<_>>().await, ["a"; 3]);
+}
+
+// -- silence
+
+/// The clock of the test: an hour of it takes 3.6 s.
+const SPEED: u32 = 1_000;
+
+fn scaled(time: Duration) -> Duration {
+    time / SPEED
+}
+
+/// The default settings, with all timeouts of a connection in the clock of the test.
+fn fast_settings() -> Settings {
+    let usual = Settings::default();
+    Settings {
+        stall_timeout: scaled(usual.stall_timeout),
+        // A tenth of that speed, so that a busy machine does not close connections before their first call.
+        idle_timeout: 10 * scaled(usual.idle_timeout),
+        ..usual
+    }
+}
+
+/// Sends a byte of a body per second of the test's clock, less than the minimum rate. Returns the response.
+fn post_slowly(address: SocketAddr) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    let head = "POST /example.v1.Chat/Greet HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\n\
+        Content-Length: 100000\r\n\r\n";
+    socket.write_all(head.as_bytes()).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // A write fails once the server has closed the connection.
+    while Instant::now() < deadline && socket.write_all(b"\0").is_ok() {
+        std::thread::sleep(scaled(Duration::from_secs(1)).max(Duration::from_millis(10)));
+        socket.set_nonblocking(true).unwrap();
+        let has_response = socket.peek(&mut [0]).is_ok();
+        socket.set_nonblocking(false).unwrap();
+        if has_response {
+            break;
+        }
+    }
+    let mut response = Vec::new();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = socket.read_to_end(&mut response);
+    response
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_lives_through_an_hour_of_silence_and_a_slow_post_dies() {
+    let patient = app(routes().await, "https://app.example");
+    let patient = patient.with(BodyRate::new(1, Duration::MAX));
+    let (usual, patient) = (example(fast_settings()).await, serve(patient, fast_settings()));
+
+    let mut client = ChatClient::new(channel(&usual).await);
+    let (sender, messages) = mpsc::channel(1);
+    let mut echo = client.talk(ReceiverStream::new(messages)).await.unwrap().into_inner();
+    // Readings that the server collects before it responds, with the rate of the application.
+    let (readings, received) = mpsc::channel(1);
+    let mut collector = ChatClient::new(channel(&patient).await);
+    let joined = tokio::spawn(async move { collector.join(ReceiverStream::new(received)).await });
+    for text in ["before", "after"] {
+        sender.send(message(text)).await.unwrap();
+        readings.send(message(text)).await.unwrap();
+        assert_eq!(in_time(echo.message()).await.unwrap().unwrap().text, text);
+        if text == "before" {
+            tokio::time::sleep(scaled(Duration::from_secs(3_600))).await;
+        }
+    }
+    drop((sender, readings));
+    assert_eq!(in_time(echo.message()).await.unwrap(), None);
+    assert_eq!(in_time(joined).await.unwrap().unwrap().into_inner().text, "before after");
+
+    // With the same settings, a body that is slow ends with a status, over HTTP/1 and 2.
+    let usual_address = address(&usual);
+    let response = tokio::task::spawn_blocking(move || post_slowly(usual_address)).await.unwrap();
+    let text = String::from_utf8_lossy(&response).to_ascii_lowercase();
+    assert!(text.contains("grpc-status: "), "{text:?}");
+    let (stalled, received) = mpsc::channel(1);
+    stalled.send(message("the only one")).await.unwrap();
+    let refused = in_time(client.join(ReceiverStream::new(received))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unknown, "{refused:?}");
+    drop(stalled);
+}
