@@ -11,7 +11,7 @@ use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     ACME, AcmeConfig, CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located,
     LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig,
-    RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TopConfig, quoted,
+    RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TlsProfile, TopConfig, quoted,
     quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
@@ -101,6 +101,7 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
         client_ca: plan.client_ca.clone().map(at),
         client_auth: plan.client_auth,
         only_1_3: plan.only_1_3,
+        profile: if plan.only_1_3 { TlsProfile::Modern } else { TlsProfile::Intermediate },
     }
 }
 

@@ -193,6 +193,17 @@ pub(crate) struct TlsConfig {
     pub(crate) client_auth: ClientAuthMode,
     /// Rejects TLS versions before 1.3.
     pub(crate) only_1_3: bool,
+    pub(crate) profile: TlsProfile,
+}
+
+/// Versions and cipher suites, as in Mozilla's guidelines for servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TlsProfile {
+    /// TLS 1.3 only.
+    Modern,
+    /// TLS 1.3, and TLS 1.2 with authenticated encryption and forward secrecy.
+    #[default]
+    Intermediate,
 }
 
 /// Treatment of clients without a certificate, if certificates are requested.
@@ -203,7 +214,7 @@ pub(crate) enum ClientAuthMode {
     Optional,
 }
 
-pub(crate) static TLS: [Key<TlsConfig>; 7] = [
+pub(crate) static TLS: [Key<TlsConfig>; 8] = [
     Key {
         name: "listen",
         flag: "tls-listen",
@@ -281,10 +292,29 @@ pub(crate) static TLS: [Key<TlsConfig>; 7] = [
         },
     },
     Key {
+        name: "profile",
+        flag: "tls-profile",
+        argument: "NAME",
+        help: "versions and cipher suites in Mozilla's guidelines: intermediate (TLS 1.3, and TLS 1.2 \
+               with ECDHE and AEAD) or modern (TLS 1.3)",
+        kind: ValueKind::Choice(&["intermediate", "modern"], |tls, profile| {
+            tls.profile = match profile {
+                "modern" => TlsProfile::Modern,
+                _ => TlsProfile::Intermediate,
+            };
+        }),
+        show: |tls| {
+            quoted(match tls.profile {
+                TlsProfile::Modern => "modern",
+                TlsProfile::Intermediate => "intermediate",
+            })
+        },
+    },
+    Key {
         name: "min_version",
         flag: "tls-min-version",
         argument: "VERSION",
-        help: "minimum TLS version: 1.2 or 1.3",
+        help: "minimum TLS version, if it is higher than that of `profile`: 1.2 or 1.3",
         kind: ValueKind::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
         show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
     },

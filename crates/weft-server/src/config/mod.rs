@@ -41,7 +41,8 @@ pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};
 pub(crate) use key::{CertificatePair, Key, ValueKind};
 pub(crate) use keys::{
-    ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TopConfig, quoted, quoted_list,
+    ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TlsProfile, TopConfig, quoted,
+    quoted_list,
 };
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};

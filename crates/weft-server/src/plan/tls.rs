@@ -6,6 +6,7 @@ use super::Addresses;
 use crate::acme::AcmePlan;
 use crate::config::{
     CertificatePair, ClientAuthMode, ConfigLocation, ConfigResult, Located, Problem, TlsConfig,
+    TlsProfile,
 };
 
 /// Validated `[tls]` section.
@@ -31,7 +32,8 @@ pub(super) fn plan_tls(
     is_complete: bool,
 ) -> ConfigResult<Option<TlsPlan>> {
     let TlsConfig { listen, certificates, self_signed, tickets, client_ca, .. } = tls;
-    let TlsConfig { client_auth, only_1_3, .. } = tls;
+    let TlsConfig { client_auth, only_1_3, profile, .. } = tls;
+    let only_1_3 = only_1_3 || profile == TlsProfile::Modern;
     if let (Some(first), true) = (certificates.first(), self_signed) {
         return Err(match first.location.is_in_file() {
             true => first.problem("`self_signed` cannot be combined with `certificates`"),

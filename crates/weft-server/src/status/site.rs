@@ -123,3 +123,16 @@ impl Application for Site {
         self.respond(&request).await.unwrap_or_else(Response::from)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_the_script_are_in_the_page() {
+        let names = SCRIPT.split("$(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let missing: Vec<_> =
+            names.filter(|name| !PAGE.contains(&format!("id=\"{name}\""))).collect();
+        assert_eq!(missing, [""; 0]);
+    }
+}

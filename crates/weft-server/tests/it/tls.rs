@@ -129,25 +129,31 @@ fn reload_applies_tls_settings_and_keeps_the_self_signed_certificate() {
         return;
     }
     let site = Site::new();
-    let config = |version: &str| {
+    let config = |key: &str| {
         let (folder, tls) = (site.path("site"), "self_signed = true\nlisten = [\"127.0.0.1:0\"]\n");
-        let tls = format!("{tls}min_version = \"{version}\"\n");
+        let tls = format!("{tls}{key}\n");
         fs::write(
             site.path("toml"),
             format!("[tls]\n{tls}[hosts.\"*\"]\n\"/\" = \"-> {folder}\"\n"),
         )
         .unwrap();
     };
-    config("1.2");
+    config("min_version = \"1.2\"");
     let server = Weft::start(&mut weft(["--no-log", "--config", &site.path("toml")]));
     let certificate = || curl(&server, &["-k", "-w", "%{certs}"]).unwrap();
     let former = certificate();
     assert!(former.contains("BEGIN CERTIFICATE"), "{former}");
     let with_tls_1_2 = ["-k", "--tls-max", "1.2"];
     assert_eq!(curl(&server, &with_tls_1_2), Ok("A\n".to_owned()));
-    config("1.3");
-    server.signal(Signal::HUP);
-    until("TLS 1.2 is refused", || curl(&server, &with_tls_1_2).is_err());
+    for (key, accepts_1_2) in [
+        ("min_version = \"1.3\"", false),
+        ("profile = \"intermediate\"", true),
+        ("profile = \"modern\"", false),
+    ] {
+        config(key);
+        server.signal(Signal::HUP);
+        until(key, || curl(&server, &with_tls_1_2).is_ok() == accepts_1_2);
+    }
     assert_eq!(certificate(), former);
     server.stop();
 }

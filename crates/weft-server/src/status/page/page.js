@@ -5,8 +5,9 @@ const WINDOW = 10;
 // Seconds shown by a chart: maximum, and minimum width of its time axis.
 const MAX_HISTORY = 180;
 const MIN_HISTORY = 60;
-// Maximum number of routes shown.
+// Maximum numbers of routes and of certificates shown.
 const MAX_ROUTES = 50;
+const MAX_CERTIFICATES = 50;
 
 const $ = (id) => document.getElementById(id);
 
@@ -71,6 +72,7 @@ function show(now) {
   showProgram(now);
   showUpstreams(now, then);
   showRoutes(now, then);
+  showCertificates(now);
   showWorkers(now, then);
 }
 
@@ -256,6 +258,32 @@ function showRoutes(now, then) {
   fill($("routes"), rows);
   const others = routes.length - rows.length;
   setText($("more-routes"), others > 0 ? `and ${showCount(others)} with fewer requests` : "");
+}
+
+// Names with failures come first, then those that expire first.
+function showCertificates(now) {
+  const expiry = (it) => it.expires ?? 0;
+  const failed = (it) => (it.failures > 0 ? 1 : 0);
+  const all = [...now.certificates];
+  all.sort((a, b) => failed(b) - failed(a) || expiry(a) - expiry(b));
+  const date = (time) => new Date(time * 1000).toISOString().slice(0, 16).replace("T", " ");
+  const rows = all.slice(0, MAX_CERTIFICATES).map((it) => {
+    const until = (time, past) => (time > now.time ? `in ${showAge(time - now.time)}` : past);
+    const expires = it.expires === null
+      ? { text: "none yet", name: "alarm" }
+      : { text: until(it.expires, "expired"), title: date(it.expires) };
+    return [
+      name(it.name),
+      expires,
+      { text: until(it.next_order, "now"), title: date(it.next_order) },
+      alarm(it.failures),
+      { text: it.last_error ?? "", name: "error", title: it.last_error ?? "" },
+    ];
+  });
+  $("certificates-section").hidden = rows.length === 0;
+  fill($("certificates"), rows);
+  const others = all.length - rows.length;
+  setText($("more-certificates"), others > 0 ? `and ${showCount(others)} that expire later` : "");
 }
 
 function showWorkers(now, then) {

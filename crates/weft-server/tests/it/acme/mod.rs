@@ -5,11 +5,12 @@ mod many_names;
 mod on_demand;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
@@ -160,7 +161,12 @@ fn renewals_fail_no_request() {
 #[test]
 fn failures_are_logged_with_their_reason_and_retried() {
     let authority = Authority::prepare(AuthoritySettings::default());
-    let Some(mut site) = Site::new(authority, "example.org blocked.example", "") else { return };
+    let Some(authority) = authority else { return };
+    let status = SocketAddr::new(authority.http.ip(), 9_090);
+    let keys = format!("[status]\nlisten = \"{status}\"");
+    let Some(mut site) = Site::new(Some(authority), "example.org blocked.example", &keys) else {
+        return;
+    };
     let server = site.start();
     // The authority does not run yet.
     until("the failure is logged", || server.stderr().contains("Connection refused"));
@@ -172,6 +178,19 @@ fn failures_are_logged_with_their_reason_and_retried() {
         server.stderr().contains("blocked.example is a forbidden domain")
     });
     assert_eq!(site.get("blocked.example"), Err(UNTRUSTED));
+    let metrics = format!("http://{status}/metrics");
+    let metrics = curl().args(["--silent", &metrics]).output().unwrap();
+    let metrics = String::from_utf8(metrics.stdout).unwrap();
+    let value = |name: &str, host: &str| -> Option<f64> {
+        let sample = format!("{name}{{name=\"{host}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok())
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let expiry = value("weft_certificate_expiry_seconds", "example.org").unwrap();
+    assert!((now..now + 86_400.0).contains(&expiry), "{metrics}");
+    assert_eq!(value("weft_certificate_expiry_seconds", "blocked.example"), None);
+    assert_eq!(value("weft_certificate_order_failures", "example.org"), Some(0.0));
+    assert!(value("weft_certificate_order_failures", "blocked.example") >= Some(1.0), "{metrics}");
     server.stop();
     let output = run([Path::new("certificates"), &site.config()]);
     let line = output.stdout.lines().find(|line| line.starts_with("blocked.example")).unwrap();
