@@ -12,56 +12,104 @@ use tokio::time::{Instant, sleep_until};
 const MIN_BUFFER_BYTES: usize = 1 << 10;
 const MAX_BUFFER_BYTES: usize = 16 << 10;
 
-/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`. Returns the
-/// numbers of bytes that were read from `a` and from `b`.
+/// Reason for which the copying has ended.
+#[derive(Debug)]
+pub(crate) enum SpliceEnd {
+    /// Both directions have ended.
+    Complete,
+    /// No data moved for the idle timeout.
+    Idle,
+    /// A read from a side, or a write to it, has failed.
+    #[allow(dead_code, reason = "the tests of the proxy do not use it")]
+    Failed(Side, io::Error),
+}
+
+/// A connection of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    A,
+    B,
+}
+
+/// Counters of copied bytes.
+pub(crate) trait CountBytes {
+    /// Adds bytes that were read from a side and written to the other one.
+    fn add(&self, from: Side, bytes: u64);
+}
+
+/// Nothing is counted.
+impl CountBytes for () {
+    fn add(&self, _: Side, _: u64) {}
+}
+
+/// Copies until both directions have ended, one fails, or no data moves for `idle_timeout`.
 pub(crate) async fn splice(
     a: impl AsyncRead + AsyncWrite,
     b: impl AsyncRead + AsyncWrite,
     idle_timeout: Duration,
-) -> (u64, u64) {
+    counts: &impl CountBytes,
+) -> SpliceEnd {
     let ((mut from_a, mut to_a), (mut from_b, mut to_b)) = (split(a), split(b));
     let activity = Activity::new();
-    let (forth, back) = (AtomicU64::new(0), AtomicU64::new(0));
     tokio::select! {
         // After an error both connections are closed, so that both peers notice.
-        _ = async {
+        ended = async {
             tokio::try_join!(
-                copy(&mut from_a, &mut to_b, &activity, &forth),
-                copy(&mut from_b, &mut to_a, &activity, &back),
+                Direction { from: Side::A, activity: &activity, counts }.copy(&mut from_a, &mut to_b),
+                Direction { from: Side::B, activity: &activity, counts }.copy(&mut from_b, &mut to_a),
             )
-        } => {}
-        () = activity.wait_until_idle(idle_timeout) => {}
-    }
-    (forth.into_inner(), back.into_inner())
-}
-
-/// Copies one direction. Its end is forwarded; the other direction stays open.
-async fn copy(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    activity: &Activity,
-    copied: &AtomicU64,
-) -> io::Result<()> {
-    let mut buffer = vec![0; MIN_BUFFER_BYTES];
-    loop {
-        let length = from.read(&mut buffer).await?;
-        activity.record();
-        if length == 0 {
-            return to.shutdown().await;
-        }
-        let taken = to.write(&buffer[..length]).await?;
-        to.write_all(&buffer[taken..length]).await?;
-        to.flush().await?;
-        copied.fetch_add(length as u64, Relaxed);
-        activity.record();
-        if taken == buffer.len() && taken < MAX_BUFFER_BYTES {
-            buffer = vec![0; 2 * taken];
-        } else if length <= MIN_BUFFER_BYTES && buffer.len() > MIN_BUFFER_BYTES {
-            buffer = vec![0; MIN_BUFFER_BYTES];
-        }
+        } => match ended {
+            Ok(_) => SpliceEnd::Complete,
+            Err((side, error)) => SpliceEnd::Failed(side, error),
+        },
+        () = activity.wait_until_idle(idle_timeout) => SpliceEnd::Idle,
     }
 }
 
+/// One direction of the two.
+struct Direction<'a, C> {
+    from: Side,
+    activity: &'a Activity,
+    counts: &'a C,
+}
+
+impl<C: CountBytes> Direction<'_, C> {
+    /// Copies until the end, which is forwarded; the other direction stays open.
+    async fn copy(
+        self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<(), (Side, io::Error)> {
+        let receiver = match self.from {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        };
+        let mut buffer = vec![0; MIN_BUFFER_BYTES];
+        loop {
+            let length = from.read(&mut buffer).await.map_err(|error| (self.from, error))?;
+            self.activity.record();
+            if length == 0 {
+                return to.shutdown().await.map_err(|error| (receiver, error));
+            }
+            let taken = write(to, &buffer[..length]).await.map_err(|error| (receiver, error))?;
+            self.counts.add(self.from, length as u64);
+            self.activity.record();
+            if taken == buffer.len() && taken < MAX_BUFFER_BYTES {
+                buffer = vec![0; 2 * taken];
+            } else if length <= MIN_BUFFER_BYTES && buffer.len() > MIN_BUFFER_BYTES {
+                buffer = vec![0; MIN_BUFFER_BYTES];
+            }
+        }
+    }
+}
+
+/// Writes all bytes. Returns the number of those that the first write took.
+async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
+    let taken = to.write(bytes).await?;
+    to.write_all(&bytes[taken..]).await?;
+    to.flush().await?;
+    Ok(taken)
+}
 /// The time of the last read or write, which both directions record.
 struct Activity {
     start: Instant,

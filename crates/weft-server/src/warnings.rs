@@ -27,6 +27,11 @@ impl Plan {
                 })
             }));
         }
+        for stream in &self.streams {
+            let log = stream.settings.value.access_log.as_ref();
+            let missing = log.and_then(missing_directory);
+            warnings.extend(missing.map(|message| stream.settings.problem(message)));
+        }
         for host in &self.hosts {
             for route in &host.routes {
                 warnings.extend(missing_fallback(route));

@@ -7,10 +7,12 @@ use weft::Network;
 use super::key::{Key, Pair, ValueKind};
 use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
+
 use super::location::{ConfigResult, Located};
+use super::log_target::LogTarget;
 use super::units::show_time;
 use crate::apps::proxy::{Balance, UpstreamUrl};
-use crate::stream::{ProxyVersion, StreamSettings};
+use crate::stream::{LineFormat, ProxyVersion, StreamSettings};
 
 /// A section of `[streams]`: addresses to listen on, separated by spaces, and its keys.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 13] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 15] = [
     Key {
         name: "to",
         flag: "",
@@ -114,6 +116,34 @@ pub(crate) static STREAM: [Key<StreamSettings>; 13] = [
             networks(texts).map(|proxies| stream.proxy_protocol_from = proxies)
         }),
         show: |stream| quoted_list(stream.proxy_protocol_from.iter().map(Network::to_string)),
+    },
+    Key {
+        name: "access_log",
+        flag: "",
+        argument: "",
+        help: "destination of a line for each connection that has ended, as of `access` in [log]: \
+               none, stdout, a file, syslog or journald",
+        kind: ValueKind::LogTarget(|stream, to| {
+            stream.access_log = Some(to.value).filter(|to| *to != LogTarget::None);
+            Ok(())
+        }),
+        show: |stream| stream.access_log.as_ref().unwrap_or(&LogTarget::None).show(),
+    },
+    Key {
+        name: "log_format",
+        flag: "",
+        argument: "",
+        help: "format of these lines: text or json",
+        kind: ValueKind::Choice(&["text", "json"], |stream, choice| {
+            stream.log_format = match choice {
+                "json" => LineFormat::Json,
+                _ => LineFormat::Text,
+            };
+        }),
+        show: |stream| match stream.log_format {
+            LineFormat::Text => quoted("text"),
+            LineFormat::Json => quoted("json"),
+        },
     },
     limit!(
         connect_timeout,

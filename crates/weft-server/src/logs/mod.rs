@@ -22,6 +22,7 @@ mod rotation; // rotation of full files
 mod open; // the logs of a plan
 mod access; // access logs of a worker, with their conditions
 mod route; // the logs of a route
+mod stream; // the log of a stream
 mod worker; // hooks of a worker
 mod check; // checks that the files can be written
 mod error; // the error log
@@ -37,6 +38,7 @@ pub(crate) use error::one_line;
 pub(crate) use open::OpenLogs;
 pub(crate) use request_values::is_of_request;
 pub(crate) use route::RouteLogPlan;
+pub(crate) use stream::StreamLog;
 pub(crate) use worker::WorkerLog;
 
 /// The logs of the process.

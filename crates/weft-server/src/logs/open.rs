@@ -17,6 +17,7 @@ use super::output::Output;
 use super::rotation::Rotation;
 use super::route::{RouteLogPlan, own_logs};
 use super::sink::{LineSender, SharedWriter, Sink, Writer};
+use super::stream::StreamLog;
 use super::target::Target;
 use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
 use crate::plan::Plan;
@@ -32,6 +33,8 @@ pub(crate) struct OpenLogs {
     /// Format of the lines of logs without another one.
     format: Option<LogFormat>,
     error: Option<ErrorLog>,
+    /// Logs of streams by their destinations.
+    streams: HashMap<LogTarget, StreamLog>,
     has_route_logs: bool,
     /// Threads that write the files of a device. A slow device thus delays its own files only.
     of_devices: HashMap<u64, Arc<SharedWriter>>,
@@ -86,14 +89,29 @@ impl OpenLogs {
         for to in own.iter().filter_map(|log| log.to.as_ref()) {
             opening.sink(ACCESS, to)?;
         }
+        let mut streams = HashMap::new();
+        for stream in &plan.streams {
+            if let Some(to) = &stream.settings.value.access_log
+                && !streams.contains_key(to)
+            {
+                let sender = Arc::new(opening.sink(ACCESS, to)?.line_sender());
+                streams.insert(to.clone(), StreamLog(sender));
+            }
+        }
         let has_route_logs = !own.is_empty();
         let Opening { sinks, of_devices, .. } = opening;
-        Ok(OpenLogs { sinks, access, format, error: Some(error), has_route_logs, of_devices })
+        let error = Some(error);
+        Ok(OpenLogs { sinks, access, format, error, streams, has_route_logs, of_devices })
     }
 
     /// Returns true if requests are logged.
     pub(super) fn has_access(&self) -> bool {
         self.access.is_some() || self.has_route_logs
+    }
+
+    /// Returns the log of a stream with this destination.
+    pub(crate) fn stream(&self, to: &LogTarget) -> Option<&StreamLog> {
+        self.streams.get(to)
     }
 
     /// Has the macros of the crate `log` write to the error log.

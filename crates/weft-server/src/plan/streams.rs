@@ -41,6 +41,10 @@ pub(super) fn plan_streams(
         if is_complete && settings.to.is_empty() && settings.server_names.is_empty() {
             problems.push(listen.problem("expected `to = \"HOST:PORT\"`, or `server_names`"));
         }
+        let by_name = settings.server_names.iter().map(|(_, urls)| urls);
+        let twice = [&settings.to].into_iter().chain(by_name).filter_map(|urls| given_twice(urls));
+        let twice = twice.map(|url| format!("the upstream {url} is given twice"));
+        problems.extend(twice.map(|message| listen.problem(message)));
         if is_complete && settings.tls && !has_certificates {
             problems.push(listen.problem(
                 "`tls` needs `certificates` in [tls], which may be \"auto\", or `self_signed`",
@@ -60,6 +64,14 @@ pub(super) fn plan_streams(
         StreamPlan { listen: addresses, settings: listen.map(|_| settings) }
     };
     streams.into_iter().map(plan).collect()
+}
+
+/// Returns an upstream that occurs before in a list.
+fn given_twice(urls: &[UpstreamUrl]) -> Option<&UpstreamUrl> {
+    let is_known = |(at, url): &(usize, &UpstreamUrl)| {
+        urls[..*at].iter().any(|former| former.is_same_upstream(url))
+    };
+    urls.iter().enumerate().find(is_known).map(|(_, url)| url)
 }
 
 fn check_address(address: &str) -> Result<(), String> {

@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write};
 
-use super::snapshot::{Certificate, Route, Snapshot, Upstream, Worker};
+use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
 use crate::apps::proxy::{State, UpstreamReport};
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
+use crate::stream::TargetReport;
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -16,6 +17,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.workers(&snapshot.workers);
     page.routes(&snapshot.routes);
     page.upstreams(&snapshot.upstreams);
+    page.streams(&snapshot.streams);
     page.certificates(&snapshot.certificates);
     page.0
 }
@@ -237,6 +239,62 @@ impl Page {
         }
     }
 
+    fn streams(&mut self, streams: &[Stream]) {
+        if streams.is_empty() {
+            return;
+        }
+        let targets: Vec<_> = streams
+            .iter()
+            .flat_map(|stream| {
+                stream.upstreams.iter().map(|target| (stream.labels(target), target))
+            })
+            .collect();
+        type Value = (&'static str, &'static str, fn(&TargetReport) -> u64);
+        let gauges: [Value; 2] = [
+            ("weft_stream_up", "1 if the upstream of the stream is healthy.", |target| {
+                (target.state == State::Up).into()
+            }),
+            ("weft_stream_connections_open", "Open connections to the upstream.", |target| {
+                target.open as u64
+            }),
+        ];
+        for (name, help, value) in gauges {
+            self.gauge(name, help);
+            targets.iter().for_each(|(labels, it)| self.sample(name, labels, value(it)));
+        }
+        let counters: [Value; 2] = [
+            ("weft_stream_connections_total", "Connections to the upstream.", |target| {
+                target.connections
+            }),
+            ("weft_stream_failures_total", "Failures to connect to the upstream.", |target| {
+                target.failures
+            }),
+        ];
+        for (name, help, value) in counters {
+            self.counter(name, help);
+            targets.iter().for_each(|(labels, it)| self.sample(name, labels, value(it)));
+        }
+        self.counter("weft_stream_bytes_total", "Bytes received from clients and sent to them.");
+        for (labels, target) in &targets {
+            for (direction, bytes) in
+                [("received", target.bytes_received), ("sent", target.bytes_sent)]
+            {
+                let labels = [labels.as_slice(), &[("direction", direction)]].concat();
+                self.sample("weft_stream_bytes_total", &labels, bytes);
+            }
+        }
+        let name = "weft_stream_duration_seconds";
+        self.family(name, "histogram", "Time from a connection to the upstream to its end.");
+        targets.iter().for_each(|(labels, it)| self.histogram(name, labels, &it.durations));
+        let name = "weft_stream_ends_total";
+        self.counter(name, "Ended connections of clients, by reason.");
+        for stream in streams {
+            for (reason, count) in &stream.ends {
+                self.sample(name, &[("stream", &stream.stream), ("reason", reason)], count);
+            }
+        }
+    }
+
     // -- text format
 
     fn counter(&mut self, name: &str, help: &str) {
@@ -287,6 +345,16 @@ fn escaped(value: &str) -> String {
 impl Route {
     fn labels(&self) -> [(&str, &str); 2] {
         [("host", &self.name.host), ("route", &self.name.prefix)]
+    }
+}
+
+impl Stream {
+    fn labels<'a>(&'a self, target: &'a TargetReport) -> [(&'a str, &'a str); 3] {
+        [
+            ("stream", &self.stream),
+            ("server_name", &target.server_name),
+            ("upstream", &target.upstream),
+        ]
     }
 }
 

@@ -16,6 +16,7 @@ use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::open::Opened;
 use crate::route::{RouteName, Routing};
+use crate::stream::{EndTotals, TargetReport};
 
 /// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
 #[derive(Debug, Default, Serialize)]
@@ -31,6 +32,7 @@ pub(super) struct Snapshot {
     pub(super) workers: Vec<Worker>,
     pub(super) routes: Vec<Route>,
     pub(super) upstreams: Vec<Upstream>,
+    pub(super) streams: Vec<Stream>,
     /// Certificates that are ordered.
     pub(super) certificates: Vec<Certificate>,
 }
@@ -91,6 +93,14 @@ pub(super) struct Upstream {
     pub(super) report: UpstreamReport,
 }
 
+/// A stream, with the addresses of its section.
+#[derive(Debug, Serialize)]
+pub(super) struct Stream {
+    pub(super) stream: String,
+    pub(super) upstreams: Vec<TargetReport>,
+    pub(super) ends: EndTotals,
+}
+
 impl Snapshot {
     /// Reads all metrics.
     pub(super) fn take(registry: &MetricsRegistry, opened: &Opened) -> Snapshot {
@@ -118,6 +128,7 @@ impl Snapshot {
             workers,
             routes: names.map(|name| route(name, &metrics)).collect(),
             upstreams: upstreams(routing),
+            streams: streams(opened),
             certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
         }
     }
@@ -187,4 +198,22 @@ fn upstreams(routing: &Routing) -> Vec<Upstream> {
         }
     }
     all
+}
+
+/// Collects the streams. The addresses of a section share one.
+fn streams(opened: &Opened) -> Vec<Stream> {
+    let mut addresses: Vec<_> = opened.streams.iter().collect();
+    addresses.sort_by_key(|(address, _)| *address);
+    let mut all: Vec<(*const crate::stream::Stream, Stream)> = Vec::new();
+    for (address, stream) in addresses {
+        match all.iter_mut().find(|(known, _)| *known == Arc::as_ptr(stream)) {
+            Some((_, known)) => known.stream = format!("{} {address}", known.stream),
+            None => {
+                let (upstreams, ends) = (stream.report(), stream.end_totals());
+                let report = Stream { stream: address.clone(), upstreams, ends };
+                all.push((Arc::as_ptr(stream), report));
+            }
+        }
+    }
+    all.into_iter().map(|(_, stream)| stream).collect()
 }

@@ -11,12 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, join};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use weft_proto::proxy_protocol;
 
 use super::hello::{Hello, HelloReader};
+use super::record::{ByteCounts, ConnectionRecord, End};
 use super::targets::Targets;
 use super::{ProxyVersion, Stream, StreamSettings};
-use crate::splice::splice;
+use crate::splice::{CountBytes, Side, SpliceEnd, splice};
 
 /// Maximum size of the PROXY header and the ClientHello together. Those of browsers with post-quantum
 /// key shares have 2 KiB, and the longest PROXY header 4 KiB.
@@ -55,21 +57,20 @@ pub(super) async fn serve(
     stream: &Stream,
     tls: Option<Arc<ServerConfig>>,
     client: TcpStream,
-    peer: SocketAddr,
+    mut record: ConnectionRecord,
 ) {
-    if let Err(refusal) = forward(stream, tls, client, peer).await {
-        match refusal {
-            // Scanners, clients that have left, and failures that the upstreams have logged.
-            Refusal::Io(_)
-            | Refusal::Timeout
-            | Refusal::Tls(_)
-            | Refusal::TooLarge
-            | Refusal::Unreachable => {
-                log::debug!("a connection from {peer} was closed: {refusal}");
+    let peer = record.client;
+    match forward(stream, tls, client, &mut record).await {
+        Ok(end) => record.end = end,
+        Err(refusal) => {
+            record.end = refusal.end();
+            match refusal {
+                Refusal::ProxyHeader(_) | Refusal::NoTarget(_) => stream
+                    .refusal_warning
+                    .warn(&format!("a connection from {peer} was closed: {refusal}")),
+                // Scanners, clients that have left, and failures that the upstreams have logged.
+                _ => log::debug!("a connection from {peer} was closed: {refusal}"),
             }
-            Refusal::ProxyHeader(_) | Refusal::NoTarget(_) => stream
-                .refusal_warning
-                .warn(&format!("a connection from {peer} was closed: {refusal}")),
         }
     }
 }
@@ -78,13 +79,14 @@ async fn forward(
     stream: &Stream,
     tls: Option<Arc<ServerConfig>>,
     mut client: TcpStream,
-    peer: SocketAddr,
-) -> Result<(), Refusal> {
-    let destination = client.local_addr()?;
+    record: &mut ConnectionRecord,
+) -> Result<End, Refusal> {
     let deadline = Instant::now() + stream.settings.handshake_timeout;
-    let preamble = Box::pin(Preamble::read(stream, &mut client, peer));
+    let preamble = Box::pin(Preamble::read(stream, &mut client, record.client));
     let preamble = timeout_at(deadline, preamble).await;
     let Preamble { source, server_name, received } = preamble.map_err(|_| Refusal::Timeout)??;
+    record.client = source;
+    record.server_name.clone_from(&server_name);
     let Some(targets) = stream.targets(server_name.as_deref()) else {
         // Ignored: the client has left.
         let _ = client.write_all(&UNRECOGNIZED_NAME).await;
@@ -93,18 +95,19 @@ async fn forward(
     let mut header = Vec::new();
     match stream.settings.proxy_protocol {
         None => {}
-        Some(ProxyVersion::V1) => proxy_protocol::write_v1(source, destination, &mut header),
-        Some(ProxyVersion::V2) => proxy_protocol::write_v2(source, destination, &mut header),
+        Some(ProxyVersion::V1) => proxy_protocol::write_v1(source, record.local, &mut header),
+        Some(ProxyVersion::V2) => proxy_protocol::write_v2(source, record.local, &mut header),
     }
-    let route = Route { stream, targets, source, header };
+    let route = Route { stream, targets, header };
     match tls {
-        None => route.relay(client, received).await,
+        None => route.relay(client, received, record).await,
         // Boxed: the connections of streams without TLS do not need its memory.
         Some(config) => {
             Box::pin(async {
                 let accepted = timeout_at(deadline, accept_tls(config, client, received)).await;
                 let client = accepted.map_err(|_| Refusal::Timeout)?.map_err(Refusal::Tls)?;
-                route.relay(client, BytesMut::new()).await
+                record.server_name = client.get_ref().1.server_name().map(str::to_owned);
+                route.relay(client, BytesMut::new(), record).await
             })
             .await
         }
@@ -116,7 +119,7 @@ async fn accept_tls(
     config: Arc<ServerConfig>,
     client: TcpStream,
     received: BytesMut,
-) -> io::Result<impl AsyncRead + AsyncWrite> {
+) -> io::Result<TlsStream<impl AsyncRead + AsyncWrite>> {
     let (reader, writer) = client.into_split();
     let client = join(io::Cursor::new(received).chain(reader), writer);
     TlsAcceptor::from(config).accept(client).await
@@ -126,7 +129,6 @@ async fn accept_tls(
 struct Route<'s> {
     stream: &'s Stream,
     targets: &'s Targets,
-    source: SocketAddr,
     header: Vec<u8>,
 }
 
@@ -136,18 +138,41 @@ impl Route<'_> {
         self,
         client: impl AsyncRead + AsyncWrite,
         received: BytesMut,
-    ) -> Result<(), Refusal> {
-        let Route { stream, targets, source, header } = self;
+        record: &mut ConnectionRecord,
+    ) -> Result<End, Refusal> {
+        let Route { stream, targets, header } = self;
         let StreamSettings { connect_timeout, idle_timeout, .. } = stream.settings;
         let connected = Box::pin(targets.connect(&header, connect_timeout)).await;
-        let mut upstream = connected.ok_or(Refusal::Unreachable)?;
-        upstream.write_all(&received).await?;
-        upstream.flush().await?;
+        let mut connected = connected.ok_or(Refusal::Unreachable)?;
+        record.upstream = Some(connected.upstream().to_string());
+        let (upstream, metrics) = connected.parts();
+        let counts = ByteCounts { connection: &record.traffic, upstream: metrics };
+        if !received.is_empty() {
+            let sent = async {
+                upstream.write_all(&received).await?;
+                upstream.flush().await
+            };
+            if sent.await.is_err() {
+                return Ok(End::UpstreamError);
+            }
+            counts.add(Side::A, received.len() as u64);
+        }
         drop((header, received));
-        let (sent, returned) = splice(client, &mut *upstream, idle_timeout).await;
-        let upstream = upstream.upstream();
-        log::debug!("{source} sent {sent} bytes to {upstream}, which returned {returned}");
-        Ok(())
+        Ok(match splice(client, upstream, idle_timeout, &counts).await {
+            SpliceEnd::Complete => End::Closed,
+            SpliceEnd::Idle => End::Idle,
+            SpliceEnd::Failed(side, error) => {
+                let client = record.client;
+                log::debug!(
+                    "the connection of {client} to {} has failed: {error}",
+                    connected.upstream()
+                );
+                match side {
+                    Side::A => End::ClientError,
+                    Side::B => End::UpstreamError,
+                }
+            }
+        })
     }
 }
 
@@ -207,6 +232,20 @@ impl From<io::Error> for Refusal {
 impl From<weft_proto::Error> for Refusal {
     fn from(error: weft_proto::Error) -> Refusal {
         Refusal::ProxyHeader(error)
+    }
+}
+
+impl Refusal {
+    fn end(&self) -> End {
+        match self {
+            Refusal::Io(_) => End::ClientError,
+            Refusal::Timeout => End::Timeout,
+            Refusal::Tls(_) => End::Tls,
+            Refusal::ProxyHeader(_) => End::ProxyHeader,
+            Refusal::TooLarge => End::TooLarge,
+            Refusal::NoTarget(_) => End::UnknownName,
+            Refusal::Unreachable => End::Unreachable,
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 
 mod connection; // one connection
 mod hello; // the server name of a ClientHello
+mod metrics; // counters of upstreams, and of the ends of connections
+mod record; // the record of a connection
 mod server; // listening sockets, and the threads
 mod settings; // settings of a stream
 mod targets; // upstreams, and connections to them
@@ -20,6 +22,9 @@ use crate::apps::client_limit::{Client, ClientLimit, ClientLimitSettings, Client
 use crate::apps::proxy::{Check, CheckTarget, UpstreamUrl, tls};
 use crate::throttled_log::ThrottledWarning;
 
+use self::metrics::EndCounts;
+pub(crate) use self::metrics::{EndTotals, TargetReport};
+pub(crate) use self::record::LineFormat;
 pub(crate) use self::server::{StreamDeadline, StreamServer};
 pub(crate) use self::settings::{ProxyVersion, ServerNamePattern, StreamSettings};
 use self::targets::Targets;
@@ -32,6 +37,7 @@ pub(crate) struct Stream {
     others: Option<Targets>,
     by_name: Vec<(ServerNamePattern, Targets)>,
     connections: ClientLimit,
+    ends: EndCounts,
     checks_started: AtomicBool,
     limit_warning: ThrottledWarning,
     refusal_warning: ThrottledWarning,
@@ -55,12 +61,13 @@ impl Stream {
             queue_timeout: Duration::ZERO,
         });
         let [limit_warning, refusal_warning] = Default::default();
-        let checks_started = AtomicBool::new(false);
+        let (ends, checks_started) = Default::default();
         Ok(Stream {
             settings,
             others,
             by_name,
             connections,
+            ends,
             checks_started,
             limit_warning,
             refusal_warning,
@@ -85,6 +92,19 @@ impl Stream {
 
     pub(crate) fn settings(&self) -> &StreamSettings {
         &self.settings
+    }
+
+    /// Reports all upstreams.
+    pub(crate) fn report(&self) -> Vec<TargetReport> {
+        let others = self.others.iter().flat_map(|targets| targets.report(""));
+        let by_name = self.by_name.iter();
+        let by_name = by_name.flat_map(|(name, targets)| targets.report(&name.to_string()));
+        others.chain(by_name).collect()
+    }
+
+    /// Returns the numbers of ended connections by reason.
+    pub(crate) fn end_totals(&self) -> EndTotals {
+        self.ends.totals()
     }
 
     /// Returns the upstreams for a server name: those of the same name, else those of the longest

@@ -16,6 +16,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use weft::{Listener, LocalAddress};
 
 use super::connection;
+use super::record::{ConnectionRecord, End};
 use crate::active_plan::PlanReceiver;
 use crate::sockets::{ListenSpec, SocketSource};
 use crate::throttled_log::ThrottledWarning;
@@ -23,6 +24,9 @@ use crate::tls::{CHECK_INTERVAL, OpenedTls};
 
 /// Delay after a failure to accept a connection, such as one for lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Maximum time to drop the connections that remain at a stop, and to end lookups of names.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The server of all streams. Its threads start with the first socket.
 pub(crate) struct StreamServer {
@@ -139,7 +143,8 @@ impl StreamServer {
                 }
             }
         });
-        runtime.shutdown_background();
+        // The records of the connections are dropped before the logs are closed.
+        runtime.shutdown_timeout(CLOSE_TIMEOUT);
     }
 }
 
@@ -206,7 +211,11 @@ impl Accepting {
         let plan = self.plans.borrow().clone();
         // A stream that a reload has removed.
         let Some(stream) = plan.opened.streams.get(&self.address).cloned() else { return };
+        let Ok(local) = client.local_addr() else { return };
+        let log = stream.settings().access_log.as_ref().and_then(|to| plan.logs.stream(to));
+        let mut record = ConnectionRecord::new(stream.clone(), log.cloned(), peer, local);
         let Some(permit) = stream.admit(peer.ip()) else {
+            record.end = End::Limit;
             let message =
                 "a connection was closed: too many connections, in total or of its client";
             return self.warn(&stream.limit_warning, &message);
@@ -217,7 +226,7 @@ impl Accepting {
         tokio::spawn(async move {
             // Ignored: without it, small packets are delayed.
             let _ = client.set_nodelay(true);
-            connection::serve(&stream, tls, client, peer).await;
+            connection::serve(&stream, tls, client, record).await;
             drop((permit, active));
         });
     }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use weft::Network;
 
+use super::record::LineFormat;
 use crate::apps::proxy::{Balance, UpstreamUrl};
+use crate::config::LogTarget;
 
 /// Upstreams of a stream, and the limits of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,12 @@ pub(crate) struct StreamSettings {
     /// Proxies in front of this server, which must send a PROXY header. A header of any other peer is
     /// forwarded as data. Default none.
     pub(crate) proxy_protocol_from: Vec<Network>,
+
+    /// Destination of a line for each connection. Default none.
+    pub(crate) access_log: Option<LogTarget>,
+
+    /// Format of the lines in `access_log`. Default text.
+    pub(crate) log_format: LineFormat,
 
     /// Longest time to establish a connection to one upstream; beyond it another one is tried.
     /// Default 5 s.
@@ -69,6 +77,8 @@ impl Default for StreamSettings {
             balance: Balance::default(),
             proxy_protocol: None,
             proxy_protocol_from: Vec::new(),
+            access_log: None,
+            log_format: LineFormat::Text,
             connect_timeout: Duration::from_secs(5),
             check_interval: Duration::MAX,
             handshake_timeout: Duration::from_secs(10),

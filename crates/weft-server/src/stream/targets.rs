@@ -1,16 +1,16 @@
 //! Upstreams of a stream, and connections to them.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
+use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Balance, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection, UpstreamUrl,
-    check, choose,
+    Balance, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection, UpstreamReport,
+    UpstreamUrl, check, choose,
 };
 
 /// Failed connections, one after the other or within the window, after which an upstream is tried
@@ -31,13 +31,16 @@ pub(super) struct Targets {
 
 struct Target {
     upstream: Arc<Upstream>,
+    /// Number of open connections.
     connections: AtomicUsize,
+    metrics: TargetMetrics,
 }
 
 /// A connection to an upstream, which counts until it is dropped.
 pub(super) struct TargetConnection<'t> {
     connection: UpstreamConnection,
     target: &'t Target,
+    start: Instant,
 }
 
 impl Targets {
@@ -50,7 +53,8 @@ impl Targets {
     ) -> Result<Targets, String> {
         let target = |url: &UpstreamUrl| {
             let upstream = Upstream::new(url.clone(), Health::new(FAILURES, Instant::now()), tls)?;
-            Ok(Target { upstream: Arc::new(upstream), connections: AtomicUsize::new(0) })
+            let (connections, metrics) = Default::default();
+            Ok(Target { upstream: Arc::new(upstream), connections, metrics })
         };
         let targets = urls.iter().map(target).collect::<Result<_, String>>()?;
         Ok(Targets { targets, balance, next: AtomicUsize::new(0) })
@@ -78,7 +82,8 @@ impl Targets {
                 Ok(connection) => {
                     target.upstream.record_success();
                     target.connections.fetch_add(1, Relaxed);
-                    return Some(TargetConnection { connection, target });
+                    target.metrics.connections.fetch_add(1, Relaxed);
+                    return Some(TargetConnection { connection, target, start: Instant::now() });
                 }
                 Err(error) => {
                     target.upstream.record_failure(&format!("cannot connect: {error}"));
@@ -87,6 +92,25 @@ impl Targets {
             }
         }
         None
+    }
+
+    /// Reports the upstreams, which are selected by a pattern of server names.
+    pub(super) fn report(&self, server_name: &str) -> Vec<TargetReport> {
+        let report = |Target { upstream, connections, metrics }: &Target| {
+            let UpstreamReport { url, state, failures, .. } = UpstreamReport::new(upstream);
+            TargetReport {
+                upstream: url,
+                server_name: server_name.to_owned(),
+                state,
+                connections: metrics.connections.load(Relaxed),
+                open: connections.load(Relaxed),
+                failures,
+                bytes_received: metrics.traffic.received.load(Relaxed),
+                bytes_sent: metrics.traffic.sent.load(Relaxed),
+                durations: metrics.durations(),
+            }
+        };
+        self.targets.iter().map(report).collect()
     }
 
     /// Returns the number of an upstream that was not tried, and whose checks pass. Those that rest are
@@ -120,24 +144,16 @@ impl TargetConnection<'_> {
     pub(super) fn upstream(&self) -> &Upstream {
         &self.target.upstream
     }
-}
 
-impl Deref for TargetConnection<'_> {
-    type Target = UpstreamConnection;
-
-    fn deref(&self) -> &UpstreamConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for TargetConnection<'_> {
-    fn deref_mut(&mut self) -> &mut UpstreamConnection {
-        &mut self.connection
+    /// Returns the connection, and the metrics of its upstream.
+    pub(super) fn parts(&mut self) -> (&mut UpstreamConnection, &TargetMetrics) {
+        (&mut self.connection, &self.target.metrics)
     }
 }
 
 impl Drop for TargetConnection<'_> {
     fn drop(&mut self) {
         self.target.connections.fetch_sub(1, Relaxed);
+        self.target.metrics.record_duration(self.start.elapsed());
     }
 }

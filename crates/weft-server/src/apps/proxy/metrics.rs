@@ -144,7 +144,7 @@ pub(crate) struct UpstreamReport {
 
 impl UpstreamReport {
     /// Creates a report without connections and requests.
-    pub(super) fn new(upstream: &Upstream) -> UpstreamReport {
+    pub(crate) fn new(upstream: &Upstream) -> UpstreamReport {
         let health = &upstream.health;
         let state = match (health.is_unhealthy(), health.is_resting(Instant::now())) {
             (true, _) => State::Down,

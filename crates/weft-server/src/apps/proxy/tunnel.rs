@@ -12,5 +12,5 @@ use crate::splice::splice;
 ///
 /// The connection to the upstream counts as in use until the tunnel ends.
 pub(super) async fn run(client: Upgraded, mut upstream: Lease, idle_timeout: Duration) {
-    splice(client, &mut *upstream.connection, idle_timeout).await;
+    splice(client, &mut *upstream.connection, idle_timeout, &()).await;
 }

@@ -100,7 +100,7 @@ impl UpstreamUrl {
 
     /// Returns true if both have the same address and path, however they are written:
     /// `http://app` and `http://app:80/`.
-    pub(super) fn is_same_upstream(&self, other: &UpstreamUrl) -> bool {
+    pub(crate) fn is_same_upstream(&self, other: &UpstreamUrl) -> bool {
         self.has_address_of(other) && self.path == other.path
     }
 

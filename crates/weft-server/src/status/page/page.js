@@ -71,6 +71,7 @@ function show(now) {
 
   showProgram(now);
   showUpstreams(now, then);
+  showStreams(now, then);
   showRoutes(now, then);
   showCertificates(now);
   showWorkers(now, then);
@@ -227,6 +228,31 @@ function showUpstreams(now, then) {
   });
   $("upstreams-section").hidden = rows.length === 0;
   fill($("upstreams"), rows);
+}
+
+// Each upstream of each stream, with the numbers per second of its connections and bytes.
+function showStreams(now, then) {
+  const targets = (snapshot) => snapshot.streams.flatMap(({ stream, upstreams }) =>
+    upstreams.map((target) => ({ stream, ...target })));
+  const key = (it) => `${it.stream} ${it.server_name} ${it.upstream}`;
+  const known = byKey(targets(then), key);
+  const rows = targets(now).map((it) => {
+    const before = known.get(key(it));
+    const rate = (field) => growth(then, now, before, it[field] - before?.[field]);
+    const bytes = (field) => number(`${showBytes(rate(field))}/s`, rate(field));
+    return [
+      name(it.server_name ? `${it.stream} · ${it.server_name}` : it.stream),
+      name(it.upstream),
+      { text: it.state, name: `health ${it.state}` },
+      rateCell(rate("connections")),
+      count(it.open),
+      bytes("bytes_received"),
+      bytes("bytes_sent"),
+      alarm(it.failures),
+    ];
+  });
+  $("streams-section").hidden = rows.length === 0;
+  fill($("streams"), rows);
 }
 
 function showRoute({ host, prefix }) {

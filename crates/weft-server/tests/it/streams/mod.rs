@@ -1,5 +1,6 @@
 //! Connections that are forwarded without HTTP (`[streams]`).
 
+mod records;
 mod tls;
 
 use std::fs;

@@ -1,0 +1,182 @@
+//! The record of a connection: its metrics, and its line in the access log.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Instant, SystemTime};
+
+use serde_json::json;
+use weft::date;
+
+use super::Stream;
+use super::metrics::{TargetMetrics, Traffic};
+use crate::logs::StreamLog;
+use crate::splice::{CountBytes, Side};
+
+/// Reason for the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both directions have ended.
+    Closed,
+    /// No data in both directions for `idle_timeout`.
+    Idle,
+    /// The connection of the client has failed, or the client has left before it sent enough.
+    ClientError,
+    /// The connection to the upstream has failed.
+    UpstreamError,
+    /// The server has stopped.
+    Stopped,
+    /// `handshake_timeout`.
+    Timeout,
+    /// The PROXY header of a proxy is missing or invalid.
+    ProxyHeader,
+    /// The handshake of TLS has failed.
+    Tls,
+    /// PROXY header and ClientHello are too large.
+    TooLarge,
+    /// No upstream has the server name.
+    UnknownName,
+    /// No upstream accepts connections.
+    Unreachable,
+    /// `max_connections` or `max_connections_per_client`.
+    Limit,
+}
+
+impl End {
+    pub(super) const ALL: [End; 12] = [
+        End::Closed,
+        End::Idle,
+        End::ClientError,
+        End::UpstreamError,
+        End::Stopped,
+        End::Timeout,
+        End::ProxyHeader,
+        End::Tls,
+        End::TooLarge,
+        End::UnknownName,
+        End::Unreachable,
+        End::Limit,
+    ];
+
+    /// The name in logs and metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            End::Closed => "closed",
+            End::Idle => "idle",
+            End::ClientError => "client-error",
+            End::UpstreamError => "upstream-error",
+            End::Stopped => "stopped",
+            End::Timeout => "timeout",
+            End::ProxyHeader => "proxy-header",
+            End::Tls => "tls",
+            End::TooLarge => "too-large",
+            End::UnknownName => "unknown-name",
+            End::Unreachable => "unreachable",
+            End::Limit => "limit",
+        }
+    }
+}
+
+/// Format of the lines of an access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LineFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// A connection. It is counted and logged when this is dropped, once, also if its task is cancelled.
+pub(super) struct ConnectionRecord {
+    pub(super) stream: Arc<Stream>,
+    log: Option<StreamLog>,
+    start: Instant,
+    /// Address of the client, which its proxy may have sent.
+    pub(super) client: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) server_name: Option<String>,
+    pub(super) upstream: Option<String>,
+    pub(super) traffic: Traffic,
+    /// Without another reason, the server has stopped.
+    pub(super) end: End,
+}
+
+impl ConnectionRecord {
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        log: Option<StreamLog>,
+        client: SocketAddr,
+        local: SocketAddr,
+    ) -> ConnectionRecord {
+        ConnectionRecord {
+            stream,
+            log,
+            start: Instant::now(),
+            client,
+            local,
+            server_name: None,
+            upstream: None,
+            traffic: Traffic::default(),
+            end: End::Stopped,
+        }
+    }
+
+    fn append_line(&self, lines: &mut Vec<u8>) {
+        let time = date::rfc3339(SystemTime::now());
+        let received = self.traffic.received.load(Relaxed);
+        let sent = self.traffic.sent.load(Relaxed);
+        let seconds = self.start.elapsed().as_micros() as f64 / 1e6;
+        let ConnectionRecord { client, local, server_name, upstream, end, .. } = self;
+        let line = match self.stream.settings().log_format {
+            LineFormat::Json => json!({
+                "time": time,
+                "protocol": "tcp",
+                "client": client.to_string(),
+                "local": local.to_string(),
+                "server_name": server_name,
+                "upstream": upstream,
+                "bytes_received": received,
+                "bytes_sent": sent,
+                "seconds": seconds,
+                "end": end.name(),
+            })
+            .to_string(),
+            LineFormat::Text => {
+                let name = server_name.as_deref().unwrap_or("-");
+                let upstream = upstream.as_deref().unwrap_or("-");
+                let end = end.name();
+                format!(
+                    "{time} tcp {client} {local} {upstream} {received} {sent} {seconds:.6} {end} {name}"
+                )
+            }
+        };
+        lines.extend_from_slice(line.as_bytes());
+        lines.push(b'\n');
+    }
+}
+
+impl Drop for ConnectionRecord {
+    fn drop(&mut self) {
+        self.stream.ends.add(self.end);
+        if let Some(log) = &self.log {
+            log.append(|lines| self.append_line(lines));
+        }
+    }
+}
+
+/// Counts the bytes of a connection, and those of its upstream.
+pub(super) struct ByteCounts<'a> {
+    pub(super) connection: &'a Traffic,
+    pub(super) upstream: &'a TargetMetrics,
+}
+
+/// Side A is the client.
+impl CountBytes for ByteCounts<'_> {
+    fn add(&self, from: Side, bytes: u64) {
+        for traffic in [self.connection, &self.upstream.traffic] {
+            match from {
+                Side::A => traffic.received.fetch_add(bytes, Relaxed),
+                Side::B => traffic.sent.fetch_add(bytes, Relaxed),
+            };
+        }
+    }
+}
