@@ -131,6 +131,16 @@ impl Template {
         self.parts.iter().any(|part| matches!(part, Part::Placeholder(Placeholder::Upstream)))
     }
 
+    /// Returns an error if the template has `{user}`, for an option that applies before a request is
+    /// authenticated.
+    pub(crate) fn forbid_user(self) -> Result<Template, String> {
+        let is_user = |part: &Part| matches!(part, Part::Placeholder(Placeholder::User));
+        match self.parts.iter().any(is_user) {
+            true => Err("{user} is not known yet: this applies before the authentication".into()),
+            false => Ok(self),
+        }
+    }
+
     /// Groups of patterns among the placeholders.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.parts.iter().filter_map(|part| match part {

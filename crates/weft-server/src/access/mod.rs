@@ -147,14 +147,16 @@ impl Layer for Authenticate {
         next: &WrappedApp,
     ) -> LocalBoxFuture<'static, Response> {
         if let Some(user) = self.0.remembered(&request) {
-            note(&request, &user);
+            set_user(&mut request, user);
             return next.respond(request);
         }
         let (this, next) = (self.clone(), next.clone());
         let response = async move {
             match this.0.authenticate(&mut request).await {
                 Ok(user) => {
-                    user.iter().for_each(|user| note(&request, user));
+                    if let Some(user) = user {
+                        set_user(&mut request, user);
+                    }
                     next.respond(request).await
                 }
                 Err(refusal) => refusal,
@@ -164,11 +166,12 @@ impl Layer for Authenticate {
     }
 }
 
-/// Notes the user for the log.
-fn note(request: &Request, user: &User) {
+/// Sets the user of a request, for the log, placeholders and scripts.
+fn set_user(request: &mut Request, user: User) {
     if let Some(notes) = RequestNotes::of(request) {
-        notes.set_user(user);
+        notes.set_user(&user);
     }
+    request.extensions_mut().insert(user);
 }
 
 fn unauthorized(challenge: &HeaderValue) -> Response {

@@ -59,7 +59,7 @@ impl PathTemplate {
         if text.contains('#') || !text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err(format!("the path {text:?} has a byte that must be percent-encoded"));
         }
-        Template::parse(text).map(PathTemplate)
+        Template::parse(text)?.forbid_user().map(PathTemplate)
     }
 
     pub(crate) fn source(&self) -> &str {

@@ -25,6 +25,7 @@ pub(super) enum Placeholder {
     RequestId,
     TraceId,
     SpanId,
+    User,
     TlsVersion,
     TlsCipher,
     TlsServerName,
@@ -37,7 +38,7 @@ pub(super) enum Placeholder {
 }
 
 /// Names without a parameter.
-const NAMES: [(&str, Placeholder); 18] = [
+const NAMES: [(&str, Placeholder); 19] = [
     ("path", Placeholder::Path),
     ("rest", Placeholder::Rest),
     ("query", Placeholder::Query),
@@ -52,6 +53,7 @@ const NAMES: [(&str, Placeholder); 18] = [
     ("request_id", Placeholder::RequestId),
     ("trace_id", Placeholder::TraceId),
     ("span_id", Placeholder::SpanId),
+    ("user", Placeholder::User),
     ("tls.version", Placeholder::TlsVersion),
     ("tls.cipher", Placeholder::TlsCipher),
     ("tls.server_name", Placeholder::TlsServerName),
@@ -117,7 +119,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// Variables of nginx, each with the placeholder of the same value.
-const OF_NGINX: [(&str, &str); 25] = [
+const OF_NGINX: [(&str, &str); 26] = [
     ("args", "query"),
     ("binary_remote_addr", "client_ip"),
     ("document_uri", "path"),
@@ -129,6 +131,7 @@ const OF_NGINX: [(&str, &str); 25] = [
     ("realip_remote_addr", "client_ip"),
     ("remote_addr", "client_ip"),
     ("remote_port", "client_port"),
+    ("remote_user", "user"),
     ("request_id", "request_id"),
     ("request_method", "method"),
     ("request_uri", "uri"),

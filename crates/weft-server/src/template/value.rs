@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-use weft::middleware::RequestId;
+use weft::middleware::{RequestId, User};
 use weft::{Request, RequestHead};
 use weft_proto::semantics::path::decode;
 
@@ -96,6 +96,7 @@ impl<'a> Value<'a> {
                 let trace = request.extensions().get::<TraceContext>();
                 Value::Plain(trace.map_or("".into(), |it| format!("{:016x}", it.span_id).into()))
             }
+            Placeholder::User => plain(request.extensions().get().map_or("", User::as_str)),
             // Expanded with the response.
             Placeholder::Upstream => plain(""),
             Placeholder::TlsVersion => plain(peer.tls().map_or("", |tls| tls.version())),

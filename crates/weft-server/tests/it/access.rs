@@ -174,3 +174,27 @@ fn satisfy_combines_addresses_and_authentication() {
         assert_eq!(response.status, status, "{target} {fields:?}");
     }
 }
+
+/// A user whom the server has authenticated is known to placeholders and scripts, in place of what
+/// the client says about itself.
+#[test]
+fn authenticated_users_are_told_to_upstreams_and_scripts() {
+    let upstream = echo();
+    let (_folder, server) = serve(&format!(
+        "[hosts.\"*\"]\n\
+         basic_auth = \"users\"\n\
+         \"/\" = {{ proxy = \"http://{upstream}/\", request_headers = [\"X-User: {{user}}\"] }}\n\
+         \"/text\" = {{ respond = \"{{user}}\" }}\n\
+         \"/open\" = {{ respond = \"<{{user}}>\", basic_auth = \"none\" }}\n"
+    ));
+    let fields = format!("{CREDENTIALS}X-User: root\r\n");
+    // The second request has a remembered password.
+    for _ in 0..2 {
+        let proxied = send(&server, "GET", "/", &fields);
+        let lines: Vec<&str> =
+            text(&proxied).split('|').filter(|it| it.starts_with("x-user")).collect();
+        assert_eq!(lines, ["x-user: alice"]);
+        assert_eq!(text(&send(&server, "GET", "/text", &fields)), "alice");
+    }
+    assert_eq!(text(&send(&server, "GET", "/open", &fields)), "<>");
+}

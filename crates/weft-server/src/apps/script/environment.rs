@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use weft::middleware::User;
 use weft::path::decode;
 use weft::{Network, Request};
 
@@ -93,6 +94,10 @@ pub(crate) fn meta_variables(
             set("SSL_CLIENT_CERT", pem(certificate).as_bytes());
         }
     }
+    if let Some(user) = request.extensions().get::<User>() {
+        set("REMOTE_USER", user.as_str().as_bytes());
+        set("AUTH_TYPE", auth_type(request));
+    }
     if let Some(length) = length {
         set("CONTENT_LENGTH", length.to_string().as_bytes());
     }
@@ -105,6 +110,15 @@ pub(crate) fn meta_variables(
     }
     variables.extend(fields(request, is_from_proxy, rules.credentials));
     variables
+}
+
+/// Returns the scheme of the credentials by which a user was authenticated (§4.1.1).
+fn auth_type(request: &Request) -> &'static [u8] {
+    let credentials = request.headers().get_bytes("authorization").unwrap_or_default();
+    match credentials.get(..6) {
+        Some(scheme) if scheme.eq_ignore_ascii_case(b"bearer") => b"Bearer",
+        _ => b"Basic",
+    }
 }
 
 fn path_bytes(path: &Path) -> &[u8] {
@@ -297,6 +311,31 @@ mod tests {
                 (get("PATH_INFO"), get("PATH_TRANSLATED"), get("HTTPS")),
                 (None, None, None)
             );
+        }
+    }
+
+    #[test]
+    fn sets_the_authenticated_user() {
+        let script =
+            Script { file: "/a".into(), root: "/".into(), name: Vec::new(), path_info: Vec::new() };
+        for (credentials, user, expected) in [
+            ("Basic YTpi", Some("a"), [Some("a"), Some("Basic")]),
+            ("bearer x", Some("b c"), [Some("b c"), Some("Bearer")]),
+            // Not authenticated by this server.
+            ("Basic YTpi", None, [None, None]),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: {credentials}\r\n\r\n");
+            let mut request = testing::request(head);
+            if let Some(user) = user {
+                request.extensions_mut().insert(User::new(user));
+            }
+            let variables = meta_variables(&request, &script, None, &RULES);
+            let get = |name: &str| {
+                let found = variables.iter().find(|(known, _)| known == name);
+                found.map(|(_, value)| value.to_str().unwrap())
+            };
+            assert_eq!(["REMOTE_USER", "AUTH_TYPE"].map(get), expected, "{credentials}");
+            assert_eq!(get("HTTP_AUTHORIZATION"), None);
         }
     }
 }

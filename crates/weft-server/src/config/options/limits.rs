@@ -36,7 +36,8 @@ pub(super) const RATE_KEY: Key<RouteOptions> = Key {
     help: "what has the rate in place of the address of the client, such as {header.X-API-Key} or \
            {host}; a request without a value is not limited",
     kind: ValueKind::Text(|options, text| {
-        let template = Template::parse(&text.value).map_err(|invalid| text.problem(invalid))?;
+        let template = Template::parse(&text.value).and_then(Template::forbid_user);
+        let template = template.map_err(|invalid| text.problem(invalid))?;
         // Most routes that inherit the key have no pattern, and would not be limited.
         if let Some(group) = template.groups().next() {
             return Err(text.problem(format!("{{re.{group}}} is no value of all routes")));
