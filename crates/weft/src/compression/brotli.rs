@@ -20,7 +20,7 @@ pub(super) const CODEC: Codec = Codec {
 const BUFFER_BYTES: usize = 4 << 10;
 
 fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
-    let params = BrotliEncoderParams { quality: 4, lgwin: 18, ..Default::default() };
+    let params = BrotliEncoderParams { quality: 3, lgwin: 18, ..Default::default() };
     Ok(Box::new(CompressorWriter::with_params(Vec::new(), BUFFER_BYTES, &params)))
 }
 

@@ -11,7 +11,7 @@ pub(super) const CODEC: Codec =
     Codec { coding: Coding::Gzip, encoder, best_encoder, max_unflushed_bytes: usize::MAX };
 
 fn encoder() -> io::Result<Box<dyn StreamEncoder>> {
-    Ok(Box::new(GzEncoder::new(Vec::new(), Compression::new(5))))
+    Ok(Box::new(GzEncoder::new(Vec::new(), Compression::new(3))))
 }
 
 fn best_encoder(_length: usize) -> io::Result<Box<dyn StreamEncoder>> {

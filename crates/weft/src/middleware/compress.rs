@@ -109,15 +109,15 @@ impl Compress {
     }
 
     /// Sets the maximum number of streams that each worker compresses concurrently; further
-    /// streams are sent uncompressed. Default: 256, at most 100 to 520 MiB with the default
+    /// streams are sent uncompressed. Default: 256, at most 120 to 420 MiB with the default
     /// codings.
     pub fn max_streams(self, streams: usize) -> Compress {
         Compress { max_streams: streams, ..self }
     }
 
     /// Sets the supported codings in order of preference, which decides if the client has none.
-    /// Default: zstd, gzip, brotli, ordered by compression per CPU time: for streams zstd takes a
-    /// third of the time of gzip, and brotli output is not smaller. Codings whose feature (`brotli`,
+    /// Default: zstd, gzip, brotli, ordered by compression per CPU time: for streams zstd takes
+    /// half of the time of gzip, and brotli more than gzip. Codings whose feature (`brotli`,
     /// `gzip`, `zstd`) is disabled are ignored.
     pub fn codings(self, codings: impl Into<Vec<Coding>>) -> Compress {
         let mut codings = codings.into();
