@@ -67,10 +67,11 @@ pub(crate) fn describe_on_demand(plan: &OnDemandPlan) -> String {
 pub(crate) fn describe(plan: &AcmePlan) -> String {
     let join = |words: Vec<String>, last: &str| words.join(last);
     let names: Vec<String> = plan.names.iter().map(ToString::to_string).collect();
-    let kinds = plan
-        .challenges
-        .iter()
-        .map(|kind| format!("{} (the authority must reach port {})", kind.name(), kind.port()));
+    let kinds = plan.challenges.iter().map(|kind| match (kind.port(), &plan.dns) {
+        (Some(port), _) => format!("{} (the authority must reach port {port})", kind.name()),
+        (None, Some(dns)) => format!("{} ({})", kind.name(), dns.provider),
+        (None, None) => kind.name().to_owned(),
+    });
     match names.is_empty() {
         true => "certificates are automatic, but no host has a name".to_owned(),
         false => format!(

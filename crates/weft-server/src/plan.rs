@@ -182,7 +182,7 @@ impl Plan {
             };
             plans.extend(route.map(host));
         }
-        let acme = plan_acme(acme, tls.is_automatic, &plans, &mut warnings);
+        let acme = plan_acme(acme, tls.is_automatic, &plans, &mut warnings, &mut problems);
         let is_automatic = acme.is_some();
         let has_routes = plans.iter().any(|host| !host.routes.is_empty());
         let is_for_streams = !has_routes && streams.iter().any(|stream| stream.settings.tls);

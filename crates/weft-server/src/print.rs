@@ -5,14 +5,14 @@ use std::path::Path;
 
 use weft::{HeaderValue, StatusCode};
 
-use crate::acme::{AcmePlan, OnDemandPlan};
+use crate::acme::{AcmePlan, DnsProvider, DnsSettings, OnDemandPlan};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
-    ACME, AcmeConfig, CGI, ConfigLocation, FILES, FilesConfig, Key, LIMITS, LOG, Located,
-    LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig, RewriteConfig,
-    RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TlsProfile, TopConfig, quoted,
-    quoted_list,
+    ACME, AcmeConfig, CGI, ConfigLocation, DnsConfig, FILES, FilesConfig, Key, LIMITS, LOG,
+    Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig,
+    RewriteConfig, RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TlsProfile,
+    TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
@@ -118,11 +118,24 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
         state: plan.state.clone().map(at),
         allows_ephemeral_state: plan.allows_ephemeral_state,
         has_placeholder: plan.has_placeholder,
-        challenges: plan.challenges.clone(),
+        challenges: plan.challenges.iter().copied().map(at).collect(),
+        dns: plan.dns.as_ref().map_or_else(DnsConfig::default, dns_config),
         profile: plan.profile.clone().map(at),
         on_demand: on_demand.unwrap_or_default(),
         retry_delay: plan.retry_delay,
     }
+}
+
+fn dns_config(settings: &DnsSettings) -> DnsConfig {
+    let mut config = DnsConfig { delay: settings.delay, ..DnsConfig::default() };
+    match &settings.provider {
+        DnsProvider::Program(path) => config.program = Some(at(path.clone())),
+        DnsProvider::Update { server, key } => {
+            config.server = Some(at(server.clone()));
+            config.key = Some(at(key.clone()));
+        }
+    }
+    config
 }
 
 /// Formats the keys of `[log]`.

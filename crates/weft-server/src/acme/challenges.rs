@@ -8,6 +8,7 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use weft::tls::{AlpnChallenges, Identity};
 use weft::{Request, Response};
 
+use super::dns::{DnsSettings, TxtRecord};
 use super::settings::{ChallengeKind, Name};
 
 /// Path of a token, which the authority requests by plain HTTP (RFC 8555 §8.3).
@@ -30,6 +31,10 @@ pub(super) struct Published<'a> {
 enum Key {
     Token(String),
     ServerName(String),
+    /// Removed when it is dropped.
+    Record {
+        _record: TxtRecord,
+    },
 }
 
 impl Challenges {
@@ -45,10 +50,11 @@ impl Challenges {
     /// Responds to the validation of `name`.
     ///
     /// # Errors
-    /// If no certificate for it can be created.
-    pub(super) fn publish(
+    /// If no certificate for it can be created, or if the DNS cannot be changed.
+    pub(super) async fn publish(
         &self,
         kind: ChallengeKind,
+        dns: Option<&DnsSettings>,
         name: &Name,
         token: &str,
         authorization: &KeyAuthorization,
@@ -68,6 +74,11 @@ impl Challenges {
                 self.alpn.insert(&server_name, &identity).map_err(|error| error.to_string())?;
                 Key::ServerName(server_name)
             }
+            ChallengeKind::Dns01 => {
+                let settings = dns.ok_or("the configuration has no change of the DNS")?;
+                let record = TxtRecord::add(settings, name, authorization.dns_value()).await?;
+                Key::Record { _record: record }
+            }
         };
         Ok(Published { challenges: self, key })
     }
@@ -81,6 +92,7 @@ impl Drop for Published<'_> {
                 tokens.write().unwrap_or_else(PoisonError::into_inner).remove(token);
             }
             Key::ServerName(name) => self.challenges.alpn.remove(name),
+            Key::Record { .. } => {}
         }
     }
 }

@@ -248,7 +248,7 @@ pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
         return;
     }
     let client = AuthorityClient::new(plan.ca.clone());
-    let attempt = Attempt::new(plan, current.state.failures);
+    let attempt = Attempt::new(plan, name, current.state.failures);
     let run = async {
         let mut result = Err(Failure::BadNonce);
         for _ in 0..MAX_NONCE_FAILURES {
@@ -277,9 +277,9 @@ struct Attempt<'p> {
 }
 
 impl<'p> Attempt<'p> {
-    fn new(plan: &'p AcmePlan, failures: u32) -> Attempt<'p> {
+    fn new(plan: &'p AcmePlan, name: &Name, failures: u32) -> Attempt<'p> {
         let failures = failures as usize;
-        let (directories, kinds) = (&plan.directories, &plan.challenges);
+        let (directories, kinds) = (&plan.directories, plan.challenges_for(name));
         Attempt {
             directory: &directories[failures % directories.len()],
             kind: kinds[failures / directories.len() % kinds.len()],

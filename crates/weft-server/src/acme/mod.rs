@@ -13,6 +13,7 @@
 mod challenges; // responses to the authority's validations
 mod client; // requests to the authority
 mod demand; // one certificate on demand
+mod dns; // TXT records for validations
 mod manager; // orders certificates when they are due
 mod on_demand; // requests of handshakes, and the permission of orders
 mod order; // one order
@@ -28,6 +29,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use weft::tls::NamedIdentities;
 
 pub(crate) use self::challenges::Challenges;
+pub(crate) use self::dns::{DnsProvider, DnsSettings};
 pub(crate) use self::on_demand::{NamePattern, OnDemandPlan};
 pub(crate) use self::registry::{CertificateInfo, Registry};
 pub(crate) use self::settings::{AcmePlan, ChallengeKind, Name};

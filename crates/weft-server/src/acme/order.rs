@@ -117,7 +117,6 @@ fn account_key(store: &Store, directory: &str) -> Result<PrivatePkcs8KeyDer<'sta
 }
 
 /// Orders a certificate. Returns its private key and its chain, in PEM.
-///
 pub(super) async fn order(
     account: &Account,
     plan: &AcmePlan,
@@ -128,7 +127,7 @@ pub(super) async fn order(
 ) -> Result<String, Failure> {
     let identifiers = [identifier(name)];
     let mut order = new_order(account, plan, &identifiers, replaced).await?;
-    let published = authorize(&mut order, name, kind, challenges).await?;
+    let published = authorize(&mut order, plan, name, kind, challenges).await?;
     let status = match order.state().status {
         OrderStatus::Ready => Ok(OrderStatus::Ready),
         _ => order.poll_ready(&POLLING).await,
@@ -190,6 +189,7 @@ fn identifier(name: &Name) -> Identifier {
 /// Publishes what the authority validates, and starts the validations.
 async fn authorize<'c>(
     order: &mut Order,
+    plan: &AcmePlan,
     name: &Name,
     kind: ChallengeKind,
     challenges: &'c Challenges,
@@ -207,7 +207,8 @@ async fn authorize<'c>(
             return Err(format!("the authority does not offer {}", kind.name()).into());
         };
         let authorization = challenge.key_authorization();
-        published.push(challenges.publish(kind, name, &challenge.token, &authorization)?);
+        let (dns, token) = (plan.dns.as_ref(), &challenge.token);
+        published.push(challenges.publish(kind, dns, name, token, &authorization).await?);
         challenge.set_ready().await?;
     }
     Ok(published)
@@ -235,5 +236,6 @@ fn challenge_type(kind: ChallengeKind) -> ChallengeType {
     match kind {
         ChallengeKind::Http01 => ChallengeType::Http01,
         ChallengeKind::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        ChallengeKind::Dns01 => ChallengeType::Dns01,
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::dns::DnsSettings;
 use super::on_demand::OnDemandPlan;
 
 /// Validated `[acme]` section, with the names of the hosts.
@@ -29,12 +30,26 @@ pub(crate) struct AcmePlan {
     pub(crate) has_placeholder: bool,
     /// In the order of preference. After a failure the next one is tried.
     pub(crate) challenges: Vec<ChallengeKind>,
+    /// Change of the DNS, for `dns-01`.
+    pub(crate) dns: Option<DnsSettings>,
     /// Profile of the certificates, such as `shortlived`.
     pub(crate) profile: Option<String>,
     /// Certificates that are ordered when a client sends a name; `None`: none are.
     pub(crate) on_demand: Option<Arc<OnDemandPlan>>,
     /// Delay after the first failure; it grows with each further one.
     pub(crate) retry_delay: Duration,
+}
+
+impl AcmePlan {
+    /// Returns the validations that are possible for a name.
+    pub(super) fn challenges_for(&self, name: &Name) -> Vec<ChallengeKind> {
+        let possible = self.challenges.iter().copied().filter(|kind| kind.can_validate(name));
+        match possible.collect::<Vec<_>>() {
+            // The authority refuses the order.
+            none if none.is_empty() => self.challenges.clone(),
+            possible => possible,
+        }
+    }
 }
 
 /// A kind of validation.
@@ -44,28 +59,42 @@ pub(crate) enum ChallengeKind {
     Http01,
     /// RFC 8737: in a TLS handshake, on port 443.
     TlsAlpn01,
+    /// RFC 8555 §8.4: by a TXT record.
+    Dns01,
 }
 
 impl ChallengeKind {
-    pub(crate) const ALL: [ChallengeKind; 2] = [ChallengeKind::TlsAlpn01, ChallengeKind::Http01];
+    pub(crate) const ALL: [ChallengeKind; 3] =
+        [ChallengeKind::TlsAlpn01, ChallengeKind::Http01, ChallengeKind::Dns01];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             ChallengeKind::Http01 => "http-01",
             ChallengeKind::TlsAlpn01 => "tls-alpn-01",
+            ChallengeKind::Dns01 => "dns-01",
         }
     }
 
-    /// Port that the authority connects to.
-    pub(crate) fn port(self) -> u16 {
+    /// Port that the authority connects to, if it does.
+    pub(crate) fn port(self) -> Option<u16> {
         match self {
-            ChallengeKind::Http01 => 80,
-            ChallengeKind::TlsAlpn01 => 443,
+            ChallengeKind::Http01 => Some(80),
+            ChallengeKind::TlsAlpn01 => Some(443),
+            ChallengeKind::Dns01 => None,
+        }
+    }
+
+    /// Returns true unless the RFCs rule the validation out: that of a wildcard by a connection
+    /// (RFC 8555 §7.1.3), and that of an address by the DNS (RFC 8738 §7).
+    pub(crate) fn can_validate(self, name: &Name) -> bool {
+        match self {
+            ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => !name.is_wildcard(),
+            ChallengeKind::Dns01 => name.ip().is_none(),
         }
     }
 }
 
-/// A domain name or an IP address, in lower case.
+/// A domain name, also a wildcard such as `*.example.org`, or an IP address; in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(String);
 
@@ -79,6 +108,15 @@ impl Name {
 
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.0.parse().ok()
+    }
+
+    pub(crate) fn is_wildcard(&self) -> bool {
+        self.0.starts_with("*.")
+    }
+
+    /// Returns the domain name, of a wildcard the one whose subdomains it stands for.
+    pub(super) fn domain(&self) -> &str {
+        self.0.strip_prefix("*.").unwrap_or(&self.0)
     }
 
     /// Returns the server name of a validation by TLS: for an IP address its reverse name (RFC 8738
@@ -121,12 +159,10 @@ impl FromStr for Name {
                 && label.len() <= 63
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         };
-        match text.as_str() {
-            wildcard if wildcard.contains('*') => {
-                Err("a wildcard certificate needs a validation by DNS, which is not supported yet")
-            }
-            name if name.len() <= MAX_NAME_BYTES && name.split('.').all(is_label) => Ok(Name(text)),
-            _ => Err("it is neither a domain name nor an IP address"),
+        let domain = text.strip_prefix("*.").unwrap_or(&text);
+        match text.len() <= MAX_NAME_BYTES && domain.split('.').all(is_label) {
+            true => Ok(Name(text)),
+            false => Err("it is neither a domain name nor an IP address"),
         }
     }
 }
@@ -154,7 +190,11 @@ mod tests {
                     "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa",
                 )),
             ),
-            ("*.example.org", None),
+            ("*.Example.org", Some(("*.example.org", "*.example.org"))),
+            ("*", None),
+            ("*.", None),
+            ("*.*.example.org", None),
+            ("a.*.example.org", None),
             ("", None),
             ("a..b", None),
             (".", None),
@@ -170,6 +210,19 @@ mod tests {
         let long = format!("{}.example", "a".repeat(64));
         assert!(long.parse::<Name>().is_err());
         assert!(["a."; 130].concat().trim_end_matches('.').parse::<Name>().is_err());
+    }
+
+    #[test]
+    fn wildcards_need_the_dns_and_addresses_a_connection() {
+        for (text, expected) in [
+            ("example.org", ["tls-alpn-01", "http-01", "dns-01"].as_slice()),
+            ("*.example.org", &["dns-01"]),
+            ("192.0.2.1", &["tls-alpn-01", "http-01"]),
+        ] {
+            let name: Name = text.parse().unwrap();
+            let kinds = ChallengeKind::ALL.into_iter().filter(|kind| kind.can_validate(&name));
+            assert_eq!(kinds.map(ChallengeKind::name).collect::<Vec<_>>(), expected, "{text}");
+        }
     }
 
     #[test]

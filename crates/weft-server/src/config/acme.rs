@@ -1,5 +1,6 @@
 //! The keys of `[acme]`.
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,10 +23,33 @@ pub(crate) struct AcmeConfig {
     pub(crate) state: Option<Located<PathBuf>>,
     pub(crate) allows_ephemeral_state: bool,
     pub(crate) has_placeholder: bool,
-    pub(crate) challenges: Vec<ChallengeKind>,
+    /// Empty: the default.
+    pub(crate) challenges: Vec<Located<ChallengeKind>>,
+    pub(crate) dns: DnsConfig,
     pub(crate) profile: Option<Located<String>>,
     pub(crate) on_demand: OnDemandConfig,
     pub(crate) retry_delay: Duration,
+}
+
+/// Keys about changes of the DNS. At most one of the ways is set.
+#[derive(Debug)]
+pub(crate) struct DnsConfig {
+    pub(crate) program: Option<Located<PathBuf>>,
+    pub(crate) server: Option<Located<String>>,
+    pub(crate) key: Option<Located<PathBuf>>,
+    pub(crate) delay: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> DnsConfig {
+        DnsConfig { program: None, server: None, key: None, delay: Duration::from_secs(5) }
+    }
+}
+
+impl DnsConfig {
+    pub(crate) fn is_set(&self) -> bool {
+        self.program.is_some() || self.server.is_some()
+    }
 }
 
 /// The directory of Let's Encrypt.
@@ -41,7 +65,8 @@ impl Default for AcmeConfig {
             state: None,
             allows_ephemeral_state: false,
             has_placeholder: true,
-            challenges: ChallengeKind::ALL.to_vec(),
+            challenges: Vec::new(),
+            dns: DnsConfig::default(),
             profile: None,
             on_demand: OnDemandConfig::default(),
             retry_delay: Duration::from_secs(60),
@@ -63,9 +88,18 @@ impl AcmeConfig {
             false => self.directories.iter().map(|url| url.value.clone()).collect(),
         }
     }
+
+    /// The validations, or those of the default: by the DNS if it can be changed.
+    pub(crate) fn challenge_kinds(&self) -> Vec<ChallengeKind> {
+        match (self.challenges.is_empty(), self.dns.is_set()) {
+            (true, true) => vec![ChallengeKind::Dns01],
+            (true, false) => vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
+            (false, _) => self.challenges.iter().map(|kind| kind.value).collect(),
+        }
+    }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 15] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 19] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -116,13 +150,55 @@ pub(crate) static ACME: [Key<AcmeConfig>; 15] = [
         name: "challenges",
         flag: "acme-challenge",
         argument: "KIND",
-        help: "validations in the order of preference: tls-alpn-01 (on port 443) and http-01 (on \
-               port 80); if one fails, the next is tried",
+        help: "validations in the order of preference: tls-alpn-01 (on port 443), http-01 (on \
+               port 80), and dns-01, which is the default if one of the \
+               keys for it is set; if one fails, the next is tried",
         kind: ValueKind::Texts(|acme, kinds| {
             acme.challenges = kinds.iter().map(challenge).collect::<ConfigResult<Vec<_>>>()?;
             Ok(())
         }),
-        show: |acme| quoted_list(acme.challenges.iter().map(|kind| kind.name().to_owned())),
+        show: |acme| quoted_list(acme.challenge_kinds().into_iter().map(ChallengeKind::name)),
+    },
+    Key {
+        name: "dns_program",
+        flag: "acme-dns-program",
+        argument: "FILE",
+        help: "program that adds and removes the TXT record of a validation by dns-01; its \
+               arguments are the name and the value",
+        kind: ValueKind::Path(|acme, path| acme.dns.program = Some(path)),
+        show: |acme| quoted_path(acme.dns.program.as_ref()),
+    },
+    Key {
+        name: "dns_server",
+        flag: "acme-dns-server",
+        argument: "ADDRESS",
+        help: "server of the zones, which accepts dynamic updates (RFC 2136) for dns-01 over TCP; \
+               the default port is 53",
+        kind: ValueKind::Text(|acme, server| {
+            check_server(&server)?;
+            acme.dns.server = Some(server);
+            Ok(())
+        }),
+        show: |acme| {
+            acme.dns.server.as_ref().map_or_else(String::new, |server| quoted(&server.value))
+        },
+    },
+    Key {
+        name: "dns_key",
+        flag: "acme-dns-key",
+        argument: "FILE",
+        help: "key that signs the updates (TSIG with hmac-sha256), as written by tsig-keygen",
+        kind: ValueKind::Path(|acme, path| acme.dns.key = Some(path)),
+        show: |acme| quoted_path(acme.dns.key.as_ref()),
+    },
+    Key {
+        name: "dns_delay",
+        flag: "acme-dns-delay",
+        argument: "TIME",
+        help: "delay between the change of the DNS and the validation, for all of its servers to \
+               have the change",
+        kind: ValueKind::Time(|acme, time| acme.dns.delay = time),
+        show: |acme| quoted(&show_time(acme.dns.delay)),
     },
     Key {
         name: "profile",
@@ -196,9 +272,65 @@ fn check_directory(url: &Located<String>) -> ConfigResult {
     }
 }
 
-fn challenge(kind: &Located<String>) -> ConfigResult<ChallengeKind> {
+/// Splits a host from its port, which is 53 by default.
+pub(crate) fn dns_server_address(text: &str) -> String {
+    let has_port = text.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    match (has_port, text.parse::<Ipv6Addr>()) {
+        (_, Ok(address)) => format!("[{address}]:53"),
+        (true, _) => text.to_owned(),
+        (false, _) => format!("{text}:53"),
+    }
+}
+
+fn check_server(server: &Located<String>) -> ConfigResult {
+    let is_server =
+        dns_server_address(&server.value).parse::<http::uri::Authority>().is_ok_and(|it| {
+            !it.host().is_empty() && it.port_u16().is_some() && !it.as_str().contains('@')
+        });
+    match is_server {
+        true => Ok(()),
+        false => Err(server.problem(format!(
+            "expected an address such as ns.example.org or 192.0.2.1:53, found {:?}",
+            server.value
+        ))),
+    }
+}
+
+fn challenge(kind: &Located<String>) -> ConfigResult<Located<ChallengeKind>> {
     let known = ChallengeKind::ALL.into_iter().find(|known| known.name() == kind.value);
-    known.ok_or_else(|| {
-        kind.problem(format!("expected tls-alpn-01 or http-01, found {:?}", kind.value))
-    })
+    let value = known.ok_or_else(|| {
+        kind.problem(format!("expected tls-alpn-01, http-01 or dns-01, found {:?}", kind.value))
+    })?;
+    Ok(Located { value, location: kind.location.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dns_servers_have_port_53_by_default() {
+        for (text, expected) in [
+            ("ns.example.org", Some("ns.example.org:53")),
+            ("ns.example.org:5353", Some("ns.example.org:5353")),
+            ("192.0.2.1", Some("192.0.2.1:53")),
+            ("2001:db8::1", Some("[2001:db8::1]:53")),
+            ("[2001:db8::1]", Some("[2001:db8::1]:53")),
+            ("[2001:db8::1]:54", Some("[2001:db8::1]:54")),
+            ("", None),
+            ("a b", None),
+            ("a:x", None),
+            ("a:70000", None),
+            ("key@a", None),
+        ] {
+            let server = Located {
+                value: text.to_owned(),
+                location: super::super::location::ConfigLocation::Unknown,
+            };
+            let found = check_server(&server).ok().map(|()| dns_server_address(text));
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
 }

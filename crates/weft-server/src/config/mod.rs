@@ -35,7 +35,7 @@ use std::ffi::OsString;
 use weft::Settings;
 
 pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
-pub(crate) use acme::{ACME, AcmeConfig};
+pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::HostPlan;
-use crate::acme::{AcmePlan, Name, OnDemandPlan};
-use crate::config::{AcmeConfig, Located, OnDemandConfig, Problem};
+use crate::acme::{AcmePlan, ChallengeKind, DnsProvider, DnsSettings, Name, OnDemandPlan};
+use crate::config::{AcmeConfig, DnsConfig, Located, OnDemandConfig, Problem, dns_server_address};
 
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
 /// there is nothing to order.
@@ -13,23 +13,34 @@ pub(super) fn plan_acme(
     has_hosts: bool,
     hosts: &[HostPlan],
     warnings: &mut Vec<Problem>,
+    problems: &mut Vec<Problem>,
 ) -> Option<AcmePlan> {
     let directories = config.directory_urls();
-    let mut names: Vec<Name> =
-        config.domains.iter().filter_map(|name| name.value.parse().ok()).collect();
+    let challenges = config.challenge_kinds();
+    let mut names = Vec::new();
+    for domain in &config.domains {
+        match domain.value.parse::<Name>().and_then(|name| possible(name, &challenges)) {
+            Ok(name) => names.push(name),
+            Err(reason) => problems.push(domain.problem(format!("{:?}: {reason}", domain.value))),
+        }
+    }
     for name in hosts.iter().filter(|_| has_hosts).flat_map(|host| &host.names) {
         match name.parse::<Name>() {
-            Ok(name) => names.extend(Some(name).filter(|name| !name.is_local())),
+            Ok(name) if name.is_local() => {}
             // The host of all other names has no certificate of its own.
             Err(_) if name == "*" => {}
-            Err(reason) => {
-                let message = format!("no certificate is ordered for {name:?}: {reason}");
-                warnings.push(Problem::without_location(message));
-            }
+            parsed => match parsed.and_then(|name| possible(name, &challenges)) {
+                Ok(name) => names.push(name),
+                Err(reason) => {
+                    let message = format!("no certificate is ordered for {name:?}: {reason}");
+                    warnings.push(Problem::without_location(message));
+                }
+            },
         }
     }
     names.sort();
     names.dedup();
+    let dns = dns_settings(&config, problems);
     let [ca, state] = [config.ca, config.state].map(|path| path.map(|path| path.value));
     let [email, profile] = [config.email, config.profile].map(|text| text.map(value));
     let OnDemandConfig { patterns, ask, rate, max_names, timeout } = config.on_demand;
@@ -45,11 +56,56 @@ pub(super) fn plan_acme(
         state,
         allows_ephemeral_state: config.allows_ephemeral_state,
         has_placeholder: config.has_placeholder,
-        challenges: config.challenges,
+        challenges,
+        dns,
         profile,
         on_demand,
         retry_delay: config.retry_delay,
     })
+}
+
+/// Returns `name` if one of `challenges` can validate it.
+fn possible(name: Name, challenges: &[ChallengeKind]) -> Result<Name, &'static str> {
+    match challenges.iter().any(|kind| kind.can_validate(&name)) {
+        true => Ok(name),
+        false if name.is_wildcard() => {
+            Err("a wildcard certificate needs a validation by DNS: set `dns_program` or \
+                 `dns_server` in [acme]")
+        }
+        false => Err("an IP address is validated by tls-alpn-01 or http-01, not by DNS"),
+    }
+}
+
+/// Plans the changes of the DNS, which `dns-01` needs.
+fn dns_settings(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsSettings> {
+    let DnsConfig { program, server, key, delay } = &config.dns;
+    let needs_dns = config.challenges.iter().find(|kind| kind.value == ChallengeKind::Dns01);
+    let provider = match (program, server, key) {
+        (None, None, None) => {
+            let kind = needs_dns?;
+            problems.push(kind.problem("dns-01 needs `dns_program` or `dns_server`"));
+            return None;
+        }
+        (Some(program), None, None) => DnsProvider::Program(program.value.clone()),
+        (None, Some(server), Some(key)) => DnsProvider::Update {
+            server: dns_server_address(&server.value),
+            key: key.value.clone(),
+        },
+        (Some(program), ..) => {
+            let message = "`dns_program` cannot be combined with `dns_server` and `dns_key`";
+            problems.push(program.problem(message));
+            return None;
+        }
+        (None, Some(server), None) => {
+            problems.push(server.problem("`dns_server` needs `dns_key`"));
+            return None;
+        }
+        (None, None, Some(key)) => {
+            problems.push(key.problem("`dns_key` needs `dns_server`"));
+            return None;
+        }
+    };
+    Some(DnsSettings { provider, delay: *delay })
 }
 
 fn value<T>(located: Located<T>) -> T {

@@ -32,6 +32,7 @@ use tokio::task::spawn_blocking;
 use weft::{Application, Body, Method, Request, Response, StatusCode};
 
 use self::output::Output;
+pub(crate) use self::process::Process;
 use self::run::Run;
 pub(crate) use self::settings::CgiSettings;
 use self::upload::Input;

@@ -23,7 +23,7 @@ use crate::descriptors;
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 /// Running process group. Terminated when dropped: with SIGTERM, then with SIGKILL.
-pub(super) struct Process(Option<RunningProcess>);
+pub(crate) struct Process(Option<RunningProcess>);
 
 struct RunningProcess {
     group: Group,
@@ -33,18 +33,19 @@ struct RunningProcess {
 }
 
 /// The server's ends of the pipes.
-pub(super) struct Pipes {
-    pub(super) stdin: Option<ChildStdin>,
-    pub(super) stdout: Option<ChildStdout>,
-    pub(super) stderr: Option<ChildStderr>,
+pub(crate) struct Pipes {
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) stdout: Option<ChildStdout>,
+    pub(crate) stderr: Option<ChildStderr>,
 }
 
 impl Process {
     /// Starts a process in a new process group and without ambient capabilities, on the blocking
-    /// pool: the call blocks until the kernel has loaded the file.
-    pub(super) async fn start(
+    /// pool: the call blocks until the kernel has loaded the file. It has `permit` until it is
+    /// reaped.
+    pub(crate) async fn start(
         mut command: Command,
-        permit: ClientPermit,
+        permit: Option<ClientPermit>,
     ) -> io::Result<(Process, Pipes)> {
         let start = move || {
             // Of this thread only, from which the process inherits them. The server may need them
@@ -52,7 +53,7 @@ impl Process {
             clear_ambient_capability_set()?;
             let child = command.process_group(0).spawn()?;
             descriptors::restore_limit(&child);
-            Ok(Group { child: Some(child), permit: Some(permit) })
+            Ok(Group { child: Some(child), permit })
         };
         let mut group: Group =
             spawn_blocking(start).await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
@@ -63,12 +64,12 @@ impl Process {
     }
 
     /// Returns whether the process has been reaped.
-    pub(super) fn is_reaped(&self) -> bool {
+    pub(crate) fn is_reaped(&self) -> bool {
         self.0.is_none()
     }
 
     /// Waits for the process to exit and reaps it. Its children may keep running.
-    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
+    pub(crate) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<ExitStatus>> {
         let Some(running) = &mut self.0 else {
             return Poll::Ready(Err(io::Error::other("the process was reaped before")));
         };
@@ -105,7 +106,7 @@ impl RunningProcess {
 /// A process that has not been reaped, and its children. Killed when dropped.
 struct Group {
     child: Option<Child>,
-    /// Held until the process has been reaped.
+    /// Permit of a limit, held until the process has been reaped.
     permit: Option<ClientPermit>,
 }
 
@@ -196,7 +197,7 @@ mod tests {
         let runtime = runtime();
         let (command, permit) = sleeper(&limit);
         runtime.block_on(async {
-            let mut start = Box::pin(Process::start(command, permit));
+            let mut start = Box::pin(Process::start(command, Some(permit)));
             // The start is pending on the blocking pool when the future is dropped.
             let is_pending = poll_fn(|cx| Poll::Ready(start.as_mut().poll(cx).is_pending())).await;
             assert!(is_pending, "a start cannot complete on the first poll");
@@ -210,7 +211,7 @@ mod tests {
             let limit = one_process();
             let runtime = runtime();
             let (command, permit) = sleeper(&limit);
-            let (process, _) = runtime.block_on(Process::start(command, permit)).unwrap();
+            let (process, _) = runtime.block_on(Process::start(command, Some(permit))).unwrap();
             match is_dropped_inside {
                 true => drop(runtime.spawn(async move {
                     let _process = process;

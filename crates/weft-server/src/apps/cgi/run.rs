@@ -79,7 +79,7 @@ impl Run {
             Input::Body(body) => (Stdio::piped(), Some(body)),
         };
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let started = Process::start(command, permit).await;
+        let started = Process::start(command, Some(permit)).await;
         let (process, pipes) = started.map_err(GatewayError::from_spawn_error)?;
         let progress = Arc::<Progress>::default();
         let mut upload = None;

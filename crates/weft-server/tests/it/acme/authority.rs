@@ -2,7 +2,7 @@
 //! address of the loopback network, on which the tested server listens, too.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
+use super::named;
 use crate::common::external::{curl, own_address};
 use crate::common::{Program, has_tool, until};
 
@@ -22,11 +23,13 @@ pub struct AuthoritySettings {
     pub validity: u64,
     /// Percentage of the nonces that it refuses.
     pub refused_nonces: u64,
+    /// Zone of a DNS server that accepts updates; otherwise one resolves all names.
+    pub zone: Option<&'static str>,
 }
 
 impl Default for AuthoritySettings {
     fn default() -> AuthoritySettings {
-        AuthoritySettings { validity: 86_400, refused_nonces: 5 }
+        AuthoritySettings { validity: 86_400, refused_nonces: 5, zone: None }
     }
 }
 
@@ -36,7 +39,7 @@ pub struct Authority {
     settings: AuthoritySettings,
     address: SocketAddr,
     management: SocketAddr,
-    dns: SocketAddr,
+    pub dns: SocketAddr,
     /// Addresses on which it validates names.
     pub http: SocketAddr,
     pub tls: SocketAddr,
@@ -46,13 +49,16 @@ pub struct Authority {
 impl Authority {
     /// Returns `None` if the programs are missing.
     pub fn prepare(settings: AuthoritySettings) -> Option<Authority> {
-        if !["pebble", "pebble-challtestsrv"].iter().all(|name| has_tool(name)) {
+        let dns_program = settings.zone.map_or("pebble-challtestsrv", |_| "named");
+        if !["pebble", dns_program].iter().all(|name| has_tool(name)) {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
         let [address, management, dns, http, tls] =
             [14_000, 15_000, 8_053, 5_002, 5_001].map(|port| own_address(number, port));
+        // BIND listens on the addresses of interfaces only.
+        let dns = settings.zone.map_or(dns, |_| free_address());
         write_certificates(folder.path(), address.ip());
         let programs = Vec::new();
         Some(Authority { folder, settings, address, management, dns, http, tls, programs })
@@ -82,12 +88,10 @@ impl Authority {
         } });
         fs::write(self.path("pebble.json"), config.to_string()).unwrap();
         let dns = self.dns.to_string();
-        let unused = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", ""];
-        let mut command = Command::new("pebble-challtestsrv");
-        let address = self.address.ip().to_string();
-        command.args(["-defaultIPv4", &address, "-defaultIPv6", "", "-dnsserver", &dns]);
-        let management = SocketAddr::new(self.address.ip(), 8_055).to_string();
-        command.args(["-management", &management]).args(unused);
+        let mut command = match self.settings.zone {
+            Some(zone) => named::command(self.folder.path(), zone, self.address.ip(), self.dns),
+            None => self.resolver(),
+        };
         self.programs.push(Program::start(&mut command));
         let mut command = Command::new("pebble");
         command.env("PEBBLE_VA_NOSLEEP", "1");
@@ -101,6 +105,22 @@ impl Authority {
     /// Address of its own API.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the command of a DNS server that resolves all names.
+    fn resolver(&self) -> Command {
+        let mut command = Command::new("pebble-challtestsrv");
+        let address = self.address.ip().to_string();
+        let (dns, management) = (self.dns.to_string(), self.dns_management().to_string());
+        command.args(["-defaultIPv4", &address, "-defaultIPv6", "", "-dnsserver", &dns]);
+        command.args(["-management", &management]);
+        command.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", ""]);
+        command
+    }
+
+    /// Key for updates of the zone.
+    pub fn dns_key(&self) -> String {
+        self.path("dns.key")
     }
 
     /// URL of the directory.
@@ -118,6 +138,11 @@ impl Authority {
         self.path("ca.pem")
     }
 
+    /// Address of the interface that changes the records of its DNS server.
+    pub fn dns_management(&self) -> SocketAddr {
+        SocketAddr::new(self.address.ip(), 8_055)
+    }
+
     /// Number of lines in its log with a text.
     pub fn logged(&self, text: &str) -> usize {
         let logs = self.programs.iter().map(|it| it.stdout() + &it.stderr());
@@ -133,6 +158,11 @@ impl Authority {
     fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
+}
+
+/// Returns an address that is free.
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 /// Writes the certificate of the authority's own API, and its root.

@@ -1,7 +1,9 @@
 //! Automatic certificates, ordered from a real authority.
 
 mod authority;
+mod dns;
 mod many_names;
+mod named;
 mod on_demand;
 
 use std::fs;
@@ -264,7 +266,33 @@ fn restarts_and_upgrades_order_nothing_again() {
 fn invalid_keys_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (keys, expected) in [
-        ("[acme]\nchallenges = [\"dns-02\"]", "expected tls-alpn-01 or http-01, found \"dns-02\""),
+        (
+            "[acme]\nchallenges = [\"dns-02\"]",
+            "expected tls-alpn-01, http-01 or dns-01, found \"dns-02\"",
+        ),
+        ("[acme]\nchallenges = [\"dns-01\"]", "dns-01 needs `dns_program` or `dns_server`"),
+        ("[acme]\ndns_server = \"ns.example.org\"", "`dns_server` needs `dns_key`"),
+        ("[acme]\ndns_key = \"k\"", "`dns_key` needs `dns_server`"),
+        ("[acme]\ndns_server = \"a b\"", "expected an address such as ns.example.org or"),
+        (
+            "[acme]\ndns_program = \"p\"\ndns_server = \"ns.example.org\"",
+            "`dns_program` cannot be combined with `dns_server` and `dns_key`",
+        ),
+        (
+            "[acme]\ndomains = [\"*.a.example\"]\ndns_server = \"ns.example.org\"\n\
+             dns_key = \"/k\"",
+            "by dns-01 (records are set by updates of ns.example.org:53 with the key /k)",
+        ),
+        (
+            "[acme]\ndomains = [\"192.0.2.1\"]\ndns_program = \"p\"",
+            "an IP address is validated by tls-alpn-01 or http-01, not by DNS",
+        ),
+        (
+            "[tls]\ncertificates = \"auto\"\n[acme]\ndns_program = \"/p\"\n\
+             [hosts.\"*.a.example\"]",
+            "certificates for *.a.example are ordered from \
+             https://acme-v02.api.letsencrypt.org/directory by dns-01 (records are set by /p)",
+        ),
         (
             "[acme]\ndomains = [\"*.example.org\"]",
             "a wildcard certificate needs a validation by DNS",
