@@ -7,6 +7,7 @@ use std::io::{ErrorKind as IoKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +16,9 @@ use crate::common::{
     Response as Seen, SHORT_TIMEOUT, TEST_TIMEOUT, boxed_server, has_tool, stop, until,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::CertificateCompressionAlgorithm;
 use rustls::client::Resumption;
+use rustls::compress::{CertDecompressor, DecompressionFailed};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -1402,6 +1405,63 @@ fn handshakes_do_not_block_established_connections() {
             assert_eq!(client.join().unwrap().status, 200);
         }
     });
+    assert!(errors.try_recv().is_err());
+    stop(server);
+}
+
+/// Decompresses certificates, and counts them.
+#[cfg(all(feature = "brotli", feature = "gzip"))]
+#[derive(Debug)]
+struct Decompressor {
+    algorithm: CertificateCompressionAlgorithm,
+    count: AtomicUsize,
+}
+
+#[cfg(all(feature = "brotli", feature = "gzip"))]
+impl CertDecompressor for Decompressor {
+    fn decompress(&self, input: &[u8], output: &mut [u8]) -> Result<(), DecompressionFailed> {
+        self.count.fetch_add(1, Relaxed);
+        let decompressed = match self.algorithm {
+            CertificateCompressionAlgorithm::Brotli => {
+                brotli::Decompressor::new(input, 4096).read_exact(output)
+            }
+            _ => flate2::read::ZlibDecoder::new(input).read_exact(output),
+        };
+        assert!(input.len() < output.len() * 3 / 4, "{} of {}", input.len(), output.len());
+        decompressed.map_err(|_| DecompressionFailed)
+    }
+
+    fn algorithm(&self) -> CertificateCompressionAlgorithm {
+        self.algorithm
+    }
+}
+
+#[test]
+#[cfg(all(feature = "brotli", feature = "gzip"))]
+fn certificates_are_compressed_for_clients_that_offer_it() {
+    use CertificateCompressionAlgorithm::{Brotli, Zlib, Zstd};
+    let authority = Authority::new("root");
+    let names: Vec<String> = (0..20).map(|number| format!("name-{number}.a.test")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["a.test"]).collect();
+    let (server, errors) = serve(with_identity(authority.sign(&names).identity()));
+    let decompressor = |algorithm| -> &'static Decompressor {
+        Box::leak(Box::new(Decompressor { algorithm, count: AtomicUsize::new(0) }))
+    };
+    let all = [Brotli, Zlib, Zstd].map(decompressor);
+    for (offered, expected) in [
+        (&all[..1], [1, 0, 0]),
+        (&all[1..2], [1, 1, 0]),
+        // The server does not know it, and does not compress.
+        (&all[2..], [1, 1, 0]),
+        (&[], [1, 1, 0]),
+        // The second one is from the cache of compressed certificates.
+        (&all[..1], [2, 1, 0]),
+    ] {
+        let mut config = client_config(&authority);
+        config.cert_decompressors = offered.iter().map(|it| *it as &dyn CertDecompressor).collect();
+        Client::connect(&server, &config, "a.test").unwrap().get("/");
+        assert_eq!([0, 1, 2].map(|at| all[at].count.load(Relaxed)), expected);
+    }
     assert!(errors.try_recv().is_err());
     stop(server);
 }

@@ -10,6 +10,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::error::Result;
 use crate::net::tls::alpn_challenge::ACME_TLS;
+use crate::net::tls::certificate_compression;
 use crate::net::tls::client_auth::ClientAuthDigest;
 use crate::net::tls::resolver::Resolver;
 use crate::net::tls::session_age::AgedTickets;
@@ -67,6 +68,7 @@ impl Configs {
             .with_client_cert_verifier(client_auth.verifier)
             .with_cert_resolver(resolver.clone());
         config.ticketer = tickets;
+        certificate_compression::enable(&mut config);
         // Clients store their sessions in tickets. A server-side cache would need a lock and a
         // bound.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -16,9 +16,10 @@
 //!
 //! TLS 1.3 and 1.2 are supported, with authenticated encryption and forward secrecy only. The
 //! protocol implementation is rustls, with the cryptography of aws-lc-rs. Clients resume sessions
-//! by tickets. Early data (0-RTT) is never accepted, because it can be replayed.
+//! by tickets. With the feature `brotli` or `gzip`, certificates are compressed (RFC 8879). Early data (0-RTT) is never accepted, because it can be replayed.
 
 mod alpn_challenge;
+mod certificate_compression;
 mod client_auth;
 mod config;
 mod files;
