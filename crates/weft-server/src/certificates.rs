@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use weft_proto::semantics::date::rfc3339;
 
-use crate::acme::{AcmePlan, CertificateInfo, Name, OnDemandPlan, Store, StoredCertificate};
+use crate::acme::{
+    AcmePlan, CertificateInfo, ChallengeKind, Name, OnDemandPlan, Store, StoredCertificate,
+};
 use crate::config::show_time;
 
 /// Returns a line for each name: the end of its validity, the next order, the failures since the last
@@ -69,8 +71,10 @@ pub(crate) fn describe(plan: &AcmePlan) -> String {
     let names: Vec<String> = plan.names.iter().map(ToString::to_string).collect();
     let kinds = plan.challenges.iter().map(|kind| match (kind.port(), &plan.dns) {
         (Some(port), _) => format!("{} (the authority must reach port {port})", kind.name()),
-        (None, Some(dns)) => format!("{} ({})", kind.name(), dns.provider),
-        (None, None) => kind.name().to_owned(),
+        (None, Some(dns)) if *kind == ChallengeKind::Dns01 => {
+            format!("{} ({})", kind.name(), dns.provider)
+        }
+        (None, _) => format!("{} (with a TXT record that stays)", kind.name()),
     });
     match names.is_empty() {
         true => "certificates are automatic, but no host has a name".to_owned(),

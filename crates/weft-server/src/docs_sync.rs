@@ -49,6 +49,7 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
         ValueKind::Text(_) if key.name == "on_demand_ask" => {
             (quoted("http://a/b"), words(&["http://a/b"]))
         }
+        ValueKind::Text(_) if key.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
         ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),

@@ -134,6 +134,10 @@ fn dns_config(settings: &DnsSettings) -> DnsConfig {
             config.server = Some(at(server.clone()));
             config.key = Some(at(key.clone()));
         }
+        DnsProvider::AcmeDns { url, accounts } => {
+            config.acme_dns = Some(at(url.clone()));
+            config.acme_dns_accounts = Some(at(accounts.clone()));
+        }
     }
     config
 }

@@ -35,6 +35,8 @@ enum Key {
     Record {
         _record: TxtRecord,
     },
+    /// The operator has published it.
+    None,
 }
 
 impl Challenges {
@@ -79,6 +81,7 @@ impl Challenges {
                 let record = TxtRecord::add(settings, name, authorization.dns_value()).await?;
                 Key::Record { _record: record }
             }
+            ChallengeKind::DnsPersist01 => Key::None,
         };
         Ok(Published { challenges: self, key })
     }
@@ -92,7 +95,7 @@ impl Drop for Published<'_> {
                 tokens.write().unwrap_or_else(PoisonError::into_inner).remove(token);
             }
             Key::ServerName(name) => self.challenges.alpn.remove(name),
-            Key::Record { .. } => {}
+            Key::Record { .. } | Key::None => {}
         }
     }
 }

@@ -10,6 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use http_body::Body;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use serde::Deserialize;
 use weft_proto::semantics::date::parse_http_date;
 
 use crate::apps::proxy::{OwnRequest, RemoteServer};
@@ -25,16 +26,22 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct AuthorityClient {
     ca: Option<PathBuf>,
     retry_after: Arc<Mutex<Option<Duration>>>,
+    issuer: Arc<Mutex<Option<String>>>,
 }
 
 impl AuthorityClient {
     pub(super) fn new(ca: Option<PathBuf>) -> AuthorityClient {
-        AuthorityClient { ca, retry_after: Arc::default() }
+        AuthorityClient { ca, retry_after: Arc::default(), issuer: Arc::default() }
     }
 
     /// Returns the delay that the authority required with its last error, if it did.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
         self.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the domain name of the authority, if an authorization had it.
+    pub(super) fn issuer(&self) -> Option<String> {
+        self.issuer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
@@ -55,6 +62,9 @@ impl AuthorityClient {
         let mut response = Response::builder().status(received.head.status);
         for (name, value) in received.head.headers.iter() {
             response = response.header(name, value);
+        }
+        if let Some(issuer) = issuer(&received.body) {
+            *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(issuer);
         }
         let response = response.body(BodyWrapper::from(received.body))?;
         if response.status().is_client_error() || response.status().is_server_error() {
@@ -79,6 +89,23 @@ impl HttpClient for AuthorityClient {
 async fn whole(mut body: BodyWrapper<Bytes>) -> Bytes {
     let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
     frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()).unwrap_or_default()
+}
+
+/// Returns the first domain name of an authority in its challenges (`dns-persist-01`), which the
+/// library does not parse.
+fn issuer(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Authorization {
+        challenges: Vec<Challenge>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Challenge {
+        #[serde(default)]
+        issuer_domain_names: Vec<String>,
+    }
+    let authorization: Authorization = serde_json::from_slice(body).ok()?;
+    authorization.challenges.into_iter().flat_map(|challenge| challenge.issuer_domain_names).next()
 }
 
 /// Parses `Retry-After` (RFC 9110 §10.2.3).

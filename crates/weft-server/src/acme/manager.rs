@@ -306,7 +306,8 @@ impl<'p> Attempt<'p> {
             return Ok(ask_for_window(&account, der).await);
         }
         let replaced = current.der.as_deref();
-        let pem = order::order(&account, plan, name, self.kind, replaced, &acme.challenges).await?;
+        let pem = order::order(&account, plan, name, self.kind, replaced, &acme.challenges, client)
+            .await?;
         let written = store.write_certificate(name, &pem);
         written.map_err(|error| format!("cannot store it: {error}"))?;
         let renewed = StoredCertificate::read(store, name);

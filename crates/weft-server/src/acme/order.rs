@@ -124,6 +124,7 @@ pub(super) async fn order(
     kind: ChallengeKind,
     replaced: Option<&[u8]>,
     challenges: &Challenges,
+    client: &AuthorityClient,
 ) -> Result<String, Failure> {
     let identifiers = [identifier(name)];
     let mut order = new_order(account, plan, &identifiers, replaced).await?;
@@ -134,7 +135,15 @@ pub(super) async fn order(
     };
     match status {
         Ok(OrderStatus::Ready) => {}
-        Ok(_) | Err(Error::Api(_)) => return Err(refusal(&mut order, kind).await.into()),
+        Ok(_) | Err(Error::Api(_)) => {
+            let reason = refusal(&mut order, kind).await;
+            return Err(match kind {
+                ChallengeKind::DnsPersist01 => {
+                    format!("{reason}; {}", persistent_record(name, account, client)).into()
+                }
+                _ => reason.into(),
+            });
+        }
         Err(error) => return Err(error.into()),
     }
     drop(published);
@@ -214,6 +223,17 @@ async fn authorize<'c>(
     Ok(published)
 }
 
+/// Describes the record that the operator has to set for `dns-persist-01`.
+fn persistent_record(name: &Name, account: &Account, client: &AuthorityClient) -> String {
+    let issuer = client.issuer().unwrap_or_else(|| "ISSUER-DOMAIN-NAME".to_owned());
+    let policy = if name.is_wildcard() { "; policy=wildcard" } else { "" };
+    format!(
+        "set the record _validation-persist.{} TXT \"{issuer}; accounturi={}{policy}\"",
+        name.domain(),
+        account.id()
+    )
+}
+
 /// Returns the reason of the authority for an order that has become invalid.
 async fn refusal(order: &mut Order, kind: ChallengeKind) -> String {
     let mut authorizations = order.authorizations();
@@ -237,5 +257,6 @@ fn challenge_type(kind: ChallengeKind) -> ChallengeType {
         ChallengeKind::Http01 => ChallengeType::Http01,
         ChallengeKind::TlsAlpn01 => ChallengeType::TlsAlpn01,
         ChallengeKind::Dns01 => ChallengeType::Dns01,
+        ChallengeKind::DnsPersist01 => ChallengeType::Unknown(kind.name().to_owned()),
     }
 }

@@ -61,17 +61,24 @@ pub(crate) enum ChallengeKind {
     TlsAlpn01,
     /// RFC 8555 §8.4: by a TXT record.
     Dns01,
+    /// draft-ietf-acme-dns-persist: by a TXT record that stays.
+    DnsPersist01,
 }
 
 impl ChallengeKind {
-    pub(crate) const ALL: [ChallengeKind; 3] =
-        [ChallengeKind::TlsAlpn01, ChallengeKind::Http01, ChallengeKind::Dns01];
+    pub(crate) const ALL: [ChallengeKind; 4] = [
+        ChallengeKind::TlsAlpn01,
+        ChallengeKind::Http01,
+        ChallengeKind::Dns01,
+        ChallengeKind::DnsPersist01,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             ChallengeKind::Http01 => "http-01",
             ChallengeKind::TlsAlpn01 => "tls-alpn-01",
             ChallengeKind::Dns01 => "dns-01",
+            ChallengeKind::DnsPersist01 => "dns-persist-01",
         }
     }
 
@@ -80,7 +87,7 @@ impl ChallengeKind {
         match self {
             ChallengeKind::Http01 => Some(80),
             ChallengeKind::TlsAlpn01 => Some(443),
-            ChallengeKind::Dns01 => None,
+            ChallengeKind::Dns01 | ChallengeKind::DnsPersist01 => None,
         }
     }
 
@@ -89,7 +96,7 @@ impl ChallengeKind {
     pub(crate) fn can_validate(self, name: &Name) -> bool {
         match self {
             ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => !name.is_wildcard(),
-            ChallengeKind::Dns01 => name.ip().is_none(),
+            ChallengeKind::Dns01 | ChallengeKind::DnsPersist01 => name.ip().is_none(),
         }
     }
 }
@@ -215,8 +222,8 @@ mod tests {
     #[test]
     fn wildcards_need_the_dns_and_addresses_a_connection() {
         for (text, expected) in [
-            ("example.org", ["tls-alpn-01", "http-01", "dns-01"].as_slice()),
-            ("*.example.org", &["dns-01"]),
+            ("example.org", ["tls-alpn-01", "http-01", "dns-01", "dns-persist-01"].as_slice()),
+            ("*.example.org", &["dns-01", "dns-persist-01"]),
             ("192.0.2.1", &["tls-alpn-01", "http-01"]),
         ] {
             let name: Name = text.parse().unwrap();

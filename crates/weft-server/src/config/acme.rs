@@ -12,6 +12,7 @@ use super::on_demand::{
 };
 use super::units::show_time;
 use crate::acme::{ChallengeKind, Name};
+use crate::apps::proxy::UpstreamUrl;
 
 /// Values of `[acme]`.
 #[derive(Debug)]
@@ -37,18 +38,27 @@ pub(crate) struct DnsConfig {
     pub(crate) program: Option<Located<PathBuf>>,
     pub(crate) server: Option<Located<String>>,
     pub(crate) key: Option<Located<PathBuf>>,
+    pub(crate) acme_dns: Option<Located<String>>,
+    pub(crate) acme_dns_accounts: Option<Located<PathBuf>>,
     pub(crate) delay: Duration,
 }
 
 impl Default for DnsConfig {
     fn default() -> DnsConfig {
-        DnsConfig { program: None, server: None, key: None, delay: Duration::from_secs(5) }
+        DnsConfig {
+            program: None,
+            server: None,
+            key: None,
+            acme_dns: None,
+            acme_dns_accounts: None,
+            delay: Duration::from_secs(5),
+        }
     }
 }
 
 impl DnsConfig {
     pub(crate) fn is_set(&self) -> bool {
-        self.program.is_some() || self.server.is_some()
+        self.program.is_some() || self.server.is_some() || self.acme_dns.is_some()
     }
 }
 
@@ -99,7 +109,7 @@ impl AcmeConfig {
     }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 19] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 21] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -151,8 +161,8 @@ pub(crate) static ACME: [Key<AcmeConfig>; 19] = [
         flag: "acme-challenge",
         argument: "KIND",
         help: "validations in the order of preference: tls-alpn-01 (on port 443), http-01 (on \
-               port 80), and dns-01, which is the default if one of the \
-               keys for it is set; if one fails, the next is tried",
+               port 80), dns-01, which is the default if one of the keys for it is set, and \
+               dns-persist-01; if one fails, the next is tried",
         kind: ValueKind::Texts(|acme, kinds| {
             acme.challenges = kinds.iter().map(challenge).collect::<ConfigResult<Vec<_>>>()?;
             Ok(())
@@ -190,6 +200,26 @@ pub(crate) static ACME: [Key<AcmeConfig>; 19] = [
         help: "key that signs the updates (TSIG with hmac-sha256), as written by tsig-keygen",
         kind: ValueKind::Path(|acme, path| acme.dns.key = Some(path)),
         show: |acme| quoted_path(acme.dns.key.as_ref()),
+    },
+    Key {
+        name: "acme_dns",
+        flag: "acme-dns",
+        argument: "URL",
+        help: "acme-dns server, to which _acme-challenge.NAME is delegated by CNAME, for dns-01",
+        kind: ValueKind::Text(|acme, url| {
+            url.value.parse::<UpstreamUrl>().map_err(|reason| url.problem(reason))?;
+            acme.dns.acme_dns = Some(url);
+            Ok(())
+        }),
+        show: |acme| acme.dns.acme_dns.as_ref().map_or_else(String::new, |url| quoted(&url.value)),
+    },
+    Key {
+        name: "acme_dns_accounts",
+        flag: "acme-dns-accounts",
+        argument: "FILE",
+        help: "JSON object of the accounts of the acme-dns server by domain name",
+        kind: ValueKind::Path(|acme, path| acme.dns.acme_dns_accounts = Some(path)),
+        show: |acme| quoted_path(acme.dns.acme_dns_accounts.as_ref()),
     },
     Key {
         name: "dns_delay",
@@ -301,7 +331,10 @@ fn check_server(server: &Located<String>) -> ConfigResult {
 fn challenge(kind: &Located<String>) -> ConfigResult<Located<ChallengeKind>> {
     let known = ChallengeKind::ALL.into_iter().find(|known| known.name() == kind.value);
     let value = known.ok_or_else(|| {
-        kind.problem(format!("expected tls-alpn-01, http-01 or dns-01, found {:?}", kind.value))
+        kind.problem(format!(
+            "expected tls-alpn-01, http-01, dns-01 or dns-persist-01, found {:?}",
+            kind.value
+        ))
     })?;
     Ok(Located { value, location: kind.location.clone() })
 }

@@ -68,43 +68,50 @@ pub(super) fn plan_acme(
 fn possible(name: Name, challenges: &[ChallengeKind]) -> Result<Name, &'static str> {
     match challenges.iter().any(|kind| kind.can_validate(&name)) {
         true => Ok(name),
-        false if name.is_wildcard() => {
-            Err("a wildcard certificate needs a validation by DNS: set `dns_program` or \
-                 `dns_server` in [acme]")
-        }
+        false if name.is_wildcard() => Err(
+            "a wildcard certificate needs a validation by DNS: set `dns_program`, `dns_server` or \
+                 `acme_dns` in [acme], or `challenges` to dns-persist-01",
+        ),
         false => Err("an IP address is validated by tls-alpn-01 or http-01, not by DNS"),
     }
 }
 
 /// Plans the changes of the DNS, which `dns-01` needs.
 fn dns_settings(config: &AcmeConfig, problems: &mut Vec<Problem>) -> Option<DnsSettings> {
-    let DnsConfig { program, server, key, delay } = &config.dns;
+    let DnsConfig { program, server, key, acme_dns, acme_dns_accounts, delay } = &config.dns;
+    let mut providers = Vec::new();
+    if let Some(path) = program {
+        providers.push((&path.location, DnsProvider::Program(path.value.clone())));
+    }
+    match (server, key) {
+        (Some(server), Some(key)) => {
+            let address = dns_server_address(&server.value);
+            let provider = DnsProvider::Update { server: address, key: key.value.clone() };
+            providers.push((&server.location, provider));
+        }
+        (Some(server), None) => problems.push(server.problem("`dns_server` needs `dns_key`")),
+        (None, Some(key)) => problems.push(key.problem("`dns_key` needs `dns_server`")),
+        (None, None) => {}
+    }
+    match (acme_dns, acme_dns_accounts) {
+        (Some(Located { value: url, location }), Some(accounts)) => {
+            let url = url.trim_end_matches('/').to_owned();
+            let accounts = accounts.value.clone();
+            providers.push((location, DnsProvider::AcmeDns { url, accounts }));
+        }
+        (Some(url), None) => problems.push(url.problem("`acme_dns` needs `acme_dns_accounts`")),
+        (None, Some(path)) => problems.push(path.problem("`acme_dns_accounts` needs `acme_dns`")),
+        (None, None) => {}
+    }
     let needs_dns = config.challenges.iter().find(|kind| kind.value == ChallengeKind::Dns01);
-    let provider = match (program, server, key) {
-        (None, None, None) => {
-            let kind = needs_dns?;
-            problems.push(kind.problem("dns-01 needs `dns_program` or `dns_server`"));
-            return None;
-        }
-        (Some(program), None, None) => DnsProvider::Program(program.value.clone()),
-        (None, Some(server), Some(key)) => DnsProvider::Update {
-            server: dns_server_address(&server.value),
-            key: key.value.clone(),
-        },
-        (Some(program), ..) => {
-            let message = "`dns_program` cannot be combined with `dns_server` and `dns_key`";
-            problems.push(program.problem(message));
-            return None;
-        }
-        (None, Some(server), None) => {
-            problems.push(server.problem("`dns_server` needs `dns_key`"));
-            return None;
-        }
-        (None, None, Some(key)) => {
-            problems.push(key.problem("`dns_key` needs `dns_server`"));
-            return None;
-        }
-    };
+    if let (Some(kind), false) = (needs_dns, config.dns.is_set()) {
+        problems.push(kind.problem("dns-01 needs `dns_program`, `dns_server` or `acme_dns`"));
+    }
+    if let [_, (location, _), ..] = &*providers {
+        let message = "only one of `dns_program`, `dns_server` and `acme_dns` is possible";
+        problems.push(Problem { location: (*location).clone(), message: message.to_owned() });
+    }
+    let (_, provider) = providers.into_iter().next()?;
     Some(DnsSettings { provider, delay: *delay })
 }
 

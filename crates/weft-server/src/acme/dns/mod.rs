@@ -1,5 +1,6 @@
 //! TXT records for validations by the DNS (RFC 8555 §8.4), which exist for the time of an order.
 
+mod acme_dns; // changes by an acme-dns server
 mod message; // messages of dynamic updates
 mod program; // changes by a program of the operator
 mod tsig; // keys that sign messages
@@ -29,6 +30,8 @@ pub(crate) enum DnsProvider {
     Program(PathBuf),
     /// Dynamic updates (RFC 2136) of a server, a host and a port, signed with the key of a file.
     Update { server: String, key: PathBuf },
+    /// An acme-dns server, with its accounts in a file.
+    AcmeDns { url: String, accounts: PathBuf },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ enum Change {
 /// A TXT record, which is removed when this value is dropped.
 pub(super) struct TxtRecord {
     provider: DnsProvider,
-    name: String,
+    domain: String,
     value: String,
 }
 
@@ -52,9 +55,9 @@ impl TxtRecord {
         value: String,
     ) -> Result<TxtRecord, String> {
         let provider = settings.provider.clone();
-        let name = format!("_acme-challenge.{}", name.domain());
-        provider.change(Change::Add, &name, &value).await?;
-        let record = TxtRecord { provider, name, value };
+        let domain = name.domain().to_owned();
+        provider.change(Change::Add, &domain, &value).await?;
+        let record = TxtRecord { provider, domain, value };
         sleep(settings.delay).await;
         Ok(record)
     }
@@ -63,26 +66,35 @@ impl TxtRecord {
 impl Drop for TxtRecord {
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let TxtRecord { provider, name, value } = self;
-        let (provider, name, value) =
-            (provider.clone(), std::mem::take(name), std::mem::take(value));
+        let TxtRecord { provider, domain, value } = self;
+        let (provider, domain, value) =
+            (provider.clone(), std::mem::take(domain), std::mem::take(value));
         runtime.spawn(async move {
-            if let Err(reason) = provider.change(Change::Remove, &name, &value).await {
-                log::warn!("cannot remove the TXT record {name}: {reason}");
+            if let Err(reason) = provider.change(Change::Remove, &domain, &value).await {
+                log::warn!("cannot remove the TXT record {}: {reason}", record_name(&domain));
             }
         });
     }
 }
 
+fn record_name(domain: &str) -> String {
+    format!("_acme-challenge.{domain}")
+}
+
 impl DnsProvider {
-    async fn change(&self, change: Change, name: &str, value: &str) -> Result<(), String> {
+    async fn change(&self, change: Change, domain: &str, value: &str) -> Result<(), String> {
+        let name = record_name(domain);
         match self {
             DnsProvider::Program(path) => {
-                program::run(path, change, [name, value], program::TIME_LIMIT).await
+                program::run(path, change, [&name, value], program::TIME_LIMIT).await
             }
             DnsProvider::Update { server, key } => {
-                update::update(server, key, change, name, value).await
+                update::update(server, key, change, &name, value).await
             }
+            DnsProvider::AcmeDns { url, accounts } => match change {
+                Change::Add => acme_dns::set(url, accounts, domain, value).await,
+                Change::Remove => Ok(()),
+            },
         }
     }
 }
@@ -94,6 +106,9 @@ impl fmt::Display for DnsProvider {
             DnsProvider::Program(path) => write!(f, "records are set by {}", path.display()),
             DnsProvider::Update { server, key } => {
                 write!(f, "records are set by updates of {server} with the key {}", key.display())
+            }
+            DnsProvider::AcmeDns { url, accounts } => {
+                write!(f, "records are set by {url} with the accounts {}", accounts.display())
             }
         }
     }

@@ -1,11 +1,17 @@
 //! Validations by the DNS.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::{Mutex, mpsc};
+
+use serde_json::json;
 
 use super::Site;
 use super::authority::{Authority, AuthoritySettings};
-use crate::common::until;
+use crate::common::external::{curl, run_successfully};
+use crate::common::{raw_upstream, read_head, until};
 
 /// Writes a program that changes the records of the authority's DNS server, and logs its arguments.
 fn write_program(site: &Site) {
@@ -106,5 +112,73 @@ fn refused_updates_are_logged() {
     until("the other secret is logged", || server.stderr().contains("BADSIG"));
     write_key("other", "b3RoZXI=");
     until("the other key is logged", || server.stderr().contains("BADKEY"));
+    server.stop();
+}
+
+/// Changes the records of the authority's DNS server.
+fn change_dns(management: SocketAddr, path: &str, body: &serde_json::Value) {
+    let url = format!("http://{management}/{path}");
+    run_successfully(curl().args(["--fail", "--data", &body.to_string(), &url]));
+}
+
+/// Reads a request with a body.
+fn read_request(stream: &mut TcpStream) -> (String, serde_json::Value) {
+    let head = read_head(stream).unwrap().to_ascii_lowercase();
+    let length = head.split_once("content-length: ").unwrap().1.split_once('\r').unwrap().0;
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head, serde_json::from_slice(&body).unwrap())
+}
+
+/// A stand-in of the acme-dns server sets the record to which the name is delegated.
+#[test]
+fn acme_dns_server_sets_records() {
+    let Some(authority) = Authority::start(AuthoritySettings::default()) else { return };
+    let management = authority.dns_management();
+    let (sender, received) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let acme_dns = raw_upstream(move |_, mut stream| {
+        let (head, body) = read_request(&mut stream);
+        let record = json!({ "host": "sub.auth.example.", "value": body["txt"] });
+        change_dns(management, "set-txt", &record);
+        sender.lock().unwrap().send((head, body)).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+    });
+    let keys = format!(
+        "acme_dns = \"http://{acme_dns}/\"\nacme_dns_accounts = \"accounts.json\"\n\
+         dns_delay = \"1ms\""
+    );
+    let Some(site) = Site::new(Some(authority), "*.example.org", &keys) else { return };
+    let accounts = r#"{"example.org": {"username": "u1", "password": "p1", "subdomain": "sub"}}"#;
+    fs::write(site.folder.path().join("accounts.json"), accounts).unwrap();
+    let delegation =
+        json!({ "host": "_acme-challenge.example.org.", "target": "sub.auth.example." });
+    change_dns(management, "set-cname", &delegation);
+    let server = site.start();
+    until("the certificate is trusted", || site.get("a.example.org").is_ok());
+    let (head, body) = received.recv().unwrap();
+    assert!(head.starts_with("post /update http/1.1\r\n"), "{head}");
+    assert!(head.contains("\r\nx-api-user: u1\r\n"), "{head}");
+    assert!(head.contains("\r\nx-api-key: p1\r\n"), "{head}");
+    assert_eq!(body["subdomain"], "sub");
+    server.stop();
+}
+
+/// The log has the record that the operator has to set.
+#[test]
+fn persistent_record_validates_a_wildcard() {
+    let authority = Authority::start(AuthoritySettings::default());
+    let keys = "challenges = [\"dns-persist-01\"]";
+    let Some(site) = Site::new(authority, "*.example.org", keys) else { return };
+    let server = site.start();
+    let record = "set the record _validation-persist.example.org TXT \"";
+    until("the record is logged", || server.stderr().contains(record));
+    let log = server.stderr();
+    let value = log.split_once(record).unwrap().1.split_once('"').unwrap().0.to_owned();
+    assert!(value.starts_with("pebble.letsencrypt.org; accounturi=https://"), "{value}");
+    assert!(value.ends_with("; policy=wildcard"), "{value}");
+    let record = json!({ "host": "_validation-persist.example.org.", "value": value });
+    change_dns(site.authority.dns_management(), "set-txt", &record);
+    until("the certificate is trusted", || site.get("a.example.org").is_ok());
     server.stop();
 }

@@ -268,15 +268,21 @@ fn invalid_keys_are_reported() {
     for (keys, expected) in [
         (
             "[acme]\nchallenges = [\"dns-02\"]",
-            "expected tls-alpn-01, http-01 or dns-01, found \"dns-02\"",
+            "expected tls-alpn-01, http-01, dns-01 or dns-persist-01, found \"dns-02\"",
         ),
-        ("[acme]\nchallenges = [\"dns-01\"]", "dns-01 needs `dns_program` or `dns_server`"),
+        (
+            "[acme]\nchallenges = [\"dns-01\"]",
+            "dns-01 needs `dns_program`, `dns_server` or `acme_dns`",
+        ),
         ("[acme]\ndns_server = \"ns.example.org\"", "`dns_server` needs `dns_key`"),
         ("[acme]\ndns_key = \"k\"", "`dns_key` needs `dns_server`"),
+        ("[acme]\nacme_dns = \"http://a\"", "`acme_dns` needs `acme_dns_accounts`"),
+        ("[acme]\nacme_dns_accounts = \"a\"", "`acme_dns_accounts` needs `acme_dns`"),
+        ("[acme]\nacme_dns = \"a\"", "expected http://, https://"),
         ("[acme]\ndns_server = \"a b\"", "expected an address such as ns.example.org or"),
         (
-            "[acme]\ndns_program = \"p\"\ndns_server = \"ns.example.org\"",
-            "`dns_program` cannot be combined with `dns_server` and `dns_key`",
+            "[acme]\ndns_program = \"p\"\ndns_server = \"ns.example.org\"\ndns_key = \"k\"",
+            "only one of `dns_program`, `dns_server` and `acme_dns` is possible",
         ),
         (
             "[acme]\ndomains = [\"*.a.example\"]\ndns_server = \"ns.example.org\"\n\
