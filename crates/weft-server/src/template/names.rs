@@ -29,6 +29,9 @@ pub(super) enum Placeholder {
     TlsVersion,
     TlsCipher,
     TlsServerName,
+    ClientSubject,
+    ClientIssuer,
+    ClientSerial,
     /// Group of the pattern of the route.
     Capture(Group),
     /// Group of the pattern of the host.
@@ -38,7 +41,7 @@ pub(super) enum Placeholder {
 }
 
 /// Names without a parameter.
-const NAMES: [(&str, Placeholder); 19] = [
+const NAMES: [(&str, Placeholder); 22] = [
     ("path", Placeholder::Path),
     ("rest", Placeholder::Rest),
     ("query", Placeholder::Query),
@@ -57,6 +60,9 @@ const NAMES: [(&str, Placeholder); 19] = [
     ("tls.version", Placeholder::TlsVersion),
     ("tls.cipher", Placeholder::TlsCipher),
     ("tls.server_name", Placeholder::TlsServerName),
+    ("tls.client_subject", Placeholder::ClientSubject),
+    ("tls.client_issuer", Placeholder::ClientIssuer),
+    ("tls.client_serial", Placeholder::ClientSerial),
     ("upstream", Placeholder::Upstream),
 ];
 
@@ -119,7 +125,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// Variables of nginx, each with the placeholder of the same value.
-const OF_NGINX: [(&str, &str); 26] = [
+const OF_NGINX: [(&str, &str); 29] = [
     ("args", "query"),
     ("binary_remote_addr", "client_ip"),
     ("document_uri", "path"),
@@ -139,6 +145,9 @@ const OF_NGINX: [(&str, &str); 26] = [
     ("server_name", "host"),
     ("server_port", "port"),
     ("ssl_cipher", "tls.cipher"),
+    ("ssl_client_i_dn", "tls.client_issuer"),
+    ("ssl_client_s_dn", "tls.client_subject"),
+    ("ssl_client_serial", "tls.client_serial"),
     ("ssl_protocol", "tls.version"),
     ("ssl_server_name", "tls.server_name"),
     ("time_iso8601", "time"),

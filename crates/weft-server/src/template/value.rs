@@ -9,6 +9,7 @@ use weft_proto::semantics::path::decode;
 
 use super::names::Placeholder;
 use crate::captures::{Captures, HostCaptures};
+use crate::certificate;
 use crate::route::PrefixLength;
 use crate::trace_context::TraceContext;
 
@@ -104,8 +105,18 @@ impl<'a> Value<'a> {
             Placeholder::TlsServerName => {
                 plain(peer.tls().and_then(|tls| tls.server_name()).unwrap_or_default())
             }
+            Placeholder::ClientSubject => of_certificate(request, certificate::subject),
+            Placeholder::ClientIssuer => of_certificate(request, certificate::issuer),
+            Placeholder::ClientSerial => of_certificate(request, certificate::serial_number),
         }
     }
+}
+
+/// Returns a part of the verified certificate of the client.
+fn of_certificate<'a>(request: &Request, read: fn(&[u8]) -> Option<String>) -> Value<'a> {
+    let certificates = request.peer().tls().map(|tls| tls.peer_certificates());
+    let certificate = certificates.and_then(|certificates| certificates.first());
+    Value::Plain(certificate.and_then(|it| read(it)).unwrap_or_default().into())
 }
 
 /// Returns the path behind the prefix of the route, which middleware finds still in the path.

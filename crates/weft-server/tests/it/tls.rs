@@ -218,7 +218,8 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
             "{top}\n[tls]\nlisten = [\"127.0.0.1:0\"]\n\
              certificates = [{{ cert = {crt:?}, key = {key:?} }}]\n{tls}\n\
              [hosts.leaf]\n\"/\" = \">> {url}\"\n\
-             [hosts.none]\n\"/\" = {{ proxy = \"{url}\", client_cert = \"none\" }}\n\
+             [hosts.none]\n\"/\" = {{ proxy = \"{url}\", client_cert = \"none\", \
+             request_headers = [\"X-Subject: {{tls.client_subject}}\"] }}\n\
              [hosts.trusted]\n\"/\" = {{ proxy = \"{url}\", trusted = \"127.0.0.1\" }}\n\
              [hosts.cgi]\n\"/\" = \"=> {script}\"\n",
             url = upstream.url("/")
@@ -244,11 +245,13 @@ fn certificates_of_clients_reach_upstreams_and_scripts() {
     assert!(!is_sent(&text, ":AA==:") && !is_sent(&text, "x-ssl-verify"), "{text}");
     let text = get(&server, "none", &with_client);
     assert!(!is_sent(&text, "client-cert") && !is_sent(&text, "x-ssl-verify"), "{text}");
+    assert!(is_sent(&text, "\nx-subject: CN=rcgen self signed cert\n"), "{text}");
     let text = get(&server, "trusted", &with_client);
     assert!(is_sent(&text, "\nclient-cert: :AA==:\nx-ssl-verify: yes\n"), "{text}");
     let text = get(&server, "cgi", &with_client);
     assert!(is_sent(&text, &format!("SSL_CLIENT_CERT={pem}")), "{text}");
     assert!(is_sent(&text, "SSL_CLIENT_VERIFY=SUCCESS\n"), "{text}");
+    assert!(is_sent(&text, "SSL_CLIENT_S_DN=CN=rcgen self signed cert\n"), "{text}");
     assert!(!is_sent(&text, "HTTP_CLIENT_CERT") && !is_sent(&text, "HTTP_X_SSL"), "{text}");
     server.stop();
 

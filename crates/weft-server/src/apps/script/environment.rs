@@ -12,10 +12,21 @@ use super::super::client_certificate::{is_certificate_field, is_from_trusted_pro
 use super::super::request_fields::RequestFields;
 use super::head::HOP_BY_HOP_FIELDS;
 use super::lookup::Script;
+use crate::certificate;
 
 /// Fields that scripts do not get, besides the hop-by-hop fields: fields that have a variable of
 /// their own, and `Proxy`, because many programs use `HTTP_PROXY` as a setting.
 const EXCLUDED_FIELDS: [&str; 5] = ["content-length", "content-type", "expect", "host", "proxy"];
+
+/// Reads a part of a certificate in DER.
+type ReadText = fn(&[u8]) -> Option<String>;
+
+/// Variables of mod_ssl with a part of the certificate of the client.
+const CERTIFICATE_VARIABLES: [(&str, ReadText); 3] = [
+    ("SSL_CLIENT_S_DN", certificate::subject),
+    ("SSL_CLIENT_I_DN", certificate::issuer),
+    ("SSL_CLIENT_M_SERIAL", certificate::serial_number),
+];
 
 /// Handling of the credentials of the client (RFC 3875 §4.1.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +103,11 @@ pub(crate) fn meta_variables(
         set("SSL_CLIENT_VERIFY", if certificate.is_some() { b"SUCCESS" } else { b"NONE" });
         if let Some(certificate) = certificate {
             set("SSL_CLIENT_CERT", pem(certificate).as_bytes());
+            for (name, read) in CERTIFICATE_VARIABLES {
+                if let Some(value) = read(certificate) {
+                    set(name, value.as_bytes());
+                }
+            }
         }
     }
     if let Some(user) = request.extensions().get::<User>() {

@@ -1,10 +1,15 @@
-//! Validity and identity of a certificate (RFC 5280 §4.1).
+//! Validity, identity and names of a certificate (RFC 5280 §4.1).
+
+mod der; // elements of the encoding
+mod name; // distinguished names as text
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+
+use self::der::element;
 
 /// Returns the reason why clients reject the first certificate of a file today: `has expired …` or
 /// `is not valid yet …`. A file that cannot be read is reported by the code that loads it.
@@ -74,6 +79,32 @@ pub(crate) fn issuer_and_serial(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
+/// Returns the name of the subject as text (RFC 4514), in ASCII.
+pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+    let (_, fields) = serial_and_rest(certificate)?;
+    // The algorithm, the issuer and the validity.
+    let fields = element(element(element(fields)?.2)?.2)?.2;
+    name::to_text(element(fields)?.1)
+}
+
+/// Returns the name of the issuer as text (RFC 4514), in ASCII.
+pub(crate) fn issuer(certificate: &[u8]) -> Option<String> {
+    let (_, fields) = serial_and_rest(certificate)?;
+    // The algorithm.
+    name::to_text(element(element(fields)?.2)?.1)
+}
+
+/// Returns the serial number in hexadecimal digits.
+pub(crate) fn serial_number(certificate: &[u8]) -> Option<String> {
+    let (serial, _) = serial_and_rest(certificate)?;
+    // A leading zero makes a number positive.
+    let digits = match serial {
+        [0, digits @ ..] if !digits.is_empty() => digits,
+        digits => digits,
+    };
+    Some(digits.iter().map(|byte| format!("{byte:02X}")).collect())
+}
+
 /// Returns the serial number, and the fields behind it.
 fn serial_and_rest(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, certificate, _) = element(certificate)?;
@@ -83,23 +114,6 @@ fn serial_and_rest(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let (_, serial, rest) = element(fields)?;
     Some((serial, rest))
-}
-
-/// Splits a DER element off: its tag, its contents, and the rest.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&[tag, first], rest) = der.split_first_chunk()?;
-    let (length, rest) = match usize::from(first) {
-        short @ 0..0x80 => (short, rest),
-        long => {
-            let (bytes, rest) = rest.split_at_checked(long - 0x80)?;
-            let length = bytes.iter().try_fold(0usize, |length, &byte| {
-                length.checked_mul(256)?.checked_add(byte.into())
-            })?;
-            (length, rest)
-        }
-    };
-    let (contents, rest) = rest.split_at_checked(length)?;
-    Some((tag, contents, rest))
 }
 
 /// Parses `YYMMDDHHMMSSZ` (UTCTime, years from 1950 to 2049) or `YYYYMMDDHHMMSSZ`.
@@ -180,5 +194,26 @@ mod tests {
         params.use_authority_key_identifier_extension = false;
         let certificate = params.signed_by(&key, &authority).unwrap();
         assert_eq!(issuer_and_serial(certificate.der()), None);
+    }
+
+    #[test]
+    fn reads_names_and_serial_number() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.distinguished_name.push(rcgen::DnType::CommonName, "An Authority");
+        let authority = rcgen::Issuer::new(authority, &key);
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x87, 0x05]));
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "Smith, Sons");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "Zoë");
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let der = certificate.der();
+        assert_eq!(subject(der).unwrap(), "CN=Zo\\C3\\AB,O=Smith\\, Sons");
+        assert_eq!(issuer(der).unwrap(), "CN=An Authority");
+        assert_eq!(serial_number(der).unwrap(), "8705");
+        for length in 0..der.len() {
+            assert!(subject(&der[..length]).is_none(), "{length}");
+        }
     }
 }
