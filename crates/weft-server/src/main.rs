@@ -15,7 +15,8 @@ mod import; // configurations of other servers → text
 mod open; // opens the directories and certificates of a plan
 mod active_plan; // the plan in effect, with everything that is open for it
 mod tls;
-mod trace_context; // TlsPlan → Tls
+mod trace_context;
+mod tracing; // TlsPlan → Tls
 mod template; // texts with placeholders
 mod route; // router: host and path → application
 mod reloadable_router; // a worker's router, replaced at a reload
@@ -60,6 +61,7 @@ use std::process::ExitCode;
 use args::{Args, Command, Failure};
 use config::{Problem, Sources};
 use plan::Plan;
+use tracing::Tracer;
 
 /// Exit status of a check that has found only warnings, and of an import that has lost something.
 const INCOMPLETE: u8 = 3;
@@ -120,6 +122,8 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
         Err(problems) => problems,
     };
     problems.extend(logs::check(&plan.log));
+    let tracing = plan.tracing.as_ref().map_or(Ok(()), Tracer::check);
+    problems.extend(tracing.err().map(Problem::without_location));
     if !invalid.is_empty() {
         return Err(args.failure([invalid, problems].concat()));
     }

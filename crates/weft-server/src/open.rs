@@ -90,7 +90,7 @@ impl Plan {
                     (Ok(app), Ok(opened)) => {
                         apps.insert(source, app.clone());
                         middleware.insert(options, opened.clone());
-                        let noted = RouteLogPlan::new(route, &self.log);
+                        let noted = RouteLogPlan::new(route, &self.log, self.tracing.is_some());
                         let target = Target { app, middleware: opened, noted, rewrite };
                         routes.push((&route.key, target));
                     }

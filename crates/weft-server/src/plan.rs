@@ -28,7 +28,7 @@ pub(crate) use self::tls::TlsPlan;
 use crate::apps::spool::BufferSpaceLimits;
 use crate::config::{
     Config, ConfigLocation, ConfigResult, ErrorPage, FilesConfig, Located, LogConfig, Problem,
-    TopConfig, without_effect,
+    TopConfig, TracingConfig, without_effect,
 };
 use crate::config_change::ConfigChanges;
 use crate::route::{PathKey, Pattern};
@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) umask: Option<u32>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) log: LogConfig,
+    /// Export of spans; `None` without a collector.
+    pub(crate) tracing: Option<TracingConfig>,
     pub(crate) tls: Option<TlsPlan>,
     /// Addresses of the status endpoint. Empty: no endpoint.
     pub(crate) status: Addresses,
@@ -131,6 +133,7 @@ impl Plan {
             tls,
             acme,
             status,
+            tracing,
             limits,
             files,
             mut defaults,
@@ -223,6 +226,7 @@ impl Plan {
             run_as: RunAs { user: top.user, group: top.group },
             umask,
             pid_file: top.pid_file.map(|path| path.value),
+            tracing: tracing.endpoint.is_some().then_some(tracing),
             tls,
             status: Addresses::new(status.listen, None),
             status_hosts,

@@ -11,8 +11,8 @@ use crate::apps::proxy::{Protocol, ProxySettings};
 use crate::config::{
     ACME, AcmeConfig, CGI, ConfigLocation, DnsConfig, FILES, FilesConfig, Key, LIMITS, LOG,
     Located, LogConfig, OPTIONS, OnDemandConfig, PROXY, RESPONSE, REWRITE, ResponseConfig,
-    RewriteConfig, RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TlsConfig, TlsProfile,
-    TopConfig, quoted, quoted_list,
+    RewriteConfig, RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TRACING, TlsConfig,
+    TlsProfile, TopConfig, quoted, quoted_list,
 };
 use crate::config::{fastcgi_keys, php_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
@@ -54,6 +54,10 @@ pub(crate) fn print(plan: &Plan) -> String {
         let listen = all_at(&plan.status.list);
         let config_changes = plan.config_changes;
         keys(&mut out, &STATUS, &StatusConfig { listen, hosts, config_changes });
+    }
+    if let Some(tracing) = &plan.tracing {
+        out.push_str("\n[tracing]\n");
+        keys(&mut out, &TRACING, tracing);
     }
     out.push_str("\n[limits]\n");
     keys(&mut out, &LIMITS, &plan.limits);

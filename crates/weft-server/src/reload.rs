@@ -235,6 +235,7 @@ fn restart_only_changes(former: &Plan, plan: &Plan, has_status: bool) -> Vec<&'s
         trusted_proxies: _,
         client_ip_header: _,
         log: _,
+        tracing: _,
         config_changes: _,
         warnings: _,
         // These do not, or not always.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{
     ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
-    RewriteConfig, STATUS, STATUS_CODE, STREAM, TLS, TOP, ValueKind,
+    RewriteConfig, STATUS, STATUS_CODE, STREAM, TLS, TOP, TRACING, ValueKind,
 };
 use crate::config::{fastcgi_keys, php_keys};
 
@@ -21,6 +21,7 @@ pub(crate) fn schema() -> String {
         ("tls", properties(&TLS)),
         ("acme", properties(&ACME)),
         ("status", properties(&STATUS)),
+        ("tracing", properties(&TRACING)),
         ("limits", properties(&LIMITS)),
         ("files", properties(&FILES)),
         ("defaults", properties(&OPTIONS)),

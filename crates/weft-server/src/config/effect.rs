@@ -4,6 +4,7 @@ use super::keys::ClientAuthMode;
 use super::location::{ConfigLocation, Located, Problem};
 use super::options::RouteOptions;
 use super::route::{Action, RouteConfig};
+use super::tracing::TracingConfig;
 use super::{Config, HostConfig};
 use crate::config_change::ConfigChanges;
 
@@ -28,6 +29,24 @@ pub(crate) fn without_effect(config: &Config) -> Vec<Problem> {
         let message = "`client_auth` has no effect without `client_ca` in [tls]".to_owned();
         warnings.push(Problem { location: ConfigLocation::Unknown, message });
     }
+    let tracing = &config.tracing;
+    let has_spans = |options: &RouteOptions| options.has_tracing();
+    let mut hosts = config.hosts.iter();
+    let is_traced = has_spans(&config.defaults)
+        || hosts.any(|host| {
+            has_spans(&host.options) || host.routes.iter().any(|route| has_spans(&route.options))
+        });
+    let useless = match (&tracing.endpoint, is_traced) {
+        (None, _) if *tracing != TracingConfig::default() => {
+            Some("exports nothing without `endpoint`")
+        }
+        (Some(_), false) => Some("exports nothing: no route has the option `tracing`"),
+        _ => None,
+    };
+    warnings.extend(useless.map(|message| Problem {
+        location: ConfigLocation::Unknown,
+        message: format!("[tracing] {message}"),
+    }));
     let status = &config.status;
     let is_unix = |address: &Located<String>| address.value.starts_with("unix:");
     if let (ConfigChanges::Unix, Some(first)) = (status.config_changes, status.listen.first())

@@ -21,6 +21,7 @@ mod proxy; // the keys of a proxy route
 mod fastcgi; // the keys of a FastCGI route
 mod status; // the keys of [status]
 mod acme; // the keys of [acme]
+mod tracing; // the keys of [tracing]
 mod on_demand; // the keys of certificates on demand, in [acme]
 mod streams; // the keys of a stream
 mod statuses; // statuses and classes of them
@@ -62,6 +63,7 @@ pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;
 pub(crate) use streams::{STREAM, StreamConfig};
 pub(crate) use suggestion::suggest;
+pub(crate) use tracing::{TRACING, TracingConfig};
 pub(crate) use units::{show_size, show_time};
 
 use crate::route::RouteKey;
@@ -77,6 +79,7 @@ pub(crate) struct Config {
     pub(crate) tls: TlsConfig,
     pub(crate) acme: AcmeConfig,
     pub(crate) status: StatusConfig,
+    pub(crate) tracing: TracingConfig,
     pub(crate) limits: Settings,
     pub(crate) files: FilesConfig,
     /// Options of all hosts.
@@ -98,8 +101,10 @@ pub(crate) struct HostConfig {
 }
 
 /// Names of the sections.
-const SECTIONS: [&str; 10] =
-    ["log", "tls", "acme", "status", "limits", "files", "defaults", "snippets", "hosts", "streams"];
+const SECTIONS: [&str; 11] = [
+    "log", "tls", "acme", "status", "tracing", "limits", "files", "defaults", "snippets", "hosts",
+    "streams",
+];
 
 impl Config {
     /// Parses the files of a configuration as if they were one.
@@ -115,13 +120,15 @@ impl Config {
             .flat_map(|(table, source)| entries(table.get_ref(), &source.text, &source.base));
         let (mut hosts, mut snippets) = (Entries::new(), Entries::new());
         for (name, values) in group(all.collect()) {
-            let Config { log, tls, acme, status, limits, files, defaults, .. } = &mut config;
+            let Config { log, tls, acme, status, tracing, limits, files, defaults, .. } =
+                &mut config;
             let problems = &mut problems;
             match &*name.value {
                 "log" => read_section(&LOG, log, &name, values, problems),
                 "tls" => read_section(&TLS, tls, &name, values, problems),
                 "acme" => read_section(&ACME, acme, &name, values, problems),
                 "status" => read_section(&STATUS, status, &name, values, problems),
+                "tracing" => read_section(&TRACING, tracing, &name, values, problems),
                 "limits" => read_section(&LIMITS, limits, &name, values, problems),
                 "files" => read_section(&FILES, files, &name, values, problems),
                 "defaults" => read_section(&OPTIONS, defaults, &name, values, problems),
@@ -282,6 +289,7 @@ fn unknown_top_key(name: &Name) -> Problem {
         ("tls", TLS.iter().map(|key| key.name).collect()),
         ("acme", ACME.iter().map(|key| key.name).collect()),
         ("log", LOG.iter().map(|key| key.name).collect()),
+        ("tracing", TRACING.iter().map(|key| key.name).collect()),
         ("defaults", OPTIONS.iter().map(|key| key.name).collect()),
     ];
     match sections.into_iter().find_map(in_section) {

@@ -95,6 +95,10 @@ impl Logs {
     pub(crate) fn close(&self, limit: Duration) {
         // The error log is closed last, because closing the others may log errors. If the error log
         // itself is blocked, its message below is lost too.
+        // So may the export of spans.
+        if let Some(tracer) = self.current().tracer() {
+            tracer.flush(limit);
+        }
         for writer in self.writers() {
             if !writer.close(limit) {
                 log::error!(

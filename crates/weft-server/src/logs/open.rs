@@ -22,6 +22,7 @@ use super::target::Target;
 use crate::config::{AccessLogConfig, Facility, LogConfig, LogTarget};
 use crate::plan::Plan;
 use crate::request_notes::{AccessLogs, NotedRoute};
+use crate::tracing::Tracer;
 
 /// The open logs of a plan.
 #[derive(Default)]
@@ -36,6 +37,8 @@ pub(crate) struct OpenLogs {
     /// Logs of streams by their destinations.
     streams: HashMap<LogTarget, StreamLog>,
     has_route_logs: bool,
+    /// Export of the spans of requests.
+    tracer: Option<Arc<Tracer>>,
     /// Threads that write the files of a device. A slow device thus delays its own files only.
     of_devices: HashMap<u64, Arc<SharedWriter>>,
 }
@@ -99,14 +102,20 @@ impl OpenLogs {
             }
         }
         let has_route_logs = !own.is_empty();
+        let tracer = open_tracer(plan, former)?;
         let Opening { sinks, of_devices, .. } = opening;
         let error = Some(error);
-        Ok(OpenLogs { sinks, access, format, error, streams, has_route_logs, of_devices })
+        Ok(OpenLogs { sinks, access, format, error, streams, has_route_logs, tracer, of_devices })
     }
 
-    /// Returns true if requests are logged.
-    pub(super) fn has_access(&self) -> bool {
-        self.access.is_some() || self.has_route_logs
+    /// Returns true if there are records of requests, for logs or for spans.
+    pub(super) fn needs_records(&self) -> bool {
+        self.access.is_some() || self.has_route_logs || self.tracer.is_some()
+    }
+
+    /// The export of spans.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.tracer.as_ref()
     }
 
     /// Returns the log of a stream with this destination.
@@ -138,6 +147,15 @@ impl OpenLogs {
     /// Creates the access logs of a worker.
     pub(crate) fn for_worker(&self) -> WorkerAccessLogs<'_> {
         WorkerAccessLogs { logs: self, senders: HashMap::new() }
+    }
+}
+
+/// Starts the export of spans, or keeps that of `former` if its settings are the same.
+fn open_tracer(plan: &Plan, former: Option<&OpenLogs>) -> Result<Option<Arc<Tracer>>, String> {
+    let Some(config) = &plan.tracing else { return Ok(None) };
+    match former.and_then(|former| former.tracer.as_ref()) {
+        Some(known) if known.config == *config => Ok(Some(known.clone())),
+        _ => Ok(Tracer::start(config)?.map(Arc::new)),
     }
 }
 

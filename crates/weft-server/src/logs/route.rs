@@ -19,8 +19,12 @@ pub(crate) struct RouteLogPlan {
 
 impl RouteLogPlan {
     /// Returns the logs of a route; `None` if it has none of its own, and if the lines in the log of
-    /// all routes have no values that a record does not have.
-    pub(crate) fn new(route: &RoutePlan, log: &LogConfig) -> Option<RouteLogPlan> {
+    /// all routes have no values that a record does not have. Spans have values of the notes, too.
+    pub(crate) fn new(
+        route: &RoutePlan,
+        log: &LogConfig,
+        exports_spans: bool,
+    ) -> Option<RouteLogPlan> {
         let own = own_logs(route);
         let default = log.has_access().then_some(&log.format.format);
         let formats: Vec<&LogFormat> = match own {
@@ -32,7 +36,9 @@ impl RouteLogPlan {
         let id = names.contains(&"request_id").then_some("x-request-id");
         let fields = formats.iter().flat_map(|format| format.response_fields()).chain(id);
         let response_fields: Box<[_]> = fields.filter_map(|name| name.parse().ok()).collect();
-        let needs_notes = own.is_some() || !names.is_empty() || !response_fields.is_empty();
+        let has_span = exports_spans && route.options.has_tracing();
+        let needs_notes =
+            own.is_some() || !names.is_empty() || !response_fields.is_empty() || has_span;
         needs_notes.then(|| RouteLogPlan {
             name: route.key.to_string().into(),
             response_fields,

@@ -10,6 +10,7 @@ use super::Logs;
 use super::access::AccessLog;
 use crate::request_notes::RequestNotes;
 use crate::throttled_log::ThrottledWarning;
+use crate::tracing::{Span, Tracer};
 
 /// Hooks that log the requests and errors of a worker.
 pub(crate) struct WorkerLog {
@@ -23,8 +24,9 @@ pub(crate) struct WorkerLog {
 /// Access log of the requests without another one.
 struct DefaultLog {
     log: Option<AccessLog>,
-    /// Requests are logged here or by their routes.
+    /// Requests are logged here or by their routes, or are spans.
     is_needed: bool,
+    tracer: Option<Arc<Tracer>>,
     /// Generation of the logs that it belongs to.
     generation: u64,
 }
@@ -35,7 +37,8 @@ impl DefaultLog {
         let generation = logs.generation();
         let current = logs.current();
         let log = current.for_worker().default_log();
-        DefaultLog { log, is_needed: current.has_access(), generation }
+        let (is_needed, tracer) = (current.needs_records(), current.tracer().cloned());
+        DefaultLog { log, is_needed, tracer, generation }
     }
 }
 
@@ -111,6 +114,17 @@ impl Hooks for WorkerLog {
 
     fn on_response(&self, record: &Record<'_>) {
         let notes = record.data::<RequestNotes>();
+        if let Some(notes) = notes
+            && let Some(context) = notes.trace().filter(|context| context.is_sampled)
+        {
+            self.with_default_log(|default| {
+                if let Some(tracer) = &default.tracer
+                    && let Some(span) = Span::new(context, record, notes)
+                {
+                    tracer.record(span);
+                }
+            });
+        }
         if let Some(notes) = notes
             && let Some(logs) = notes.logs()
         {

@@ -122,6 +122,11 @@ impl RequestNotes {
         self.values().trace = Some(trace);
     }
 
+    /// The identity of the request in a trace.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        self.values().trace
+    }
+
     /// Notes that the request is sent to an upstream, `name`, after earlier attempts have failed.
     pub(crate) fn begin_attempt(&self, name: &Arc<str>) {
         let mut values = self.values();

@@ -6,6 +6,7 @@ use super::snapshot::{Certificate, Route, Snapshot, Stream, Upstream, Worker};
 use crate::apps::proxy::{State, UpstreamReport};
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::stream::TargetReport;
+use crate::tracing::SpanCounts;
 
 pub(super) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -19,6 +20,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     page.upstreams(&snapshot.upstreams);
     page.streams(&snapshot.streams);
     page.certificates(&snapshot.certificates);
+    page.spans(snapshot.spans);
     page.0
 }
 
@@ -89,6 +91,14 @@ impl Page {
         );
         for Certificate { name, failures, .. } in certificates {
             self.sample("weft_certificate_order_failures", &[("name", name)], failures);
+        }
+    }
+
+    fn spans(&mut self, spans: Option<SpanCounts>) {
+        let Some(SpanCounts { exported, failed, dropped }) = spans else { return };
+        self.counter("weft_spans_total", "Spans of sampled requests, by their fate.");
+        for (result, count) in [("exported", exported), ("failed", failed), ("dropped", dropped)] {
+            self.sample("weft_spans_total", &[("result", result)], count);
         }
     }
 

@@ -55,7 +55,7 @@ impl Site {
     /// Reads all metrics, on the blocking pool: reads of `/proc` take time.
     async fn snapshot(&self) -> Result<Snapshot, StatusCode> {
         let (registry, active) = (self.registry.clone(), self.plans.borrow().clone());
-        let take = move || Snapshot::take(&registry, &active.opened);
+        let take = move || Snapshot::take(&registry, &active);
         let read = tokio::task::spawn_blocking(take);
         read.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }

@@ -12,11 +12,13 @@ use super::routes::{ByClass, RouteMetrics};
 use super::worker::WorkerCounts;
 
 use crate::acme::{Acme, CertificateInfo, Name};
+use crate::active_plan::ActivePlan;
 use crate::apps::proxy::UpstreamReport;
 use crate::counter::{BUCKET_BOUNDS, HistogramTotals};
 use crate::open::Opened;
 use crate::route::{RouteName, Routing};
 use crate::stream::{EndTotals, TargetReport};
+use crate::tracing::SpanCounts;
 
 /// All metrics at one point in time. Durations are in seconds, points in time in Unix seconds.
 #[derive(Debug, Default, Serialize)]
@@ -35,6 +37,8 @@ pub(super) struct Snapshot {
     pub(super) streams: Vec<Stream>,
     /// Certificates that are ordered.
     pub(super) certificates: Vec<Certificate>,
+    /// Spans of requests; `None` if none are exported.
+    pub(super) spans: Option<SpanCounts>,
 }
 
 /// The certificate of a name.
@@ -103,7 +107,8 @@ pub(super) struct Stream {
 
 impl Snapshot {
     /// Reads all metrics.
-    pub(super) fn take(registry: &MetricsRegistry, opened: &Opened) -> Snapshot {
+    pub(super) fn take(registry: &MetricsRegistry, active: &ActivePlan) -> Snapshot {
+        let opened = &active.opened;
         let routing = &opened.routing;
         let Lifecycle { started, loaded, reloads, failed_reloads, has_last_reload_failed } =
             registry.lifecycle();
@@ -130,6 +135,7 @@ impl Snapshot {
             upstreams: upstreams(routing),
             streams: streams(opened),
             certificates: opened.acme().map_or_else(Vec::new, |acme| certificates(acme)),
+            spans: active.logs.tracer().map(|tracer| tracer.counts()),
         }
     }
 }

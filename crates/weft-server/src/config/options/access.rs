@@ -30,7 +30,7 @@ pub(crate) enum Satisfy {
 /// URL of a request that the server sends itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AuthUrl {
-    pub(super) text: String,
+    pub(in crate::config) text: String,
     /// The URL without its path.
     pub(crate) upstream: UpstreamUrl,
     /// Path and query.
