@@ -783,6 +783,34 @@ fn retries_only_requests_that_are_safe_to_repeat() {
     }
 }
 
+/// Each row: the field of the first response, the pause behind it in milliseconds, and the number of the
+/// connection of the second request.
+#[test]
+fn idle_connections_are_used_only_as_long_as_the_upstream_keeps_them() {
+    for (field, pause, expected) in [
+        ("", 0, 0),
+        ("Keep-Alive: timeout=3600, max=100\r\n", 0, 0),
+        ("Keep-Alive: timeout=x\r\n", 0, 0),
+        ("Keep-Alive: timeout=0\r\n", 0, 1),
+        ("keep-alive: Timeout=1\r\n", 600, 1),
+    ] {
+        let upstream = raw_upstream(move |number, mut stream| {
+            while read_head(&mut stream).is_some() {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{field}\r\n{number}");
+                stream.write_all(head.as_bytes()).unwrap();
+            }
+        });
+        let proxy = start_proxy(&http_url(upstream), |_| {});
+        let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        let first = send_request(proxy.address(), post);
+        assert_eq!(first.body, "0");
+        assert!(!first.fields.iter().any(|line| line.starts_with("keep-alive")));
+        std::thread::sleep(Duration::from_millis(pause));
+        let second = send_request(proxy.address(), post);
+        assert_eq!(second.body, expected.to_string(), "{field:?}");
+    }
+}
+
 #[test]
 fn closes_idle_connections_after_keep_alive_timeout() {
     let open = Arc::new(AtomicUsize::new(0));

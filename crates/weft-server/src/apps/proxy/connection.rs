@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -27,6 +28,8 @@ pub(crate) struct UpstreamConnection {
     stream: Box<dyn Stream>,
     /// Address of the upstream; a Unix socket has none.
     pub(super) address: Option<SocketAddr>,
+    /// Time for which the upstream keeps the connection while it is idle, if it has told.
+    pub(super) idle_limit: Option<Duration>,
     /// HTTP/2 was negotiated by ALPN.
     pub(super) has_negotiated_http2: bool,
     /// Bytes received and not parsed yet.
@@ -46,6 +49,7 @@ impl UpstreamConnection {
         UpstreamConnection {
             stream,
             address,
+            idle_limit: None,
             has_negotiated_http2: false,
             input: BytesMut::new(),
             output: WriteBuffer::new(LARGE_BYTES, MAX_BUFFERED_BYTES),

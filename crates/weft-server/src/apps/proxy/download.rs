@@ -47,11 +47,12 @@ impl Download {
     pub(super) fn new(
         head: &ResponseHead,
         body: BodyReader,
-        lease: Lease,
+        mut lease: Lease,
         upload: Option<Box<Upload>>,
         idle_timeout: Duration,
         notes: Option<Arc<RequestNotes>>,
     ) -> Download {
+        lease.connection.idle_limit = response::idle_limit(head);
         Download {
             body,
             lease: Some(lease),

@@ -162,7 +162,8 @@ impl Pool {
         let mut idle = self.idle();
         loop {
             let (mut connection, since) = idle.connections.pop()?;
-            if since.elapsed() < self.settings.keep_alive_timeout && connection.is_reusable() {
+            let limit = max_idle_time(&self.settings, &connection);
+            if since.elapsed() < limit && connection.is_reusable() {
                 connection.input = idle.spare_buffers.pop().unwrap_or_default();
                 return Some(connection);
             }
@@ -196,6 +197,12 @@ impl Pool {
     }
 }
 
+/// Returns the time for which a connection is kept while it is idle.
+fn max_idle_time(settings: &ProxySettings, connection: &UpstreamConnection) -> Duration {
+    let limit = connection.idle_limit.unwrap_or(Duration::MAX);
+    limit.min(settings.keep_alive_timeout)
+}
+
 fn leased(acquired: Acquired, slot: PoolSlot) -> Leased {
     match acquired {
         Acquired::Stream(stream) => Leased::Stream(stream.with_slot(slot)),
@@ -218,10 +225,9 @@ async fn sweep(pool: Weak<Pool>, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         let Some(pool) = pool.upgrade() else { return };
-        let max_idle_time = pool.settings.keep_alive_timeout;
         let mut idle = pool.idle();
         idle.connections.retain_mut(|(connection, since)| {
-            since.elapsed() < max_idle_time && connection.is_reusable()
+            since.elapsed() < max_idle_time(&pool.settings, connection) && connection.is_reusable()
         });
         if idle.connections.is_empty() {
             *idle = Idle::default();

@@ -1,6 +1,8 @@
 //! The head of the response for the client, without the hop-by-hop fields of the upstream's
 //! response. Pure.
 
+use std::time::Duration;
+
 use weft::header::{HeaderMap, VIA};
 use weft::{HeaderName, HeaderValue, Headers, Response, StatusCode};
 use weft_proto::http1::client::ResponseHead;
@@ -27,6 +29,21 @@ pub(super) fn is_event_stream(head: &ResponseHead) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     let kind = head.headers.get_bytes("content-type").unwrap_or_default();
     kind.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+}
+
+/// Returns the time for which the connection may be used again, if the upstream tells when it closes it
+/// (`Keep-Alive: timeout=N`). It is shorter, because a request that is sent meanwhile would be lost.
+pub(super) fn idle_limit(head: &ResponseHead) -> Option<Duration> {
+    const MARGIN: Duration = Duration::from_secs(1);
+    let parameters = head.headers.get_bytes("keep-alive")?.split(|&b| b == b',');
+    let timeout = parameters.map(<[u8]>::trim_ascii).find_map(|parameter| {
+        let (name, value) = parameter.split_at_checked("timeout=".len())?;
+        let number =
+            std::str::from_utf8(value).ok().filter(|_| name.eq_ignore_ascii_case(b"timeout="));
+        number?.parse().ok()
+    });
+    let timeout = Duration::from_secs(timeout.map(u32::into)?);
+    Some(timeout - MARGIN.min(timeout / 2))
 }
 
 /// Returns true if the upstream asks for its response not to be buffered, as with nginx.
@@ -64,6 +81,26 @@ mod tests {
     fn head(status: u16, fields: &str) -> ResponseHead {
         let mut text = BytesMut::from(&*format!("HTTP/1.1 {status} X\r\n{fields}\r\n"));
         HeadReader::new(4096).read(&mut text, &Method::GET).unwrap().expect("a whole head")
+    }
+
+    #[test]
+    fn upstreams_limit_the_time_of_idle_connections() {
+        for (fields, expected) in [
+            ("", None),
+            ("Keep-Alive: timeout=5\r\n", Some(4_000)),
+            ("Keep-Alive: max=100, Timeout=75\r\n", Some(74_000)),
+            ("keep-alive: timeout=1,max=1\r\n", Some(500)),
+            ("keep-alive: timeout=0\r\n", Some(0)),
+            ("keep-alive: timeout=4294967295\r\n", Some(4_294_967_294_000)),
+            ("keep-alive: timeout=4294967296\r\n", None),
+            ("keep-alive: timeout=-1\r\n", None),
+            ("keep-alive: timeout\r\n", None),
+            ("keep-alive: timeouts=1\r\n", None),
+            ("keep-alive: \r\n", None),
+        ] {
+            let limit = idle_limit(&head(200, fields)).map(|limit| limit.as_millis());
+            assert_eq!(limit, expected, "{fields:?}");
+        }
     }
 
     #[test]
