@@ -25,8 +25,11 @@ pub(crate) enum Command {
     Import {
         path: PathBuf,
     },
-    /// Lists the certificates that are ordered.
-    Certificates(Args),
+    /// Lists the certificates that are ordered, or changes something about them.
+    Certificates {
+        args: Args,
+        action: CertificateAction,
+    },
     Serve(Args),
     /// Validates the configuration, and prints it if `print` is set.
     Check {
@@ -35,6 +38,18 @@ pub(crate) enum Command {
         /// Takes warnings for errors.
         is_strict: bool,
     },
+}
+
+/// The subject of `weft certificates`.
+pub(crate) enum CertificateAction {
+    List,
+    /// Revokes the certificate of a name.
+    Revoke {
+        name: String,
+        reason: Option<String>,
+    },
+    /// Changes the keys of the accounts.
+    RollOver,
 }
 
 /// The parsed command line.
@@ -77,6 +92,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
     let mut args = Args::default();
     let (mut check, mut print, mut is_strict, mut tls_keys) = (false, false, false, Vec::new());
     let mut lists_certificates = false;
+    let mut action = CertificateAction::List;
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => {
@@ -106,6 +122,19 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
             Long("tls-key") => tls_keys.push(parser.value()?),
             Long("no-log") => args.option("log").push("none".into()),
             Long("follow-links") => args.option("links").push("anywhere".into()),
+            Long("revoke") if lists_certificates => {
+                action =
+                    CertificateAction::Revoke { name: parser.value()?.string()?, reason: None };
+            }
+            Long("reason") => match &mut action {
+                CertificateAction::Revoke { reason, .. } => {
+                    *reason = Some(parser.value()?.string()?)
+                }
+                _ => {
+                    return Err("--reason belongs to `weft certificates FILE --revoke NAME`".into());
+                }
+            },
+            Long("roll-over") if lists_certificates => action = CertificateAction::RollOver,
             Long(name) => {
                 let Some((flag, switch)) = find_flag(name) else {
                     return Err(unknown_option(name));
@@ -143,7 +172,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Command,
         return match (args.file.is_none(), print || is_strict) {
             (true, _) => Err("`certificates` needs the configuration file".into()),
             (_, true) => Err("--print and --strict belong to `weft check FILE`".into()),
-            (false, false) => Ok(Command::Certificates(args)),
+            (false, false) => Ok(Command::Certificates { args, action }),
         };
     }
     match (check, print) {

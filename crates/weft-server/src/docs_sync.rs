@@ -50,6 +50,9 @@ fn sample<T>(key: &Key<T>, defaults: &T) -> (String, Vec<OsString>) {
             (quoted("http://a/b"), words(&["http://a/b"]))
         }
         ValueKind::Text(_) if key.name == "acme_dns" => (quoted("http://a"), words(&["http://a"])),
+        ValueKind::Text(_) if key.name == "staging" => {
+            (quoted("https://a/"), words(&["https://a/"]))
+        }
         ValueKind::Text(_) if key.name == "email" => (quoted("a@b"), words(&["a@b"])),
         ValueKind::Text(_) if key.name == "format" => (quoted("%h"), words(&["%h"])),
         ValueKind::SwitchOrText(_) => (quoted("x"), words(&["x"])),

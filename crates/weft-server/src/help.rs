@@ -12,7 +12,7 @@ Serves files, and forwards requests to applications, over HTTP and HTTPS.
 Usage: weft [DIR] [OPTION]...          serve a directory [default: .]
        weft --config FILE [OPTION]...  serve what a configuration describes
        weft check FILE [--print]       check a configuration, and exit
-       weft certificates FILE          list the certificates that are ordered
+       weft certificates FILE          list, --revoke NAME, or --roll-over keys
        weft fmt FILE... [--check]      format configuration files
        weft schema                     print a JSON schema, for editors
        weft import nginx FILE          print nginx.conf as a file of weft

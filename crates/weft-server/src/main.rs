@@ -58,7 +58,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use args::{Args, Command, Failure};
+use args::{Args, CertificateAction, Command, Failure};
 use config::{Problem, Sources};
 use plan::Plan;
 use tracing::Tracer;
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Ok(Command::Import { path }) => return import(&path),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Check { args, print, is_strict }) => check(&args, print, is_strict),
-        Ok(Command::Certificates(args)) => certificates(&args),
+        Ok(Command::Certificates { args, action }) => certificates(&args, &action),
         Err(problem) => {
             print_error(&format!("{problem}; try --help"));
             return ExitCode::from(2);
@@ -149,13 +149,18 @@ fn check(args: &Args, print: bool, is_strict: bool) -> Result<(), Failure> {
     if warnings.is_empty() { Ok(()) } else { Err(Failure::Warnings) }
 }
 
-fn certificates(args: &Args) -> Result<(), Failure> {
+fn certificates(args: &Args, action: &CertificateAction) -> Result<(), Failure> {
     let plan = plan(args, &args.sources())?;
     let problem = |message: String| Failure::Other(vec![Problem::without_location(message)]);
     let acme = plan.tls.and_then(|tls| tls.acme).ok_or_else(|| {
         problem("no certificates are ordered: set `certificates = \"auto\"` in [tls]".to_owned())
     })?;
-    certificates::list(&acme).map(|text| print_stdout(&text)).map_err(problem)
+    let result = match action {
+        CertificateAction::List => certificates::list(&acme),
+        CertificateAction::Revoke { name, reason } => acme::revoke(&acme, name, reason.as_deref()),
+        CertificateAction::RollOver => acme::roll_over(&acme),
+    };
+    result.map(|text| print_stdout(&text)).map_err(problem)
 }
 
 /// Formats files in place, or reports those that are not formatted.

@@ -117,6 +117,9 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
     AcmeConfig {
         domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
         directories: plan.directories.iter().map(|url| at(url.clone())).collect(),
+        staging: plan.staging.clone().map(at),
+        eab_key_id: plan.eab.as_ref().map(|eab| at(eab.id.clone())),
+        eab_key: plan.eab.as_ref().map(|eab| at(eab.key.clone())),
         email: plan.email.clone().map(at),
         ca: plan.ca.clone().map(at),
         state: plan.state.clone().map(at),

@@ -305,6 +305,9 @@ impl<'p> Attempt<'p> {
         {
             return Ok(ask_for_window(&account, der).await);
         }
+        if let Some(staging) = plan.staging.as_ref().filter(|_| current.state.failures > 0) {
+            self.rehearse(acme, plan, store, name, staging, client).await?;
+        }
         let replaced = current.der.as_deref();
         let pem = order::order(&account, plan, name, self.kind, replaced, &acme.challenges, client)
             .await?;
@@ -324,6 +327,31 @@ impl<'p> Attempt<'p> {
             rfc3339(renewed.renewal()),
         );
         Ok(state)
+    }
+
+    /// Orders a certificate that is not used, so that repeated failures do not count against the limits
+    /// of the other authority.
+    async fn rehearse(
+        &self,
+        acme: &Acme,
+        plan: &AcmePlan,
+        store: &Store,
+        name: &Name,
+        staging: &str,
+        client: &AuthorityClient,
+    ) -> Result<(), Failure> {
+        let rehearsal = async {
+            let account = {
+                let _one = acme.sign_in.lock().await;
+                sign_in(store, plan, staging, client).await?
+            };
+            order::order(&account, plan, name, self.kind, None, &acme.challenges, client).await
+        };
+        match rehearsal.await {
+            Ok(_) => Ok(()),
+            Err(Failure::BadNonce) => Err(Failure::BadNonce),
+            Err(failure) => Err(format!("rehearsal with {staging}: {failure}").into()),
+        }
     }
 
     /// Logs a failure, and returns the new state.

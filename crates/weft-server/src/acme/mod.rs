@@ -10,6 +10,7 @@
 //! runs the orders (`order`), whose requests go by the proxy's client (`client`). The authority's
 //! validations are answered from [`Challenges`] by the routers and by TLS.
 
+mod accounts; // commands about accounts and certificates
 mod challenges; // responses to the authority's validations
 mod client; // requests to the authority
 mod demand; // one certificate on demand
@@ -28,11 +29,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use weft::tls::NamedIdentities;
 
+pub(crate) use self::accounts::{revoke, roll_over};
 pub(crate) use self::challenges::Challenges;
 pub(crate) use self::dns::{DnsProvider, DnsSettings};
 pub(crate) use self::on_demand::{NamePattern, OnDemandPlan};
 pub(crate) use self::registry::{CertificateInfo, Registry};
-pub(crate) use self::settings::{AcmePlan, ChallengeKind, Name};
+pub(crate) use self::settings::{AcmePlan, ChallengeKind, EabKey, Name};
 pub(crate) use self::store::Store;
 pub(crate) use self::stored::StoredCertificate;
 

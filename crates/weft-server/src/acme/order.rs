@@ -3,9 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
-    Identifier, Key, NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, CertificateIdentifier,
+    ChallengeType, Error, ExternalAccountKey, Identifier, Key, NewAccount, NewOrder, Order,
+    OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -14,7 +17,7 @@ use tokio::time::sleep;
 
 use super::challenges::{Challenges, Published};
 use super::client::AuthorityClient;
-use super::settings::{AcmePlan, ChallengeKind, Name};
+use super::settings::{AcmePlan, ChallengeKind, EabKey, Name};
 use super::store::Store;
 use crate::certificate;
 
@@ -67,7 +70,8 @@ const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 /// Signs in to an authority, with the account of the store or a new one.
 ///
 /// The key is stored before the account is created, and an authority has one account for a key: a
-/// crash between the two creates no second account.
+/// crash between the two creates no second account. The library cannot do so for an account that is
+/// bound to an external one.
 pub(super) async fn sign_in(
     store: &Store,
     plan: &AcmePlan,
@@ -86,10 +90,14 @@ pub(super) async fn sign_in(
             None => sleep(LOCK_INTERVAL).await,
         }
     };
-    let key = account_key(store, directory)?;
-    let parsed = Key::from_pkcs8_der(key.clone_key())?;
-    let created = builder().create_from_key((parsed, key.into()), directory.to_owned()).await;
-    let (account, credentials) = created?;
+    let (account, credentials) = match &plan.eab {
+        None => {
+            let key = account_key(store, directory)?;
+            let parsed = Key::from_pkcs8_der(key.clone_key())?;
+            builder().create_from_key((parsed, key.into()), directory.to_owned()).await?
+        }
+        Some(eab) => create_bound(builder(), eab, directory).await?,
+    };
     if let Some(email) = &plan.email {
         let contact = format!("mailto:{email}");
         account.update_contacts(&[&contact]).await?;
@@ -97,6 +105,25 @@ pub(super) async fn sign_in(
     store.write_account(directory, &credentials).map_err(stored)?;
     log::info!("created an account with {directory}");
     Ok(account)
+}
+
+/// Creates an account that is bound to an external one (RFC 8555 §7.3.4).
+async fn create_bound(
+    builder: AccountBuilder,
+    eab: &EabKey,
+    directory: &str,
+) -> Result<(Account, AccountCredentials), Failure> {
+    let path = eab.key.display();
+    let text = std::fs::read_to_string(&eab.key);
+    let text = text.map_err(|error| format!("cannot read the key {path}: {error}"))?;
+    // Authorities use either alphabet, with or without padding.
+    let text = text.trim().trim_end_matches('=').replace('+', "-").replace('/', "_");
+    let key = BASE64_URL_SAFE_NO_PAD.decode(text);
+    let key = key.map_err(|error| format!("the key {path} is not in base64: {error}"))?;
+    let account =
+        NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
+    let key = ExternalAccountKey::new(eab.id.clone(), &key);
+    Ok(builder.create(&account, directory.to_owned(), Some(&key)).await?)
 }
 
 /// Returns the stored key for an account, or stores a new one.

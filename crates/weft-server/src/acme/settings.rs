@@ -19,6 +19,10 @@ pub(crate) struct AcmePlan {
     pub(crate) includes_hosts: bool,
     /// URLs of the directories of authorities. After a failure the next one is asked.
     pub(crate) directories: Vec<String>,
+    /// Authority that is asked first after a failure, whose certificates are not used.
+    pub(crate) staging: Option<String>,
+    /// Binds new accounts to accounts that authorities have created in another way.
+    pub(crate) eab: Option<EabKey>,
     /// Address that the authority may send warnings to.
     pub(crate) email: Option<String>,
     /// Certificate authorities of the directories' own certificates; `None`: those of the system.
@@ -38,6 +42,14 @@ pub(crate) struct AcmePlan {
     pub(crate) on_demand: Option<Arc<OnDemandPlan>>,
     /// Delay after the first failure; it grows with each further one.
     pub(crate) retry_delay: Duration,
+}
+
+/// Key of an external account binding (RFC 8555 §7.3.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EabKey {
+    pub(crate) id: String,
+    /// Path of a file with the key in base64.
+    pub(crate) key: PathBuf,
 }
 
 impl AcmePlan {

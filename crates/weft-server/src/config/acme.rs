@@ -19,6 +19,9 @@ use crate::apps::proxy::UpstreamUrl;
 pub(crate) struct AcmeConfig {
     pub(crate) domains: Vec<Located<String>>,
     pub(crate) directories: Vec<Located<String>>,
+    pub(crate) staging: Option<Located<String>>,
+    pub(crate) eab_key_id: Option<Located<String>>,
+    pub(crate) eab_key: Option<Located<PathBuf>>,
     pub(crate) email: Option<Located<String>>,
     pub(crate) ca: Option<Located<PathBuf>>,
     pub(crate) state: Option<Located<PathBuf>>,
@@ -31,6 +34,8 @@ pub(crate) struct AcmeConfig {
     pub(crate) on_demand: OnDemandConfig,
     pub(crate) retry_delay: Duration,
 }
+
+const DEFAULT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
 /// Keys about changes of the DNS. At most one of the ways is set.
 #[derive(Debug)]
@@ -70,6 +75,9 @@ impl Default for AcmeConfig {
         AcmeConfig {
             domains: Vec::new(),
             directories: Vec::new(),
+            staging: None,
+            eab_key_id: None,
+            eab_key: None,
             email: None,
             ca: None,
             state: None,
@@ -99,6 +107,15 @@ impl AcmeConfig {
         }
     }
 
+    /// URL of the authority for rehearsals; that of the default authority only for that.
+    pub(crate) fn staging_url(&self) -> Option<String> {
+        match (&self.staging, self.directories.is_empty()) {
+            (Some(url), _) => Some(url.value.clone()),
+            (None, true) => Some(DEFAULT_STAGING.to_owned()),
+            (None, false) => None,
+        }
+    }
+
     /// The validations, or those of the default: by the DNS if it can be changed.
     pub(crate) fn challenge_kinds(&self) -> Vec<ChallengeKind> {
         match (self.challenges.is_empty(), self.dns.is_set()) {
@@ -109,7 +126,7 @@ impl AcmeConfig {
     }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 21] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 24] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -137,6 +154,38 @@ pub(crate) static ACME: [Key<AcmeConfig>; 21] = [
             Ok(())
         }),
         show: |acme| quoted_list(acme.directory_urls().into_iter()),
+    },
+    Key {
+        name: "staging",
+        flag: "acme-staging",
+        argument: "URL",
+        help: "directory of an authority that is asked first after a failure, whose certificates are \
+               not used; by default that of Let's Encrypt, unless `directories` is set",
+        kind: ValueKind::Text(|acme, url| {
+            check_directory(&url)?;
+            acme.staging = Some(url);
+            Ok(())
+        }),
+        show: |acme| acme.staging.as_ref().map_or_else(String::new, |url| quoted(&url.value)),
+    },
+    Key {
+        name: "eab_key_id",
+        flag: "acme-eab-key-id",
+        argument: "TEXT",
+        help: "identifier of an external account, to which new accounts are bound",
+        kind: ValueKind::Text(|acme, id| {
+            acme.eab_key_id = Some(id);
+            Ok(())
+        }),
+        show: |acme| acme.eab_key_id.as_ref().map_or_else(String::new, |id| quoted(&id.value)),
+    },
+    Key {
+        name: "eab_key",
+        flag: "acme-eab-key",
+        argument: "FILE",
+        help: "key of the external account in base64",
+        kind: ValueKind::Path(|acme, path| acme.eab_key = Some(path)),
+        show: |acme| quoted_path(acme.eab_key.as_ref()),
     },
     Key {
         name: "email",

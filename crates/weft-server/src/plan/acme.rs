@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::HostPlan;
-use crate::acme::{AcmePlan, ChallengeKind, DnsProvider, DnsSettings, Name, OnDemandPlan};
+use crate::acme::{AcmePlan, ChallengeKind, DnsProvider, DnsSettings, EabKey, Name, OnDemandPlan};
 use crate::config::{AcmeConfig, DnsConfig, Located, OnDemandConfig, Problem, dns_server_address};
 
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
@@ -16,6 +16,7 @@ pub(super) fn plan_acme(
     problems: &mut Vec<Problem>,
 ) -> Option<AcmePlan> {
     let directories = config.directory_urls();
+    let staging = config.staging_url();
     let challenges = config.challenge_kinds();
     let mut names = Vec::new();
     for domain in &config.domains {
@@ -41,6 +42,18 @@ pub(super) fn plan_acme(
     names.sort();
     names.dedup();
     let dns = dns_settings(&config, problems);
+    let eab = match (config.eab_key_id, config.eab_key) {
+        (Some(id), Some(key)) => Some(EabKey { id: id.value, key: key.value }),
+        (Some(id), None) => {
+            problems.push(id.problem("`eab_key_id` needs `eab_key`"));
+            None
+        }
+        (None, Some(key)) => {
+            problems.push(key.problem("`eab_key` needs `eab_key_id`"));
+            None
+        }
+        (None, None) => None,
+    };
     let [ca, state] = [config.ca, config.state].map(|path| path.map(|path| path.value));
     let [email, profile] = [config.email, config.profile].map(|text| text.map(value));
     let OnDemandConfig { patterns, ask, rate, max_names, timeout } = config.on_demand;
@@ -51,6 +64,8 @@ pub(super) fn plan_acme(
         names,
         includes_hosts: has_hosts,
         directories,
+        staging,
+        eab,
         email,
         ca,
         state,

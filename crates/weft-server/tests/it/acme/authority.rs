@@ -1,6 +1,7 @@
 //! A certificate authority for tests: Pebble, with a DNS server that resolves all names to its own
 //! address of the loopback network, on which the tested server listens, too.
 
+use std::collections::BTreeMap as Map;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -25,11 +26,18 @@ pub struct AuthoritySettings {
     pub refused_nonces: u64,
     /// Zone of a DNS server that accepts updates; otherwise one resolves all names.
     pub zone: Option<&'static str>,
+    /// Identifier and key of the external account that it requires.
+    pub external_account: Option<(&'static str, &'static str)>,
 }
 
 impl Default for AuthoritySettings {
     fn default() -> AuthoritySettings {
-        AuthoritySettings { validity: 86_400, refused_nonces: 5, zone: None }
+        AuthoritySettings {
+            validity: 86_400,
+            refused_nonces: 5,
+            zone: None,
+            external_account: None,
+        }
     }
 }
 
@@ -64,6 +72,25 @@ impl Authority {
         Some(Authority { folder, settings, address, management, dns, http, tls, programs })
     }
 
+    /// Prepares another authority, which validates names in the same way as `first`, with its DNS server.
+    pub fn beside(first: &Authority) -> Authority {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["ca.pem", "localhost.pem", "localhost.key"] {
+            fs::copy(first.path(file), folder.path().join(file)).unwrap();
+        }
+        let [address, management] = [14_001, 15_001].map(|port| (first.address.ip(), port).into());
+        Authority {
+            folder,
+            settings: AuthoritySettings::default(),
+            address,
+            management,
+            dns: first.dns,
+            http: first.http,
+            tls: first.tls,
+            programs: Vec::new(),
+        }
+    }
+
     pub fn start(settings: AuthoritySettings) -> Option<Authority> {
         let mut authority = Authority::prepare(settings)?;
         authority.run();
@@ -72,27 +99,19 @@ impl Authority {
 
     /// Starts the programs.
     pub fn run(&mut self) {
-        let config = serde_json::json!({ "pebble": {
-            "listenAddress": self.address.to_string(),
-            "managementListenAddress": self.management.to_string(),
-            "certificate": self.path("localhost.pem"),
-            "privateKey": self.path("localhost.key"),
-            "httpPort": self.http.port(),
-            "tlsPort": self.tls.port(),
-            "retryAfter": { "authz": 1, "order": 1 },
-            "domainBlocklist": ["blocked.example"],
-            "keyAlgorithm": "ecdsa",
-            "profiles": { "default": {
-                "description": "of the test", "validityPeriod": self.settings.validity,
-            } },
-        } });
-        fs::write(self.path("pebble.json"), config.to_string()).unwrap();
-        let dns = self.dns.to_string();
         let mut command = match self.settings.zone {
             Some(zone) => named::command(self.folder.path(), zone, self.address.ip(), self.dns),
             None => self.resolver(),
         };
         self.programs.push(Program::start(&mut command));
+        self.run_without_dns();
+    }
+
+    /// Starts the authority only.
+    pub fn run_without_dns(&mut self) {
+        let config = self.config();
+        fs::write(self.path("pebble.json"), config.to_string()).unwrap();
+        let dns = self.dns.to_string();
         let mut command = Command::new("pebble");
         command.env("PEBBLE_VA_NOSLEEP", "1");
         command.env("PEBBLE_WFE_NONCEREJECT", self.settings.refused_nonces.to_string());
@@ -105,6 +124,25 @@ impl Authority {
     /// Address of its own API.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    fn config(&self) -> serde_json::Value {
+        serde_json::json!({ "pebble": {
+            "listenAddress": self.address.to_string(),
+            "managementListenAddress": self.management.to_string(),
+            "certificate": self.path("localhost.pem"),
+            "privateKey": self.path("localhost.key"),
+            "httpPort": self.http.port(),
+            "tlsPort": self.tls.port(),
+            "retryAfter": { "authz": 1, "order": 1 },
+            "externalAccountBindingRequired": self.settings.external_account.is_some(),
+            "externalAccountMACKeys": self.settings.external_account.into_iter().collect::<Map<_, _>>(),
+            "domainBlocklist": ["blocked.example"],
+            "keyAlgorithm": "ecdsa",
+            "profiles": { "default": {
+                "description": "of the test", "validityPeriod": self.settings.validity,
+            } },
+        } })
     }
 
     /// Returns the command of a DNS server that resolves all names.

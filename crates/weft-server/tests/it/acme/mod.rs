@@ -1,5 +1,6 @@
 //! Automatic certificates, ordered from a real authority.
 
+mod accounts;
 mod authority;
 mod dns;
 mod many_names;
@@ -279,6 +280,9 @@ fn invalid_keys_are_reported() {
         ("[acme]\nacme_dns = \"http://a\"", "`acme_dns` needs `acme_dns_accounts`"),
         ("[acme]\nacme_dns_accounts = \"a\"", "`acme_dns_accounts` needs `acme_dns`"),
         ("[acme]\nacme_dns = \"a\"", "expected http://, https://"),
+        ("[acme]\neab_key = \"k\"", "`eab_key` needs `eab_key_id`"),
+        ("[acme]\neab_key_id = \"k\"", "`eab_key_id` needs `eab_key`"),
+        ("[acme]\nstaging = \"x\"", "expected the URL of a directory"),
         ("[acme]\ndns_server = \"a b\"", "expected an address such as ns.example.org or"),
         (
             "[acme]\ndns_program = \"p\"\ndns_server = \"ns.example.org\"\ndns_key = \"k\"",
