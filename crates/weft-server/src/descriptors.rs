@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use weft::DirectorySettings;
 
+use crate::apps::proxy::{ProxySettings, UpstreamMember};
 use crate::plan::{AppPlan, Plan};
 
 /// Soft limit that the process was started with. Child processes get it back, because programs that
@@ -86,8 +87,12 @@ fn needed(plan: &Plan, workers: usize) -> u64 {
     let has_files = apps().any(|app| app.files().is_some());
     let cached = if has_files { DirectorySettings::default().max_cached_descriptors } else { 0 };
     let upstream = apps().filter_map(AppPlan::upstreams);
-    let upstream =
-        upstream.map(|settings| workers * settings.max_connections * settings.upstreams.len());
+    let connections = |settings: &ProxySettings| {
+        let of_member =
+            |member: &UpstreamMember| member.max_connections.unwrap_or(settings.max_connections);
+        workers * settings.upstreams.iter().map(of_member).sum::<usize>()
+    };
+    let upstream = upstream.map(connections);
     let of_workers = workers * (cached + WORKER_DESCRIPTORS);
     // One descriptor for the client, and one for the upstream.
     let streams = plan.streams.iter().map(|stream| 2 * stream.settings.value.max_connections);

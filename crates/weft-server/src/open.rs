@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weft::middleware::RealAddress;
-use weft::{Directory, DirectorySettings, HeaderRule, Network, StatusCode, Symlinks};
+use weft::{Directory, DirectorySettings, HeaderRule, Network, Request, StatusCode, Symlinks};
 
 use crate::access::AccessContext;
 use crate::acme::Acme;
@@ -255,7 +255,10 @@ fn open_proxy(
     buffer_space: &Arc<BufferSpace>,
 ) -> Result<Arc<Proxy>, Problem> {
     let proxy = Proxy::new(settings.clone(), buffer_space.clone());
-    proxy.map(Arc::new).map_err(|invalid| plan.problem(invalid))
+    let proxy = proxy.map_err(|invalid| plan.problem(invalid))?;
+    let key = Template::parse(&settings.hash_key).map_err(|invalid| plan.problem(invalid))?;
+    let key = move |request: &Request| key.expand(request).unwrap_or_default();
+    Ok(Arc::new(proxy.with_hash_key(Arc::new(key))))
 }
 
 fn open_fastcgi(

@@ -46,7 +46,7 @@ impl ForwardAuth {
         context: &AccessContext<'_>,
     ) -> Result<ForwardAuth, String> {
         let settings = ProxySettings {
-            upstreams: vec![url.upstream.clone()],
+            upstreams: vec![url.upstream.clone().into()],
             host: Host::Upstream,
             trusted: Some(context.trusted_proxies.to_vec()),
             connect_timeout: timeout.min(Duration::from_secs(5)),

@@ -4,7 +4,7 @@ use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
 use super::location::{ConfigResult, Located};
 use super::proxy::PROXY;
-use crate::apps::proxy::{ProxySettings, UpstreamUrl};
+use crate::apps::proxy::{ProxySettings, UpstreamMember, UpstreamUrl};
 use crate::apps::script::Variable;
 
 /// Valid only in the table of a route.
@@ -97,9 +97,8 @@ pub(crate) fn php_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + 
 }
 
 /// Parses addresses of upstreams separated by white space: `unix:/SOCKET` or `HOST:PORT`.
-pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamUrl>, String> {
-    let addresses: Vec<_> =
-        text.split_whitespace().map(UpstreamUrl::fastcgi).collect::<Result<_, String>>()?;
+pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
+    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::fastcgi)?;
     match addresses.is_empty() {
         true => Err("expected the address of an upstream, such as unix:/run/php/php-fpm.sock or \
                      127.0.0.1:9000"

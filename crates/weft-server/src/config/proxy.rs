@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
+use super::balance::{BALANCE, HASH_KEY};
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
-    Balance, Check, CheckTarget, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings,
-    Replacement, may_permit_in_request_trailers,
+    Check, CheckTarget, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,
+    may_permit_in_request_trailers,
 };
 
 const MAX_COUNT: u64 = 65_535;
@@ -22,23 +23,9 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 39] = [
-    Key {
-        name: "balance",
-        flag: "",
-        argument: "",
-        help: "load balancing between upstreams: round-robin or least-connections",
-        kind: ValueKind::Choice(&["round-robin", "least-connections"], |settings, choice| {
-            settings.balance = match choice {
-                "round-robin" => Balance::RoundRobin,
-                _ => Balance::LeastConnections,
-            };
-        }),
-        show: |settings| match settings.balance {
-            Balance::RoundRobin => quoted("round-robin"),
-            Balance::LeastConnections => quoted("least-connections"),
-        },
-    },
+pub(crate) static PROXY: [Key<ProxySettings>; 40] = [
+    BALANCE,
+    HASH_KEY,
     Key {
         name: "host",
         flag: "",

@@ -335,11 +335,12 @@ fn read_other_keys<'a, T: 'static>(
     }
 }
 
-/// Reads the URLs of upstreams: one string with spaces between the URLs, or a list of such strings.
+/// Reads the URLs of upstreams: one string with spaces between the URLs and their options, or a list
+/// of such strings.
 fn read_upstreams(
     target: &Value<'_>,
-    parse: impl Fn(&str) -> Result<Vec<proxy::UpstreamUrl>, String>,
-) -> ConfigResult<Vec<proxy::UpstreamUrl>> {
+    parse: impl Fn(&str) -> Result<Vec<proxy::UpstreamMember>, String>,
+) -> ConfigResult<Vec<proxy::UpstreamMember>> {
     let mut upstreams = Vec::new();
     for text in target.texts()? {
         let urls = parse(&text.value);

@@ -84,7 +84,7 @@ pub(crate) static STREAM: [Key<StreamSettings>; 15] = [
         }),
         show: |stream| match stream.balance {
             Balance::RoundRobin => quoted("round-robin"),
-            Balance::LeastConnections => quoted("least-connections"),
+            _ => quoted("least-connections"),
         },
     },
     Key {

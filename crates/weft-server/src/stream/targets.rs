@@ -9,8 +9,8 @@ use rustls::ClientConfig;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
-    Balance, Candidate, Check, FailurePolicy, Health, Upstream, UpstreamConnection, UpstreamReport,
-    UpstreamUrl, check, choose,
+    Balance, Balancer, Candidate, Check, FailurePolicy, Health, Share, Upstream,
+    UpstreamConnection, UpstreamReport, UpstreamUrl, check,
 };
 
 /// Failed connections, one after the other or within the window, after which an upstream is tried
@@ -24,9 +24,7 @@ const FAILURES: FailurePolicy = FailurePolicy {
 /// One or more upstreams.
 pub(super) struct Targets {
     targets: Vec<Target>,
-    balance: Balance,
-    /// The upstream with which the next selection begins.
-    next: AtomicUsize,
+    balancer: Balancer,
 }
 
 struct Target {
@@ -57,7 +55,8 @@ impl Targets {
             Ok(Target { upstream: Arc::new(upstream), connections, metrics })
         };
         let targets = urls.iter().map(target).collect::<Result<_, String>>()?;
-        Ok(Targets { targets, balance, next: AtomicUsize::new(0) })
+        let shares = urls.iter().map(|_| Share { weight: 1, is_backup: false, seed: 0 }).collect();
+        Ok(Targets { targets, balancer: Balancer::new(balance, shares, 0) })
     }
 
     /// Starts the checks of all upstreams.
@@ -126,10 +125,7 @@ impl Targets {
                 load: target.connections.load(Relaxed),
             }
         };
-        let (count, next) = (self.targets.len(), self.next.load(Relaxed));
-        let chosen = choose(self.balance, count, next, candidate)?;
-        self.next.store((chosen + 1) % count, Relaxed);
-        Some(chosen)
+        self.balancer.choose(None, candidate)
     }
 }
 

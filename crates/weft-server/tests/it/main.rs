@@ -7,6 +7,7 @@ mod common;
 mod accel;
 mod access;
 mod acme;
+mod balance;
 mod budgets;
 mod buffering;
 mod cgi;

@@ -1015,6 +1015,11 @@ fn balances_requests_between_upstreams() {
         (both.clone(), Balance::RoundRobin, [2, 2]),
         (both.clone(), Balance::LeastConnections, [2, 2]),
         (format!("{both} {dead}"), Balance::RoundRobin, [2, 2]),
+        (format!("{both} weight=3"), Balance::RoundRobin, [1, 3]),
+        (format!("{both} weight=3"), Balance::LeastConnections, [1, 3]),
+        (format!("{both} backup"), Balance::RoundRobin, [4, 0]),
+        (format!("{both} backup"), Balance::RandomTwo, [4, 0]),
+        (format!("{dead} {} backup", b.url("/")), Balance::RoundRobin, [0, 4]),
     ] {
         let proxy = start_proxy(&urls, |settings| settings.balance = balance);
         let responses: Vec<ReceivedResponse> = (0..4).map(|_| get(proxy.address(), "/")).collect();

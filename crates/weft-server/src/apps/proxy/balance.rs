@@ -1,4 +1,6 @@
-//! Selection of the upstream for a request. Pure.
+//! Selection of the upstream for a request. Pure, besides the state of one worker.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::settings::Balance;
 
@@ -14,67 +16,235 @@ pub(crate) struct Candidate {
     pub(crate) load: usize,
 }
 
-/// Returns the index of the best available upstream: preferably one that was not tried yet, then
-/// one without a queue, then by `balance`. The search begins at `start`, so that equal candidates
-/// take turns.
-pub(crate) fn choose(
+/// Configured properties of an upstream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) weight: u32,
+    pub(crate) is_backup: bool,
+    /// Hash of the address of the upstream. The same keys belong to the same addresses in every
+    /// worker and every server, in any order of the upstreams.
+    pub(crate) seed: u64,
+}
+
+/// Selection by one worker. Its state is atomic only so that it is `Sync`: one worker uses it.
+pub(crate) struct Balancer {
     balance: Balance,
-    count: usize,
-    start: usize,
-    candidate: impl Fn(usize) -> Candidate,
-) -> Option<usize> {
-    let mut best: Option<(usize, (bool, bool, usize))> = None;
-    for index in (0..count).map(|offset| (start + offset) % count) {
-        let Candidate { is_up, was_tried, is_full, load } = candidate(index);
-        if !is_up {
-            continue;
-        }
-        let load = match balance {
-            Balance::RoundRobin => 0,
-            Balance::LeastConnections => load,
-        };
-        let penalty = (was_tried, is_full, load);
-        if best.is_none_or(|(_, lowest)| penalty < lowest) {
-            best = Some((index, penalty));
+    shares: Box<[Share]>,
+    /// All upstreams have the same weight, and none is a backup.
+    is_uniform: bool,
+    /// Index at which the next search starts.
+    next: AtomicUsize,
+    /// Credit of each upstream for weighted turns.
+    credits: Box<[AtomicI64]>,
+    /// State of the generator of pseudorandom numbers.
+    random: AtomicU64,
+}
+
+/// Rank of an upstream, lower is better: not tried yet, then without a queue, then not a backup.
+type Rank = (bool, bool, bool);
+
+/// Requests in progress up to which an upstream keeps its keys although others have fewer: with few
+/// requests, a share exceeds the average by chance.
+const MIN_BOUND: usize = 8;
+
+impl Balancer {
+    /// Creates the selection of a worker. `seed` makes the random choices of workers differ.
+    pub(crate) fn new(balance: Balance, shares: Vec<Share>, seed: u64) -> Balancer {
+        let is_uniform =
+            shares.iter().all(|share| share.weight == shares[0].weight && !share.is_backup);
+        Balancer {
+            balance,
+            is_uniform,
+            next: AtomicUsize::new(0),
+            credits: shares.iter().map(|_| AtomicI64::new(0)).collect(),
+            random: AtomicU64::new(seed),
+            shares: shares.into(),
         }
     }
-    best.map(|(index, _)| index)
+
+    /// Returns true if the selection depends on a key of the request.
+    pub(crate) fn needs_key(&self) -> bool {
+        self.balance == Balance::Hash && self.shares.len() > 1
+    }
+
+    /// Returns the index of the best available upstream: preferably one that was not tried yet, then
+    /// one without a queue, then one that is no backup, then by the policy. Equal candidates take
+    /// turns. `key` is the hash of the request's key; without one, requests without a key take turns.
+    pub(crate) fn choose(
+        &self,
+        key: Option<u64>,
+        candidate: impl Fn(usize) -> Candidate,
+    ) -> Option<usize> {
+        match (self.balance, key) {
+            (Balance::RoundRobin, _) | (Balance::Hash, None) if self.is_uniform => {
+                self.take_uniform_turn(candidate, |_| 0)
+            }
+            (Balance::LeastConnections, _) if self.is_uniform => {
+                self.take_uniform_turn(candidate, |candidate| candidate.load)
+            }
+            (balance, key) => self.choose_by_share(balance, key, candidate),
+        }
+    }
+
+    /// Takes turns between upstreams without weights, in one pass.
+    fn take_uniform_turn(
+        &self,
+        candidate: impl Fn(usize) -> Candidate,
+        load: impl Fn(&Candidate) -> usize,
+    ) -> Option<usize> {
+        let (count, start) = (self.shares.len(), self.next.load(Relaxed));
+        let mut best: Option<(usize, (bool, bool, usize))> = None;
+        for index in (0..count).map(|offset| (start + offset) % count) {
+            let candidate = candidate(index);
+            if !candidate.is_up {
+                continue;
+            }
+            let penalty = (candidate.was_tried, candidate.is_full, load(&candidate));
+            if best.is_none_or(|(_, lowest)| penalty < lowest) {
+                best = Some((index, penalty));
+            }
+        }
+        let (chosen, _) = best?;
+        self.next.store((chosen + 1) % count, Relaxed);
+        Some(chosen)
+    }
+
+    fn choose_by_share(
+        &self,
+        balance: Balance,
+        key: Option<u64>,
+        candidate: impl Fn(usize) -> Candidate,
+    ) -> Option<usize> {
+        let rank = |index: usize, it: &Candidate| -> Rank {
+            (it.was_tried, it.is_full, self.shares[index].is_backup)
+        };
+        let ranks = (0..self.shares.len()).filter_map(|index| {
+            let it = candidate(index);
+            it.is_up.then(|| rank(index, &it))
+        });
+        let best_rank = ranks.min()?;
+        let eligible = &|index: usize| {
+            let it = candidate(index);
+            let is_best = it.is_up && rank(index, &it) == best_rank;
+            let weight = self.shares[index].weight;
+            is_best.then_some(Eligible { index, weight, load: it.load })
+        };
+        let all = || (0..self.shares.len()).filter_map(eligible);
+        match (balance, key) {
+            (Balance::RoundRobin, _) | (Balance::Hash, None) => self.take_weighted_turn(all()),
+            (Balance::LeastConnections, _) => {
+                let lightest = all().reduce(Eligible::lighter)?;
+                self.take_weighted_turn(all().filter(|it| it.is_as_light_as(&lightest)))
+            }
+            (Balance::RandomTwo, _) => self.lighter_of_two(all),
+            (Balance::Hash, Some(key)) => self.owner(key, all),
+        }
+    }
+
+    /// Takes turns by weight (nginx's smooth weighted round robin): each upstream earns its weight
+    /// as credit, the one with the most credit is chosen and pays the sum of the weights.
+    fn take_weighted_turn(&self, all: impl Iterator<Item = Eligible>) -> Option<usize> {
+        let (mut total, mut best) = (0, None);
+        for Eligible { index, weight, .. } in all {
+            let credit = self.credits[index].load(Relaxed) + i64::from(weight);
+            self.credits[index].store(credit, Relaxed);
+            total += i64::from(weight);
+            if best.is_none_or(|(_, highest)| credit > highest) {
+                best = Some((index, credit));
+            }
+        }
+        let (chosen, credit) = best?;
+        self.credits[chosen].store(credit - total, Relaxed);
+        Some(chosen)
+    }
+
+    /// Chooses two upstreams at random, by weight, and returns the one with fewer requests.
+    fn lighter_of_two<I: Iterator<Item = Eligible>>(&self, all: impl Fn() -> I) -> Option<usize> {
+        let first = self.random_of(all())?;
+        match self.random_of(all().filter(|it| it.index != first.index)) {
+            Some(second) => Some(first.lighter(second).index),
+            None => Some(first.index),
+        }
+    }
+
+    fn random_of(&self, all: impl Iterator<Item = Eligible>) -> Option<Eligible> {
+        let (mut total, mut chosen) = (0, None);
+        for it in all {
+            total += u64::from(it.weight);
+            // Replaces the choice with the probability of the share of all weights so far.
+            if self.next_random() % total < u64::from(it.weight) {
+                chosen = Some(it);
+            }
+        }
+        chosen
+    }
+
+    /// Returns the upstream that a key belongs to: the highest of the scores by key and upstream
+    /// (rendezvous hashing), so that only the keys of an upstream move when it leaves. An upstream
+    /// that has more than 1.25 times its share of the requests in progress is passed over.
+    fn owner<I: Iterator<Item = Eligible>>(&self, key: u64, all: impl Fn() -> I) -> Option<usize> {
+        let sum = |(loads, weights), it: Eligible| (loads + it.load, weights + it.weight as usize);
+        let (loads, weights): (usize, usize) = all().fold((0, 0), sum);
+        let is_within_bound = |it: &Eligible| {
+            let bound = (5 * (loads + 1) * it.weight as usize).div_ceil(4 * weights.max(1));
+            it.load < bound.max(MIN_BOUND)
+        };
+        let scored = all().filter(is_within_bound).map(|it| {
+            let score = weighted_score(mix(key ^ self.shares[it.index].seed), it.weight);
+            (it.index, score)
+        });
+        scored.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(index, _)| index)
+    }
+
+    /// Returns the next pseudorandom number (splitmix64).
+    fn next_random(&self) -> u64 {
+        let state = self.random.load(Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.store(state, Relaxed);
+        mix(state)
+    }
+}
+
+/// An upstream that may be chosen.
+#[derive(Clone, Copy)]
+struct Eligible {
+    index: usize,
+    weight: u32,
+    load: usize,
+}
+
+impl Eligible {
+    /// Returns the one with fewer requests in relation to its weight, of equals the first.
+    fn lighter(self, other: Eligible) -> Eligible {
+        if other.load * (self.weight as usize) < self.load * other.weight as usize {
+            return other;
+        }
+        self
+    }
+
+    fn is_as_light_as(&self, other: &Eligible) -> bool {
+        self.load * (other.weight as usize) == other.load * self.weight as usize
+    }
+}
+
+/// Returns a score that is the highest of all with a probability in proportion to the weight.
+fn weighted_score(hash: u64, weight: u32) -> f64 {
+    // 53 bits, the precision of the type; in (0, 1).
+    let fraction = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -f64::from(weight) / fraction.ln()
+}
+
+/// Hashes a text: FNV-1a, with mixed bits. The same on all platforms and in all versions.
+pub(crate) fn hash(text: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    mix(text.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// Mixes the bits of a number (the finalizer of splitmix64).
+fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `-` is down, `!` was tried, `#` is full; the digit is the load.
-    fn candidates(text: &str) -> Vec<Candidate> {
-        let one = |text: &str| Candidate {
-            is_up: !text.contains('-'),
-            was_tried: text.contains('!'),
-            is_full: text.contains('#'),
-            load: text.trim_matches(['-', '!', '#']).parse().unwrap(),
-        };
-        text.split(' ').map(one).collect()
-    }
-
-    #[test]
-    fn chooses_best_available_upstream() {
-        use Balance::*;
-        for (text, balance, expected) in [
-            ("0", RoundRobin, [Some(0), Some(0), Some(0)]),
-            ("-0", RoundRobin, [None, None, None]),
-            ("5 0 9", RoundRobin, [Some(0), Some(1), Some(2)]),
-            ("5 -0 9", RoundRobin, [Some(0), Some(2), Some(2)]),
-            ("5 #0 9", RoundRobin, [Some(0), Some(2), Some(2)]),
-            ("!5 #0 -9", RoundRobin, [Some(1), Some(1), Some(1)]),
-            ("!5 #!0 -9", RoundRobin, [Some(0), Some(0), Some(0)]),
-            ("5 0 9", LeastConnections, [Some(1), Some(1), Some(1)]),
-            ("3 3 3", LeastConnections, [Some(0), Some(1), Some(2)]),
-            ("3 !0 4", LeastConnections, [Some(0), Some(0), Some(0)]),
-            ("3 -0 4", LeastConnections, [Some(0), Some(0), Some(0)]),
-        ] {
-            let all = candidates(text);
-            let chosen = [0, 1, 2].map(|start| choose(balance, all.len(), start, |at| all[at]));
-            assert_eq!(chosen, expected, "{text} by {balance:?}");
-        }
-    }
-}
+mod tests;

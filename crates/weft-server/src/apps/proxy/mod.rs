@@ -34,6 +34,7 @@ mod grpc;
 mod health;
 mod hops;
 mod http2;
+mod member;
 mod pool;
 mod request;
 mod response;
@@ -50,7 +51,7 @@ mod connection;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -61,7 +62,7 @@ use weft::{Application, Body, Method, Middleware, Request, Response, StatusCode}
 use weft_proto::http1::client::ResponseHead;
 
 #[allow(unused_imports, reason = "the tests of the proxy do not use it")]
-pub(crate) use self::balance::{Candidate, choose};
+pub(crate) use self::balance::{Balancer, Candidate, Share};
 pub(crate) use self::connection::UpstreamConnection;
 use self::download::{Download, EmptyOfUnknownLength};
 use self::exchange::OutboundRequest;
@@ -69,6 +70,7 @@ pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
+pub(crate) use self::member::UpstreamMember;
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
 use self::pool::{Lease, Leased, Pool};
@@ -96,14 +98,17 @@ use crate::throttled_log::ThrottledWarning;
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     pools: Vec<Arc<Pool>>,
-    /// Index at which the next search for an upstream starts. Atomic only so that the proxy is
-    /// `Sync`: one worker uses it.
-    next_index: AtomicUsize,
+    balancer: Balancer,
+    /// Returns the key by which a request is hashed; empty: it has none.
+    hash_key: HashKey,
     /// Limits of buffered bodies. Each worker has its own, so that their reference counts are not
     /// shared.
     request_limits: Arc<SpoolLimits>,
     response_limits: Arc<SpoolLimits>,
 }
+
+/// Function that returns the key of a request; empty: it has none.
+pub(crate) type HashKey = Arc<dyn Fn(&Request) -> String + Send + Sync>;
 
 struct Shared {
     settings: Arc<ProxySettings>,
@@ -129,7 +134,7 @@ impl Shared {
 impl Proxy {
     /// Returns true if all upstreams have a path in their URL.
     pub(crate) fn has_path(&self) -> bool {
-        self.shared.settings.upstreams.iter().all(UpstreamUrl::has_path)
+        self.shared.settings.urls().all(UpstreamUrl::has_path)
     }
 
     /// Creates a proxy whose clones share the health of the upstreams. Buffered bodies are stored in
@@ -157,9 +162,8 @@ impl Proxy {
             let upstream = Upstream::new(url.clone(), health, &tls)?;
             Ok(Arc::new(upstream.with_http_version(http_version)))
         };
-        let upstreams: Vec<_> =
-            settings.upstreams.iter().map(upstream).collect::<Result<_, String>>()?;
-        Ok(Proxy::with_own_pools(Arc::new(Shared {
+        let upstreams: Vec<_> = settings.urls().map(upstream).collect::<Result<_, String>>()?;
+        let shared = Arc::new(Shared {
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
             settings: Arc::new(settings),
@@ -168,12 +172,25 @@ impl Proxy {
             no_upstream_warning: ThrottledWarning::default(),
             buffer_space,
             counted_pools: Mutex::default(),
-        })))
+        });
+        Ok(Proxy::with_own_pools(shared, Arc::new(|_| String::new())))
     }
 
-    fn with_own_pools(shared: Arc<Shared>) -> Proxy {
-        let pool = |upstream: &Arc<Upstream>| Pool::new(upstream.clone(), shared.settings.clone());
-        let pools = shared.upstreams.iter().map(pool).collect();
+    fn with_own_pools(shared: Arc<Shared>, hash_key: HashKey) -> Proxy {
+        let pool = |(upstream, member): (&Arc<Upstream>, &UpstreamMember)| {
+            Pool::new(upstream.clone(), member.max_connections, shared.settings.clone())
+        };
+        let members = &shared.settings.upstreams;
+        let pools = shared.upstreams.iter().zip(members).map(pool).collect();
+        let share = |member: &UpstreamMember| Share {
+            weight: member.weight,
+            is_backup: member.is_backup,
+            seed: balance::hash(member.url.to_string().as_bytes()),
+        };
+        // The count of references differs between workers.
+        let seed = Arc::strong_count(&shared) as u64;
+        let shares = members.iter().map(share).collect();
+        let balancer = Balancer::new(shared.settings.balance, shares, seed);
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -181,7 +198,12 @@ impl Proxy {
         };
         let request_limits = limits(shared.settings.request_buffer_bytes);
         let response_limits = limits(shared.settings.response_buffer_bytes);
-        Proxy { pools, next_index: AtomicUsize::new(0), request_limits, response_limits, shared }
+        Proxy { pools, balancer, hash_key, request_limits, response_limits, shared }
+    }
+
+    /// Hashes requests by `key`.
+    pub(crate) fn with_hash_key(self, hash_key: HashKey) -> Proxy {
+        Proxy { hash_key, ..self }
     }
 
     /// Creates the proxy of one worker, with connections of its own.
@@ -298,10 +320,15 @@ impl Proxy {
     /// Sends a request, with retries, until there is a response.
     async fn send(&self, outbound: &mut OutboundRequest) -> Response {
         let settings = &self.shared.settings;
+        let key = match self.balancer.needs_key() {
+            true => Some((self.hash_key)(&outbound.request)).filter(|key| !key.is_empty()),
+            false => None,
+        };
+        let key = key.map(|key| balance::hash(key.as_bytes()));
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(&tried) else {
+            let Some(index) = self.choose_upstream(key, &tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
                 let error = GatewayError::NoneAvailable;
                 return error_response(error, &"the upstreams", &outbound.request);
@@ -335,7 +362,7 @@ impl Proxy {
                     outbound.is_retryable()
                 }
                 GatewayError::NotProcessed(_) => outbound.rewind(),
-                // Overload is not retried: `balance::choose` has already preferred upstreams with
+                // Overload is not retried: the balancer has already preferred upstreams with
                 // free connections.
                 _ => false,
             };
@@ -349,7 +376,7 @@ impl Proxy {
         }
     }
 
-    fn choose_upstream(&self, tried: &[usize]) -> Option<usize> {
+    fn choose_upstream(&self, key: Option<u64>, tried: &[usize]) -> Option<usize> {
         let count = self.pools.len();
         if count == 1 && !self.pools[0].upstream.health.is_unhealthy() {
             return Some(0);
@@ -366,10 +393,7 @@ impl Proxy {
                 load: pool.load(),
             }
         };
-        let next = self.next_index.load(Relaxed);
-        let chosen = balance::choose(self.shared.settings.balance, count, next, candidate)?;
-        self.next_index.store((chosen + 1) % count, Relaxed);
-        Some(chosen)
+        self.balancer.choose(key, candidate)
     }
 
     /// Sends a request over one connection and converts the upstream's response. A retry uses no idle
@@ -574,6 +598,6 @@ impl Application for Forward<'_> {
 
 impl Clone for Proxy {
     fn clone(&self) -> Proxy {
-        Proxy::with_own_pools(self.shared.clone())
+        Proxy::with_own_pools(self.shared.clone(), self.hash_key.clone())
     }
 }

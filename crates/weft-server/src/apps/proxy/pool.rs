@@ -68,11 +68,18 @@ pub(super) struct PoolSlot {
 }
 
 impl Pool {
-    pub(super) fn new(upstream: Arc<Upstream>, settings: Arc<ProxySettings>) -> Arc<Pool> {
+    /// Creates a pool of at most `max_connections`; `None`: the number in the settings.
+    pub(super) fn new(
+        upstream: Arc<Upstream>,
+        max_connections: Option<usize>,
+        settings: Arc<ProxySettings>,
+    ) -> Arc<Pool> {
         let limit = ClientLimit::new(ClientLimitSettings {
             max: match upstream.http_version {
                 HttpVersion::Http2 => settings.max_http2_connections * settings.max_streams,
-                HttpVersion::Http1 | HttpVersion::Negotiated => settings.max_connections,
+                HttpVersion::Http1 | HttpVersion::Negotiated => {
+                    max_connections.unwrap_or(settings.max_connections)
+                }
             },
             max_per_client: settings.max_connections_per_client,
             max_queued: settings.max_queued,

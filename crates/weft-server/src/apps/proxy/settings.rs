@@ -9,6 +9,7 @@ use std::time::Duration;
 use weft::{HeaderName, Network};
 
 use super::super::script::Variable;
+use super::member::UpstreamMember;
 use super::rewriting::Replacement;
 use super::url::{UpstreamAddress, UpstreamUrl};
 
@@ -16,7 +17,7 @@ use super::url::{UpstreamAddress, UpstreamUrl};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProxySettings {
     /// Upstreams that requests are forwarded to. At least one.
-    pub(crate) upstreams: Vec<UpstreamUrl>,
+    pub(crate) upstreams: Vec<UpstreamMember>,
 
     /// Protocol of the upstreams. Default [`Protocol::Http1`].
     pub(crate) protocol: Protocol,
@@ -41,6 +42,10 @@ pub(crate) struct ProxySettings {
 
     /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
     pub(crate) balance: Balance,
+
+    /// Template of the text that requests are hashed by, with [`Balance::Hash`]. Default the address of
+    /// the client.
+    pub(crate) hash_key: String,
 
     /// Value of `Host` in forwarded requests. Default [`Host::Client`].
     pub(crate) host: Host,
@@ -236,6 +241,11 @@ pub(crate) enum Balance {
     RoundRobin,
     /// The upstream with the fewest requests in progress from the same worker.
     LeastConnections,
+    /// The one with fewer requests in progress, of two that are chosen at random.
+    RandomTwo,
+    /// The same upstream for the same [key](ProxySettings::hash_key), by consistent hashing with
+    /// bounded loads.
+    Hash,
 }
 
 /// Value of `Host` in forwarded requests.
@@ -354,14 +364,18 @@ impl ProxySettings {
         }
     }
 
-    /// Parses URLs separated by white space.
-    pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamUrl>, String> {
-        let urls: Vec<UpstreamUrl> =
-            text.split_whitespace().map(str::parse).collect::<Result<_, String>>()?;
-        if urls.is_empty() {
+    /// Parses URLs separated by white space, each with its options behind it.
+    pub(crate) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
+        let members = UpstreamMember::parse_list(text, str::parse)?;
+        if members.is_empty() {
             return Err("expected the URL of an upstream, such as http://127.0.0.1:3000/".into());
         }
-        Ok(urls)
+        Ok(members)
+    }
+
+    /// URLs of the upstreams.
+    pub(super) fn urls(&self) -> impl Iterator<Item = &UpstreamUrl> + Clone {
+        self.upstreams.iter().map(|member| &member.url)
     }
 
     /// Proxies in front of this one that are trusted.
@@ -381,7 +395,7 @@ impl ProxySettings {
     /// Returns true if connections to an upstream use TLS.
     pub(crate) fn has_tls_upstream(&self) -> bool {
         let is_tls = |address: &_| matches!(address, UpstreamAddress::Tcp { tls: true, .. });
-        self.upstreams.iter().any(|url| is_tls(&url.address))
+        self.urls().any(|url| is_tls(&url.address))
     }
 
     /// Checks the settings.
@@ -403,21 +417,27 @@ impl ProxySettings {
         if self.upstreams.is_empty() {
             return Err("a proxy needs at least one upstream".to_owned());
         }
-        let mut others = self.upstreams.iter();
+        let mut others = self.urls();
         while let Some(url) = others.next() {
             if let Some(same) = others.clone().find(|other| other.is_same_upstream(url)) {
-                return Err(match url == same {
+                let problem = match url == same {
                     true => format!("the upstream {url} is given twice"),
                     false => format!("{url} and {same} are the same upstream"),
-                });
+                };
+                return Err(format!(
+                    "{problem}; for twice the requests of another, write `{url} weight=2`"
+                ));
             }
+        }
+        if self.upstreams.iter().all(|member| member.is_backup) {
+            return Err("all upstreams are backups; at least one has to be none".to_owned());
         }
         if !RESPONSE_HEAD_BYTES.contains(&self.max_response_head_bytes) {
             let (min, max) = (RESPONSE_HEAD_BYTES.start(), RESPONSE_HEAD_BYTES.end());
             return Err(format!("max_response_head_bytes must be between {min} and {max}"));
         }
         let is_http2 = |url| self.http_version_of(url) == HttpVersion::Http2;
-        if self.grpc_web && !self.upstreams.iter().all(is_http2) {
+        if self.grpc_web && !self.urls().all(is_http2) {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
         let Some(check) = &self.check else { return Ok(()) };
@@ -431,7 +451,7 @@ impl ProxySettings {
             CheckTarget::Grpc(service) if service.len() > MAX_SERVICE_BYTES => {
                 Err(format!("the service of a check must not exceed {MAX_SERVICE_BYTES} bytes"))
             }
-            CheckTarget::Grpc(_) if !self.upstreams.iter().all(is_http2) => {
+            CheckTarget::Grpc(_) if !self.urls().all(is_http2) => {
                 Err("a check by gRPC needs upstreams with h2c:// or `http_version = \"2\"`"
                     .to_owned())
             }
@@ -461,6 +481,7 @@ impl Default for ProxySettings {
             grpc_web: false,
             fastcgi: FastCgiSettings::default(),
             balance: Balance::default(),
+            hash_key: "{client_ip}".to_owned(),
             host: Host::default(),
             trusted: None,
             field_names: ForwardedNames::default(),

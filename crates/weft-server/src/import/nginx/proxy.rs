@@ -114,7 +114,25 @@ fn group_urls(
                 Err(_) => outcomes.lost(directive, "this is no number"),
             },
             "keepalive_requests" => outcomes.carried(directive),
-            "ip_hash" | "hash" | "random" | "sticky" => {
+            "ip_hash" => {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("hash"));
+            }
+            "hash" => match location.variables.template(directive.arg(0)) {
+                Ok(key) => {
+                    outcomes.carried(directive);
+                    table.set("balance", Value::text("hash"));
+                    table.set("hash_key", Value::Text(key));
+                }
+                Err(reason) => outcomes.lost(directive, reason),
+            },
+            "random"
+                if matches!((directive.arg(0), directive.arg(1)), ("two", "" | "least_conn")) =>
+            {
+                outcomes.carried(directive);
+                table.set("balance", Value::text("random-two"));
+            }
+            "random" | "sticky" => {
                 outcomes.lost(directive, "requests are distributed by turns");
             }
             _ => {}
@@ -137,6 +155,7 @@ fn server_url(
     outcomes.carried(server);
     let others = group.children().iter().filter(|other| other.name == "server");
     let is_only = others.count() == 1;
+    let mut options = vec![join(scheme, server.arg(0), path)];
     for parameter in server.args.iter().skip(1) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let number = value.parse::<u64>().ok();
@@ -157,16 +176,17 @@ fn server_url(
                 }
                 None => outcomes.lost(server, "servers that fail get no requests for a time"),
             },
-            ("weight", Some(1)) | ("resolve", _) => {}
-            ("weight", _) => outcomes.lost(server, "all servers of a group have the same weight"),
-            ("backup", _) => {
-                outcomes.lost(server, "Weft has no backup servers");
-                return None;
+            ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
+            ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
+            ("backup", _) => options.push("backup".to_owned()),
+            ("max_conns", Some(number @ 1..=65_535)) => {
+                outcomes.lost(server, "`max_connections` is a limit for each worker");
+                options.push(format!("max_connections={number}"));
             }
             _ => outcomes.lost(server, format!("there is no `{name}`")),
         }
     }
-    Some(join(scheme, server.arg(0), path))
+    Some(options.join(" "))
 }
 
 /// Translates the rewriting of fields in responses.

@@ -582,6 +582,38 @@ fn imports_limits_of_the_whole_server() {
 }
 
 #[test]
+fn imports_balancing() {
+    for (group, expected, is_complete) in [
+        (
+            "server h:1 weight=3; server h:2 backup; random two least_conn;",
+            "proxy = [\"http://h:1/ weight=3\", \"http://h:2/ backup\"], balance = \"random-two\"",
+            true,
+        ),
+        (
+            "ip_hash; server h:1; server h:2 weight=2 max_conns=0;",
+            "proxy = [\"http://h:1/\", \"http://h:2/ weight=2\"], balance = \"hash\"",
+            true,
+        ),
+        (
+            "hash $request_uri consistent; server h:1; server h:2;",
+            "proxy = [\"http://h:1/\", \"http://h:2/\"], balance = \"hash\", hash_key = \"{uri}\"",
+            true,
+        ),
+        // A limit of the whole server becomes one of each worker.
+        ("server h:1 max_conns=9;", "proxy = \"http://h:1/ max_connections=9\"", false),
+        ("server h:1 slow_start=30s;", "proxy = \"http://h:1/\"", false),
+        ("hash $no_such_value; server h:1;", "proxy = \"http://h:1/\"", false),
+    ] {
+        let (found, complete) = lines(&format!(
+            "upstream u {{ {group} }} server {{ listen 80; location / {{ proxy_pass http://u; }} }}"
+        ));
+        let route = format!("\"/\" = {{ {expected}, host = \"u\" }}");
+        assert_eq!(found.last(), Some(&route), "{group}");
+        assert_eq!(complete, is_complete, "{group}");
+    }
+}
+
+#[test]
 fn imports_maps_of_paths() {
     let map = "map $uri $new { /a.html /b.html; ~^/c/(?<id>\\d+)$ /d?id=$id; /e ''; }";
     let (found, is_complete) =
