@@ -21,10 +21,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
-use weft::Listener;
 
 use crate::descriptors;
-use crate::sockets::{ListenSpec, OpenSocket};
+use crate::sockets::{BoundSocket, ListenSpec, OpenSocket};
 
 /// Maximum time until the new process serves.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -194,7 +193,8 @@ fn receive_socket(channel: &OwnedFd) -> io::Result<Option<OpenSocket>> {
     });
     let invalid = || io::Error::other("the running process sent an invalid message");
     let socket = descriptors.next().and_then(|mut rights| rights.next()).ok_or_else(invalid)?;
-    let spec = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let listener = Listener::inherited(socket).map_err(io::Error::other)?;
-    Ok(Some(OpenSocket { spec: spec.ok_or_else(invalid)?, listener }))
+    let spec = std::str::from_utf8(text).ok().and_then(|text| text.parse::<ListenSpec>().ok());
+    let spec = spec.ok_or_else(invalid)?;
+    let socket = BoundSocket::inherited(socket, spec.protocol).map_err(io::Error::other)?;
+    Ok(Some(OpenSocket { spec, socket }))
 }

@@ -22,7 +22,7 @@ use self::streams::{plan_streams, stream_addresses};
 use self::tls::plan_tls;
 
 pub(crate) use self::route::{AppPlan, RoutePlan};
-pub(crate) use self::streams::StreamPlan;
+pub(crate) use self::streams::{StreamPlan, udp_address};
 pub(crate) use self::tls::TlsPlan;
 
 use crate::apps::spool::BufferSpaceLimits;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use weft::Settings;
 use weft::tls::Tls;
-use weft::{Listener, Settings};
 
 use crate::active_plan::ActivePlan;
 use crate::config::{Problem, Sources};
@@ -15,13 +15,13 @@ use crate::defer_accept;
 use crate::logs::OpenLogs;
 use crate::plan::{Plan, RunAs};
 use crate::run::ServerProcess;
-use crate::sockets::{self, ListenSpec, Protocol, ServedSocket, SocketChanges};
+use crate::sockets::{self, BoundSocket, ListenSpec, Protocol, ServedSocket, SocketChanges};
 use crate::systemd;
 
 /// A new plan, with all that it needs opened, and its difference from the active plan.
 struct PlanChange {
     next: ActivePlan,
-    opened: Vec<(ListenSpec, Listener)>,
+    opened: Vec<(ListenSpec, BoundSocket)>,
     closed: Vec<ServedSocket>,
     /// Settings and certificates for the `Tls` that open sockets share.
     tls: Option<Tls>,
@@ -149,6 +149,7 @@ impl ServerProcess<'_> {
         for ServedSocket { spec, local_address } in closed {
             match (spec.protocol, &mut self.status) {
                 (Protocol::Stream, _) => self.streams.stop_listening(&local_address),
+                (Protocol::Datagram, _) => self.streams.stop_receiving(&spec),
                 (Protocol::Status, Some(status)) => {
                     status.handle.stop_listening(&local_address);
                 }
@@ -168,9 +169,15 @@ impl ServerProcess<'_> {
     }
 
     /// Adds a listening socket to the server of its protocol.
-    fn listen(&mut self, spec: &ListenSpec, listener: Listener) -> Result<(), String> {
+    fn listen(&mut self, spec: &ListenSpec, socket: BoundSocket) -> Result<(), String> {
+        let listener = match (spec.protocol, socket) {
+            (Protocol::Stream | Protocol::Datagram, socket)
+            | (_, socket @ BoundSocket::Datagram(_)) => {
+                return self.streams.listen(socket, spec);
+            }
+            (_, BoundSocket::Listener(listener)) => listener,
+        };
         let added = match (spec.protocol, &mut self.status) {
-            (Protocol::Stream, _) => return self.streams.listen(listener, spec),
             (Protocol::Status, Some(status)) => status.handle.listen(listener),
             _ => self.handle.listen(listener),
         };

@@ -21,7 +21,7 @@ use crate::plan::{AppPlan, Plan};
 use crate::privileges::{self, PidFile};
 use crate::reloadable_router::ReloadableRouter;
 use crate::signals::{ControlEvent, Signals};
-use crate::sockets::{self, ListenSpec, OpenSocket, Protocol};
+use crate::sockets::{self, BoundSocket, ListenSpec, OpenSocket, Protocol};
 use crate::status::{MetricsHooks, MetricsRegistry, Status};
 use crate::stream::{StreamDeadline, StreamServer};
 use crate::systemd;
@@ -107,7 +107,7 @@ impl<'a> ServerProcess<'a> {
     ) -> Result<ServerProcess<'a>, String> {
         let tls = opened.tls.as_ref().map(|opened| &opened.tls);
         let with_tls = sockets.into_iter().map(|open| open.with_tls(tls));
-        let (sockets, listeners): (Vec<_>, Vec<_>) =
+        let (sockets, bound): (Vec<_>, Vec<_>) =
             with_tls.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let specs: Vec<ListenSpec> = sockets.iter().map(|socket| socket.spec.clone()).collect();
         opened.buffer_space.set_limits(plan.buffer_space);
@@ -135,11 +135,15 @@ impl<'a> ServerProcess<'a> {
         }
         let mut status_listeners = Vec::new();
         let mut streams = StreamServer::new(rx.clone(), thread_count(plan));
-        for (spec, listener) in specs.into_iter().zip(listeners) {
-            match spec.protocol {
-                Protocol::Http | Protocol::Https => server = server.listener(listener),
-                Protocol::Status => status_listeners.push(listener),
-                Protocol::Stream => streams.listen(listener, &spec)?,
+        for (spec, socket) in specs.into_iter().zip(bound) {
+            match (spec.protocol, socket) {
+                (Protocol::Http | Protocol::Https, BoundSocket::Listener(listener)) => {
+                    server = server.listener(listener);
+                }
+                (Protocol::Status, BoundSocket::Listener(listener)) => {
+                    status_listeners.push(listener);
+                }
+                (_, socket) => streams.listen(socket, &spec)?,
             }
         }
         let worker_logs = logs.clone();
@@ -202,7 +206,7 @@ impl<'a> ServerProcess<'a> {
     /// The addresses of sites and streams.
     fn addresses(&self) -> String {
         let sites = self.handle.addresses().iter().map(ToString::to_string);
-        let streams = self.streams.addresses().map(|address| format!("tcp://{address}"));
+        let streams = self.streams.addresses();
         sites.chain(streams).collect::<Vec<_>>().join(" ")
     }
 
@@ -254,11 +258,14 @@ impl<'a> ServerProcess<'a> {
         }
         let served = &self.active().sockets;
         let started = self.sockets().map_err(|error| error.to_string()).and_then(|all| {
-            let find = |address: &_| served.iter().find(|served| served.local_address == *address);
+            let of_tcp = || served.iter().filter(|it| it.spec.protocol != Protocol::Datagram);
+            let find = |address: &_| of_tcp().find(|served| served.local_address == *address);
             let with_specs = all.into_iter().filter_map(|(address, socket)| {
                 find(&address).map(|served| (served.spec.clone(), socket))
             });
-            Successor::start(with_specs.collect()).map_err(|error| error.to_string())
+            let datagrams = self.streams.datagram_sockets().map_err(|error| error.to_string())?;
+            let with_specs = with_specs.chain(datagrams).collect();
+            Successor::start(with_specs).map_err(|error| error.to_string())
         });
         started.map_err(|error| log::error!("cannot start the upgrade: {error}")).ok()
     }

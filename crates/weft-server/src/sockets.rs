@@ -1,12 +1,15 @@
 //! Listening sockets: those of the plan, and those inherited from a predecessor or service manager.
 
 use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use weft::tls::Tls;
-use weft::{Address, Listener, LocalAddress, ServerHandle, Settings};
+use weft::{Address, ErrorKind, Listener, LocalAddress, ServerHandle, Settings};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, udp_address};
 use crate::status;
 
 /// Identifies a listening socket across reloads and upgrades. One `ListenSpec` may have several
@@ -27,6 +30,24 @@ pub(crate) enum Protocol {
     Status,
     /// TCP without HTTP.
     Stream,
+    /// UDP.
+    Datagram,
+}
+
+/// A socket that is bound to an address.
+pub(crate) enum BoundSocket {
+    Listener(Listener),
+    Datagram(UdpSocket),
+}
+
+impl BoundSocket {
+    /// Takes over a socket of another process.
+    pub(crate) fn inherited(socket: OwnedFd, protocol: Protocol) -> weft::Result<BoundSocket> {
+        Ok(match protocol {
+            Protocol::Datagram => BoundSocket::Datagram(socket.into()),
+            _ => BoundSocket::Listener(Listener::inherited(socket)?),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +61,14 @@ pub(crate) enum SocketSource {
 /// A listening socket that is not served yet.
 pub(crate) struct OpenSocket {
     pub(crate) spec: ListenSpec,
-    pub(crate) listener: Listener,
+    pub(crate) socket: BoundSocket,
 }
 
 /// A listening socket that is being served.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ServedSocket {
     pub(crate) spec: ListenSpec,
+    /// For UDP with the address of the socket.
     pub(crate) local_address: LocalAddress,
 }
 
@@ -78,10 +100,20 @@ impl ListenSpec {
 
 impl OpenSocket {
     /// Adds TLS to an HTTPS socket. Returns the description of the socket, and its listener.
-    pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, Listener), String> {
-        let OpenSocket { spec, listener } = self;
+    pub(crate) fn with_tls(self, tls: Option<&Tls>) -> Result<(ServedSocket, BoundSocket), String> {
+        let OpenSocket { spec, socket } = self;
+        let listener = match socket {
+            BoundSocket::Listener(listener) => listener,
+            BoundSocket::Datagram(socket) => {
+                let address = socket.local_addr().map_err(|error| error.to_string())?;
+                let served = ServedSocket { spec, local_address: LocalAddress::Tcp(address) };
+                return Ok((served, BoundSocket::Datagram(socket)));
+            }
+        };
         let listener = match (spec.protocol, tls) {
-            (Protocol::Http | Protocol::Status | Protocol::Stream, _) => listener,
+            (Protocol::Http | Protocol::Status | Protocol::Stream | Protocol::Datagram, _) => {
+                listener
+            }
             (Protocol::Https, Some(tls)) => listener.with_tls(tls),
             (Protocol::Https, None) => {
                 return Err(format!(
@@ -91,7 +123,7 @@ impl OpenSocket {
             }
         };
         let local_address = listener.local_address().clone();
-        Ok((ServedSocket { spec, local_address }, listener))
+        Ok((ServedSocket { spec, local_address }, BoundSocket::Listener(listener)))
     }
 }
 
@@ -110,10 +142,14 @@ pub(crate) fn open(plan: &Plan, inherited: Vec<OpenSocket>) -> weft::Result<Vec<
         if matching.is_empty() {
             matching = bind(&spec, plan)?;
         }
-        for OpenSocket { listener, .. } in matching {
-            // The file of an inherited Unix socket was created by a predecessor. This process
-            // removes it at exit, but only once the handover is complete.
-            sockets.push(OpenSocket { spec: spec.clone(), listener: listener.with_socket_file()? });
+        for OpenSocket { socket, .. } in matching {
+            let socket = match socket {
+                // The file of an inherited Unix socket was created by a predecessor. This process
+                // removes it at exit, but only once the handover is complete.
+                BoundSocket::Listener(it) => BoundSocket::Listener(it.with_socket_file()?),
+                datagram => datagram,
+            };
+            sockets.push(OpenSocket { spec: spec.clone(), socket });
         }
     }
     Ok(sockets)
@@ -145,10 +181,8 @@ pub(crate) fn changes(
         }
         for (address, socket) in handle.sockets()? {
             if reusable.contains(&&address) {
-                opened.push(OpenSocket {
-                    spec: spec.clone(),
-                    listener: Listener::inherited(socket)?,
-                });
+                let socket = BoundSocket::inherited(socket, spec.protocol)?;
+                opened.push(OpenSocket { spec: spec.clone(), socket });
             }
         }
     }
@@ -181,23 +215,48 @@ fn required_specs<'a>(
         }
     }
     let streams = plan.streams.iter().flat_map(|stream| &stream.listen);
-    specs.extend(streams.map(|text| spec(text, Protocol::Stream)));
+    specs.extend(streams.map(|text| match udp_address(text) {
+        Some(_) => spec(text, Protocol::Datagram),
+        None => spec(text, Protocol::Stream),
+    }));
     specs
 }
 
 fn bind(spec: &ListenSpec, plan: &Plan) -> weft::Result<Vec<OpenSocket>> {
     let SocketSource::Config(text) = &spec.source else { return Ok(Vec::new()) };
+    if let Some(text) = udp_address(text) {
+        let bound = bind_udp(&text.parse()?).map_err(|error| {
+            weft::Error::new(ErrorKind::Listen, format!("cannot bind udp://{text}"))
+                .with_source(error)
+        })?;
+        return Ok(vec![OpenSocket { spec: spec.clone(), socket: BoundSocket::Datagram(bound) }]);
+    }
     let address: Address = text.parse()?;
     let listeners = match spec.protocol {
         Protocol::Http | Protocol::Https => Listener::bind(&address, &plan.limits)?,
         Protocol::Status => Listener::bind(&address, &status::limits())?,
-        Protocol::Stream => {
+        Protocol::Stream | Protocol::Datagram => {
             let settings = Settings { reuse_port: false, ..plan.limits.clone() };
             Listener::bind(&address, &settings)?
         }
     };
     let listeners = listeners.into_iter();
-    Ok(listeners.map(|listener| OpenSocket { spec: spec.clone(), listener }).collect())
+    let open =
+        |listener| OpenSocket { spec: spec.clone(), socket: BoundSocket::Listener(listener) };
+    Ok(listeners.map(open).collect())
+}
+
+/// Binds a socket for UDP. That of all addresses is one of IPv6, if the system has it, which receives
+/// datagrams over IPv4, too.
+fn bind_udp(address: &Address) -> io::Result<UdpSocket> {
+    let socket = match address {
+        Address::Any(port) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port))
+            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, *port)))?,
+        Address::Host(address) => UdpSocket::bind(address.as_str())?,
+        Address::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// The form in which a process sends a spec to its successor. [`FromStr`] parses it.
@@ -208,6 +267,7 @@ impl fmt::Display for ListenSpec {
             Protocol::Https => "https",
             Protocol::Status => "status",
             Protocol::Stream => "stream",
+            Protocol::Datagram => "datagram",
         };
         match &self.source {
             SocketSource::Config(text) => write!(f, "{protocol} {text}"),
@@ -229,6 +289,7 @@ impl FromStr for ListenSpec {
             "https" => Protocol::Https,
             "status" => Protocol::Status,
             "stream" => Protocol::Stream,
+            "datagram" => Protocol::Datagram,
             _ => return Err(()),
         };
         Ok(ListenSpec { source, protocol })
@@ -244,7 +305,7 @@ mod tests {
         use crate::config::{Config, Sources};
         let (none, tls) = ("", "[tls]\nself_signed = true\n");
         let status = "[status]\nlisten = \":9\"\n";
-        let stream = "[streams.\":7 :8\"]\nto = \"a:1\"\n";
+        let stream = "[streams.\":7 udp://:8\"]\nto = \"a:1\"\n";
         for (text, given, expected) in [
             (none, None, "http 127.0.0.1:8080"),
             (none, Some(Protocol::Http), ""),
@@ -253,7 +314,7 @@ mod tests {
             (tls, Some(Protocol::Http), ""),
             (status, None, "http 127.0.0.1:8080, status :9"),
             (status, Some(Protocol::Https), "status :9"),
-            (stream, Some(Protocol::Http), "stream :7, stream :8"),
+            (stream, Some(Protocol::Http), "stream :7, datagram udp://:8"),
         ] {
             let text = format!("{text}[hosts.\"*\"]\n\"/\" = \"<< /a/\"\n");
             let config = Config::parse(&Sources::of_text("f", text, std::path::Path::new("")));
@@ -268,7 +329,7 @@ mod tests {
 
     #[test]
     fn listen_spec_round_trips() {
-        use Protocol::{Http, Https, Status, Stream};
+        use Protocol::{Datagram, Http, Https, Status, Stream};
         let plan = |text: &str| SocketSource::Config(text.to_owned());
         for (source, protocol, text) in [
             (plan(":80"), Http, "http :80"),
@@ -277,6 +338,7 @@ mod tests {
             (plan(":81"), Status, "status :81"),
             (SocketSource::ServiceManager, Status, "status"),
             (plan(":5432"), Stream, "stream :5432"),
+            (plan("udp://:53"), Datagram, "datagram udp://:53"),
         ] {
             let spec = ListenSpec { source, protocol };
             assert_eq!(spec.to_string(), text);

@@ -6,7 +6,7 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use weft::Listener;
 
-use crate::sockets::{ListenSpec, OpenSocket, Protocol, SocketSource};
+use crate::sockets::{BoundSocket, ListenSpec, OpenSocket, Protocol, SocketSource};
 
 /// Returns the sockets that the service manager created. Sockets with the name `tls` or `https`
 /// (`FileDescriptorName=`) use TLS. Sockets with the name `status` are for the status endpoint.
@@ -39,7 +39,7 @@ pub(crate) fn sockets() -> Result<Vec<OpenSocket>, String> {
             _ => Protocol::Http,
         };
         let spec = ListenSpec { source: SocketSource::ServiceManager, protocol };
-        sockets.push(OpenSocket { spec, listener });
+        sockets.push(OpenSocket { spec, socket: BoundSocket::Listener(listener) });
     }
     Ok(sockets)
 }

@@ -10,7 +10,7 @@ use super::limits::{limit, networks};
 
 use super::location::{ConfigResult, Located};
 use super::log_target::LogTarget;
-use super::units::show_time;
+use super::units::{show_size, show_time};
 use crate::apps::proxy::{Balance, UpstreamUrl};
 use crate::stream::{LineFormat, ProxyVersion, StreamSettings};
 
@@ -24,7 +24,7 @@ pub(crate) struct StreamConfig {
 const MAX_CONNECTIONS: u64 = 1_000_000;
 
 /// They have no command-line options.
-pub(crate) static STREAM: [Key<StreamSettings>; 15] = [
+pub(crate) static STREAM: [Key<StreamSettings>; 18] = [
     Key {
         name: "to",
         flag: "",
@@ -169,10 +169,21 @@ pub(crate) static STREAM: [Key<StreamSettings>; 15] = [
         time,
         "time without data in both directions after which a connection is closed"
     ),
+    limit!(
+        udp_idle_timeout,
+        "",
+        time,
+        "time without datagrams in both directions after which a session of UDP ends"
+    ),
+    limit!(udp_responses, "", count 0..=MAX_CONNECTIONS,
+        "number of datagrams of the upstream for each one of a client, after which a session of UDP \
+         ends; 0: any number"),
+    limit!(max_datagram_bytes, "", size 1..=65_536,
+        "maximum size of a datagram of UDP; larger ones are dropped"),
     limit!(max_connections, "", count 1..=MAX_CONNECTIONS,
-        "maximum number of connections; further ones are closed"),
+        "maximum number of connections and sessions of UDP; further ones are closed"),
     limit!(max_connections_per_client, "", count 0..=MAX_CONNECTIONS,
-        "maximum number of connections of one client address, or /64 of IPv6; 0: half of \
+        "maximum number of these of one client address, or /64 of IPv6; 0: half of \
          `max_connections`"),
 ];
 

@@ -41,6 +41,11 @@ pub(super) fn plan_streams(
         if is_complete && settings.to.is_empty() && settings.server_names.is_empty() {
             problems.push(listen.problem("expected `to = \"HOST:PORT\"`, or `server_names`"));
         }
+        if let (Some(address), Some(found)) =
+            (addresses.iter().find(|it| is_udp(it)), not_for_udp(&settings))
+        {
+            problems.push(listen.problem(format!("{found} cannot be combined with {address}")));
+        }
         let by_name = settings.server_names.iter().map(|(_, urls)| urls);
         let twice = [&settings.to].into_iter().chain(by_name).filter_map(|urls| given_twice(urls));
         let twice = twice.map(|url| format!("the upstream {url} is given twice"));
@@ -66,6 +71,30 @@ pub(super) fn plan_streams(
     streams.into_iter().map(plan).collect()
 }
 
+/// Returns the part of an address of UDP behind its scheme.
+pub(crate) fn udp_address(text: &str) -> Option<&str> {
+    text.strip_prefix("udp://")
+}
+
+fn is_udp(address: &str) -> bool {
+    udp_address(address).is_some()
+}
+
+/// Returns a key or value that only TCP has.
+fn not_for_udp(settings: &StreamSettings) -> Option<&'static str> {
+    let has = |is_it: fn(&UpstreamUrl) -> bool| settings.to.iter().any(is_it);
+    let found = [
+        (settings.tls, "`tls`"),
+        (!settings.server_names.is_empty(), "`server_names`"),
+        (settings.proxy_protocol.is_some(), "`proxy_protocol`"),
+        (!settings.proxy_protocol_from.is_empty(), "`proxy_protocol_from`"),
+        (settings.check_interval != Duration::MAX, "`check_interval`"),
+        (has(UpstreamUrl::is_tls), "an upstream tls://"),
+        (has(UpstreamUrl::is_unix), "an upstream unix:"),
+    ];
+    found.into_iter().find(|(is_found, _)| *is_found).map(|(_, name)| name)
+}
+
 /// Returns an upstream that occurs before in a list.
 fn given_twice(urls: &[UpstreamUrl]) -> Option<&UpstreamUrl> {
     let is_known = |(at, url): &(usize, &UpstreamUrl)| {
@@ -75,8 +104,10 @@ fn given_twice(urls: &[UpstreamUrl]) -> Option<&UpstreamUrl> {
 }
 
 fn check_address(address: &str) -> Result<(), String> {
-    match address.parse() {
-        Ok(Address::Unix(_)) => Err("a stream listens on HOST:PORT or :PORT".to_owned()),
+    match udp_address(address).unwrap_or(address).parse() {
+        Ok(Address::Unix(_)) => {
+            Err("a stream listens on HOST:PORT or :PORT, or udp://HOST:PORT for UDP".to_owned())
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(error.reason().to_owned()),
     }

@@ -1,4 +1,4 @@
-//! TCP connections that are forwarded without HTTP (`[streams]`).
+//! TCP connections and UDP datagrams that are forwarded without HTTP (`[streams]`).
 //!
 //! `server` accepts them, in threads of its own, and `connection` serves each: the PROXY header of
 //! the client's proxy, the server name of its TLS ClientHello (`hello`), a connection to one of the
@@ -6,6 +6,7 @@
 //! terminates it.
 
 mod connection; // one connection
+mod datagrams; // sessions of UDP
 mod hello; // the server name of a ClientHello
 mod metrics; // counters of upstreams, and of the ends of connections
 mod record; // the record of a connection

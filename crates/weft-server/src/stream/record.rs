@@ -16,9 +16,9 @@ use crate::splice::{CountBytes, Side};
 /// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Both directions have ended.
+    /// Both directions have ended, or the upstream has sent all `udp_responses`.
     Closed,
-    /// No data in both directions for `idle_timeout`.
+    /// No data in both directions for `idle_timeout` or `udp_idle_timeout`.
     Idle,
     /// The connection of the client has failed, or the client has left before it sent enough.
     ClientError,
@@ -85,10 +85,27 @@ pub(crate) enum LineFormat {
     Json,
 }
 
-/// A connection. It is counted and logged when this is dropped, once, also if its task is cancelled.
+/// Transport protocol of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamProtocol {
+    Tcp,
+    Udp,
+}
+
+impl StreamProtocol {
+    fn name(self) -> &'static str {
+        match self {
+            StreamProtocol::Tcp => "tcp",
+            StreamProtocol::Udp => "udp",
+        }
+    }
+}
+
+/// A connection, or a session of UDP. It is counted and logged when this is dropped, once, also if its task is cancelled.
 pub(super) struct ConnectionRecord {
     pub(super) stream: Arc<Stream>,
     log: Option<StreamLog>,
+    protocol: StreamProtocol,
     start: Instant,
     /// Address of the client, which its proxy may have sent.
     pub(super) client: SocketAddr,
@@ -104,12 +121,13 @@ impl ConnectionRecord {
     pub(super) fn new(
         stream: Arc<Stream>,
         log: Option<StreamLog>,
-        client: SocketAddr,
-        local: SocketAddr,
+        protocol: StreamProtocol,
+        (client, local): (SocketAddr, SocketAddr),
     ) -> ConnectionRecord {
         ConnectionRecord {
             stream,
             log,
+            protocol,
             start: Instant::now(),
             client,
             local,
@@ -129,7 +147,7 @@ impl ConnectionRecord {
         let line = match self.stream.settings().log_format {
             LineFormat::Json => json!({
                 "time": time,
-                "protocol": "tcp",
+                "protocol": self.protocol.name(),
                 "client": client.to_string(),
                 "local": local.to_string(),
                 "server_name": server_name,
@@ -143,9 +161,9 @@ impl ConnectionRecord {
             LineFormat::Text => {
                 let name = server_name.as_deref().unwrap_or("-");
                 let upstream = upstream.as_deref().unwrap_or("-");
-                let end = end.name();
+                let (protocol, end) = (self.protocol.name(), end.name());
                 format!(
-                    "{time} tcp {client} {local} {upstream} {received} {sent} {seconds:.6} {end} {name}"
+                    "{time} {protocol} {client} {local} {upstream} {received} {sent} {seconds:.6} {end} {name}"
                 )
             }
         };

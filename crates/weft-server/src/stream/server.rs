@@ -5,10 +5,11 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
@@ -16,9 +17,10 @@ use tokio::time::{sleep, sleep_until, timeout};
 use weft::{Listener, LocalAddress};
 
 use super::connection;
-use super::record::{ConnectionRecord, End};
+use super::datagrams::Receiving;
+use super::record::{ConnectionRecord, End, StreamProtocol};
 use crate::active_plan::PlanReceiver;
-use crate::sockets::{ListenSpec, SocketSource};
+use crate::sockets::{BoundSocket, ListenSpec, SocketSource};
 use crate::throttled_log::ThrottledWarning;
 use crate::tls::{CHECK_INTERVAL, OpenedTls};
 
@@ -34,6 +36,7 @@ pub(crate) struct StreamServer {
     threads: usize,
     runtime: Option<Runtime>,
     sockets: Vec<Socket>,
+    datagrams: Vec<DatagramSocket>,
     /// Closes when each accepting task and each connection has ended.
     active: (mpsc::Sender<Infallible>, mpsc::Receiver<Infallible>),
     deadline: watch::Sender<Option<Instant>>,
@@ -45,6 +48,13 @@ struct Socket {
     _close: oneshot::Sender<Infallible>,
 }
 
+struct DatagramSocket {
+    socket: Arc<UdpSocket>,
+    spec: ListenSpec,
+    /// Ends the receiving task when it is dropped.
+    _close: oneshot::Sender<Infallible>,
+}
+
 /// Limits the time for which a stopping server waits for its connections.
 #[derive(Clone)]
 pub(crate) struct StreamDeadline(watch::Sender<Option<Instant>>);
@@ -52,24 +62,28 @@ pub(crate) struct StreamDeadline(watch::Sender<Option<Instant>>);
 impl StreamServer {
     /// Creates a server without sockets. The settings of streams are those of the active plan.
     pub(crate) fn new(plans: PlanReceiver, threads: usize) -> StreamServer {
-        let (runtime, sockets) = (None, Vec::new());
+        let (runtime, sockets, datagrams) = (None, Vec::new(), Vec::new());
         let (active, deadline) = (mpsc::channel(1), watch::Sender::new(None));
-        StreamServer { plans, threads, runtime, sockets, active, deadline }
+        StreamServer { plans, threads, runtime, sockets, datagrams, active, deadline }
     }
 
-    /// Accepts connections of a socket, for the stream with its address in the configuration.
+    /// Accepts connections or datagrams of a socket, for the stream with its address in the
+    /// configuration.
     ///
     /// # Errors
     /// If the process has no descriptors left, or if no thread can be started.
-    pub(crate) fn listen(&mut self, listener: Listener, spec: &ListenSpec) -> Result<(), String> {
+    pub(crate) fn listen(&mut self, socket: BoundSocket, spec: &ListenSpec) -> Result<(), String> {
         let SocketSource::Config(address) = &spec.source else { return Ok(()) };
-        let accepting = self.accept_from(listener, address.clone());
+        let accepting = match socket {
+            BoundSocket::Listener(listener) => self.accept_from(listener, address.clone()),
+            BoundSocket::Datagram(socket) => self.receive_from(socket, spec, address.clone()),
+        };
         accepting.map_err(|error| format!("cannot accept connections of {address}: {error}"))
     }
 
-    fn accept_from(&mut self, listener: Listener, address: String) -> io::Result<()> {
-        let socket = listener.as_fd().try_clone_to_owned()?;
-        let runtime = match &self.runtime {
+    /// Starts the threads, unless they run.
+    fn runtime(&mut self) -> io::Result<&Runtime> {
+        let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
             None => {
                 let threads = Builder::new_multi_thread()
@@ -78,27 +92,69 @@ impl StreamServer {
                     .enable_all()
                     .build()?;
                 threads.spawn(maintain(self.plans.clone()));
-                self.runtime.insert(threads)
+                threads
             }
         };
+        Ok(self.runtime.insert(runtime))
+    }
+
+    fn receive_from(
+        &mut self,
+        socket: std::net::UdpSocket,
+        spec: &ListenSpec,
+        address: String,
+    ) -> io::Result<()> {
+        let (plans, active) = (self.plans.clone(), self.active.0.clone());
+        let runtime = self.runtime()?;
+        let _context = runtime.enter();
+        let socket = Arc::new(UdpSocket::from_std(socket)?);
+        let (close, closed) = oneshot::channel();
+        let task = Receiving { socket: socket.clone(), address, plans, active };
+        runtime.spawn(task.run(closed));
+        self.datagrams.push(DatagramSocket { socket, spec: spec.clone(), _close: close });
+        Ok(())
+    }
+
+    fn accept_from(&mut self, listener: Listener, address: String) -> io::Result<()> {
+        let socket = listener.as_fd().try_clone_to_owned()?;
+        let (plans, active) = (self.plans.clone(), self.active.0.clone());
+        let runtime = self.runtime()?;
         let _context = runtime.enter();
         let socket = TcpListener::from_std(std::net::TcpListener::from(socket))?;
         let (close, closed) = oneshot::channel();
-        let plans = self.plans.clone();
-        let task = Accepting { socket, address, plans, active: self.active.0.clone() };
+        let task = Accepting { socket, address, plans, active };
         runtime.spawn(task.run(closed));
         self.sockets.push(Socket { listener, _close: close });
         Ok(())
     }
 
-    /// Addresses that the server listens on.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.iter().filter_map(|socket| socket.listener.local_address().address())
+    /// Addresses that the server listens on, with the scheme `tcp` or `udp`.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = String> {
+        let tcp = |socket: &Socket| {
+            socket.listener.local_address().address().map(|address| format!("tcp://{address}"))
+        };
+        let udp = |it: &DatagramSocket| {
+            it.socket.local_addr().ok().map(|address| format!("udp://{address}"))
+        };
+        self.sockets.iter().filter_map(tcp).chain(self.datagrams.iter().filter_map(udp))
     }
 
     /// Accepts the connections that the kernel has completed on an address, then closes its socket.
     pub(crate) fn stop_listening(&mut self, address: &LocalAddress) {
         self.sockets.retain(|socket| socket.listener.local_address() != address);
+    }
+
+    /// Stops receiving datagrams for an address. Its sessions get the responses of upstreams that are on
+    /// their way.
+    pub(crate) fn stop_receiving(&mut self, spec: &ListenSpec) {
+        self.datagrams.retain(|socket| socket.spec != *spec);
+    }
+
+    /// Returns duplicates of the sockets for datagrams, for a process that takes over from this one.
+    pub(crate) fn datagram_sockets(&self) -> io::Result<Vec<(ListenSpec, OwnedFd)>> {
+        let duplicate =
+            |it: &DatagramSocket| Ok((it.spec.clone(), it.socket.as_fd().try_clone_to_owned()?));
+        self.datagrams.iter().map(duplicate).collect()
     }
 
     /// Returns duplicates of the sockets, for a process that takes over from this one.
@@ -113,6 +169,7 @@ impl StreamServer {
     /// Stops accepting connections.
     pub(crate) fn close(&mut self) {
         self.sockets.clear();
+        self.datagrams.clear();
     }
 
     /// Returns the means to limit [`finish`](StreamServer::finish).
@@ -213,7 +270,8 @@ impl Accepting {
         let Some(stream) = plan.opened.streams.get(&self.address).cloned() else { return };
         let Ok(local) = client.local_addr() else { return };
         let log = stream.settings().access_log.as_ref().and_then(|to| plan.logs.stream(to));
-        let mut record = ConnectionRecord::new(stream.clone(), log.cloned(), peer, local);
+        let mut record =
+            ConnectionRecord::new(stream.clone(), log.cloned(), StreamProtocol::Tcp, (peer, local));
         let Some(permit) = stream.admit(peer.ip()) else {
             record.end = End::Limit;
             let message =

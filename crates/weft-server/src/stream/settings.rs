@@ -59,7 +59,17 @@ pub(crate) struct StreamSettings {
     /// Longest time without data in both directions. Default 10 min, as nginx.
     pub(crate) idle_timeout: Duration,
 
-    /// Maximum number of connections; further ones are closed. Default 1,024.
+    /// Longest time of a session of UDP without datagrams in both directions. Default 30 s.
+    pub(crate) udp_idle_timeout: Duration,
+
+    /// Number of datagrams of the upstream for each one of the client. A session ends after them.
+    /// Default 0: any number.
+    pub(crate) udp_responses: u64,
+
+    /// Maximum size of a datagram; larger ones are dropped. Default 64 KiB, which none exceeds.
+    pub(crate) max_datagram_bytes: usize,
+
+    /// Maximum number of connections and of sessions of UDP; further ones are closed. Default 1,024.
     pub(crate) max_connections: usize,
 
     /// Maximum number of connections of one client, which is an IPv4 address or an IPv6 /64 network.
@@ -83,6 +93,9 @@ impl Default for StreamSettings {
             check_interval: Duration::MAX,
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(600),
+            udp_idle_timeout: Duration::from_secs(30),
+            udp_responses: 0,
+            max_datagram_bytes: 64 << 10,
             max_connections: 1_024,
             max_connections_per_client: 0,
         }

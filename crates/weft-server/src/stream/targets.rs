@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
+use tokio::net::UdpSocket;
 
 use super::metrics::{TargetMetrics, TargetReport};
 use crate::apps::proxy::{
@@ -35,8 +36,8 @@ struct Target {
 }
 
 /// A connection to an upstream, which counts until it is dropped.
-pub(super) struct TargetConnection<'t> {
-    connection: UpstreamConnection,
+pub(super) struct TargetConnection<'t, C> {
+    connection: C,
     target: &'t Target,
     start: Instant,
 }
@@ -73,19 +74,39 @@ impl Targets {
         &self,
         preface: &[u8],
         connect_timeout: Duration,
-    ) -> Option<TargetConnection<'_>> {
+    ) -> Option<TargetConnection<'_, UpstreamConnection>> {
         let mut tried = Vec::new();
         while let Some(index) = self.choose(&tried) {
             let target = &self.targets[index];
             match target.upstream.connect_with_preface(preface, connect_timeout).await {
                 Ok(connection) => {
                     target.upstream.record_success();
-                    target.connections.fetch_add(1, Relaxed);
-                    target.metrics.connections.fetch_add(1, Relaxed);
-                    return Some(TargetConnection { connection, target, start: Instant::now() });
+                    return Some(target.connected(connection));
                 }
                 Err(error) => {
                     target.upstream.record_failure(&format!("cannot connect: {error}"));
+                    tried.push(index);
+                }
+            }
+        }
+        None
+    }
+
+    /// Opens a socket for the datagrams of one of the upstreams, after a failure of the next. `None` if
+    /// there is none; the reasons are logged.
+    pub(super) async fn connect_datagrams(
+        &self,
+        limit: Duration,
+    ) -> Option<TargetConnection<'_, UdpSocket>> {
+        let mut tried = Vec::new();
+        while let Some(index) = self.choose(&tried) {
+            let target = &self.targets[index];
+            match target.upstream.connect_udp(limit).await {
+                Ok(socket) => return Some(target.connected(socket)),
+                Err(error) => {
+                    target
+                        .upstream
+                        .record_failure(&format!("cannot open a socket for it: {error}"));
                     tried.push(index);
                 }
             }
@@ -129,6 +150,15 @@ impl Targets {
     }
 }
 
+impl Target {
+    /// Counts a connection.
+    fn connected<C>(&self, connection: C) -> TargetConnection<'_, C> {
+        self.connections.fetch_add(1, Relaxed);
+        self.metrics.connections.fetch_add(1, Relaxed);
+        TargetConnection { connection, target: self, start: Instant::now() }
+    }
+}
+
 impl fmt::Display for Targets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<_> = self.targets.iter().map(|it| it.upstream.to_string()).collect();
@@ -136,18 +166,18 @@ impl fmt::Display for Targets {
     }
 }
 
-impl TargetConnection<'_> {
+impl<C> TargetConnection<'_, C> {
     pub(super) fn upstream(&self) -> &Upstream {
         &self.target.upstream
     }
 
     /// Returns the connection, and the metrics of its upstream.
-    pub(super) fn parts(&mut self) -> (&mut UpstreamConnection, &TargetMetrics) {
+    pub(super) fn parts(&mut self) -> (&mut C, &TargetMetrics) {
         (&mut self.connection, &self.target.metrics)
     }
 }
 
-impl Drop for TargetConnection<'_> {
+impl<C> Drop for TargetConnection<'_, C> {
     fn drop(&mut self) {
         self.target.connections.fetch_sub(1, Relaxed);
         self.target.metrics.record_duration(self.start.elapsed());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UdpSocket, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
@@ -131,6 +131,33 @@ impl Upstream {
                 Ok(Ok(stream)) => return self.wrap_stream(stream, *address, preface).await,
                 Ok(Err(error)) => failure = error,
                 Err(_) => failure = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        self.addresses.invalidate();
+        Err(failure)
+    }
+
+    /// Opens a socket that exchanges datagrams with the upstream.
+    pub(crate) async fn connect_udp(&self, limit: Duration) -> io::Result<UdpSocket> {
+        let UpstreamAddress::Tcp { host, port, .. } = &self.url.address else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let port = *port;
+        let lookup = move |host: String| async move {
+            lookup_host((host, port)).await.map(Iterator::collect::<Vec<_>>)
+        };
+        let found = timeout(limit, self.addresses.get((host, port), Instant::now(), lookup)).await;
+        let addresses = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses.iter() {
+            let any: SocketAddr = match address.is_ipv4() {
+                true => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                false => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            };
+            let socket = UdpSocket::bind(any).await?;
+            match socket.connect(address).await {
+                Ok(()) => return Ok(socket),
+                Err(error) => failure = error,
             }
         }
         self.addresses.invalidate();

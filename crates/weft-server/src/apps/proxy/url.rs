@@ -81,6 +81,11 @@ impl UpstreamUrl {
         }
     }
 
+    /// Returns true for a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self.address, UpstreamAddress::Unix(_))
+    }
+
     /// Host and port, or `unix:` and the path of a socket.
     pub(super) fn location(&self) -> String {
         match &self.address {

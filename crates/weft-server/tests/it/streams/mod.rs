@@ -2,6 +2,7 @@
 
 mod records;
 mod tls;
+mod udp;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
