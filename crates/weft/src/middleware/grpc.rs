@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,7 +109,7 @@ impl Grpc {
     }
 
     /// Converts an HTTP error into a status. Other fields, such as `Retry-After`, are kept.
-    async fn complete(&self, mut response: Response, deadline: Option<Instant>) -> Response {
+    fn complete(&self, mut response: Response, deadline: Option<Instant>) -> Response {
         let media_type = response.header(CONTENT_TYPE.as_str());
         if media_type.is_some_and(|value| grpc::is_grpc_media_type(value.as_bytes())) {
             return match deadline {
@@ -120,9 +120,12 @@ impl Grpc {
         if !response.status.is_client_error() && !response.status.is_server_error() {
             return response;
         }
+        // A body that has failed already has the error of a service. The wait for one that has not could
+        // take any time.
         if let Payload::Body(body) = &mut response.payload
             && !body.is_in_memory()
-            && let Err(error) = body.chunk().await
+            && let Poll::Ready(Err(error)) =
+                body.poll_chunk(&mut Context::from_waker(Waker::noop()))
         {
             return self.failure(error);
         }
@@ -150,7 +153,7 @@ impl Middleware for Grpc {
         let call = async {
             // The call is inside the block, so that a panic before the future exists is caught too.
             match catch_panic(async { next.call(request).await }).await {
-                Ok(response) => self.complete(response, deadline).await,
+                Ok(response) => self.complete(response, deadline),
                 Err(error) => self.failure(error),
             }
         };

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::error::Error as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,12 +16,14 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use weft::grpc::{Code, Status};
 use weft::middleware::{Grpc, GrpcWeb, Timeout};
-use weft::{Application, Body, Error, ErrorKind, Request, Response, StatusCode, header};
+use weft::{
+    Application, Body, Error, ErrorKind, Hooks, Peer, Request, Response, StatusCode, header,
+};
 
-use crate::common::SHORT_TIMEOUT;
 use crate::common::clients::{
     ClientRequest, ClientResponse, Transport, on_every_transport, wait_until,
 };
+use crate::common::{SHORT_TIMEOUT, boxed_server};
 
 const MESSAGE: &str = "\0\0\0\0\u{2}hi";
 
@@ -165,6 +167,8 @@ async fn failing(request: Request) -> Response {
         }
         "/login" => StatusCode::UNAUTHORIZED.into(),
         "/page" => Response::text("a page"),
+        "/endless" => Response::body(Body::stream(stream::pending::<Result<Bytes, Infallible>>()))
+            .with_status(StatusCode::BAD_GATEWAY),
         "/late" => Response::body(Body::stream(stream::iter([Ok("a"), Err("on purpose")])))
             .with_header(header::CONTENT_TYPE, "application/grpc"),
         _ => Response::not_found(),
@@ -190,6 +194,7 @@ fn failures_have_a_status_of_grpc() {
             ("/busy", "head 8", Some("429 Too Many Requests")),
             ("/login", "head 16", Some("401 Unauthorized")),
             ("/none", "head 12", Some("404 Not Found")),
+            ("/endless", "head 14", Some("502 Bad Gateway")),
             ("/page", "http 200", None),
         ] {
             let response = client.fetch(call(path, "application/grpc")).await;
@@ -212,6 +217,33 @@ fn failures_have_a_status_of_grpc() {
         let mut client = server.client().await;
         assert_eq!(client.fetch(ClientRequest::get("/none")).await.status, 404);
         server.stop().await;
+    });
+}
+
+/// Records the errors of a server.
+struct Errors(Arc<Mutex<Vec<ErrorKind>>>);
+
+impl Hooks for Errors {
+    fn on_error(&self, _: &Peer, error: &Error) {
+        self.0.lock().unwrap().push(error.kind());
+    }
+}
+
+#[test]
+fn failures_are_reported_once() {
+    on_every_transport(async |transport| {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let server = boxed_server(failing.with(Grpc::new())).workers(1).hooks({
+            let errors = errors.clone();
+            move || Errors(errors.clone())
+        });
+        let server = transport.start(server);
+        let mut client = server.client().await;
+        for path in ["/panic", "/none", "/tower"] {
+            client.fetch(call(path, "application/grpc")).await;
+        }
+        server.stop().await;
+        assert_eq!(*errors.lock().unwrap(), [ErrorKind::Panicked, ErrorKind::ServiceFailed]);
     });
 }
 
