@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use crate::certificate;
-use crate::config::{FilesConfig, LogTarget, PageSource, Problem};
+use crate::config::{FilesConfig, LogTarget, PageSource, Problem, show_time};
 use crate::error_pages;
 use crate::plan::{AppPlan, HostPlan, Plan, RoutePlan};
 use crate::route::{Otherwise, PathKey, Rewrite};
@@ -27,6 +27,7 @@ impl Plan {
                 })
             }));
         }
+        warnings.extend(self.ineffective_demand_timeout());
         for stream in &self.streams {
             let log = stream.settings.value.access_log.as_ref();
             let missing = log.and_then(missing_directory);
@@ -46,6 +47,19 @@ impl Plan {
             }
         }
         warnings
+    }
+
+    fn ineffective_demand_timeout(&self) -> Option<Problem> {
+        let on_demand = self.tls.as_ref()?.acme.as_ref()?.on_demand.as_ref()?;
+        let (timeout, head_timeout) = (on_demand.timeout, self.limits.head_timeout);
+        (timeout > head_timeout).then(|| {
+            Problem::without_location(format!(
+                "handshakes wait for certificates on demand for {}, as long as `head_timeout` permits, \
+                 not for {} (`on_demand_timeout`)",
+                show_time(head_timeout),
+                show_time(timeout)
+            ))
+        })
     }
 
     /// Follows the redirect of a route within its host. One with placeholders may lead anywhere.

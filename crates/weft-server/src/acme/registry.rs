@@ -177,6 +177,32 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
+    #[test]
+    fn files_are_read_again_after_a_change_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(Some(folder.path())).unwrap();
+        let name: Name = "a.example".parse().unwrap();
+        let registry = Registry::new(NamedIdentities::default());
+        let failures = || registry.all()[0].1.failures;
+        let write = |failures| {
+            let state = crate::acme::store::NameState { failures, ..Default::default() };
+            store.write_state(&name, &state).unwrap();
+        };
+        write(1);
+        registry.add(&store, std::slice::from_ref(&name));
+        assert_eq!(failures(), 1);
+        write(2);
+        registry.add(&store, std::slice::from_ref(&name));
+        assert_eq!(failures(), 1, "the name is known");
+        registry.read_changed(&store);
+        assert_eq!(failures(), 2);
+        registry.names().get_mut(&name).unwrap().info.failures = 3;
+        registry.read_changed(&store);
+        assert_eq!(failures(), 3, "the files have not changed");
+        registry.retain(&[], |_| true);
+        assert_eq!(registry.all(), []);
+    }
+
     /// All of 100 certificates are due after a jump of the clock.
     #[test]
     fn names_are_due_in_the_order_of_their_times() {

@@ -181,6 +181,21 @@ impl Authority {
         SocketAddr::new(self.address.ip(), 8_055)
     }
 
+    /// Maximum number of orders that were in progress at the same time.
+    pub fn max_orders(&self) -> usize {
+        let (mut orders, mut max) = (0_usize, 0);
+        let log = self.programs.last().map_or_else(String::new, |it| it.stdout() + &it.stderr());
+        for line in log.lines() {
+            if line.contains("Added order") {
+                orders += 1;
+                max = max.max(orders);
+            } else if line.contains("Issued certificate serial") {
+                orders -= 1;
+            }
+        }
+        max
+    }
+
     /// Number of lines in its log with a text.
     pub fn logged(&self, text: &str) -> usize {
         let logs = self.programs.iter().map(|it| it.stdout() + &it.stderr());

@@ -3,12 +3,15 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
+use super::Site;
+use super::authority::{Authority, AuthoritySettings};
 use crate::common::external::curl;
-use crate::common::{Weft, until, weft};
+use crate::common::{PATIENCE, Weft, until, weft};
 
 const NAMES: usize = 1_000;
 
@@ -68,6 +71,27 @@ fn orders_of_many_names_do_not_delay_the_start() {
     let server = start(&folder, NAMES);
     assert_eq!(get(&server, &name(NAMES / 2), None), "served");
     server.weft.stop();
+}
+
+/// `WEFT_LONG` orders 1,000 certificates.
+#[test]
+fn orders_are_parallel_and_bounded() {
+    let count = if std::env::var_os("WEFT_LONG").is_some() { NAMES } else { 24 };
+    let settings = AuthoritySettings { refused_nonces: 0, ..AuthoritySettings::default() };
+    let hosts: Vec<String> = (0..count).map(name).collect();
+    let Some(site) = Site::new(Authority::start(settings), &hosts.join(" "), "") else { return };
+    let start = Instant::now();
+    let server = site.start();
+    let issued = || server.stderr().matches("was issued by").count();
+    while issued() < count {
+        assert!(start.elapsed() < PATIENCE * count as u32 / 8, "{} of {count}", issued());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("{count} orders took {:?}", start.elapsed());
+    until("the last name is trusted", || site.get(&name(count - 1)).is_ok());
+    let max = site.authority.max_orders();
+    assert!((2..=8).contains(&max), "{max} orders were in progress");
+    server.stop();
 }
 
 /// Each certificate has a chain of two, as those of public authorities.

@@ -6,6 +6,7 @@ mod dns;
 mod many_names;
 mod named;
 mod on_demand;
+mod shared_state;
 
 use std::fs;
 use std::net::SocketAddr;

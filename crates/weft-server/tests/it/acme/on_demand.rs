@@ -60,7 +60,7 @@ impl Permissions {
 #[test]
 fn permitted_names_are_ordered_in_the_handshake() {
     let authority = Authority::start(AuthoritySettings::default());
-    let keys = "on_demand = [\"*.shop.example\", \"blocked.example\"]\non_demand_timeout = \"30s\"\nretry_delay = \"1h\"";
+    let keys = "on_demand = [\"*.shop.example\", \"blocked.example\"]\non_demand_timeout = \"20s\"\nretry_delay = \"1h\"";
     let Some(site) = site(authority, keys) else { return };
     let server = site.start();
     let orders = || site.authority.logged("Added order");
@@ -100,7 +100,7 @@ fn permitted_names_are_ordered_in_the_handshake() {
 fn a_resource_is_asked_about_names() {
     let authority = Authority::start(AuthoritySettings::default());
     let permissions = Permissions::start();
-    let keys = format!("{}\non_demand_timeout = \"30s\"\nplaceholder = false", permissions.keys());
+    let keys = format!("{}\non_demand_timeout = \"20s\"\nplaceholder = false", permissions.keys());
     let Some(site) = site(authority, &keys) else { return };
     let server = site.start();
     assert_eq!(site.get("no.example"), Err(HANDSHAKE_FAILED));
@@ -122,7 +122,7 @@ fn orders_on_demand_have_a_rate_and_names_a_bound() {
         ("on_demand_names = 1", "the store has 1 names on demand (`on_demand_names`)"),
     ] {
         let authority = Authority::start(AuthoritySettings::default());
-        let keys = format!("{keys}\non_demand = \"*.example\"\non_demand_timeout = \"30s\"");
+        let keys = format!("{keys}\non_demand = \"*.example\"\non_demand_timeout = \"20s\"");
         let Some(site) = site(authority, &keys) else { return };
         let server = site.start();
         assert_eq!(site.get("a.example"), served(), "{}", server.stderr());
@@ -196,6 +196,11 @@ fn invalid_settings_are_reported_and_valid_ones_described() {
         ("on_demand_ask = \"ftp://a\"", "ftp"),
         ("on_demand_rate = \"none\"", "expected a rate such as 10/m, of at most 10000 orders"),
         ("on_demand_rate = \"10001/m\"", "expected a rate such as 10/m, of at most 10000 orders"),
+        (
+            "on_demand = \"a.example\"\non_demand_timeout = \"21s\"",
+            "handshakes wait for certificates on demand for 20s, as long as `head_timeout` permits, not \
+             for 21s (`on_demand_timeout`)",
+        ),
         (
             "on_demand = \"*.a.example\"\non_demand_ask = \"http://127.0.0.1/may\"",
             "certificates for *.a.example and names that http://127.0.0.1/may permits are ordered on \

@@ -16,7 +16,8 @@
 //!
 //! TLS 1.3 and 1.2 are supported, with authenticated encryption and forward secrecy only. The
 //! protocol implementation is rustls, with the cryptography of aws-lc-rs. Clients resume sessions
-//! by tickets. With the feature `brotli` or `gzip`, certificates are compressed (RFC 8879). Early data (0-RTT) is never accepted, because it can be replayed.
+//! by tickets. Early data (0-RTT) is never accepted, because it can be replayed. With the feature
+//! `brotli` or `gzip`, certificates are compressed (RFC 8879).
 
 mod alpn_challenge;
 mod certificate_compression;
