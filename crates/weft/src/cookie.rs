@@ -27,7 +27,7 @@ use std::borrow::Cow;
 
 use http::header::{COOKIE, SET_COOKIE};
 
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 
 #[doc(no_inline)]

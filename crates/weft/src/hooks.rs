@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::error::Error;
 use crate::message::record_data::RecordData;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
 
 /// Callbacks for the events of one worker. All methods do nothing by default.

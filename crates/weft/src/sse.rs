@@ -44,7 +44,8 @@ use tokio::time::{Sleep, sleep};
 
 use crate::error::{Error, Result};
 use crate::message::body::Body;
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 
 /// One event. All parts are sanitized or split into lines, so that untrusted text can neither end

@@ -44,7 +44,8 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, protocol::frame::coding::CloseCode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::{Request, Shutdown};
+use crate::message::connection::Shutdown;
+use crate::message::request::Request;
 use crate::message::response::Response;
 use crate::message::upgrade::Upgraded;
 use crate::peer::Peer;

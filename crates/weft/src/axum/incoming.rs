@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ::axum::extract::connect_info::Connected;
 
-use crate::message::request::Connection;
+use crate::message::connection::Connection;
 use crate::peer::{Peer, TlsSession};
 
 /// The connection of a request, for types that implement axum's

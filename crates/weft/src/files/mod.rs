@@ -38,7 +38,8 @@ use crate::app::Application;
 use crate::compression;
 use crate::disk;
 use crate::disk::File;
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use weft_proto::semantics::{accept, mime};
 

@@ -29,7 +29,7 @@ use crate::files::root::{MayBlock, Opened, RootAccess};
 use crate::message::body::Body;
 use crate::message::fields::{Field, Fields};
 use crate::message::representation::{ResponseContext, complete_file_response};
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response, field_value};
 use weft_proto::semantics::accept;
 use weft_proto::semantics::date::http_date;

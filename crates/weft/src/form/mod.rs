@@ -47,7 +47,7 @@ pub use urlencoded::Fields;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 
 /// Limits of a form. Exceeding one of them becomes a 413 response; `MAX` disables a limit.
 ///

@@ -13,7 +13,7 @@ use crate::form::parts::{Parser, Step};
 use crate::form::temp_file::{self, TempFile};
 use crate::form::{FormSettings, expect_type, too_large};
 use crate::message::body::{self, Body};
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use weft_proto::headers::Headers;
 
 /// A form whose parts are read one after the other. Like a [`Body`] it is *pulled*: data is read

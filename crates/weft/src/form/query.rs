@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::form::FormSettings;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 
 impl RequestHead {
     /// Returns the decoded names and values of the query, in order. `+` is decoded to a space, and

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::form::{FormSettings, expect_type, too_large};
 use crate::message::body::Body;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 
 const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 

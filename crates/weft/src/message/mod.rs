@@ -2,6 +2,7 @@
 
 pub(crate) mod bandwidth;
 pub(crate) mod body;
+pub(crate) mod connection;
 pub(crate) mod error_page;
 #[cfg_attr(not(feature = "files"), allow(dead_code, reason = "listings use the rest"))]
 pub(crate) mod escape;
@@ -12,5 +13,6 @@ pub(crate) mod payload;
 pub(crate) mod record_data;
 pub(crate) mod representation;
 pub(crate) mod request;
+pub(crate) mod request_head;
 pub(crate) mod response;
 pub(crate) mod upgrade;

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 
 use crate::disk::File;
 use crate::message::fields::Fields;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Part, Parts, Payload, Response};
 use weft_proto::semantics::conditional::{Outcome, Validators, evaluate, range_applies};
 use weft_proto::semantics::date::{http_date, parse_http_date};

@@ -10,7 +10,8 @@ use http::{Method, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::{RequestHead, Shared, Shutdown};
+use crate::message::connection::{Shared, Shutdown};
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use crate::peer::Peer;
 use crate::stream::Stream;

@@ -10,7 +10,8 @@ use http::{HeaderValue, StatusCode};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Response, field_value};
 
 /// Authenticates requests by user name and password (HTTP Basic, RFC 7617). Requests without

@@ -4,7 +4,8 @@ use http::StatusCode;
 use http::header::{FORWARDED, HeaderName};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Request, host};
+use crate::message::request::Request;
+use crate::message::request_head::host;
 use crate::message::response::Response;
 
 /// Redirects requests for other hosts of a site to its canonical host, and unencrypted requests

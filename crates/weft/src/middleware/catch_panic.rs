@@ -10,7 +10,8 @@ use http::StatusCode;
 
 use crate::app::{Application, Middleware};
 use crate::error::Error;
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use crate::panic::catch_panic_sync;
 

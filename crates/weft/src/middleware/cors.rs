@@ -10,7 +10,8 @@ use http::header::{
 use http::{HeaderName, Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 
 /// Allows scripts of pages of other origins to use the application: CORS, as defined by the

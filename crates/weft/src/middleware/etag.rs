@@ -8,7 +8,8 @@ use http::{Method, StatusCode};
 use crate::app::{Application, Middleware};
 use crate::clock::wall;
 use crate::message::representation;
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
 use weft_proto::headers::list_members;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{StatusCode, Version};
 
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::peer::Peer;
 
 /// Values for the names in a [`LogFormat`](crate::LogFormat) that a [`Record`](crate::Record) does

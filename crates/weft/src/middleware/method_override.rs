@@ -3,7 +3,8 @@
 use http::{Method, StatusCode};
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 
 /// Replaces the method of a POST with the value of its field `X-HTTP-Method-Override`, for clients

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::app::{Application, Middleware};
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use crate::middleware::mount::Prefix;
 use weft_proto::semantics::path::decode;

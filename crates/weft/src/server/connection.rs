@@ -8,7 +8,7 @@ use bytes::Buf;
 
 use crate::clock::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::request::Shared;
+use crate::message::connection::Shared;
 use crate::message::upgrade::{Upgrade, Upgraded};
 use crate::net::buffers::INPUT_BYTES;
 use crate::net::reader::{Reader, Transport};

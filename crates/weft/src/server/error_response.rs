@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::message::grpc;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::message::response::Response;
 use weft_proto::semantics::grpc::is_grpc;
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use weft_proto::http1::parse;
 
 /// Maximum number of pooled buffers; the surplus after a burst is freed.

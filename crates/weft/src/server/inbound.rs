@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::clock::deadline::{Deadline, Pace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::{Inbound, too_large};
-use crate::message::request::Shared;
+use crate::message::connection::Shared;
 use crate::server::worker::Worker;
 use weft_proto::headers::Headers;
 

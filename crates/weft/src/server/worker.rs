@@ -19,7 +19,7 @@ use crate::app::Application;
 use crate::clock::deadline::{Awaited, Deadlines, Stopwatch};
 use crate::error::{Error, Result};
 use crate::hooks::Hooks;
-use crate::message::request::{Drain, Shared, ShutdownSignal};
+use crate::message::connection::{Drain, Shared, ShutdownSignal};
 use crate::net::accepted::Accepted;
 use crate::net::buffers::Buffers;
 use crate::net::connection_limiter::ConnectionPermit;

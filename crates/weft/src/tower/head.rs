@@ -5,7 +5,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Version};
 
 use crate::error::Result;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use weft_proto::headers::{HeadersBuilder, text_len};
 use weft_proto::http1::framing;
 

@@ -41,7 +41,7 @@ pub use self::service::{AppService, CallFuture, service};
 use crate::app::Application;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::body::Body;
-pub use crate::message::request::Connection;
+pub use crate::message::connection::Connection;
 use crate::message::request::Request;
 use crate::message::response::Response;
 

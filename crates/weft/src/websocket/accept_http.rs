@@ -3,7 +3,7 @@
 use http::{Method, Version};
 
 use crate::message::body::Body;
-use crate::message::request::Connection;
+use crate::message::connection::Connection;
 use crate::websocket::{OpeningHandshake, WebSocket, WebSocketSettings};
 
 impl WebSocketSettings {

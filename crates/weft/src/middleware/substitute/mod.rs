@@ -19,7 +19,8 @@ use crate::clock::wall;
 use crate::error::{Error, ErrorKind};
 use crate::message::body::Body;
 use crate::message::representation;
-use crate::message::request::{Request, RequestHead};
+use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use crate::message::response::{Payload, Response};
 
 /// Replaces texts in the bodies of responses.

@@ -8,7 +8,7 @@ use http::{Method, Version};
 
 use crate::error::{Error, ErrorKind};
 use crate::hooks::request_line;
-use crate::message::request::RequestHead;
+use crate::message::request_head::RequestHead;
 use crate::random::random_bytes;
 use weft_proto::headers::Headers;
 use weft_proto::http1::parse::{Field as FieldSpans, Fields, Limits, MAX_HEAD_BYTES, Span};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::message::request::Shared;
+use crate::message::connection::Shared;
 use crate::server::h2::connection::Connection;
 use crate::server::h2::streams::{Initiator, StreamState};
 use weft_proto::http2::frame::{self, ErrorCode, FrameHeader};

@@ -13,7 +13,7 @@ use std::task::Context;
 
 use self::close::ResetHistory;
 use self::recv::HeaderBlock;
-use crate::message::request::Shared;
+use crate::message::connection::Shared;
 use crate::net::writer::Writer;
 use crate::server::h2::pipe::{Pipe, ReadyQueue};
 use crate::server::h2::request::{FieldBlock, ParsedRequest, RefusedRequest};

@@ -1,22 +1,22 @@
-//! Changes to the fields of a request.
+//! Replacement of fields.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::error::Result;
-use crate::message::request::Request;
+use crate::message::request_head::RequestHead;
 use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::framing;
 
-impl Request {
+impl RequestHead {
     /// Replaces the fields with the names of `added`, which are lowercase; an empty value removes a
     /// field. The head is copied.
     ///
     /// # Errors
     /// [`HeadTooLarge`](crate::ErrorKind::HeadTooLarge) if the fields exceed the maximum size of a
     /// head.
-    pub(crate) fn replace_fields(&mut self, added: &[(&str, &[u8])]) -> Result<()> {
-        let head = &self.head.0;
-        let target = self.head.target().as_bytes();
+    pub(in crate::message) fn replace_fields(&mut self, added: &[(&str, &[u8])]) -> Result<()> {
+        let head = &self.0;
+        let target = self.target().as_bytes();
         let is_kept = |name: &str| !added.iter().any(|(other, _)| name.eq_ignore_ascii_case(other));
         let kept = || head.headers.iter().filter(|(name, _)| is_kept(name));
         let new = || added.iter().copied().filter(|(_, value)| !value.is_empty());
@@ -27,8 +27,8 @@ impl Request {
         for (name, value) in kept().chain(new()) {
             fields.field(name.as_bytes(), value);
         }
-        let (authority, _) = framing::target(self.head.received_method(), target, fields.text())?;
-        let inner = Arc::make_mut(&mut self.head.0);
+        let (authority, _) = framing::target(self.received_method(), target, fields.text())?;
+        let inner = Arc::make_mut(&mut self.0);
         (inner.target, inner.authority) = (target, authority);
         inner.headers = fields.into_headers();
         inner.decoded = OnceLock::new();

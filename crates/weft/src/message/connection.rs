@@ -1,0 +1,298 @@
+//! The connection of a request: the state that it shares with the engine.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::watch;
+
+use crate::message::fields::Fields;
+use crate::message::record_data::RecordData;
+use crate::peer::{Peer, TlsSession};
+
+/// The state that a connection shares with its requests.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) peer: Peer,
+    shutdown: Arc<ShutdownSignal>,
+    /// Number of the current exchange. Only the task of the connection changes it.
+    exchange: AtomicU32,
+    interim: Mutex<Vec<Interim>>,
+    /// Set if `interim` may not be empty. It nearly always is empty, and checking a flag is cheaper
+    /// than locking.
+    has_interim: AtomicBool,
+    /// Values that middleware has set for the record of an exchange.
+    record_parts: Mutex<Option<Box<RecordParts>>>,
+    /// Set once `record_parts` was: most connections never need it.
+    has_record_parts: AtomicBool,
+    /// Set while the final response is sent, from the first wait for its body.
+    is_responding: AtomicBool,
+}
+
+/// Values that middleware has set for the [`Record`](crate::Record) of an exchange.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordParts {
+    exchange: u32,
+    /// The client in place of the peer.
+    pub(crate) client: Option<Peer>,
+    pub(crate) data: Option<Arc<dyn RecordData>>,
+}
+
+/// A queued interim response.
+#[derive(Debug)]
+pub(crate) struct Interim {
+    /// Number of the exchange of its request.
+    exchange: u32,
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+}
+
+/// Receiver of the shutdown of the server, with its grace periods.
+pub(crate) type ShutdownSignal = watch::Receiver<Option<Drain>>;
+
+/// The grace periods of a shutdown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    /// Maximum time for requests in flight to complete.
+    pub(crate) grace: Duration,
+    /// Time in which an idle connection may send one more request, which is its last.
+    pub(crate) idle_grace: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(peer: Peer, shutdown: Arc<ShutdownSignal>) -> Arc<Shared> {
+        let (exchange, interim, has_interim) = Default::default();
+        let (record_parts, has_record_parts, is_responding) = Default::default();
+        Arc::new(Shared {
+            peer,
+            shutdown,
+            exchange,
+            interim,
+            has_interim,
+            record_parts,
+            has_record_parts,
+            is_responding,
+        })
+    }
+
+    /// Creates the shared state of the connection after its TLS handshake.
+    pub(crate) fn with_tls(&self, session: TlsSession) -> Arc<Shared> {
+        let peer = Peer { tls: Some(Arc::new(session)), ..self.peer.clone() };
+        Shared::new(peer, self.shutdown.clone())
+    }
+
+    /// Resets the state for the next request. Returns `false` if the application still holds it
+    /// for the previous request.
+    pub(crate) fn try_reset(self: &mut Arc<Shared>) -> bool {
+        let Some(shared) = Arc::get_mut(self) else { return false };
+        shared.interim.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        *shared.has_interim.get_mut() = false;
+        *shared.has_record_parts.get_mut() = false;
+        true
+    }
+
+    pub(crate) fn shutdown(self: &Arc<Shared>) -> Shutdown {
+        Shutdown(self.clone())
+    }
+
+    /// Begins the next exchange of a connection that shares its state with one request after the
+    /// other. Interim responses of the requests before, which tasks may still hold, are not sent.
+    pub(crate) fn begin_exchange(&self) {
+        self.exchange.store(self.exchange.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Returns `true` while the final response of the current exchange is sent, from the first wait
+    /// for its body.
+    pub(crate) fn is_responding(&self) -> bool {
+        self.is_responding.load(Relaxed)
+    }
+
+    pub(crate) fn set_responding(&self, is_responding: bool) {
+        self.is_responding.store(is_responding, Relaxed);
+    }
+
+    /// Takes the interim responses of the current exchange.
+    #[inline]
+    pub(crate) fn take_interim(&self) -> Option<Vec<Interim>> {
+        self.has_interim.load(Acquire).then(|| self.take_queued_interim())
+    }
+
+    #[cold]
+    fn take_queued_interim(&self) -> Vec<Interim> {
+        let mut queue = self.lock_interim();
+        self.has_interim.store(false, Relaxed);
+        let mut interim = std::mem::take(&mut *queue);
+        let current = self.exchange.load(Relaxed);
+        interim.retain(|interim| interim.exchange == current);
+        interim
+    }
+
+    /// Changes the values for the record of an exchange, unless it has ended.
+    fn update_record_parts(&self, exchange: u32, update: impl FnOnce(&mut RecordParts)) {
+        if exchange != self.exchange.load(Relaxed) {
+            return;
+        }
+        let mut parts = self.lock_record_parts();
+        match &mut *parts {
+            Some(parts) if parts.exchange == exchange && self.has_record_parts.load(Relaxed) => {
+                update(parts);
+            }
+            former => {
+                let mut parts = RecordParts { exchange, client: None, data: None };
+                update(&mut parts);
+                *former = Some(Box::new(parts));
+            }
+        }
+        self.has_record_parts.store(true, Release);
+    }
+
+    /// Returns `true` if middleware has set values for the record of this or an earlier exchange.
+    #[inline]
+    pub(crate) fn has_record_parts(&self) -> bool {
+        self.has_record_parts.load(Acquire)
+    }
+
+    /// Returns the values for the record of the current exchange, if middleware has set any.
+    #[inline]
+    pub(crate) fn record_parts(&self) -> Option<RecordParts> {
+        if !self.has_record_parts() {
+            return None;
+        }
+        let current = self.exchange.load(Relaxed);
+        self.lock_record_parts().as_deref().filter(|parts| parts.exchange == current).cloned()
+    }
+
+    fn lock_record_parts(&self) -> MutexGuard<'_, Option<Box<RecordParts>>> {
+        self.record_parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues an interim response of the request of an exchange. Another exchange may begin at the
+    /// same time, so that [`take_interim`](Shared::take_interim) compares the numbers again.
+    fn queue_interim(&self, interim: Interim) {
+        if interim.exchange != self.exchange.load(Relaxed) {
+            return;
+        }
+        let mut queue = self.lock_interim();
+        self.has_interim.store(true, Release);
+        match queue.last_mut() {
+            Some(last)
+                if (last.exchange, last.status, StatusCode::EARLY_HINTS)
+                    == (interim.exchange, interim.status, interim.status) =>
+            {
+                last.fields.to_mut().extend(interim.fields.iter().cloned());
+            }
+            _ => queue.push(interim),
+        }
+    }
+
+    fn lock_interim(&self) -> MutexGuard<'_, Vec<Interim>> {
+        self.interim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notifies a long-running response of the server's shutdown, so that it can end on its own.
+///
+/// ```
+/// # async fn example(request: weft::Request) {
+/// let mut shutdown = request.shutdown();
+/// tokio::select! {
+///     () = shutdown.requested() => { /* send the last event */ }
+///     // event = next_event() => { … }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Shutdown(Arc<Shared>);
+
+impl Shutdown {
+    /// Waits until a shutdown of the server is requested.
+    pub async fn requested(&mut self) {
+        // Cloned only here: all workers update the same count of receivers.
+        let mut shutdown = ShutdownSignal::clone(&self.0.shutdown);
+        if shutdown.wait_for(Option::is_some).await.is_err() {
+            // The sender was dropped: no shutdown can follow.
+            std::future::pending().await
+        }
+    }
+
+    /// Returns `true` if a shutdown of the server was requested.
+    pub fn is_requested(&self) -> bool {
+        self.0.shutdown.borrow().is_some()
+    }
+}
+
+/// The connection of a request: its peer, and the server's shutdown. It is an extension of the
+/// requests that a [tower service](crate::tower) receives.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    /// Number of the exchange of the request.
+    exchange: u32,
+    /// Peer set by middleware, which replaces that of the connection.
+    peer: Option<Box<Peer>>,
+    /// Set by middleware if the client of a proxy uses HTTPS, or does not.
+    is_secure: Option<bool>,
+}
+
+impl Connection {
+    /// The connection of a request of the current exchange.
+    pub(super) fn new(shared: Arc<Shared>) -> Connection {
+        let exchange = shared.exchange.load(Relaxed);
+        Connection { shared, exchange, peer: None, is_secure: None }
+    }
+
+    /// Without a peer, and without a server that could shut down.
+    #[cfg(feature = "tower")]
+    pub(super) fn of_nobody() -> Connection {
+        Connection::new(Shared::new(Peer::default(), Arc::new(watch::channel(None).1)))
+    }
+
+    /// The same connection, for a request whose interim responses and record are not those of an
+    /// exchange.
+    pub(super) fn without_exchange(&self) -> Connection {
+        // Half of all numbers away from that of the exchange in progress.
+        Connection { exchange: self.exchange ^ 1 << 31, ..self.clone() }
+    }
+
+    /// The other end of the connection, even if middleware has set another peer.
+    pub(super) fn original_peer(&self) -> &Peer {
+        &self.shared.peer
+    }
+
+    pub(super) fn set_peer(&mut self, address: SocketAddr) {
+        let peer = Peer { address: Some(address), ..self.shared.peer.clone() };
+        let client = peer.clone();
+        self.shared.update_record_parts(self.exchange, |parts| parts.client = Some(client));
+        self.peer = Some(Box::new(peer));
+    }
+
+    pub(super) fn set_secure(&mut self, is_secure: bool) {
+        self.is_secure = Some(is_secure);
+    }
+
+    pub(super) fn set_record_data(&self, data: Arc<dyn RecordData>) {
+        self.shared.update_record_parts(self.exchange, |parts| parts.data = Some(data));
+    }
+
+    pub(super) fn queue_interim(&self, status: StatusCode, fields: Fields) {
+        self.shared.queue_interim(Interim { exchange: self.exchange, status, fields });
+    }
+
+    /// The same as [`Request::peer`](crate::Request::peer).
+    pub fn peer(&self) -> &Peer {
+        self.peer.as_deref().unwrap_or(&self.shared.peer)
+    }
+
+    /// The same as [`Request::is_secure`](crate::Request::is_secure).
+    pub fn is_secure(&self) -> bool {
+        self.is_secure.unwrap_or(self.shared.peer.tls.is_some())
+    }
+
+    /// The same as [`Request::shutdown`](crate::Request::shutdown).
+    pub fn shutdown(&self) -> Shutdown {
+        self.shared.shutdown()
+    }
+}

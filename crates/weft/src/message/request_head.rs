@@ -1,0 +1,300 @@
+//! The head of a request, and its changes by middleware.
+
+mod fields; // replaced fields
+#[cfg(feature = "tower")]
+mod slices; // parts as slices of the text
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::{Method, Version};
+
+use weft_proto::headers::Headers;
+use weft_proto::http1::parse::{self, Span};
+use weft_proto::semantics::path::{Segments, decode, decode_segments};
+
+/// The request line and the header fields. Cloning and moving it is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead(Arc<Inner>);
+
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    method: Method,
+    /// The method that the client sent, if middleware has replaced it.
+    received_method: Option<Method>,
+    target: Span,
+    /// Path and query of the target, as received. This is a copy: the head is stored as bytes,
+    /// which would have to be validated as UTF-8 on each access.
+    original: String,
+    /// Path and query set by middleware, which replace the original ones.
+    rewritten: Option<Box<str>>,
+    /// End of the path, and start of the query, in `rewritten` or `original`.
+    path_end: usize,
+    /// Length of the prefix that the application is mounted under.
+    mount: usize,
+    authority: Option<Span>,
+    version: Version,
+    headers: Headers,
+    decoded: OnceLock<Vec<String>>,
+}
+
+impl RequestHead {
+    #[inline]
+    pub(crate) fn new(
+        method: Method,
+        version: Version,
+        target: Span,
+        (authority, path_and_query): (Option<Span>, Span),
+        headers: Headers,
+    ) -> RequestHead {
+        let original = as_text(path_and_query.of(headers.text())).to_owned();
+        let path_end = path_end(&original);
+        let rest = Inner::default();
+        let inner =
+            Inner { method, target, original, path_end, authority, version, headers, ..rest };
+        RequestHead(Arc::new(inner))
+    }
+
+    /// Replaces this head with the one that was parsed from `text`. The allocation is reused,
+    /// unless the application still holds the previous head. The parser gets the field list of the
+    /// previous head in exchange.
+    pub(crate) fn set_parsed(
+        &mut self,
+        parsed: &mut parse::ParsedHead,
+        text: Bytes,
+        (authority, path_and_query): (Option<Span>, Span),
+    ) {
+        let parts = self.unique_inner();
+        std::mem::swap(&mut parts.method, &mut parsed.method);
+        parts.received_method = None;
+        parts.version = parsed.version;
+        parts.target = parsed.target;
+        parts.authority = authority;
+        parts.original.clear();
+        parts.original.push_str(as_text(path_and_query.of(&text)));
+        parts.path_end = path_end(&parts.original);
+        parts.headers.replace(text, &mut parsed.fields);
+        parts.rewritten = None;
+        parts.mount = 0;
+        parts.decoded.take();
+    }
+
+    /// Releases the text of the head, which is a slice of the input buffer. Returns `false` if the
+    /// application still holds the head, and with it the text.
+    pub(crate) fn release_text(&mut self) -> bool {
+        let Some(inner) = Arc::get_mut(&mut self.0) else { return false };
+        inner.headers.clear();
+        if inner.original.capacity() > MAX_RETAINED_TARGET_BYTES {
+            inner.original = String::new();
+        }
+        true
+    }
+
+    fn unique_inner(&mut self) -> &mut Inner {
+        if Arc::strong_count(&self.0) > 1 {
+            self.0 = Arc::default();
+        }
+        Arc::get_mut(&mut self.0).expect("a new Arc is not shared")
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.0.method
+    }
+
+    /// Replaces the method. The received one is kept.
+    pub(crate) fn set_method(&mut self, method: Method) {
+        let head = Arc::make_mut(&mut self.0);
+        let former = std::mem::replace(&mut head.method, method);
+        head.received_method.get_or_insert(former);
+    }
+
+    /// Replaces path and query, which start with a slash. The mount prefix remains.
+    pub(super) fn set_path_and_query(&mut self, path_and_query: Box<str>) {
+        assert!(path_and_query.starts_with('/'), "a path starts with a slash: {path_and_query:?}");
+        let rewritten = match self.mount() {
+            "" => path_and_query,
+            mount => [mount, &*path_and_query].concat().into(),
+        };
+        let inner = Arc::make_mut(&mut self.0);
+        inner.path_end = path_end(&rewritten);
+        inner.rewritten = Some(rewritten);
+        inner.decoded = OnceLock::new();
+    }
+
+    /// Moves the first `bytes` bytes of the path, which end at the end of a segment, to the mount
+    /// prefix.
+    pub(super) fn take_prefix(&mut self, bytes: usize) {
+        let rest = self.path_and_query().get(bytes..);
+        let ends_segment = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']);
+        let is_valid = bytes == 0 || rest.is_some_and(ends_segment);
+        assert!(is_valid, "a prefix of {bytes} bytes ends inside a segment");
+        let inner = Arc::make_mut(&mut self.0);
+        inner.mount += bytes;
+        inner.decoded = OnceLock::new();
+    }
+
+    /// The method that the client sent, which determines the effect of preconditions and ranges and
+    /// the presence of a response body.
+    pub(crate) fn received_method(&self) -> &Method {
+        self.0.received_method.as_ref().unwrap_or(&self.0.method)
+    }
+
+    /// The HTTP version of the request.
+    pub fn version(&self) -> Version {
+        self.0.version
+    }
+
+    /// The header fields.
+    pub fn headers(&self) -> &Headers {
+        &self.0.headers
+    }
+
+    /// The request target as received, in any of its forms (RFC 9112 §3.2).
+    pub fn target(&self) -> &str {
+        self.text(self.0.target)
+    }
+
+    /// The path, percent-encoded as received. `*` for the asterisk form, empty for the authority
+    /// form; any other empty path is returned as `/` (RFC 9110 §4.2.3).
+    pub fn path(&self) -> &str {
+        match &self.mounted()[self.0.mount..self.0.path_end] {
+            "" if self.0.method != Method::CONNECT => "/",
+            path => path,
+        }
+    }
+
+    /// The whole path: the [`mount`](RequestHead::mount) and the path below it.
+    ///
+    /// ```
+    /// let mut request = weft::testing::request("GET /api/users?a HTTP/1.1\r\nHost: a\r\n\r\n");
+    /// request.take_prefix("/api".len());
+    /// assert_eq!((request.full_path(), request.path()), ("/api/users", "/users"));
+    /// ```
+    pub fn full_path(&self) -> &str {
+        match &self.mounted()[..self.0.path_end] {
+            "" if self.0.method != Method::CONNECT => "/",
+            path => path,
+        }
+    }
+
+    /// The path, percent-decoded as a whole, for display. Use [`segments`](RequestHead::segments)
+    /// for routing: in a decoded path, an encoded slash cannot be distinguished from a separator.
+    /// Bytes that are not valid UTF-8 are replaced by U+FFFD.
+    pub fn decoded_path(&self) -> String {
+        String::from_utf8_lossy(&decode(self.path().as_bytes())).into_owned()
+    }
+
+    /// The query, after the `?` of the target, percent-encoded as received.
+    pub fn query(&self) -> Option<&str> {
+        self.mounted().get(self.0.path_end + 1..)
+    }
+
+    /// The segments of the path, each percent-decoded, so that routing can be a
+    /// `match` on a slice: `/` is `[]`, `/a/` is `["a", ""]`, and
+    /// `/buenos/d%C3%ADas` is `["buenos", "días"]`.
+    pub fn segments(&self) -> Segments<'_> {
+        let path = self.path();
+        Segments::new(path, || self.0.decoded.get_or_init(|| decode_segments(path)))
+    }
+
+    /// The authority of the request: that of the target, if it has one (RFC 9112 §3.2.2), otherwise
+    /// the `Host` field. `None` if there is neither.
+    pub fn authority(&self) -> Option<&str> {
+        match self.0.authority {
+            Some(authority) => Some(self.text(authority)),
+            None => self.0.headers.get("host"),
+        }
+    }
+
+    /// The host of the request: the authority without its port, and without the trailing dot of a
+    /// fully qualified name. Compare host names case-insensitively; an IPv6 address is in brackets.
+    ///
+    /// ```
+    /// let request = weft::testing::request("GET / HTTP/1.1\r\nHost: Example.org.:8080\r\n\r\n");
+    /// assert_eq!(request.host(), Some("Example.org"));
+    /// ```
+    pub fn host(&self) -> Option<&str> {
+        self.authority().map(host)
+    }
+
+    /// The prefix removed from the path because the application is mounted under it
+    /// ([`Mount`](crate::middleware::Mount), [`StripPrefix`](crate::middleware::StripPrefix)),
+    /// as received: empty, or `/prefix`. Links to paths of the application start with it.
+    pub fn mount(&self) -> &str {
+        &self.mounted()[..self.0.mount]
+    }
+
+    /// Path and query.
+    pub(crate) fn path_and_query(&self) -> &str {
+        &self.mounted()[self.0.mount..]
+    }
+
+    /// The mount prefix, path and query.
+    fn mounted(&self) -> &str {
+        self.0.rewritten.as_deref().unwrap_or(&self.0.original)
+    }
+
+    /// Path and query as received, without the changes of middleware.
+    pub(crate) fn original_path_and_query(&self) -> &str {
+        &self.0.original
+    }
+
+    fn text(&self, span: Span) -> &str {
+        as_text(span.of(self.0.headers.text()))
+    }
+}
+
+/// Largest capacity for the target that a head retains between requests.
+const MAX_RETAINED_TARGET_BYTES: usize = 1 << 10;
+
+fn as_text(target: &[u8]) -> &str {
+    std::str::from_utf8(target).expect("framing rejects a target that is not UTF-8")
+}
+
+/// Returns the end of the path in path and query. Searches byte by byte, because paths are short.
+fn path_end(path_and_query: &str) -> usize {
+    path_and_query.bytes().position(|b| b == b'?').unwrap_or(path_and_query.len())
+}
+
+/// Returns an authority without its port and trailing dot.
+pub(crate) fn host(authority: &str) -> &str {
+    let end = match authority.find(']') {
+        Some(bracket) => bracket + 1,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let host = &authority[..end];
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_capacity_of_long_target() {
+        let mut head = RequestHead::default();
+        for (bytes, is_retained) in
+            [(MAX_RETAINED_TARGET_BYTES, true), (8 * MAX_RETAINED_TARGET_BYTES, false)]
+        {
+            head.unique_inner().original = String::with_capacity(bytes);
+            assert!(head.release_text());
+            assert_eq!(head.0.original.capacity() == bytes, is_retained, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn host_strips_port_and_trailing_dot() {
+        for (authority, name) in [
+            ("a", "a"),
+            ("A.b:80", "A.b"),
+            ("a.:80", "a"),
+            ("a:", "a"),
+            ("", ""),
+            ("[::1]", "[::1]"),
+            ("[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(host(authority), name, "{authority}");
+        }
+    }
+}
