@@ -1,6 +1,8 @@
 //! `weft schema`: a JSON schema of the configuration file, with which editors complete and check it.
 //! It is made from the lists of keys.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Map, Value, json};
 
 use crate::config::{
@@ -166,50 +168,71 @@ fn matching(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": pattern })
 }
 
+fn boolean() -> Value {
+    json!({ "type": "boolean" })
+}
+
+fn integer(range: &RangeInclusive<u64>) -> Value {
+    json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
+}
+
+fn size(range: &RangeInclusive<u64>) -> Value {
+    any_of([integer(range), or_variable(matching("^[0-9]+ ?([KMG]iB|[kKMG]?B)?$"))])
+}
+
+fn choice(known: &[&str]) -> Value {
+    json!({ "enum": known })
+}
+
+/// A table of texts by any names.
+fn pairs() -> Value {
+    json!({ "type": "object", "additionalProperties": text() })
+}
+
+fn rules() -> Value {
+    any_of([texts(), pairs()])
+}
+
+fn fields() -> Value {
+    let value = any_of([text(), pairs()]);
+    any_of([texts(), json!({ "type": "object", "additionalProperties": value })])
+}
+
+fn access_logs() -> Value {
+    let log = any_of([boolean(), text(), table(properties(&ACCESS_LOG))]);
+    any_of([log.clone(), json!({ "type": "array", "items": log })])
+}
+
+fn certificate_pairs() -> Value {
+    let pair = json!({
+        "type": "object",
+        "properties": { "cert": text(), "key": text() },
+        "required": ["cert", "key"],
+        "additionalProperties": false,
+    });
+    json!({ "type": "array", "items": pair })
+}
+
+/// Returns the schema of a value. It is compiled for each section, so that the schemas themselves are
+/// in functions of their own.
 fn value_schema<T>(kind: &ValueKind<T>) -> Value {
     match kind {
-        ValueKind::Bool(_) => or_variable(json!({ "type": "boolean" })),
-        ValueKind::Count(range, _) => or_variable(
-            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() }),
-        ),
-        ValueKind::Size(range, _) => any_of([
-            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() }),
-            or_variable(matching("^[0-9]+ ?([KMG]iB|[kKMG]?B)?$")),
-        ]),
+        ValueKind::Bool(_) => or_variable(boolean()),
+        ValueKind::Count(range, _) => or_variable(integer(range)),
+        ValueKind::Size(range, _) => size(range),
         ValueKind::Time(_) => or_variable(matching("^(never|[0-9]+ ?(ms|s|m|h|d))$")),
-        ValueKind::Choice(known, _) => or_variable(json!({ "enum": known })),
-        ValueKind::SwitchOrText(_) => any_of([json!({ "type": "boolean" }), text()]),
+        ValueKind::Choice(known, _) => or_variable(choice(known)),
+        ValueKind::SwitchOrText(_) => any_of([boolean(), text()]),
         ValueKind::Text(_)
         | ValueKind::Path(_)
         | ValueKind::WordOrPath(..)
         | ValueKind::LogTarget(_) => text(),
         ValueKind::Texts(_) => texts(),
-        ValueKind::Pairs(_) => json!({ "type": "object", "additionalProperties": text() }),
-        ValueKind::SwitchOrPairs(_) => any_of([
-            or_variable(json!({ "type": "boolean" })),
-            json!({ "type": "object", "additionalProperties": text() }),
-        ]),
-        ValueKind::Rules(_) => {
-            any_of([texts(), json!({ "type": "object", "additionalProperties": text() })])
-        }
-        ValueKind::Fields(_) => {
-            let of_patterns = json!({ "type": "object", "additionalProperties": text() });
-            let value = any_of([text(), of_patterns]);
-            any_of([texts(), json!({ "type": "object", "additionalProperties": value })])
-        }
-        ValueKind::AccessLogs(_) => {
-            let log =
-                any_of([json!({ "type": "boolean" }), text(), table(properties(&ACCESS_LOG))]);
-            any_of([log.clone(), json!({ "type": "array", "items": log })])
-        }
-        ValueKind::CertificatePairs(_) => {
-            let pair = json!({
-                "type": "object",
-                "properties": { "cert": text(), "key": text() },
-                "required": ["cert", "key"],
-                "additionalProperties": false,
-            });
-            json!({ "type": "array", "items": pair })
-        }
+        ValueKind::Pairs(_) => pairs(),
+        ValueKind::SwitchOrPairs(_) => any_of([or_variable(boolean()), pairs()]),
+        ValueKind::Rules(_) => rules(),
+        ValueKind::Fields(_) => fields(),
+        ValueKind::AccessLogs(_) => access_logs(),
+        ValueKind::CertificatePairs(_) => certificate_pairs(),
     }
 }
