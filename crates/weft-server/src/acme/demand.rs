@@ -12,8 +12,12 @@ use super::registry::Origin;
 use super::settings::Name;
 use super::stored::StoredCertificate;
 
-/// Time until a renewal without permission is considered again.
+/// Longest time until a renewal without permission is considered again; the certificate is removed at
+/// its end.
 const PERMISSION_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// Time until the permission is asked for again without an answer.
+const QUESTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Obtains the certificate for a handshake. Without permission there is none, which is no error.
 pub(super) async fn obtain(
@@ -60,22 +64,25 @@ pub(super) async fn renew_with_permission(
     limits: &DemandLimits,
     name: &Name,
 ) {
-    match limits.is_permitted(name).await {
+    let now = SystemTime::now();
+    let next = match limits.is_permitted(name).await {
         Ok(true) => {
             renew(acme, plan, name).await;
-            acme.registry.read(&plan.store, name, Origin::OnDemand);
-            return;
+            return acme.registry.read(&plan.store, name, Origin::OnDemand);
         }
-        Ok(false) => {
-            let found = acme.registry.find(name);
-            if found.is_none_or(|(_, not_after)| not_after <= SystemTime::now()) {
-                return acme.registry.remove(name);
+        Ok(false) => match acme.registry.find(name) {
+            Some((_, not_after)) if not_after > now => {
+                log::info!("the certificate for {name} is not renewed without permission");
+                not_after.min(now + PERMISSION_INTERVAL)
             }
-            log::info!("the certificate for {name} is not renewed without permission");
+            _ => return acme.registry.remove(name),
+        },
+        Err(reason) => {
+            log::error!("the certificate for {name} is not renewed: {reason}");
+            now + QUESTION_INTERVAL
         }
-        Err(reason) => log::error!("the certificate for {name} is not renewed: {reason}"),
-    }
-    acme.registry.postpone(name, SystemTime::now() + PERMISSION_INTERVAL);
+    };
+    acme.registry.postpone(name, next);
 }
 
 /// Uses the certificate of the store, if it is valid now.

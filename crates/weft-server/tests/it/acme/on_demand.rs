@@ -18,9 +18,10 @@ fn served() -> Result<String, i32> {
     Ok("served\n".to_owned())
 }
 
-/// A server that permits names that begin with `yes`.
+/// A server that permits names that begin with `yes`, until they are withdrawn.
 struct Permissions {
     address: SocketAddr,
+    are_withdrawn: Arc<AtomicBool>,
     /// Names in the order of the questions.
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -30,7 +31,8 @@ impl Permissions {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let names = asked.clone();
+        let are_withdrawn = Arc::new(AtomicBool::new(false));
+        let (names, withdrawn) = (asked.clone(), are_withdrawn.clone());
         std::thread::spawn(move || {
             for socket in listener.incoming() {
                 let mut socket = BufReader::new(socket.unwrap());
@@ -39,13 +41,14 @@ impl Permissions {
                 let name = line.split("/may?of=weft&domain=").nth(1).unwrap();
                 let name = name.split(' ').next().unwrap();
                 names.lock().unwrap().push(name.to_owned());
-                let status = if name.starts_with("yes") { "204 Yes" } else { "404 No" };
+                let is_permitted = name.starts_with("yes") && !withdrawn.load(Relaxed);
+                let status = if is_permitted { "204 Yes" } else { "404 No" };
                 let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
                 // The server may have stopped.
                 let _ = socket.get_mut().write_all(response.as_bytes());
             }
         });
-        Permissions { address, asked }
+        Permissions { address, are_withdrawn, asked }
     }
 
     fn keys(&self) -> String {
@@ -112,6 +115,28 @@ fn a_resource_is_asked_about_names() {
     assert_eq!(site.get("no.example"), Err(HANDSHAKE_FAILED));
     assert_eq!(permissions.asked(), ["no.example", "yes.example"]);
     assert!(!site.state("certificates/no.example").exists());
+    server.stop();
+}
+
+/// The authority's certificates are valid for 6 s.
+#[test]
+fn renewals_need_permission_too() {
+    let settings = AuthoritySettings { validity: 6, ..AuthoritySettings::default() };
+    let permissions = Permissions::start();
+    let keys = format!("{}\non_demand_timeout = \"20s\"\nplaceholder = false", permissions.keys());
+    let Some(site) = site(Authority::start(settings), &keys) else { return };
+    let server = site.start();
+    assert_eq!(site.get("yes.example"), served(), "{}", server.stderr());
+    let issued = || server.stderr().matches("the certificate for yes.example was issued").count();
+    until("the certificate is renewed", || issued() >= 2);
+    assert!(permissions.asked().len() >= 2, "{:?}", permissions.asked());
+    permissions.are_withdrawn.store(true, Relaxed);
+    until("the missing permission is logged", || {
+        server.stderr().contains("for yes.example is not renewed without permission")
+    });
+    until("the certificate is removed at its end", || {
+        site.get("yes.example") == Err(HANDSHAKE_FAILED)
+    });
     server.stop();
 }
 
