@@ -96,7 +96,17 @@ pub(super) struct Document {
     pub(super) top: Table,
     /// Sections without hosts, by name.
     pub(super) sections: Vec<(&'static str, Table)>,
+    pub(super) streams: Vec<Stream>,
     pub(super) hosts: Vec<Host>,
+}
+
+/// A section of `[streams]`.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub(super) notes: Vec<String>,
+    /// As in the name of the section.
+    pub(super) addresses: String,
+    pub(super) options: Table,
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +144,10 @@ impl Document {
         out.push_str(&lines(&self.top));
         for (name, table) in self.sections.iter().filter(|(_, table)| !table.is_empty()) {
             out.push_str(&format!("\n[{name}]\n{}", lines(table)));
+        }
+        for Stream { notes, addresses, options } in &self.streams {
+            let name = quoted(addresses);
+            out.push_str(&format!("\n{}[streams.{name}]\n{}", comments(notes), lines(options)));
         }
         for host in &self.hosts {
             out.push_str(&format!("\n{}[hosts.{}]\n", comments(&host.notes), quoted(&host.names)));

@@ -1,7 +1,11 @@
 //! `weft import nginx`: exit statuses, files that are included, and errors.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 
+use crate::common::{PATIENCE, Weft, weft};
 use crate::config::{folder_with, run_in};
 
 #[test]
@@ -67,4 +71,50 @@ fn exit_status_tells_if_something_was_lost() {
         assert_eq!(output.status, Ok(status), "{arguments:?}");
         assert!(output.stderr.starts_with(message), "{arguments:?}: {}", output.stderr);
     }
+}
+
+/// Connections and datagrams reach the upstreams of imported streams.
+#[test]
+fn imported_streams_forward() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (tcp_upstream, udp_upstream) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
+    let text = format!(
+        "stream {{\n    upstream echo {{ server {tcp_upstream}; }}\n\
+         server {{ listen 127.0.0.1:0; proxy_pass echo; proxy_protocol on; }}\n\
+         server {{ listen 127.0.0.1:0 udp; proxy_pass {udp_upstream}; \
+         proxy_responses 1; }}\n}}\n"
+    );
+    let folder = folder_with(&[("nginx.conf", &text)]);
+    let output = run_in(folder.path(), &["import", "nginx", "nginx.conf"]);
+    assert_eq!((output.status, &*output.stderr), (Ok(0), ""), "{}", output.stdout);
+    fs::write(folder.path().join("weft.toml"), output.stdout).unwrap();
+    let config = folder.path().join("weft.toml");
+    let server = Weft::start(weft([Path::new("--config"), &config]).arg("--no-log"));
+    let addresses = server.addresses();
+    let port = |scheme: &str| {
+        let mut ports = addresses.iter().filter_map(|address| address.strip_prefix(scheme));
+        ports.next().unwrap().parse::<u16>().unwrap()
+    };
+    let (tcp_port, udp_port) = (port("tcp://127.0.0.1:"), port("udp://127.0.0.1:"));
+    let mut client = TcpStream::connect(("127.0.0.1", tcp_port)).unwrap();
+    client.write_all(b"hello").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut received = String::new();
+    tcp.accept().unwrap().0.read_to_string(&mut received).unwrap();
+    let expected = format!(
+        "PROXY TCP4 127.0.0.1 127.0.0.1 {} {tcp_port}\r\nhello",
+        client.local_addr().unwrap().port()
+    );
+    assert_eq!(received, expected);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.send_to(b"question", ("127.0.0.1", udp_port)).unwrap();
+    let mut buffer = [0; 100];
+    let (length, session) = udp.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"question");
+    udp.send_to(b"answer", session).unwrap();
+    let (length, from) = client.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..length], from.port()), (&b"answer"[..], udp_port));
+    server.stop();
 }

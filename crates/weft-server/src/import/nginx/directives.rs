@@ -13,7 +13,7 @@ pub(super) enum Treatment {
 
 /// Directives that other files of this folder read.
 const TRANSLATED: &str = "
-    http server location upstream map include
+    http stream server location upstream map include
     listen server_name ssl_certificate ssl_certificate_key ssl_protocols ssl
     ssl_client_certificate ssl_verify_client more_set_headers more_clear_headers
     root alias index autoindex try_files error_page expires add_header default_type
@@ -21,7 +21,10 @@ const TRANSLATED: &str = "
     proxy_pass proxy_set_header proxy_hide_header proxy_redirect proxy_cookie_path
     proxy_cookie_domain proxy_buffering proxy_request_buffering proxy_connect_timeout
     proxy_read_timeout proxy_max_temp_file_size proxy_intercept_errors
+    proxy_ssl proxy_protocol proxy_timeout proxy_responses preread_timeout ssl_handshake_timeout ssl_preread
     proxy_ssl_trusted_certificate proxy_ssl_verify proxy_next_upstream_tries proxy_next_upstream
+    grpc_pass grpc_set_header grpc_connect_timeout grpc_read_timeout grpc_next_upstream
+    grpc_next_upstream_tries grpc_ssl_verify grpc_ssl_trusted_certificate
     allow deny satisfy auth_basic auth_basic_user_file auth_request auth_request_set internal
     limit_req limit_req_zone limit_req_status limit_conn limit_conn_zone limit_conn_status
     client_max_body_size limit_rate limit_rate_after
@@ -64,6 +67,8 @@ const DEFAULTS: &str = "
     resolver resolver_timeout limit_req_log_level limit_conn_log_level rewrite_log
     uninitialized_variable_warn load_module fastcgi_buffers fastcgi_buffer_size
     fastcgi_busy_buffers_size fastcgi_temp_path fastcgi_temp_file_write_size fastcgi_send_timeout fastcgi_socket_keepalive fastcgi_next_upstream fastcgi_pass_header fastcgi_ignore_headers uwsgi_temp_path scgi_temp_path auth_delay
+    grpc_buffer_size grpc_send_timeout grpc_socket_keepalive grpc_ssl_server_name grpc_ssl_protocols
+    grpc_ssl_ciphers grpc_ssl_session_reuse grpc_next_upstream_timeout
     access_log_cache open_log_file_cache ignore_invalid_headers
     break proxy_pass_header proxy_ignore_headers proxy_cache_valid proxy_cache_key proxy_cache_use_stale
     proxy_cache_lock proxy_cache_bypass proxy_no_cache proxy_cache_methods proxy_cache_min_uses
@@ -71,15 +76,13 @@ const DEFAULTS: &str = "
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 22] = [
-    ("stream", "Weft has no proxy for TCP and UDP"),
+const LOST: [(&str, &str); 20] = [
     ("mail", "Weft has no proxy for mail"),
     ("proxy_method", "upstreams get the method of the client"),
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
     ("proxy_pass_request_body", "upstreams get the body of the client"),
     ("uwsgi_pass", "Weft has no uwsgi; use the HTTP server of the application"),
     ("scgi_pass", "Weft has no SCGI; use the HTTP server of the application"),
-    ("grpc_pass", "set the upstream as `>> h2c://HOST:PORT`; see docs/grpc.md"),
     ("memcached_pass", "Weft has no client of memcached"),
     ("proxy_cache", "Weft has no cache for responses of upstreams"),
     ("proxy_cache_path", "Weft has no cache for responses of upstreams"),

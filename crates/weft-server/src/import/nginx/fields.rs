@@ -116,10 +116,11 @@ fn cache_control(location: &Location<'_>, mut values: Vec<String>) -> Option<Str
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Translates `proxy_set_header`. Without one for `Host` the upstream gets its own name.
+/// Translates `proxy_set_header` (or another `prefix`). Without one for `Host` the upstream gets its own name.
 /// Fields of `options` that an authentication server sets are not set here.
 pub(super) fn requests(
     location: &Location<'_>,
+    prefix: &str,
     upstream_name: Option<&str>,
     table: &mut Table,
     options: &mut Table,
@@ -131,7 +132,7 @@ pub(super) fn requests(
         Some(Value::List(names)) => names.clone(),
         _ => Vec::new(),
     };
-    for directive in scope.all(&["proxy_set_header"]) {
+    for directive in scope.all(&[&format!("{prefix}_set_header")]) {
         let (name, text) = (directive.arg(0), directive.arg(1));
         match (name.to_ascii_lowercase().as_str(), text) {
             ("host", "$host" | "$http_host" | "$host:$server_port") => has_host = true,

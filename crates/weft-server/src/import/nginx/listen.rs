@@ -65,7 +65,7 @@ impl Listening {
 }
 
 /// Normalizes an address: a port alone is that of all IPv4 addresses, and the default port is 80.
-fn address(text: &str) -> Option<String> {
+pub(super) fn address(text: &str) -> Option<String> {
     if text.starts_with("unix:") {
         return Some(text.to_owned());
     }

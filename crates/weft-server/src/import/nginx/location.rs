@@ -86,10 +86,9 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 /// Directives that respond, and have no equivalent.
-const OTHER_RESPONDERS: [&str; 13] = [
+const OTHER_RESPONDERS: [&str; 12] = [
     "uwsgi_pass",
     "scgi_pass",
-    "grpc_pass",
     "memcached_pass",
     "stub_status",
     "empty_gif",
@@ -220,6 +219,10 @@ impl<'a> Location<'a> {
         }
         if let Some(pass) = self.scope.own("proxy_pass").pop() {
             proxy::translate(self, pass, table, options)?;
+            return Ok(Responder::Proxy);
+        }
+        if let Some(pass) = self.scope.own("grpc_pass").pop() {
+            proxy::translate_grpc(self, pass, table, options)?;
             return Ok(Responder::Proxy);
         }
         if let Some(pass) = self.scope.own("fastcgi_pass").pop() {

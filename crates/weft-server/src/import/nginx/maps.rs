@@ -4,6 +4,9 @@ use super::regex;
 use super::tree::Directive;
 use crate::route::Pattern;
 
+/// Server name of TLS in a stream that forwards the connection as it is.
+pub(super) const SERVER_NAME: &str = "$ssl_preread_server_name";
+
 /// A `map` block whose keys are texts and regular expressions.
 pub(super) struct Map<'a> {
     /// The variable on which the values depend, with its `$`.
@@ -25,6 +28,8 @@ impl<'a> Map<'a> {
             let [value] = &*entry.args else {
                 match &*entry.name {
                     "volatile" => continue,
+                    // Keys may be `*.example.org`, as in streams.
+                    "hostnames" if map.source == SERVER_NAME => continue,
                     _ => return None,
                 }
             };

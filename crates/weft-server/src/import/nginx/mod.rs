@@ -33,6 +33,7 @@ mod maps; // values by the value of a variable
 mod map_redirects; // redirects by the value of a path
 mod logs; // access logs and the error log
 mod log_format; // formats of access logs
+mod streams; // TCP and UDP
 mod pages; // error pages and substituted texts
 
 use std::path::Path;
@@ -77,7 +78,8 @@ pub(crate) fn import(path: &Path) -> Result<Imported, String> {
         .filter(|directive| directive.name == "server")
         .map(|directive| Server::new(directive, &outcomes))
         .collect();
-    if servers.is_empty() {
+    let has_streams = main.iter().any(|directive| directive.name == "stream");
+    if servers.is_empty() && !has_streams {
         return Err(format!("{}: there is no server in this configuration", path.display()));
     }
     let mut document = Document::default();
@@ -90,7 +92,8 @@ pub(crate) fn import(path: &Path) -> Result<Imported, String> {
         document.hosts.push(host);
         origins.push(of_host);
     }
-    let is_complete = add_notes(&mut document, &origins, &main, http, &outcomes);
+    let streams = streams::translate(&main, &global, &outcomes, &mut document);
+    let is_complete = add_notes(&mut document, &origins, &streams, &main, http, &outcomes);
     hoist::hoist(&mut document);
     Ok(Imported { text: document.print(), is_complete })
 }
@@ -182,6 +185,7 @@ fn add_unencrypted<'a>(
 fn add_notes(
     document: &mut Document,
     origins: &[Origin<'_>],
+    streams: &[&Directive],
     main: &[Directive],
     http: &[Directive],
     outcomes: &Outcomes,
@@ -196,9 +200,12 @@ fn add_notes(
         is_complete &= report.is_complete;
         report.notes
     };
-    document.notes = notes(main, 0);
+    document.notes.splice(0..0, notes(main, 0));
     if !std::ptr::eq(main, http) {
         document.notes.extend(notes(http, usize::MAX));
+    }
+    for (stream, server) in document.streams.iter_mut().zip(streams) {
+        stream.notes = notes(server.children(), server.id);
     }
     for (host, origin) in document.hosts.iter_mut().zip(origins) {
         for server in &origin.servers {

@@ -61,6 +61,13 @@ impl Outcomes {
         })
     }
 
+    /// Returns the notes about the directives in the block of a directive.
+    pub(super) fn block_notes(&self, directive: &Directive) -> Vec<String> {
+        let mut report = Report::new();
+        self.notes(directive.children(), &mut report);
+        report.notes
+    }
+
     /// Returns a note for each directive of a block that was not carried over as it is, except for
     /// those in blocks that have notes of their own.
     pub(super) fn notes(&self, block: &[Directive], report: &mut Report) {

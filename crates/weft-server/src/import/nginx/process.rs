@@ -7,6 +7,7 @@ use super::global::Global;
 use super::listen::joined;
 use super::logs;
 use super::outcomes::Outcomes;
+use super::scope::Scope;
 use super::sites::Server;
 use super::tree::Directive;
 use super::values::{bytes, duration, time};
@@ -107,25 +108,9 @@ impl<'a> Process<'a> {
         let tls = document.section("tls");
         let mut pairs = Vec::new();
         for server in self.servers.iter().filter(|server| !server.listening.tls.is_empty()) {
-            let outer = [server.directive.children(), self.http];
-            let of = |name: &str| -> Vec<&Directive> {
-                let named = |block: &&'a [Directive]| -> Vec<&Directive> {
-                    block.iter().filter(|directive| directive.name == name).collect()
-                };
-                outer.iter().map(named).find(|found| !found.is_empty()).unwrap_or_default()
-            };
-            let keys = of("ssl_certificate_key");
-            for (certificate, key) in of("ssl_certificate").into_iter().zip(keys) {
-                self.outcomes.carried(certificate);
-                self.outcomes.carried(key);
-                if [certificate, key].iter().any(|it| it.arg(0).contains(['$', ':'])) {
-                    self.outcomes.lost(certificate, "only files without variables are");
-                    continue;
-                }
-                let mut pair = Table::default();
-                pair.set("cert", Value::Text(self.global.path(certificate.arg(0))));
-                pair.set("key", Value::Text(self.global.path(key.arg(0))));
-                let pair = Value::Table(pair);
+            let scope = Scope::new(self.outcomes).inside(self.http);
+            let found = certificate_pairs(&scope.inside(server.directive.children()), self.global);
+            for pair in found {
                 if !pairs.contains(&pair) {
                     pairs.push(pair);
                 }
@@ -218,6 +203,23 @@ impl<'a> Process<'a> {
         }
         self.all("real_ip_recursive");
     }
+}
+
+/// Returns the certificates that apply to a server, each with its key.
+pub(super) fn certificate_pairs(scope: &Scope<'_>, global: &Global<'_>) -> Vec<Value> {
+    let mut pairs = Vec::new();
+    let keys = scope.all(&["ssl_certificate_key"]);
+    for (certificate, key) in scope.all(&["ssl_certificate"]).into_iter().zip(keys) {
+        if [certificate, key].iter().any(|it| it.arg(0).contains(['$', ':'])) {
+            scope.outcomes.lost(certificate, "only files without variables are");
+            continue;
+        }
+        let mut pair = Table::default();
+        pair.set("cert", Value::Text(global.path(certificate.arg(0))));
+        pair.set("key", Value::Text(global.path(key.arg(0))));
+        pairs.push(Value::Table(pair));
+    }
+    pairs
 }
 
 /// Converts the arguments of a directive to a value, with its key if that is another one.

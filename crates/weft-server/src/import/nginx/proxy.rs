@@ -13,10 +13,61 @@ pub(super) fn translate<'a>(
     table: &mut Table,
     options: &mut Table,
 ) -> Result<(), Refusal<'a>> {
-    let refusal = |reason: &str| Refusal { directive: pass, reason: reason.to_owned() };
+    let url = literal(location, pass)?;
+    let parts = url.split_once("://");
+    let (scheme, rest) = parts.ok_or_else(|| refusal(pass, "its URL has no scheme"))?;
+    let prefix = "proxy";
+    translate_url(location, Url { pass, prefix, scheme, rest }, table, options)?;
+    responses(location, table);
+    Ok(())
+}
+
+/// Translates `grpc_pass`, which forwards the whole path over HTTP/2.
+pub(super) fn translate_grpc<'a>(
+    location: &Location<'a>,
+    pass: &'a Directive,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let url = literal(location, pass)?;
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("grpcs", rest)) => ("https", rest),
+        Some(("grpc", rest)) => ("h2c", rest),
+        Some(_) => return Err(refusal(pass, "its scheme is neither grpc nor grpcs")),
+        None => ("h2c", &*url),
+    };
+    translate_url(location, Url { pass, prefix: "grpc", scheme, rest }, table, options)?;
+    table.set("http_version", Value::text("2"));
+    Ok(())
+}
+
+fn refusal<'a>(directive: &'a Directive, reason: &str) -> Refusal<'a> {
+    Refusal { directive, reason: reason.to_owned() }
+}
+
+fn literal<'a>(location: &Location<'a>, pass: &'a Directive) -> Result<String, Refusal<'a>> {
     let url = location.variables.literal(pass.arg(0));
-    let url = url.ok_or_else(|| refusal("its URL has variables"))?;
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| refusal("its URL has no scheme"))?;
+    url.ok_or_else(|| refusal(pass, "its URL has variables"))
+}
+
+/// URL of an upstream, or of a group.
+struct Url<'u, 'a> {
+    /// The directive with the URL.
+    pass: &'a Directive,
+    /// Begin of the names of the directives that apply to it.
+    prefix: &'static str,
+    /// As in Weft.
+    scheme: &'u str,
+    rest: &'u str,
+}
+
+fn translate_url<'a>(
+    location: &Location<'a>,
+    url: Url<'_, 'a>,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<(), Refusal<'a>> {
+    let Url { pass, prefix, scheme, rest } = url;
     let (host, path) = split_host(rest);
     let changed = rewrite::changed_prefix(location);
     let path = match &changed {
@@ -25,21 +76,21 @@ pub(super) fn translate<'a>(
         None if location.is_rewritten => Ok(String::new()),
         None => upstream_path(location, path),
     };
-    let path = path.map_err(refusal)?;
+    let path = path.map_err(|reason| refusal(pass, reason))?;
     let group = location.global.upstreams.get(host).copied();
     // The first key of the table.
     table.set("proxy", Value::text(""));
     let urls = match group {
-        Some(group) => group_urls(location, group, scheme, &path, table).map_err(refusal)?,
+        Some(group) => group_urls(location, group, scheme, &path, table)
+            .map_err(|reason| refusal(pass, reason))?,
         None => vec![join(scheme, host, &path)],
     };
     match <[String; 1]>::try_from(urls) {
         Ok([url]) => table.set("proxy", Value::Text(url)),
         Err(urls) => table.set("proxy", Value::texts(urls)),
     }
-    fields::requests(location, group.map(|_| host), table, options);
-    settings(location, scheme, table);
-    responses(location, table);
+    fields::requests(location, prefix, group.map(|_| host), table, options);
+    settings(location, prefix, scheme, table);
     if ["gzip", "brotli", "zstd"].iter().any(|name| location.scope.is_on(name)) {
         options.set("compress", Value::Switch(true));
     }
@@ -225,50 +276,52 @@ fn responses(location: &Location<'_>, table: &mut Table) {
     }
 }
 
-fn settings(location: &Location<'_>, scheme: &str, table: &mut Table) {
+fn settings(location: &Location<'_>, prefix: &str, scheme: &str, table: &mut Table) {
     let scope = &location.scope;
-    for (name, key) in
-        [("proxy_buffering", "buffer_responses"), ("proxy_request_buffering", "buffer_requests")]
+    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
+    for (name, key) in [("buffering", "buffer_responses"), ("request_buffering", "buffer_requests")]
     {
-        if scope.one(name).is_some_and(|switch| switch.arg(0) == "off") {
+        if one(name).is_some_and(|switch| switch.arg(0) == "off") {
             table.set(key, Value::Switch(false));
         }
     }
     let times: [(&str, &[&str]); 2] = [
-        ("proxy_connect_timeout", &["connect_timeout"]),
-        ("proxy_read_timeout", &["response_timeout", "body_timeout", "tunnel_timeout"]),
+        ("connect_timeout", &["connect_timeout"]),
+        ("read_timeout", &["response_timeout", "body_timeout", "tunnel_timeout"]),
     ];
     for (name, keys) in times {
-        let Some(directive) = scope.one(name) else { continue };
+        let Some(directive) = one(name) else { continue };
         match time(directive.arg(0)) {
             Some(time) => keys.iter().for_each(|key| table.set(*key, Value::text(time.clone()))),
             None => scope.outcomes.lost(directive, "this is no time"),
         }
     }
-    if let Some(directive) = scope.one("proxy_max_temp_file_size") {
+    if let Some(directive) = one("max_temp_file_size") {
         match size(directive.arg(0)) {
             Some(size) => table.set("max_temp_file_bytes", Value::Text(size)),
             None => scope.outcomes.lost(directive, "this is no size"),
         }
     }
-    if let Some(directive) = scope.one("proxy_next_upstream_tries") {
+    if let Some(directive) = one("next_upstream_tries") {
         match directive.arg(0).parse::<u64>() {
             Ok(tries @ 1..) => table.set("max_retries", Value::Number(tries - 1)),
             _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
         }
     }
-    if scope.one("proxy_next_upstream").is_some_and(|directive| directive.arg(0) == "off") {
+    if one("next_upstream").is_some_and(|directive| directive.arg(0) == "off") {
         table.set("max_retries", Value::Number(0));
     }
     if scheme == "https" {
-        if let Some(directive) = scope.one("proxy_ssl_trusted_certificate") {
+        if let Some(directive) = one("ssl_trusted_certificate") {
             table.set("ca", Value::Text(location.global.path(directive.arg(0))));
         }
-        if !scope.is_on("proxy_ssl_verify") {
-            let pass = scope.own("proxy_pass");
-            let note = "the certificate of the upstream is verified, which nginx does with \
-                        proxy_ssl_verify only; `ca` names the authority of a private one";
-            pass.iter().for_each(|pass| scope.outcomes.lost(pass, note));
+        if one("ssl_verify").is_none_or(|switch| switch.arg(0) != "on") {
+            let pass = scope.own(&format!("{prefix}_pass"));
+            let note = format!(
+                "the certificate of the upstream is verified, which nginx does with \
+                 {prefix}_ssl_verify only; `ca` names the authority of a private one"
+            );
+            pass.iter().for_each(|pass| scope.outcomes.lost(pass, note.clone()));
         }
     }
 }
