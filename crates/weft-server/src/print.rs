@@ -14,7 +14,7 @@ use crate::config::{
     RewriteConfig, RouteOptions, STATUS, STREAM, StatusConfig, TLS, TOP, TRACING, TlsConfig,
     TlsProfile, TopConfig, quoted, quoted_list,
 };
-use crate::config::{fastcgi_keys, php_keys};
+use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 use crate::plan::{AppPlan, Plan, RoutePlan, TlsPlan};
 use crate::route::Rewrite;
 
@@ -184,6 +184,10 @@ fn app(route: &RoutePlan) -> String {
                 Protocol::FastCgi => {
                     let others = other_keys(fastcgi_keys(), &**settings, &ProxySettings::fastcgi());
                     format!("fastcgi = {urls}{others}")
+                }
+                Protocol::Scgi => {
+                    let others = other_keys(scgi_keys(), &**settings, &ProxySettings::scgi());
+                    format!("scgi = {urls}{others}")
                 }
             }
         }

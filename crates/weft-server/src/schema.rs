@@ -9,7 +9,7 @@ use crate::config::{
     ACCESS_LOG, ACME, CGI, FILES, Key, LIMITS, LOG, OPTIONS, PROXY, RESPONSE, REWRITE,
     RewriteConfig, STATUS, STATUS_CODE, STREAM, TLS, TOP, TRACING, ValueKind,
 };
-use crate::config::{fastcgi_keys, php_keys};
+use crate::config::{fastcgi_keys, php_keys, scgi_keys};
 
 type Properties = Map<String, Value>;
 
@@ -81,7 +81,7 @@ fn route() -> Value {
 }
 
 /// The keys of each form of a route, besides the options of every route.
-fn forms_of_routes() -> [(&'static str, Properties); 8] {
+fn forms_of_routes() -> [(&'static str, Properties); 9] {
     let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
         own.insert(name.to_owned(), with_description(value, help));
         (name, own)
@@ -97,6 +97,12 @@ fn forms_of_routes() -> [(&'static str, Properties); 8] {
             texts(),
             "addresses of upstreams",
             with_rewrite(properties(fastcgi_keys()), &REWRITE[..1]),
+        ),
+        form(
+            "scgi",
+            texts(),
+            "addresses of upstreams",
+            with_rewrite(properties(scgi_keys()), &REWRITE[..1]),
         ),
         form(
             "proxy",

@@ -1,4 +1,4 @@
-//! Keys of a FastCGI route, and of a files route with `php`, besides those that name the upstreams.
+//! Keys of a FastCGI or SCGI route, and of a files route with `php`, besides those that name the upstreams.
 
 use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_list};
@@ -91,6 +91,15 @@ pub(crate) fn fastcgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>
     FASTCGI.iter().chain(of_upstreams)
 }
 
+/// Keys of a FastCGI route that concern scripts beneath a root, or connections that are kept.
+const NOT_SCGI: [&str; 6] =
+    ["root", "index", "suffix", "script_root", "max_idle_connections", "keep_alive_timeout"];
+
+/// Returns the keys of an SCGI route.
+pub(crate) fn scgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
+    fastcgi_keys().filter(|key| !NOT_SCGI.contains(&key.name))
+}
+
 /// Returns the keys of a files route with `php`, besides those of the files.
 pub(crate) fn php_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
     fastcgi_keys().filter(|key| !FILES_KEYS.contains(&key.name))
@@ -99,10 +108,18 @@ pub(crate) fn php_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + 
 /// Parses addresses of upstreams separated by white space: `unix:/SOCKET` or `HOST:PORT`.
 pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
     let addresses = UpstreamMember::parse_list(text, UpstreamUrl::fastcgi)?;
+    not_empty(addresses, "unix:/run/php/php-fpm.sock or 127.0.0.1:9000")
+}
+
+/// Parses addresses of upstreams of the same form, which speak SCGI.
+pub(super) fn parse_scgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
+    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::scgi)?;
+    not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:4000")
+}
+
+fn not_empty(addresses: Vec<UpstreamMember>, example: &str) -> Result<Vec<UpstreamMember>, String> {
     match addresses.is_empty() {
-        true => Err("expected the address of an upstream, such as unix:/run/php/php-fpm.sock or \
-                     127.0.0.1:9000"
-            .to_owned()),
+        true => Err(format!("expected the address of an upstream, such as {example}")),
         false => Ok(addresses),
     }
 }

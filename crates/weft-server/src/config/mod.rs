@@ -19,7 +19,7 @@ mod cgi; // the keys of a CGI route
 mod respond; // the keys of redirects and fixed responses
 mod rewrite; // rewrite and try_files
 mod proxy; // the keys of a proxy route
-mod fastcgi; // the keys of a FastCGI route
+mod fastcgi; // the keys of a FastCGI or SCGI route
 mod status; // the keys of [status]
 mod acme; // the keys of [acme]
 mod tracing; // the keys of [tracing]
@@ -40,7 +40,7 @@ pub(crate) use access_log::{ACCESS_LOG, AccessLogConfig, Share};
 pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
-pub(crate) use fastcgi::{fastcgi_keys, php_keys};
+pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
 pub(crate) use key::{CertificatePair, Key, ValueKind};
 pub(crate) use keys::{
     ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TlsProfile, TopConfig, quoted,

@@ -7,7 +7,7 @@
 //!    connection.
 //! 3. `pool` leases a connection to the request for its exclusive use: an idle one, or a new one.
 //!    Connections belong to the worker; `connection` defines one.
-//! 4. `request` composes a new head from the parsed request, or `fastcgi` the variables for a script;
+//! 4. `request` composes a new head from the parsed request, or `scripts` the variables for a script;
 //!    `upload` sends the body, and `exchange` waits for the head of the response, which
 //!    `response_reader` parses in the protocol of the upstream. Over HTTP/2, `http2` does all of
 //!    this in a stream of a connection that requests share.
@@ -26,7 +26,6 @@ mod balance;
 pub(crate) mod check;
 mod download;
 mod exchange;
-mod fastcgi;
 mod fetch;
 mod fields;
 mod forwarded;
@@ -40,6 +39,7 @@ mod request;
 mod response;
 mod response_reader;
 mod rewriting;
+mod scripts;
 mod settings;
 pub(crate) mod tls;
 mod metrics;
@@ -244,7 +244,7 @@ impl Proxy {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Forwards a request, with FastCGI for a script.
+    /// Forwards a request, with FastCGI or SCGI for a script.
     pub(super) async fn forward(&self, request: Request, script: Option<Box<Script>>) -> Response {
         match self.prepare(request, script).await {
             Ok(mut outbound) => self.send(&mut outbound).await,
@@ -299,7 +299,7 @@ impl Proxy {
         }
         let upload = (body_length != Some(0)).then(|| {
             let framing = match body_length {
-                _ if script.is_some() => Framing::FastCgi,
+                _ if settings.protocol == Protocol::FastCgi => Framing::FastCgi,
                 Some(_) => Framing::Sized,
                 None => Framing::Chunked,
             };
@@ -429,9 +429,8 @@ impl Proxy {
         let composed = match script {
             Some(script) => {
                 let environment = &self.shared.environment;
-                let application = fastcgi::Application { settings, environment };
-                fastcgi::compose(out, request, script, *body_length, &application);
-                Ok(())
+                let application = scripts::Application { settings, environment };
+                scripts::compose(out, request, script, *body_length, &application)
             }
             None => request::compose(out, request, options, *body_length, &to),
         };

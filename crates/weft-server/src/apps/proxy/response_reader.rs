@@ -5,7 +5,7 @@ use weft::Method;
 use weft_proto::http1::client::{self as http1, BodyPiece, ResponseHead};
 
 use super::GatewayError;
-use super::fastcgi;
+use super::scripts;
 use super::settings::{Protocol, ProxySettings};
 use super::upstream::Upstream;
 
@@ -16,13 +16,13 @@ use super::upstream::Upstream;
 )]
 pub(super) enum HeadReader {
     Http1(http1::HeadReader),
-    FastCgi(Box<fastcgi::ResponseReader>),
+    Script(Box<scripts::ResponseReader>),
 }
 
 /// Incremental parser for the body of a response.
 pub(super) enum BodyReader {
     Http1(http1::BodyReader),
-    FastCgi(Box<fastcgi::ResponseReader>),
+    Script(Box<scripts::ResponseReader>),
 }
 
 impl HeadReader {
@@ -32,9 +32,9 @@ impl HeadReader {
                 http1::HeadReader::new(settings.max_response_head_bytes)
                     .lenient(settings.lenient_responses),
             ),
-            Protocol::FastCgi => {
-                let reader = fastcgi::ResponseReader::new(settings, upstream.to_string());
-                HeadReader::FastCgi(Box::new(reader))
+            Protocol::FastCgi | Protocol::Scgi => {
+                let reader = scripts::ResponseReader::new(settings, upstream.to_string());
+                HeadReader::Script(Box::new(reader))
             }
         }
     }
@@ -49,7 +49,7 @@ impl HeadReader {
             HeadReader::Http1(reader) => {
                 reader.read(input, method).map_err(GatewayError::invalid_response)
             }
-            HeadReader::FastCgi(reader) => reader.read_head(input, method),
+            HeadReader::Script(reader) => reader.read_head(input, method),
         }
     }
 
@@ -57,7 +57,7 @@ impl HeadReader {
     pub(super) fn has_begun(&self) -> bool {
         match self {
             HeadReader::Http1(_) => false,
-            HeadReader::FastCgi(reader) => reader.has_begun(),
+            HeadReader::Script(reader) => reader.has_begun(),
         }
     }
 
@@ -65,7 +65,7 @@ impl HeadReader {
     pub(super) fn into_body_reader(self, head: &ResponseHead) -> BodyReader {
         match self {
             HeadReader::Http1(_) => BodyReader::Http1(http1::BodyReader::new(head.length)),
-            HeadReader::FastCgi(reader) => BodyReader::FastCgi(reader),
+            HeadReader::Script(reader) => BodyReader::Script(reader),
         }
     }
 }
@@ -77,7 +77,7 @@ impl BodyReader {
             BodyReader::Http1(reader) => {
                 reader.read(input).map_err(|error| error.reason().to_owned())
             }
-            BodyReader::FastCgi(reader) => reader.read_body(input).map_err(|error| error.reason()),
+            BodyReader::Script(reader) => reader.read_body(input).map_err(|error| error.reason()),
         }
     }
 
@@ -93,7 +93,7 @@ impl BodyReader {
                     _ => Bytes::new(),
                 })
             }
-            BodyReader::FastCgi(reader) => reader.take_received_body(input),
+            BodyReader::Script(reader) => reader.take_received_body(input),
         }
     }
 
@@ -101,7 +101,7 @@ impl BodyReader {
     pub(super) fn remaining(&self) -> Option<u64> {
         match self {
             BodyReader::Http1(reader) => reader.remaining(),
-            BodyReader::FastCgi(reader) => reader.remaining(),
+            BodyReader::Script(reader) => reader.remaining(),
         }
     }
 
@@ -109,7 +109,7 @@ impl BodyReader {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             BodyReader::Http1(_) => 0,
-            BodyReader::FastCgi(reader) => reader.held_bytes(),
+            BodyReader::Script(reader) => reader.held_bytes(),
         }
     }
 
@@ -117,8 +117,7 @@ impl BodyReader {
     pub(super) fn may_end_at_eof(&self) -> bool {
         match self {
             BodyReader::Http1(reader) => reader.may_end_at_eof(),
-            // The end of a response is a record.
-            BodyReader::FastCgi(_) => false,
+            BodyReader::Script(reader) => reader.may_end_at_eof(),
         }
     }
 
@@ -127,7 +126,7 @@ impl BodyReader {
     pub(super) fn has_ended(&mut self, input: &mut BytesMut) -> bool {
         match self {
             BodyReader::Http1(_) => true,
-            BodyReader::FastCgi(reader) => reader.has_ended(input),
+            BodyReader::Script(reader) => reader.has_ended(input),
         }
     }
 }

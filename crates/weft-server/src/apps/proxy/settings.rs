@@ -37,7 +37,7 @@ pub(crate) struct ProxySettings {
     /// Convert calls of gRPC-Web, of scripts in web pages, to gRPC. Default false.
     pub(crate) grpc_web: bool,
 
-    /// Scripts of upstreams that speak FastCGI.
+    /// Scripts of upstreams that speak FastCGI or SCGI.
     pub(crate) fastcgi: FastCgiSettings,
 
     /// Selection of the upstream for the next request. Default [`Balance::RoundRobin`].
@@ -188,6 +188,7 @@ pub(crate) enum Protocol {
     #[default]
     Http1,
     FastCgi,
+    Scgi,
 }
 
 /// Version of HTTP that is spoken to upstreams.
@@ -362,6 +363,11 @@ impl ProxySettings {
             max_idle_connections: 0,
             ..ProxySettings::default()
         }
+    }
+
+    /// The defaults for upstreams that speak SCGI, which has one request in a connection.
+    pub(crate) fn scgi() -> ProxySettings {
+        ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
     }
 
     /// Parses URLs separated by white space, each with its options behind it.

@@ -48,6 +48,11 @@ impl UpstreamUrl {
         UpstreamUrl::without_path(text, "fastcgi://", "127.0.0.1:9000")
     }
 
+    /// Parses the address of an upstream that speaks SCGI: `unix:/SOCKET` or `HOST:PORT`.
+    pub(crate) fn scgi(text: &str) -> Result<UpstreamUrl, String> {
+        UpstreamUrl::without_path(text, "scgi://", "127.0.0.1:4000")
+    }
+
     /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
     /// for connections with TLS.
     pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {

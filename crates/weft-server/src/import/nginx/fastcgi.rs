@@ -1,4 +1,4 @@
-//! `fastcgi_pass`: scripts beside files, and applications.
+//! `fastcgi_pass`: scripts beside files, and applications; `scgi_pass`.
 
 use super::files;
 use super::location::{Location, Pattern, Refusal, Responder};
@@ -39,7 +39,20 @@ pub(super) fn translate<'a>(
         Script::None => table.set("fastcgi", addresses),
     }
     report_try_files(location);
-    settings(location, table, options);
+    settings(location, "fastcgi", table, options);
+    Ok(Responder::Proxy)
+}
+
+/// Translates `scgi_pass`: an application that handles all paths itself.
+pub(super) fn translate_scgi<'a>(
+    location: &Location<'a>,
+    pass: &'a Directive,
+    table: &mut Table,
+    options: &mut Table,
+) -> Result<Responder, Refusal<'a>> {
+    let addresses = addresses(location, pass);
+    table.set("scgi", addresses.map_err(|reason| Refusal { directive: pass, reason })?);
+    settings(location, "scgi", table, options);
     Ok(Responder::Proxy)
 }
 
@@ -245,7 +258,7 @@ fn report_try_files(location: &Location<'_>) {
 }
 
 /// Variables that applications get by default.
-const STANDARD: [&str; 27] = [
+const STANDARD: [&str; 28] = [
     "AUTH_TYPE",
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
@@ -266,6 +279,7 @@ const STANDARD: [&str; 27] = [
     "REQUEST_METHOD",
     "REQUEST_SCHEME",
     "REQUEST_URI",
+    "SCGI",
     "SCRIPT_FILENAME",
     "SCRIPT_NAME",
     "SERVER_ADDR",
@@ -275,10 +289,13 @@ const STANDARD: [&str; 27] = [
     "SERVER_SOFTWARE",
 ];
 
-fn settings(location: &Location<'_>, table: &mut Table, options: &mut Table) {
+/// Translates the directives whose names begin with `prefix`.
+fn settings(location: &Location<'_>, prefix: &str, table: &mut Table, options: &mut Table) {
     let scope = &location.scope;
+    let one = |name: &str| scope.one(&format!("{prefix}_{name}"));
+    let is_on = |name: &str| one(name).is_some_and(|switch| switch.arg(0) == "on");
     let mut environment = Vec::new();
-    for parameter in scope.all(&["fastcgi_param"]) {
+    for parameter in scope.all(&[&format!("{prefix}_param")]) {
         let (name, value) = (parameter.arg(0), parameter.arg(1));
         if name.contains("SENDFILE") || name.contains("X_ACCEL") {
             scope.outcomes.lost(parameter, "`accel` names the folders for X-Accel-Redirect");
@@ -303,33 +320,31 @@ fn settings(location: &Location<'_>, table: &mut Table, options: &mut Table) {
         table.set("environment", Value::texts(environment));
     }
     for (name, keys) in [
-        ("fastcgi_connect_timeout", &["connect_timeout"][..]),
-        ("fastcgi_read_timeout", &["response_timeout", "body_timeout"]),
+        ("connect_timeout", &["connect_timeout"][..]),
+        ("read_timeout", &["response_timeout", "body_timeout"]),
     ] {
-        let Some(directive) = scope.one(name) else { continue };
+        let Some(directive) = one(name) else { continue };
         match time(directive.arg(0)) {
             Some(time) => keys.iter().for_each(|key| table.set(*key, Value::text(time.clone()))),
             None => scope.outcomes.lost(directive, "this is no time"),
         }
     }
-    if scope.is_on("fastcgi_keep_conn") {
+    if is_on("keep_conn") {
         table.set("max_idle_connections", Value::Number(8));
     }
-    for (name, key) in [
-        ("fastcgi_buffering", "buffer_responses"),
-        ("fastcgi_request_buffering", "buffer_requests"),
-    ] {
-        if scope.one(name).is_some_and(|switch| switch.arg(0) == "off") {
+    for (name, key) in [("buffering", "buffer_responses"), ("request_buffering", "buffer_requests")]
+    {
+        if one(name).is_some_and(|switch| switch.arg(0) == "off") {
             table.set(key, Value::Switch(false));
         }
     }
-    if let Some(directive) = scope.one("fastcgi_max_temp_file_size") {
+    if let Some(directive) = one("max_temp_file_size") {
         match size(directive.arg(0)) {
             Some(size) => table.set("max_temp_file_bytes", Value::Text(size)),
             None => scope.outcomes.lost(directive, "this is no size"),
         }
     }
-    if scope.is_on("fastcgi_intercept_errors") && !scope.all(&["error_page"]).is_empty() {
+    if is_on("intercept_errors") && !scope.all(&["error_page"]).is_empty() {
         options.set("intercept_errors", Value::Switch(true));
     }
     if ["gzip", "brotli", "zstd"].iter().any(|name| scope.is_on(name)) {

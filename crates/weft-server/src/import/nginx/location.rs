@@ -86,9 +86,8 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 /// Directives that respond, and have no equivalent.
-const OTHER_RESPONDERS: [&str; 12] = [
+const OTHER_RESPONDERS: [&str; 11] = [
     "uwsgi_pass",
-    "scgi_pass",
     "memcached_pass",
     "stub_status",
     "empty_gif",
@@ -227,6 +226,9 @@ impl<'a> Location<'a> {
         }
         if let Some(pass) = self.scope.own("fastcgi_pass").pop() {
             return fastcgi::translate(self, pass, table, options);
+        }
+        if let Some(pass) = self.scope.own("scgi_pass").pop() {
+            return fastcgi::translate_scgi(self, pass, table, options);
         }
         files::translate(self, table, options)?;
         Ok(Responder::Files)

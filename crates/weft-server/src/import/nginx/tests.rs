@@ -726,6 +726,17 @@ fn includes_no_hidden_files() {
 }
 
 #[test]
+fn imports_scgi() {
+    check(&[(
+        "location / { scgi_pass unix:/run/app.sock; scgi_read_timeout 2m; scgi_param SCGI 1; \
+         scgi_param QUERY_STRING $query_string; scgi_param OWN value; scgi_request_buffering off; }",
+        true,
+        "\"/\" = { scgi = \"unix:/run/app.sock\", environment = [\"OWN=value\"], \
+         response_timeout = \"2m\", body_timeout = \"2m\", buffer_requests = false }\n",
+    )]);
+}
+
+#[test]
 fn imports_grpc() {
     check(&[
         (

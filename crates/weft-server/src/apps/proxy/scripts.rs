@@ -1,19 +1,21 @@
-//! FastCGI to an upstream: composes a request as records, and reads a response from records.
+//! Requests to an upstream that runs scripts, by FastCGI or SCGI, and its responses, which are those of
+//! CGI: in records, or up to the end of the connection.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
-use weft::{Method, Request, Version};
+use weft::{Error, Method, Request, Version};
 use weft_proto::fastcgi::{self, Completion, RecordReader, ResponsePart};
 use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::client::{BodyLength, BodyPiece, ResponseHead};
+use weft_proto::scgi;
 
 use super::super::script::{Credentials, Script, ScriptHead, VariableRules, head, meta_variables};
 use super::super::stderr::{self, LineSplitter};
 use super::GatewayError;
-use super::settings::ProxySettings;
+use super::settings::{Protocol, ProxySettings};
 
 /// The application that a request is sent to.
 pub(super) struct Application<'a> {
@@ -23,13 +25,16 @@ pub(super) struct Application<'a> {
 }
 
 /// Appends a request, up to its body.
+///
+/// # Errors
+/// If the protocol cannot express a value of the request.
 pub(super) fn compose(
     out: &mut Vec<u8>,
     request: &Request,
     script: &Script,
     body_length: Option<u64>,
     to: &Application<'_>,
-) {
+) -> Result<(), Error> {
     let Application { settings, environment } = to;
     // RFC 3875 §4.1.2: a request without a body has no CONTENT_LENGTH.
     let has_length = request.headers().get_bytes("content-length").is_some();
@@ -41,15 +46,22 @@ pub(super) fn compose(
     let rules =
         VariableRules { credentials: Credentials::Passed, trusted_proxies: settings.trusted() };
     let mut variables = meta_variables(request, script, length, &rules);
-    // PHP requires it as a protection against direct execution of its interpreter.
-    variables.push(("REDIRECT_STATUS".to_owned(), "200".into()));
+    if settings.protocol == Protocol::FastCgi {
+        // PHP requires it as a protection against direct execution of its interpreter.
+        variables.push(("REDIRECT_STATUS".to_owned(), "200".into()));
+    }
     variables.retain(|(name, _)| !environment.iter().any(|(known, _)| known == name));
     let all = variables.iter().chain(*environment);
+    let all = all.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    if settings.protocol == Protocol::Scgi {
+        return Ok(scgi::head(out, body_length.unwrap_or(0), all)?);
+    }
     fastcgi::begin_request(out, settings.max_idle_connections > 0);
-    fastcgi::params(out, all.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    fastcgi::params(out, all);
     if body_length == Some(0) {
         fastcgi::end_of_stdin(out);
     }
+    Ok(())
 }
 
 /// Returns a script with the paths that an application sees which has the root somewhere else.
@@ -60,13 +72,28 @@ fn seen_beneath(root: &Path, script: &Script) -> Script {
 
 /// Incremental parser for a response.
 pub(super) struct ResponseReader {
-    records: RecordReader,
+    output: Output,
     stage: Stage,
     max_head_bytes: usize,
     keeps_connection: bool,
     stderr: LineSplitter,
     /// Name of the upstream in the error log.
     upstream: String,
+}
+
+/// The way in which an upstream sends the output of a script.
+enum Output {
+    Records(RecordReader),
+    /// All bytes of the connection.
+    Bytes,
+}
+
+impl Output {
+    /// Returns true if nothing but its length ends the output, and all of that has been received.
+    fn has_all(&self, received: usize, remaining: Option<u64>) -> bool {
+        let is_bytes = matches!(self, Output::Bytes);
+        is_bytes && remaining.is_some_and(|remaining| remaining <= received as u64)
+    }
 }
 
 enum Stage {
@@ -92,7 +119,10 @@ enum Part {
 impl ResponseReader {
     pub(super) fn new(settings: &ProxySettings, upstream: String) -> ResponseReader {
         ResponseReader {
-            records: RecordReader::default(),
+            output: match settings.protocol {
+                Protocol::Scgi => Output::Bytes,
+                _ => Output::Records(RecordReader::default()),
+            },
             stage: Stage::Head(Vec::new()),
             max_head_bytes: settings.max_response_head_bytes,
             keeps_connection: settings.max_idle_connections > 0,
@@ -128,7 +158,8 @@ impl ResponseReader {
                 let received = BytesMut::from(&output[end..]);
                 let has_body = *method != Method::HEAD && head.has_body();
                 let remaining = if has_body { head.length } else { Some(0) };
-                self.stage = Stage::Body { received, remaining, has_ended: false };
+                let has_ended = self.output.has_all(received.len(), remaining);
+                self.stage = Stage::Body { received, remaining, has_ended };
                 return self.convert(head, remaining).map(Some);
             }
         }
@@ -205,13 +236,16 @@ impl ResponseReader {
             return Ok(false);
         }
         let part = self.next_part(input)?;
-        let Stage::Body { received, has_ended, .. } = &mut self.stage else { return Ok(false) };
+        let Stage::Body { received, remaining, has_ended } = &mut self.stage else {
+            return Ok(false);
+        };
         match part {
             Part::Data(data) if received.is_empty() => *received = data.into(),
             Part::Data(data) => received.extend_from_slice(&data),
             Part::End => *has_ended = true,
             Part::Wait => return Ok(false),
         }
+        *has_ended |= self.output.has_all(received.len(), *remaining);
         Ok(true)
     }
 
@@ -238,11 +272,23 @@ impl ResponseReader {
         matches!(self.stage, Stage::Body { has_ended: true, .. })
     }
 
+    /// Returns true if the end of the connection is that of the body.
+    pub(super) fn may_end_at_eof(&self) -> bool {
+        let is_bytes = matches!(self.output, Output::Bytes);
+        is_bytes && matches!(self.stage, Stage::Body { remaining: None, .. })
+    }
+
     /// Splits the next part off the start of `input`. Text for the error log is logged.
     fn next_part(&mut self, input: &mut BytesMut) -> Result<Part, GatewayError> {
+        let Output::Records(records) = &mut self.output else {
+            return Ok(match input.is_empty() {
+                true => Part::Wait,
+                false => Part::Data(input.split().freeze()),
+            });
+        };
         loop {
             let upstream = &self.upstream;
-            match self.records.read(input).map_err(GatewayError::invalid_response)? {
+            match records.read(input).map_err(GatewayError::invalid_response)? {
                 ResponsePart::Stdout(data) => return Ok(Part::Data(data)),
                 ResponsePart::Stderr(text) => {
                     self.stderr.push(&text, |line| stderr::warn(upstream, line));

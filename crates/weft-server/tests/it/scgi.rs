@@ -1,0 +1,146 @@
+//! SCGI: requests that an application gets, and its responses.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::common::{PATIENCE, Weft, raw_upstream, weft};
+
+/// Variables in the order of the head, and the body.
+type Received = (Vec<(String, String)>, Vec<u8>);
+
+/// Reads a request: a netstring of variables, the first of which is the length of the body.
+fn read_request(stream: &mut TcpStream) -> Option<Received> {
+    let mut length = String::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        match byte[0] {
+            b':' => break,
+            digit => length.push(digit.into()),
+        }
+    }
+    let mut head = vec![0; length.parse::<usize>().unwrap() + 1];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head.pop(), Some(b','));
+    assert_eq!(head.pop(), Some(0));
+    let texts = head.split(|byte| *byte == 0).map(|text| String::from_utf8_lossy(text));
+    let texts: Vec<String> = texts.map(std::borrow::Cow::into_owned).collect();
+    assert_eq!(texts.len() % 2, 0, "{texts:?}");
+    let variables: Vec<_> =
+        texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    assert_eq!(variables[0].0, "CONTENT_LENGTH");
+    let mut body = vec![0; variables[0].1.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    Some((variables, body))
+}
+
+/// Starts an application that sends these bytes and closes the connection. Returns the requests that
+/// it gets.
+fn application(keys: &str, response: &'static [u8]) -> (Weft, Arc<Mutex<Vec<Received>>>) {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let requests = received.clone();
+    let address = raw_upstream(move |_, mut stream| {
+        let Some(request) = read_request(&mut stream) else { return };
+        requests.lock().unwrap().push(request);
+        stream.write_all(response).unwrap();
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    let route = format!("[hosts.\"*\"]\n\"/app/\" = {{ scgi = \"{address}\"{keys} }}\n");
+    fs::write(&file, route).unwrap();
+    let mut command = weft([Path::new("--config"), &file]);
+    command.args(["--listen", "127.0.0.1:0", "--workers", "1", "--no-log"]);
+    (Weft::start(&mut command), received)
+}
+
+/// Sends a request and returns the response, in lower case.
+fn exchange(server: &Weft, request: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    // Fails for a response that is aborted.
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).to_ascii_lowercase()
+}
+
+#[test]
+fn applications_get_variables_and_body() {
+    let response = b"Status: 201\nContent-Type: a/b\nContent-Length: 5\n\nhello";
+    let keys = ", environment = [\"OWN=set here\", \"SCGI=2\", \"SERVER_NAME=own\"]";
+    let (server, received) = application(keys, response);
+    let body = "0123456789".repeat(20_000);
+    let sized = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let chunked =
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for (method, rest, length) in
+        [("POST", &*sized, 200_000), ("PUT", &*chunked, 200_000), ("GET", "\r\n", 0)]
+    {
+        let head = format!(
+            "{method} /app/a%20b/c?q=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-A: b\r\n"
+        );
+        let found = exchange(&server, &(head + rest));
+        assert!(found.starts_with("http/1.1 201 ") && found.ends_with("\r\n\r\nhello"), "{found}");
+        let (variables, body) = received.lock().unwrap().remove(0);
+        assert_eq!(body.len(), length, "{method}");
+        assert_eq!(variables[1], ("SCGI".to_owned(), "1".to_owned()));
+        for (name, expected) in [
+            ("CONTENT_LENGTH", &*length.to_string()),
+            ("SCGI", "1"),
+            ("REQUEST_METHOD", method),
+            ("REQUEST_URI", "/app/a%20b/c?q=1"),
+            ("SCRIPT_NAME", "/app"),
+            ("PATH_INFO", "/a b/c"),
+            ("QUERY_STRING", "q=1"),
+            ("HTTP_X_A", "b"),
+            ("OWN", "set here"),
+            ("SERVER_NAME", "own"),
+        ] {
+            let values: Vec<_> = variables.iter().filter(|(known, _)| known == name).collect();
+            assert_eq!(values, [&(name.to_owned(), expected.to_owned())], "{method}");
+        }
+        assert!(!variables.iter().any(|(name, _)| name == "REDIRECT_STATUS"), "it is PHP's");
+    }
+}
+
+/// A variable that ends early would make the rest of a path other variables.
+#[test]
+fn paths_with_nul_are_refused() {
+    let (server, received) = application("", b"Content-Type: a/b\n\n");
+    let target = "/app/a%00REMOTE_USER%00root%00";
+    let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let found = exchange(&server, &request);
+    assert!(found.starts_with("http/1.1 400 "), "{found}");
+    assert!(received.lock().unwrap().is_empty());
+}
+
+/// Each row: the bytes of an application, and begin and end of the response.
+#[test]
+fn responses_end_with_the_connection_or_their_length() {
+    let cases: [(&'static [u8], &str, &str); 9] = [
+        (b"Content-Type: a/b\n\nabc", "http/1.1 200 ", "abc\r\n0\r\n\r\n"),
+        (b"Content-Type: a/b\r\n\r\n", "http/1.1 200 ", "\r\n\r\n"),
+        (b"Content-Length: 2\nStatus: 201\n\nabcd", "http/1.1 201 ", "\r\n\r\nab"),
+        (b"Status: 204\n\nabc", "http/1.1 204 ", "\r\n\r\n"),
+        (b"Location: http://b/\n\n", "http/1.1 302 ", ""),
+        (b"Content-Type: a/b\n", "http/1.1 502 ", ""),
+        (b"no head\n\n", "http/1.1 502 ", ""),
+        (b"", "http/1.1 502 ", ""),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "http/1.1 502 ", ""),
+    ];
+    for (response, begin, end) in cases {
+        let (server, _) = application("", response);
+        let found = exchange(&server, "GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let case = String::from_utf8_lossy(response);
+        assert!(found.starts_with(begin) && found.ends_with(end), "{case:?}: {found}");
+    }
+    for keys in ["", ", buffer_responses = false"] {
+        let (server, _) = application(keys, b"Content-Length: 9\nStatus: 200\n\nabc");
+        let found = exchange(&server, "GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let is_complete = found.contains("content-length: 3") || found.ends_with("0\r\n\r\n");
+        assert!(!is_complete, "a truncated response: {found}");
+    }
+}
