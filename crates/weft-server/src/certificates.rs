@@ -52,7 +52,7 @@ fn names(plan: &AcmePlan, store: &Store) -> Vec<Name> {
 
 /// Describes the orders on demand, for `weft check`.
 pub(crate) fn describe_on_demand(plan: &OnDemandPlan) -> String {
-    let OnDemandPlan { patterns, ask, rate, max_names, timeout } = plan;
+    let OnDemandPlan { patterns, ask, rate, max_names, timeout, .. } = plan;
     let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
     let mut permitted = Vec::new();
     permitted.extend(Some(patterns.join(", ")).filter(|patterns| !patterns.is_empty()));

@@ -111,8 +111,9 @@ fn tls_config(plan: &TlsPlan) -> TlsConfig {
 
 fn acme_config(plan: &AcmePlan) -> AcmeConfig {
     let on_demand = plan.on_demand.as_deref().cloned();
-    let on_demand = on_demand.map(|OnDemandPlan { patterns, ask, rate, max_names, timeout }| {
-        OnDemandConfig { patterns, ask, rate, max_names, timeout }
+    let on_demand = on_demand.map(|plan| {
+        let OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout } = plan;
+        OnDemandConfig { patterns, ask, ask_ca: ask_ca.map(at), rate, max_names, timeout }
     });
     AcmeConfig {
         domains: plan.names.iter().map(|name| at(name.to_string())).collect(),
@@ -130,6 +131,7 @@ fn acme_config(plan: &AcmePlan) -> AcmeConfig {
         profile: plan.profile.clone().map(at),
         on_demand: on_demand.unwrap_or_default(),
         retry_delay: plan.retry_delay,
+        order_timeout: plan.order_timeout,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Changes of accounts and certificates by commands of the operator.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use instant_acme::{Account, AccountCredentials, RevocationReason, RevocationRequest};
 use rcgen::KeyPair;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::runtime::Builder;
 
-use super::client::AuthorityClient;
+use super::client::{AuthorityClient, AuthorityServers};
 use super::order::Failure;
 use super::settings::{AcmePlan, Name};
 use super::store::{NameState, Store};
@@ -98,7 +99,8 @@ fn accounts<'p>(
 }
 
 async fn sign_in(plan: &AcmePlan, credentials: AccountCredentials) -> Result<Account, Failure> {
-    let client = AuthorityClient::new(plan.ca.clone());
+    let servers = Arc::new(AuthorityServers::new(plan.ca.clone()));
+    let client = AuthorityClient::new(servers, plan.order_timeout);
     Ok(Account::builder_with_http(Box::new(client)).from_credentials(credentials).await?)
 }
 

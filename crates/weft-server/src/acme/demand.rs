@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use weft_proto::semantics::date::rfc3339;
 
 use super::Acme;
-use super::manager::{ActivePlan, ORDER_TIMEOUT, renew};
+use super::manager::{ActivePlan, renew};
 use super::on_demand::DemandLimits;
 use super::registry::Origin;
 use super::settings::Name;
@@ -53,7 +53,7 @@ pub(super) async fn obtain(
             }
         }
     };
-    let ordered = timeout(ORDER_TIMEOUT, ordered).await;
+    let ordered = timeout(plan.acme.order_timeout, ordered).await;
     ordered.unwrap_or_else(|_| Err("another process orders it".to_owned()))
 }
 

@@ -11,13 +11,14 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use weft_proto::semantics::date::rfc3339;
 
-use super::client::AuthorityClient;
+use super::client::{AuthorityClient, AuthorityServers};
 use super::demand::{obtain, renew_with_permission};
 use super::on_demand::{DemandLimits, DemandRequest};
-use super::order::{self, Failure, certificate_identifier, sign_in};
+use super::order::{self, Failure, certificate_identifier};
 use super::registry::Origin;
 use super::renewal::retry_delay;
 use super::settings::{AcmePlan, Name};
+use super::sign_in::sign_in;
 use super::store::{NameState, Store, seconds};
 use super::stored::StoredCertificate;
 use super::{Acme, ChallengeKind};
@@ -25,9 +26,6 @@ use crate::active_plan::PlanReceiver;
 
 /// Maximum number of orders in progress.
 const MAX_ORDERS: usize = 8;
-
-/// Time limit for an order, with all validations.
-pub(super) const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Maximum number of attempts that an authority ends by refusing nonces; each of them has several
 /// requests, which are repeated, too.
@@ -46,6 +44,9 @@ const MAX_ERROR_BYTES: usize = 1_024;
 /// Longest delay that an authority can require.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
+/// Longest time after an order in which no other one follows.
+const MAX_PAUSE: Duration = Duration::from_secs(3_600);
+
 /// Limits of the interval at which an authority is asked for the time of a renewal.
 const MIN_ASK_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_ASK_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -56,6 +57,7 @@ pub(super) struct ActivePlan {
     pub(super) acme: Arc<AcmePlan>,
     pub(super) store: Store,
     limits: Option<Arc<DemandLimits>>,
+    servers: Arc<AuthorityServers>,
 }
 
 /// Runs until the process exits.
@@ -138,7 +140,8 @@ impl Manager {
                 (Some(former), Some(plan)) if *former.plan == *plan => Some(former),
                 (_, Some(plan)) => Some(Arc::new(DemandLimits::new(plan)?)),
             };
-            Ok::<_, String>(ActivePlan { acme: Arc::new(acme), store, limits })
+            let servers = Arc::new(AuthorityServers::new(acme.ca.clone()));
+            Ok::<_, String>(ActivePlan { acme: Arc::new(acme), store, limits, servers })
         });
         self.plan = plan.transpose().unwrap_or_else(|reason| {
             log::error!("no certificates are ordered: {reason}");
@@ -164,6 +167,7 @@ impl Manager {
     /// Starts tasks for the names for which there is something to do. Returns the time until that may
     /// be so for others.
     fn start_due(&mut self) -> Duration {
+        let sums_at = self.acme.failures.log_sums(Instant::now());
         let Some(plan) = &self.plan else { return FILE_INTERVAL };
         let registry = &self.acme.registry;
         if self.files_read_at.elapsed() >= FILE_INTERVAL {
@@ -191,7 +195,8 @@ impl Manager {
             self.in_progress.insert(name, in_progress);
         }
         let wait = next.and_then(|next| next.duration_since(now).ok());
-        wait.map_or(FILE_INTERVAL, |wait| wait.min(FILE_INTERVAL))
+        let sums = sums_at.map(|at| at.saturating_duration_since(Instant::now()));
+        wait.into_iter().chain(sums).fold(FILE_INTERVAL, Duration::min)
     }
 
     /// Obtains the certificate that a handshake waits for.
@@ -228,7 +233,7 @@ impl Manager {
 
 /// Orders or renews the certificate of a name if it is due, unless another process does.
 pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
-    let ActivePlan { acme: plan, store, .. } = plan;
+    let ActivePlan { acme: plan, store, servers, .. } = plan;
     let lock = match store.create(plan.allows_ephemeral_state) {
         Ok(()) => store.lock(name).map_err(|error| format!("cannot lock its files: {error}")),
         Err(reason) => Err(reason),
@@ -237,7 +242,8 @@ pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
         Ok(Some(lock)) => lock,
         Ok(None) => return sleep(Duration::from_secs(1)).await,
         Err(reason) => {
-            log::error!("no certificate for {name}: {reason}");
+            let line = format!("no certificate for {name}: {reason}");
+            acme.failures.report(name, &reason, Instant::now(), &line);
             return sleep(STORE_RETRY).await;
         }
     };
@@ -247,7 +253,7 @@ pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
     if current.due(now) > now {
         return;
     }
-    let client = AuthorityClient::new(plan.ca.clone());
+    let client = AuthorityClient::new(servers.clone(), plan.order_timeout);
     let attempt = Attempt::new(plan, name, current.state.failures);
     let run = async {
         let mut result = Err(Failure::BadNonce);
@@ -259,10 +265,10 @@ pub(super) async fn renew(acme: &Acme, plan: &ActivePlan, name: &Name) {
         }
         result
     };
-    let renewed = timeout(ORDER_TIMEOUT, run).await;
+    let renewed = timeout(plan.order_timeout, run).await;
     let state = match renewed.unwrap_or_else(|_| Err("timed out".to_owned().into())) {
         Ok(state) => state,
-        Err(reason) => attempt.failed(plan, name, current, &reason, &client),
+        Err(reason) => attempt.failed(acme, plan, name, current, &reason, &client),
     };
     if let Err(error) = store.write_state(name, &state) {
         log::error!("cannot store the state of the certificate for {name}: {error}");
@@ -296,10 +302,7 @@ impl<'p> Attempt<'p> {
         current: &StoredCertificate,
         client: &AuthorityClient,
     ) -> Result<NameState, Failure> {
-        let account = {
-            let _one = acme.sign_in.lock().await;
-            sign_in(store, plan, self.directory, client).await?
-        };
+        let account = sign_in(&acme.failed_sign_ins, store, plan, self.directory, client).await?;
         if let Some(der) = &current.der
             && current.renewal() > SystemTime::now()
         {
@@ -317,7 +320,10 @@ impl<'p> Attempt<'p> {
         let der = renewed.der.as_deref().ok_or_else(|| {
             Failure::Other("the authority's response is no certificate".to_owned())
         })?;
-        let state = ask_for_window(&account, der).await;
+        let mut state = ask_for_window(&account, der).await;
+        // The authority may want a new certificate to be renewed at once, again and again.
+        let pause = renewed.lifetime.map_or(MAX_PAUSE, |it| it.length() / 4).min(MAX_PAUSE);
+        state.retry_at = seconds(SystemTime::now() + pause);
         let renewed =
             StoredCertificate { state: state.clone(), ..StoredCertificate::read(store, name) };
         log::info!(
@@ -341,10 +347,7 @@ impl<'p> Attempt<'p> {
         client: &AuthorityClient,
     ) -> Result<(), Failure> {
         let rehearsal = async {
-            let account = {
-                let _one = acme.sign_in.lock().await;
-                sign_in(store, plan, staging, client).await?
-            };
+            let account = sign_in(&acme.failed_sign_ins, store, plan, staging, client).await?;
             order::order(&account, plan, name, self.kind, None, &acme.challenges, client).await
         };
         match rehearsal.await {
@@ -357,6 +360,7 @@ impl<'p> Attempt<'p> {
     /// Logs a failure, and returns the new state.
     fn failed(
         &self,
+        acme: &Acme,
         plan: &AcmePlan,
         name: &Name,
         current: StoredCertificate,
@@ -365,7 +369,7 @@ impl<'p> Attempt<'p> {
     ) -> NameState {
         let failures = current.state.failures.saturating_add(1);
         let delay = retry_delay(plan.retry_delay, failures, current.jitter);
-        let required = client.take_retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
+        let required = client.retry_after().unwrap_or_default().min(MAX_RETRY_AFTER);
         let delay = delay.max(required);
         let (directory, kind) = (self.directory, self.kind.name());
         let meanwhile = match current.lifetime {
@@ -374,25 +378,26 @@ impl<'p> Attempt<'p> {
             }
             None => "there is none yet".to_owned(),
         };
-        log::error!(
+        let reason = truncated(&reason.to_string());
+        let line = format!(
             "no certificate for {name} from {directory} by {kind}: {reason}; next attempt in {} s, \
              {meanwhile}",
             delay.as_secs()
         );
+        acme.failures.report(name, &format!("{directory}: {reason}"), Instant::now(), &line);
         NameState {
             failures,
             retry_at: seconds(SystemTime::now() + delay),
-            last_error: Some(truncated(reason.to_string())),
+            last_error: Some(reason),
             ..current.state
         }
     }
 }
 
-fn truncated(text: String) -> String {
-    match text.len() > MAX_ERROR_BYTES {
-        true => text.chars().take(MAX_ERROR_BYTES / 4).collect(),
-        false => text,
-    }
+/// Bounds the words of an authority, and keeps them in one line.
+fn truncated(text: &str) -> String {
+    let length = if text.len() > MAX_ERROR_BYTES { MAX_ERROR_BYTES / 4 } else { text.len() };
+    text.chars().take(length).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Asks for the time of a renewal (ARI, RFC 9773). Without an answer, the validity decides.

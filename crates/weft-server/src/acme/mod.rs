@@ -15,12 +15,14 @@ mod challenges; // responses to the authority's validations
 mod client; // requests to the authority
 mod demand; // one certificate on demand
 mod dns; // TXT records for validations
+mod failures; // log lines about failures
 mod manager; // orders certificates when they are due
 mod on_demand; // requests of handshakes, and the permission of orders
 mod order; // one order
 mod registry; // the certificates of all names in memory
 mod renewal; // times of renewals and of retries
 mod settings; // what to order, from which authority
+mod sign_in; // accounts with authorities
 mod store; // the files of accounts and certificates
 mod stored; // a stored certificate, and when it is due
 
@@ -38,7 +40,9 @@ pub(crate) use self::settings::{AcmePlan, ChallengeKind, EabKey, Name};
 pub(crate) use self::store::Store;
 pub(crate) use self::stored::StoredCertificate;
 
+use self::failures::FailureLog;
 use self::on_demand::{DemandRequest, OnDemand};
+use self::sign_in::FailedSignIns;
 use crate::active_plan::PlanReceiver;
 
 /// Automatic certificates of the process, which a reload keeps.
@@ -46,8 +50,8 @@ pub(crate) struct Acme {
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     on_demand: OnDemand,
-    /// Held while an account is looked up or created, so that several orders share it.
-    sign_in: tokio::sync::Mutex<()>,
+    failed_sign_ins: FailedSignIns,
+    failures: FailureLog,
     /// The manager takes it.
     requests: Mutex<Option<UnboundedReceiver<DemandRequest>>>,
 }
@@ -59,7 +63,8 @@ impl Acme {
             challenges: Challenges::default(),
             registry: Registry::new(NamedIdentities::with_source(on_demand.clone())),
             on_demand,
-            sign_in: tokio::sync::Mutex::default(),
+            failed_sign_ins: FailedSignIns::default(),
+            failures: FailureLog::default(),
             requests: Mutex::new(Some(requests)),
         }
     }

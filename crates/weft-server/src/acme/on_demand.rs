@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::ready;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub(crate) struct OnDemandPlan {
     pub(crate) patterns: Vec<NamePattern>,
     /// Resource that is asked about all other names.
     pub(crate) ask: Option<AuthUrl>,
+    /// Certificate authorities of that resource; `None`: those of the system.
+    pub(crate) ask_ca: Option<PathBuf>,
     /// Maximum rate of orders.
     pub(crate) rate: Rate,
     /// Maximum number of names with files in the store.
@@ -56,6 +59,11 @@ pub(crate) struct NamePattern(String);
 impl OnDemandPlan {
     fn has_pattern_for(&self, name: &Name) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(name.as_str()))
+    }
+
+    /// Returns true if the names that a wildcard stands for may be ordered one by one.
+    pub(crate) fn covers(&self, wildcard: &str) -> bool {
+        self.ask.is_some() || self.patterns.iter().any(|pattern| pattern.matches(wildcard))
     }
 
     /// Returns false for names that will get no permission.
@@ -179,9 +187,10 @@ struct LimitState {
 
 impl DemandLimits {
     /// # Errors
-    /// If the URL needs certificate authorities, and the system has none.
+    /// If the URL needs certificate authorities, and they cannot be read.
     pub(super) fn new(plan: Arc<OnDemandPlan>) -> Result<DemandLimits, String> {
-        let server = plan.ask.as_ref().map(|url| RemoteServer::new(url.upstream.clone(), None));
+        let ca = plan.ask_ca.as_deref();
+        let server = plan.ask.as_ref().map(|url| RemoteServer::new(url.upstream.clone(), ca));
         Ok(DemandLimits {
             server: server.transpose()?,
             plan,
@@ -269,6 +278,7 @@ mod tests {
         let plan = OnDemandPlan {
             patterns: vec!["*.example.org".parse().unwrap()],
             ask: None,
+            ask_ca: None,
             rate: rate.parse().unwrap(),
             max_names: 10,
             timeout: Duration::from_secs(1),

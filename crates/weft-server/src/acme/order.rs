@@ -1,34 +1,26 @@
-//! One order: account, authorization, validation, certificate.
+//! One order: authorization, validation, certificate.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use instant_acme::{
-    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, CertificateIdentifier,
-    ChallengeType, Error, ExternalAccountKey, Identifier, Key, NewAccount, NewOrder, Order,
-    OrderStatus, RetryPolicy,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier,
+    NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{Der, PrivatePkcs8KeyDer};
-use tokio::time::sleep;
+use rustls::pki_types::{CertificateDer, Der, ServerName};
+use rustls::server::ParsedCertificate;
+use weft::tls::{Identity, NamedIdentities};
 
 use super::challenges::{Challenges, Published};
 use super::client::AuthorityClient;
-use super::settings::{AcmePlan, ChallengeKind, EabKey, Name};
-use super::store::Store;
+use super::settings::{AcmePlan, ChallengeKind, Name};
 use crate::certificate;
 
-/// Interval at which the account that another process creates is looked up.
-const LOCK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Polls an order after 250 ms, 500 ms, and so on.
-const POLLING: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
-
 /// Reason why there is no certificate.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The authority did not accept a nonce several times in a row, which a new attempt mends.
     BadNonce,
@@ -67,82 +59,6 @@ impl fmt::Display for Failure {
 
 const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 
-/// Signs in to an authority, with the account of the store or a new one.
-///
-/// The key is stored before the account is created, and an authority has one account for a key: a
-/// crash between the two creates no second account. The library cannot do so for an account that is
-/// bound to an external one.
-pub(super) async fn sign_in(
-    store: &Store,
-    plan: &AcmePlan,
-    directory: &str,
-    client: &AuthorityClient,
-) -> Result<Account, Failure> {
-    let builder = || Account::builder_with_http(Box::new(client.clone()));
-    let stored = |error: std::io::Error| format!("cannot store the account: {error}");
-    let _lock = loop {
-        if let Some(credentials) = store.account::<AccountCredentials>(directory) {
-            return Ok(builder().from_credentials(credentials).await?);
-        }
-        match store.lock_account(directory).map_err(stored)? {
-            Some(lock) => break lock,
-            // Another process creates it.
-            None => sleep(LOCK_INTERVAL).await,
-        }
-    };
-    let (account, credentials) = match &plan.eab {
-        None => {
-            let key = account_key(store, directory)?;
-            let parsed = Key::from_pkcs8_der(key.clone_key())?;
-            builder().create_from_key((parsed, key.into()), directory.to_owned()).await?
-        }
-        Some(eab) => create_bound(builder(), eab, directory).await?,
-    };
-    if let Some(email) = &plan.email {
-        let contact = format!("mailto:{email}");
-        account.update_contacts(&[&contact]).await?;
-    }
-    store.write_account(directory, &credentials).map_err(stored)?;
-    log::info!("created an account with {directory}");
-    Ok(account)
-}
-
-/// Creates an account that is bound to an external one (RFC 8555 §7.3.4).
-async fn create_bound(
-    builder: AccountBuilder,
-    eab: &EabKey,
-    directory: &str,
-) -> Result<(Account, AccountCredentials), Failure> {
-    let path = eab.key.display();
-    let text = std::fs::read_to_string(&eab.key);
-    let text = text.map_err(|error| format!("cannot read the key {path}: {error}"))?;
-    // Authorities use either alphabet, with or without padding.
-    let text = text.trim().trim_end_matches('=').replace('+', "-").replace('/', "_");
-    let key = BASE64_URL_SAFE_NO_PAD.decode(text);
-    let key = key.map_err(|error| format!("the key {path} is not in base64: {error}"))?;
-    let account =
-        NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
-    let key = ExternalAccountKey::new(eab.id.clone(), &key);
-    Ok(builder.create(&account, directory.to_owned(), Some(&key)).await?)
-}
-
-/// Returns the stored key for an account, or stores a new one.
-fn account_key(store: &Store, directory: &str) -> Result<PrivatePkcs8KeyDer<'static>, String> {
-    let pem = match store.account_key(directory) {
-        Some(pem) => pem,
-        None => {
-            let key =
-                KeyPair::generate().map_err(|error| format!("cannot create a key: {error}"))?;
-            let pem = key.serialize_pem();
-            let written = store.write_account_key(directory, &pem);
-            written.map_err(|error| format!("cannot store the key of the account: {error}"))?;
-            pem
-        }
-    };
-    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| format!("the key of the account is invalid: {error}"))
-}
-
 /// Orders a certificate. Returns its private key and its chain, in PEM.
 pub(super) async fn order(
     account: &Account,
@@ -156,9 +72,11 @@ pub(super) async fn order(
     let identifiers = [identifier(name)];
     let mut order = new_order(account, plan, &identifiers, replaced).await?;
     let published = authorize(&mut order, plan, name, kind, challenges).await?;
+    // Polls after 250 ms, 500 ms, and so on.
+    let polling = RetryPolicy::new().timeout(plan.order_timeout * 2 / 5);
     let status = match order.state().status {
         OrderStatus::Ready => Ok(OrderStatus::Ready),
-        _ => order.poll_ready(&POLLING).await,
+        _ => order.poll_ready(&polling).await,
     };
     match status {
         Ok(OrderStatus::Ready) => {}
@@ -171,7 +89,7 @@ pub(super) async fn order(
                 _ => reason.into(),
             });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(unfinished(&mut order, error)),
     }
     drop(published);
     let failed = |error: rcgen::Error| -> Failure {
@@ -182,8 +100,46 @@ pub(super) async fn order(
     let key = KeyPair::generate().map_err(failed)?;
     let request = params.serialize_request(&key).map_err(failed)?;
     order.finalize_csr(request.der()).await?;
-    let chain = order.poll_certificate(&POLLING).await?;
-    Ok([key.serialize_pem(), chain].concat())
+    let chain = match order.poll_certificate(&polling).await {
+        Ok(chain) => chain,
+        Err(error) => return Err(unfinished(&mut order, error)),
+    };
+    let key = key.serialize_pem();
+    let unusable = |reason| format!("the authority's certificate is of no use: {reason}");
+    verify(name, &key, &chain, SystemTime::now()).map_err(unusable)?;
+    Ok([key, chain].concat())
+}
+
+/// Returns the failure of an order whose polling has ended with an error.
+fn unfinished(order: &mut Order, error: Error) -> Failure {
+    match error {
+        Error::Timeout(_) => {
+            let status = format!("{:?}", order.state().status).to_lowercase();
+            format!("timed out, the order is still {status}").into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Checks that clients can accept a certificate that has been issued. Otherwise it would replace one
+/// that they accept, or would be renewed at once, without end.
+fn verify(name: &Name, key: &str, chain: &str, now: SystemTime) -> Result<(), String> {
+    let chain_der: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+    let chain_der = chain_der.map_err(|error| format!("it is not in PEM: {error}"))?;
+    let first = chain_der.first().ok_or("it is not in PEM")?;
+    let identity = Identity::pem(chain, key);
+    let usable = NamedIdentities::default().insert(name.as_str(), &identity);
+    usable.map_err(|_| "it is invalid, or for another key")?;
+    let is_expired = certificate::validity(first).is_none_or(|it| it.not_after <= now);
+    // A wildcard stands for one label.
+    let server_name = ServerName::try_from(name.as_str().replace('*', "any"));
+    let parsed = ParsedCertificate::try_from(first).map_err(|error| error.to_string())?;
+    let is_for_name = server_name.is_ok_and(|name| verify_server_name(&parsed, &name).is_ok());
+    match (is_expired, is_for_name) {
+        (true, _) => Err("it has expired already".to_owned()),
+        (_, false) => Err(format!("it is not for {name}")),
+        (false, true) => Ok(()),
+    }
 }
 
 /// Creates an order, which replaces the certificate `replaced` in DER. Authorities without renewal

@@ -19,6 +19,10 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
+    pub(super) fn length(&self) -> Duration {
+        length(self.not_before, self.not_after)
+    }
+
     /// Returns the time of the renewal: in the authority's window, or else after two thirds of the
     /// validity. `jitter`, from 0 to 1, differs between certificates, so that those that were
     /// ordered together are not all renewed at once.

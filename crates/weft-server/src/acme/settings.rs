@@ -42,6 +42,8 @@ pub(crate) struct AcmePlan {
     pub(crate) on_demand: Option<Arc<OnDemandPlan>>,
     /// Delay after the first failure; it grows with each further one.
     pub(crate) retry_delay: Duration,
+    /// Time limit for an order, with all validations.
+    pub(crate) order_timeout: Duration,
 }
 
 /// Key of an external account binding (RFC 8555 §7.3.4).

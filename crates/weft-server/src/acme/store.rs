@@ -39,7 +39,7 @@ pub(crate) struct Store(PathBuf);
 pub(crate) struct NameState {
     /// Failures since the last success.
     pub(crate) failures: u32,
-    /// Earliest time of the next attempt, if the last one failed, in seconds since 1970.
+    /// Earliest time of the next attempt, in seconds since 1970.
     pub(crate) retry_at: u64,
     pub(crate) last_error: Option<String>,
     /// Times between which the authority wants a renewal, in seconds since 1970.

@@ -8,7 +8,8 @@ use super::key::{Key, ValueKind};
 use super::keys::{quoted, quoted_addresses, quoted_list, quoted_path};
 use super::location::{ConfigResult, Located};
 use super::on_demand::{
-    ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT, OnDemandConfig,
+    ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_ASK_CA, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT,
+    OnDemandConfig,
 };
 use super::units::show_time;
 use crate::acme::{ChallengeKind, Name};
@@ -33,6 +34,7 @@ pub(crate) struct AcmeConfig {
     pub(crate) profile: Option<Located<String>>,
     pub(crate) on_demand: OnDemandConfig,
     pub(crate) retry_delay: Duration,
+    pub(crate) order_timeout: Duration,
 }
 
 const DEFAULT_STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
@@ -88,6 +90,7 @@ impl Default for AcmeConfig {
             profile: None,
             on_demand: OnDemandConfig::default(),
             retry_delay: Duration::from_secs(60),
+            order_timeout: Duration::from_secs(300),
         }
     }
 }
@@ -126,7 +129,7 @@ impl AcmeConfig {
     }
 }
 
-pub(crate) static ACME: [Key<AcmeConfig>; 24] = [
+pub(crate) static ACME: [Key<AcmeConfig>; 26] = [
     Key {
         name: "domains",
         flag: "domain",
@@ -327,6 +330,7 @@ pub(crate) static ACME: [Key<AcmeConfig>; 24] = [
     },
     ON_DEMAND,
     ON_DEMAND_ASK,
+    ON_DEMAND_ASK_CA,
     ON_DEMAND_RATE,
     ON_DEMAND_NAMES,
     ON_DEMAND_TIMEOUT,
@@ -337,6 +341,14 @@ pub(crate) static ACME: [Key<AcmeConfig>; 24] = [
         help: "delay after a failure; after each further one it is four times as long, up to 6h",
         kind: ValueKind::Time(|acme, time| acme.retry_delay = time),
         show: |acme| quoted(&show_time(acme.retry_delay)),
+    },
+    Key {
+        name: "order_timeout",
+        flag: "acme-order-timeout",
+        argument: "TIME",
+        help: "time limit for an order, with all validations; then it has failed",
+        kind: ValueKind::Time(|acme, time| acme.order_timeout = time),
+        show: |acme| quoted(&show_time(acme.order_timeout)),
     },
 ];
 

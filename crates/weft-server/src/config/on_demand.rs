@@ -1,11 +1,12 @@
 //! The keys of certificates on demand, in `[acme]`.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::acme::AcmeConfig;
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list, quoted_time};
+use super::keys::{quoted, quoted_list, quoted_path, quoted_time};
 use super::location::{ConfigResult, Located};
 use super::options::{AuthUrl, Rate};
 use crate::acme::NamePattern;
@@ -15,6 +16,7 @@ use crate::acme::NamePattern;
 pub(crate) struct OnDemandConfig {
     pub(crate) patterns: Vec<NamePattern>,
     pub(crate) ask: Option<AuthUrl>,
+    pub(crate) ask_ca: Option<Located<PathBuf>>,
     pub(crate) rate: Rate,
     pub(crate) max_names: usize,
     pub(crate) timeout: Duration,
@@ -29,6 +31,7 @@ impl Default for OnDemandConfig {
         OnDemandConfig {
             patterns: Vec::new(),
             ask: None,
+            ask_ca: None,
             rate: Rate { requests, period: Duration::from_secs(60) },
             max_names: 1_000,
             timeout: Duration::from_secs(10),
@@ -67,6 +70,15 @@ pub(super) const ON_DEMAND_ASK: Key<AcmeConfig> = Key {
     show: |acme| {
         acme.on_demand.ask.as_ref().map_or_else(String::new, |url| quoted(&url.to_string()))
     },
+};
+
+pub(super) const ON_DEMAND_ASK_CA: Key<AcmeConfig> = Key {
+    name: "on_demand_ask_ca",
+    flag: "acme-on-demand-ask-ca",
+    argument: "FILE",
+    help: "CA certificates in PEM for connections to that resource, in place of those of the system",
+    kind: ValueKind::Path(|acme, path| acme.on_demand.ask_ca = Some(path)),
+    show: |acme| quoted_path(acme.on_demand.ask_ca.as_ref()),
 };
 
 pub(super) const ON_DEMAND_RATE: Key<AcmeConfig> = Key {

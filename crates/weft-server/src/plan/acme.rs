@@ -9,7 +9,7 @@ use crate::config::{AcmeConfig, DnsConfig, Located, OnDemandConfig, Problem, dns
 /// Plans the orders of the domains, and of the names of hosts if `has_hosts` is set. Returns `None` if
 /// there is nothing to order.
 pub(super) fn plan_acme(
-    config: AcmeConfig,
+    mut config: AcmeConfig,
     has_hosts: bool,
     hosts: &[HostPlan],
     warnings: &mut Vec<Problem>,
@@ -18,6 +18,15 @@ pub(super) fn plan_acme(
     let directories = config.directory_urls();
     let staging = config.staging_url();
     let challenges = config.challenge_kinds();
+    let OnDemandConfig { patterns, ask, ask_ca, rate, max_names, timeout } =
+        std::mem::take(&mut config.on_demand);
+    let ask_ca = ask_ca.map(value);
+    let is_on_demand = !patterns.is_empty() || ask.is_some();
+    let on_demand = OnDemandPlan { patterns, ask, ask_ca, rate, max_names, timeout };
+    let on_demand = is_on_demand.then(|| Arc::new(on_demand));
+    let is_on_demand_only = |name: &str| {
+        name.starts_with("*.") && on_demand.as_ref().is_some_and(|plan| plan.covers(name))
+    };
     let mut names = Vec::new();
     for domain in &config.domains {
         match domain.value.parse::<Name>().and_then(|name| possible(name, &challenges)) {
@@ -32,6 +41,7 @@ pub(super) fn plan_acme(
             Err(_) if name == "*" => {}
             parsed => match parsed.and_then(|name| possible(name, &challenges)) {
                 Ok(name) => names.push(name),
+                Err(_) if is_on_demand_only(name) => {}
                 Err(reason) => {
                     let message = format!("no certificate is ordered for {name:?}: {reason}");
                     warnings.push(Problem::without_location(message));
@@ -56,10 +66,6 @@ pub(super) fn plan_acme(
     };
     let [ca, state] = [config.ca, config.state].map(|path| path.map(|path| path.value));
     let [email, profile] = [config.email, config.profile].map(|text| text.map(value));
-    let OnDemandConfig { patterns, ask, rate, max_names, timeout } = config.on_demand;
-    let is_on_demand = !patterns.is_empty() || ask.is_some();
-    let on_demand = OnDemandPlan { patterns, ask, rate, max_names, timeout };
-    let on_demand = is_on_demand.then(|| Arc::new(on_demand));
     (has_hosts || !names.is_empty() || is_on_demand).then_some(AcmePlan {
         names,
         includes_hosts: has_hosts,
@@ -76,6 +82,7 @@ pub(super) fn plan_acme(
         profile,
         on_demand,
         retry_delay: config.retry_delay,
+        order_timeout: config.order_timeout,
     })
 }
 

@@ -3,9 +3,11 @@
 mod accounts;
 mod authority;
 mod dns;
+mod failing;
 mod many_names;
 mod named;
 mod on_demand;
+mod scripted;
 mod shared_state;
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! Certificates that are ordered when a client sends a name in its handshake.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -7,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::authority::{Authority, AuthoritySettings};
+use super::scripted::{Fault, ScriptedAuthority};
 use super::{HANDSHAKE_FAILED, Site, UNTRUSTED};
-use crate::common::{run, until};
+use crate::common::external::curl;
+use crate::common::{Weft, run, until, weft};
 
 fn site(authority: Option<Authority>, keys: &str) -> Option<Site> {
     Site::new(authority, "example.org *", keys)
@@ -119,6 +122,37 @@ fn a_resource_is_asked_about_names() {
 }
 
 /// The authority's certificates are valid for 6 s.
+/// The resource, which is also the authority here, has a certificate of an authority of its own.
+#[test]
+fn the_resource_may_have_an_authority_of_its_own() {
+    for (ca, is_permitted) in [("on_demand_ask_ca = \"root.pem\"", true), ("", false)] {
+        let authority = ScriptedAuthority::start(Fault::BadNonces(0));
+        let folder = tempfile::tempdir().unwrap();
+        authority.write_root(&folder.path().join("root.pem"));
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\n[tls]\nlisten = [\"127.0.0.1:0\"]\n\
+             [acme]\nstate = \"state\"\nephemeral_state = true\nca = \"root.pem\"\n\
+             directories = [\"{}\"]\non_demand_ask = \"https://{}/may\"\n{ca}\n\
+             [hosts.\"*\"]\n\"/\" = {{ respond = \"served\" }}\n",
+            authority.directory(),
+            authority.address
+        );
+        let file = folder.path().join("weft.toml");
+        fs::write(&file, text).unwrap();
+        let weft = Weft::start(weft([Path::new("--config"), &file]).arg("--no-log"));
+        let address = weft.tls_address();
+        let mut curl = curl();
+        curl.arg("--silent").arg("--cacert").arg(folder.path().join("root.pem"));
+        curl.args(["--resolve", &format!("a.example:{}:{}", address.port(), address.ip())]);
+        let output = curl.arg(format!("https://a.example:{}/", address.port())).output().unwrap();
+        assert_eq!(output.stdout == b"served", is_permitted, "{}", weft.stderr());
+        if !is_permitted {
+            until("the reason is logged", || weft.stderr().contains("cannot ask https://"));
+        }
+        weft.stop();
+    }
+}
+
 #[test]
 fn renewals_need_permission_too() {
     let settings = AuthoritySettings { validity: 6, ..AuthoritySettings::default() };
@@ -237,5 +271,27 @@ fn invalid_settings_are_reported_and_valid_ones_described() {
         std::fs::write(&file, text).unwrap();
         let output = run([Path::new("check"), &file]);
         assert!(output.stderr.contains(expected), "{keys}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn wildcards_that_are_ordered_on_demand_have_no_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weft.toml");
+    for (keys, expected) in [
+        ("on_demand = \"*.b.example\"", false),
+        ("on_demand = \"*.example\"", false),
+        ("on_demand_ask = \"http://127.0.0.1/may\"", false),
+        ("on_demand = \"*.c.example\"", true),
+        ("", true),
+    ] {
+        let text = format!(
+            "[tls]\ncertificates = \"auto\"\n[acme]\n{keys}\n\
+             [hosts.\"a.example *.b.example\"]\n\"/\" = \"-> .\"\n"
+        );
+        fs::write(&file, text).unwrap();
+        let output = run([Path::new("check"), &file]);
+        let is_warned = output.stderr.contains("no certificate is ordered for \"*.b.example\"");
+        assert_eq!(is_warned, expected, "{keys}: {}", output.stderr);
     }
 }
