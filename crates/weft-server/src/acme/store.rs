@@ -29,6 +29,9 @@ const EPHEMERAL_FILE_SYSTEMS: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x794c_7630]
 /// Maximum size of a file of the store, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// Beginning of the names of files that are not written completely.
+const TEMPORARY_PREFIX: &str = ".tmp";
+
 /// A directory with accounts and certificates, which several processes may share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Store(PathBuf);
@@ -202,7 +205,7 @@ impl Store {
         let folder = path.parent().unwrap_or(&self.0);
         create_dir(folder)?;
         // Has the mode 0600.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
         file.write_all(contents)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
@@ -219,10 +222,23 @@ fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let options = OpenOptions::new().write(true).create(true).mode(0o600).clone();
     let file = options.open(folder.join("lock"))?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(Lock(file))),
+        Ok(()) => {
+            remove_temporary(folder)?;
+            Ok(Some(Lock(file)))
+        }
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+/// Removes the temporary files of a process that was killed. Only the holder of the lock writes.
+fn remove_temporary(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -290,6 +306,19 @@ mod tests {
             assert!(std::time::Instant::now() < deadline, "the lock was not released");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn files_of_killed_processes_are_removed_by_the_next_holder_of_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(Some(folder.path())).unwrap();
+        let name: Name = "example.org".parse().unwrap();
+        store.write_certificate(&name, "complete").unwrap();
+        let left = store.of_name(&name).join(format!("{TEMPORARY_PREFIX}abc"));
+        fs::write(&left, "half").unwrap();
+        let _lock = store.lock(&name).unwrap();
+        assert!(!left.exists());
+        assert_eq!(fs::read_to_string(store.certificate_path(&name)).unwrap(), "complete");
     }
 
     #[test]

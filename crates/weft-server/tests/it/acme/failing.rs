@@ -11,7 +11,7 @@ use super::scripted::{Fault, ScriptedAuthority};
 use crate::common::external::curl;
 use crate::common::{LONG_PATIENCE, Weft, until, weft};
 
-const NAME: &str = "example.org";
+pub const NAME: &str = "example.org";
 
 /// Maximum growth of a server's memory while an authority fails.
 const MAX_GROWTH_BYTES: usize = 8 << 20;
@@ -20,15 +20,15 @@ const MAX_GROWTH_BYTES: usize = 8 << 20;
 const MAX_REQUESTS: usize = 40;
 
 /// A server with a certificate whose renewal is due.
-struct Renewing {
+pub struct Renewing {
     folder: TempDir,
-    authority: ScriptedAuthority,
-    weft: Weft,
+    pub authority: ScriptedAuthority,
+    pub weft: Weft,
     memory_bytes: usize,
 }
 
 impl Renewing {
-    fn start(fault: Fault, order_timeout: &str) -> Renewing {
+    pub fn start(fault: Fault, order_timeout: &str) -> Renewing {
         let authority = ScriptedAuthority::start(fault);
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -58,7 +58,7 @@ impl Renewing {
     }
 
     /// Requests a page, and trusts the certificates in a file.
-    fn is_served(&self, trusted: &str) -> bool {
+    pub fn is_served(&self, trusted: &str) -> bool {
         let address = self.weft.tls_address();
         let mut curl = curl();
         curl.arg("--silent").arg("--cacert").arg(self.folder.path().join(trusted));

@@ -4,6 +4,8 @@ mod accounts;
 mod authority;
 mod dns;
 mod failing;
+mod handshakes;
+mod kills;
 mod many_names;
 mod named;
 mod on_demand;
@@ -23,7 +25,6 @@ use tempfile::TempDir;
 
 use self::authority::{Authority, AuthoritySettings};
 use crate::common::external::curl;
-use crate::common::random::Random;
 use crate::common::{PATIENCE, Signal, Weft, run, until, weft};
 
 /// A server with two hosts whose certificates are ordered.
@@ -215,33 +216,6 @@ fn handshakes_fail_without_placeholder_until_the_first_order_has_ended() {
     site.authority.run();
     until("the certificate is trusted", || site.get("example.org").is_ok());
     assert_eq!(site.get("other.example"), Err(HANDSHAKE_FAILED));
-    server.stop();
-}
-
-/// The server is killed at random moments of an order. Afterwards there is one account, and the state
-/// is of use.
-#[test]
-fn kills_lose_neither_account_nor_state() {
-    let authority = Authority::start(AuthoritySettings::default());
-    let Some(site) = Site::new(authority, "example.org www.example.org", "") else { return };
-    let mut random = Random::from_environment();
-    let kills = if std::env::var_os("WEFT_LONG").is_some() { 100 } else { 8 };
-    for _ in 0..kills {
-        let mut server = site.start();
-        std::thread::sleep(Duration::from_millis(random.below(600) as u64));
-        server.signal(Signal::KILL);
-        server.wait();
-        for name in ["example.org", "www.example.org"] {
-            let path = site.state(&format!("certificates/{name}/certificate.pem"));
-            let text = fs::read_to_string(path).unwrap_or_default();
-            assert!(text.is_empty() || text.trim_end().ends_with("-----END CERTIFICATE-----"));
-        }
-    }
-    let server = site.start();
-    for host in ["example.org", "www.example.org"] {
-        until("the certificate is trusted", || site.get(host).is_ok());
-    }
-    assert_eq!(site.authority.logged("There are now 2 accounts"), 0);
     server.stop();
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -46,6 +46,8 @@ pub enum Fault {
     NoPem,
     /// Each certificate is to be renewed in 2020 (RFC 9773).
     AlwaysDue,
+    /// In addition, they are valid for 8 s.
+    ShortLived,
     /// The certificate of its API is from another authority.
     Untrusted,
 }
@@ -67,6 +69,8 @@ struct State {
     nonces: AtomicUsize,
     refused: AtomicUsize,
     order: Mutex<Order>,
+    /// Certificates in DER.
+    issued: Mutex<Vec<Vec<u8>>>,
     /// Connections without a response.
     held: Mutex<Vec<TcpStream>>,
 }
@@ -75,6 +79,8 @@ struct State {
 #[derive(Default)]
 struct Order {
     name: String,
+    /// Certificate that it replaces (RFC 9773 §5).
+    replaces: Option<Value>,
     is_validated: bool,
     chain: Option<String>,
 }
@@ -128,6 +134,11 @@ impl ScriptedAuthority {
         self.state.requests.load(Relaxed)
     }
 
+    /// The certificates that it has issued, in DER.
+    pub fn issued(&self) -> Vec<Vec<u8>> {
+        self.state.issued.lock().unwrap().clone()
+    }
+
     pub fn write_root(&self, path: &Path) {
         std::fs::write(path, &self.root).unwrap();
     }
@@ -144,6 +155,7 @@ impl State {
             nonces: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             order: Mutex::default(),
+            issued: Mutex::default(),
             held: Mutex::default(),
         }
     }
@@ -218,7 +230,7 @@ impl State {
                     "newNonce": url("/nonce"), "newAccount": url("/account"),
                     "newOrder": url("/new-order"), "padding": "x".repeat(padding),
                 });
-                if self.fault == Fault::AlwaysDue {
+                if matches!(self.fault, Fault::AlwaysDue | Fault::ShortLived) {
                     directory["renewalInfo"] = url("/renewal").into();
                 }
                 Response::json(200, &directory)
@@ -230,7 +242,8 @@ impl State {
             "/new-order" => {
                 let payload = payload(body);
                 let name = payload["identifiers"][0]["value"].as_str().unwrap().to_owned();
-                *order = Order { name, ..Order::default() };
+                let replaces = payload.get("replaces").cloned();
+                *order = Order { name, replaces, ..Order::default() };
                 Response { location: Some("/order/1"), ..self.order_state(201, &order) }
             }
             "/authz/1" => self.authorization(&order),
@@ -298,6 +311,9 @@ impl State {
             "status": state, "authorizations": [url("/authz/1")], "finalize": url("/finalize/1"),
             "identifiers": [{ "type": "dns", "value": order.name }],
         });
+        if let Some(replaces) = &order.replaces {
+            body["replaces"] = replaces.clone();
+        }
         if state == "valid" {
             body["certificate"] = url("/certificate/1").into();
         }
@@ -309,6 +325,15 @@ impl State {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let year = if self.fault == Fault::Expired { 2020 } else { 4096 };
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let seconds = match self.fault {
+            Fault::ShortLived => Some(8),
+            _ => None,
+        };
+        if let Some(seconds) = seconds {
+            let now = SystemTime::now();
+            params.not_before = now.into();
+            params.not_after = (now + Duration::from_secs(seconds)).into();
+        }
         params.distinguished_name = DistinguishedName::new();
         params.use_authority_key_identifier_extension = true;
         let issuer = Issuer::new(self.params.clone(), &self.key);
@@ -317,7 +342,9 @@ impl State {
             Fault::OtherKey => params.signed_by(&KeyPair::generate().unwrap(), &issuer),
             _ => params.signed_by(&RequestedKey::find(request), &issuer),
         };
-        certificate.unwrap().pem()
+        let certificate = certificate.unwrap();
+        self.issued.lock().unwrap().push(certificate.der().to_vec());
+        certificate.pem()
     }
 }
 
