@@ -35,6 +35,9 @@ const MAX_NONCE_FAILURES: usize = 5;
 /// which another process may change. A look at 1,000 names costs some milliseconds.
 const FILE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Longest time by which the clock may be set back without an effect on the times of orders.
+const MAX_SET_BACK: Duration = Duration::from_secs(60);
+
 /// Time until the next attempt if the directory of the state cannot be used.
 const STORE_RETRY: Duration = Duration::from_secs(60);
 
@@ -72,6 +75,7 @@ pub(super) fn run(
         tasks: JoinSet::new(),
         in_progress: HashMap::new(),
         files_read_at: Instant::now(),
+        latest: SystemTime::now(),
     };
     match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(manager.run(plans, requests)),
@@ -85,6 +89,8 @@ struct Manager {
     tasks: JoinSet<(Name, Result<(), String>)>,
     in_progress: HashMap<Name, InProgress>,
     files_read_at: Instant,
+    /// Latest time of day since all files were read.
+    latest: SystemTime,
 }
 
 /// A task for a name.
@@ -170,6 +176,12 @@ impl Manager {
         let sums_at = self.acme.failures.log_sums(Instant::now());
         let Some(plan) = &self.plan else { return FILE_INTERVAL };
         let registry = &self.acme.registry;
+        if SystemTime::now() + MAX_SET_BACK < self.latest {
+            // What is due depends on the time of day at which the files were read.
+            registry.read_all(&plan.store);
+            self.latest = SystemTime::now();
+        }
+        self.latest = self.latest.max(SystemTime::now());
         if self.files_read_at.elapsed() >= FILE_INTERVAL {
             registry.read_changed(&plan.store);
             self.files_read_at = Instant::now();

@@ -95,16 +95,22 @@ impl Registry {
 
     /// Reads the files that have changed since they were read.
     pub(super) fn read_changed(&self, store: &Store) {
-        let known: Vec<(Name, FileVersions, Origin)> = {
-            let names = self.names();
-            let known = names.iter();
-            known.map(|(name, entry)| (name.clone(), entry.versions, entry.origin)).collect()
-        };
-        for (name, versions, origin) in known {
+        for (name, versions, origin) in self.known() {
             if store.file_versions(&name) != versions {
                 self.read(store, &name, origin);
             }
         }
+    }
+
+    /// Reads all files again.
+    pub(super) fn read_all(&self, store: &Store) {
+        self.known().into_iter().for_each(|(name, _, origin)| self.read(store, &name, origin));
+    }
+
+    fn known(&self) -> Vec<(Name, FileVersions, Origin)> {
+        let names = self.names();
+        let known = names.iter();
+        known.map(|(name, entry)| (name.clone(), entry.versions, entry.origin)).collect()
     }
 
     /// Returns the reason for a name, and the end of its certificate's validity; `None` without a

@@ -21,7 +21,7 @@ const MAX_REQUESTS: usize = 40;
 
 /// A server with a certificate whose renewal is due.
 pub struct Renewing {
-    folder: TempDir,
+    pub folder: TempDir,
     pub authority: ScriptedAuthority,
     pub weft: Weft,
     memory_bytes: usize,
@@ -29,6 +29,11 @@ pub struct Renewing {
 
 impl Renewing {
     pub fn start(fault: Fault, order_timeout: &str) -> Renewing {
+        Renewing::start_with(fault, order_timeout, &[])
+    }
+
+    /// Starts the server with variables in its environment.
+    pub fn start_with(fault: Fault, order_timeout: &str, variables: &[(&str, &Path)]) -> Renewing {
         let authority = ScriptedAuthority::start(fault);
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -52,7 +57,8 @@ impl Renewing {
             authority.directory()
         );
         fs::write(path("weft.toml"), text).unwrap();
-        let weft = Weft::start(weft([Path::new("--config"), &path("weft.toml")]).arg("--no-log"));
+        let mut command = weft([Path::new("--config"), &path("weft.toml")]);
+        let weft = Weft::start(command.arg("--no-log").envs(variables.iter().copied()));
         let memory_bytes = anonymous_bytes(&weft);
         Renewing { folder, authority, weft, memory_bytes }
     }

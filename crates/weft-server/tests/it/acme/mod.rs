@@ -3,6 +3,7 @@
 mod accounts;
 mod authority;
 mod dns;
+mod clock;
 mod failing;
 mod handshakes;
 mod kills;

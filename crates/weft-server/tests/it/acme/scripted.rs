@@ -48,6 +48,8 @@ pub enum Fault {
     AlwaysDue,
     /// In addition, they are valid for 8 s.
     ShortLived,
+    /// No failure: they are valid for 90 days.
+    NinetyDays,
     /// The certificate of its API is from another authority.
     Untrusted,
 }
@@ -327,6 +329,7 @@ impl State {
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let seconds = match self.fault {
             Fault::ShortLived => Some(8),
+            Fault::NinetyDays => Some(90 * 86_400),
             _ => None,
         };
         if let Some(seconds) = seconds {
