@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
-use super::balance::{BALANCE, HASH_KEY};
+use super::balance::{BALANCE, HASH_KEY, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET};
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
@@ -23,9 +23,12 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 40] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 43] = [
     BALANCE,
     HASH_KEY,
+    STICKY_COOKIE,
+    STICKY_MAX_AGE,
+    STICKY_SECRET,
     Key {
         name: "host",
         flag: "",

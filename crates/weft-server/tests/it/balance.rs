@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use weft::testing::TestServer;
 use weft::{Request, Response};
 
-use crate::common::{Client, Weft, weft};
+use crate::common::{Client, Signal, Weft, run, until, weft};
 
 /// Starts the program with a route to `upstreams`.
 fn serve(route: &str) -> (TempDir, Weft) {
@@ -62,4 +62,112 @@ fn equal_hash_keys_reach_the_same_upstream() {
     // Without a key, requests take turns.
     let turns: std::collections::BTreeSet<String> = (0..40).map(|_| get(&server, "/")).collect();
     assert_eq!(turns.into_iter().collect::<Vec<_>>(), ["0", "1", "2"]);
+}
+
+/// Returns the text of a response, and the cookie that it sets.
+fn session(server: &Weft, cookie: &str) -> (String, Option<String>) {
+    let mut client = Client::tcp(server.address());
+    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: {cookie}\r\n\r\n"));
+    let response = client.response();
+    let cookie = response.header("set-cookie").map(ToOwned::to_owned);
+    (String::from_utf8(response.body).unwrap(), cookie)
+}
+
+#[test]
+fn sessions_stay_at_their_upstream() {
+    let mut upstreams = numbered(3);
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let urls = urls.join(" ");
+    let options = "sticky_cookie = \"srv\", sticky_max_age = \"1h\", max_failures = 1";
+    let (folder, server) = serve(&format!("{{ proxy = \"{urls}\", {options} }}"));
+    let mut cookies = std::collections::BTreeMap::new();
+    for _ in 0..6 {
+        let (number, cookie) = session(&server, "other=1");
+        let cookie = cookie.unwrap();
+        let (pair, attributes) = cookie.split_once("; ").unwrap();
+        assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Lax; Max-Age=3600");
+        let known = cookies.entry(number).or_insert_with(|| pair.to_owned());
+        assert_eq!(known, pair);
+    }
+    assert_eq!(cookies.len(), 3, "new clients take turns");
+    for (number, cookie) in &cookies {
+        assert!(!urls.split(' ').any(|url| cookie.contains(url)), "{cookie}");
+        for fields in [cookie.clone(), format!("a=b; {cookie};c=d")] {
+            for _ in 0..4 {
+                assert_eq!(session(&server, &fields), (number.clone(), None));
+            }
+        }
+    }
+    // A value that is no tag is replaced.
+    for forged in
+        ["srv=", "srv=AAAAAAAAAAAAAAAAAAAAAA", "srv=0", &cookies["0"].replace("srv", "xsrv")]
+    {
+        assert!(session(&server, forged).1.is_some(), "{forged}");
+    }
+    // A reload keeps the sessions.
+    let path = folder.path().join("weft.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("max_failures = 1", "max_failures = 1, via = \"other\""))
+        .unwrap();
+    let reloads = || server.stderr().matches("reloaded").count();
+    let before = reloads();
+    server.signal(Signal::HUP);
+    until("the configuration is reloaded", || reloads() > before);
+    for (number, cookie) in &cookies {
+        assert_eq!(session(&server, cookie), (number.clone(), None));
+    }
+    // The sessions of an upstream that is gone get another one, and its cookie.
+    drop(upstreams.remove(1));
+    let (number, cookie) = session(&server, &cookies["1"]);
+    assert!(number != "1");
+    assert_eq!(cookie.unwrap().split_once(';').unwrap().0, cookies[&number]);
+    assert_eq!(session(&server, &cookies["2"]), ("2".to_owned(), None));
+}
+
+/// Servers with the same key, in any order of the upstreams, set the same cookies.
+#[test]
+fn servers_with_the_same_key_share_their_sessions() {
+    let upstreams = numbered(2);
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let secrets = tempfile::tempdir().unwrap();
+    let secret = |name: &str, text: &str| {
+        let path = secrets.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let shared = secret("a", "0123456789abcdef\n");
+    let route = |urls: [&String; 2], secret: &str| {
+        let urls = urls.map(String::as_str).join(" ");
+        serve(&format!(
+            "{{ proxy = \"{urls}\", sticky_cookie = \"s\", sticky_secret = \"{secret}\" }}"
+        ))
+    };
+    let (_first_folder, first) = route([&urls[0], &urls[1]], &shared);
+    let (_second_folder, second) = route([&urls[1], &urls[0]], &shared);
+    let (_other_folder, other) = route([&urls[0], &urls[1]], &secret("b", "0123456789abcdeX"));
+    for _ in 0..4 {
+        let (number, cookie) = session(&first, "");
+        let cookie = cookie.unwrap();
+        assert!(!cookie.contains("Max-Age"), "{cookie}");
+        let pair = cookie.split_once(';').unwrap().0;
+        assert_eq!(session(&second, pair), (number, None));
+        assert!(session(&other, pair).1.is_some(), "another key");
+    }
+    let short = secret("c", "0123456789abcde\n");
+    let config = secrets.path().join("weft.toml");
+    for (keys, reason) in [
+        (format!("sticky_cookie = \"s\", sticky_secret = \"{short}\""), "fewer than 16 bytes"),
+        ("sticky_cookie = \"s\", sticky_secret = \"none\"".to_owned(), "No such file"),
+        ("sticky_cookie = \"a b\"".to_owned(), "is no name of a cookie"),
+        ("sticky_cookie = \"\"".to_owned(), "expected the name of a cookie"),
+        ("sticky_max_age = \"1h\"".to_owned(), "need sticky_cookie"),
+    ] {
+        fs::write(
+            &config,
+            format!("[hosts.\"*\"]\n\"/\" = {{ proxy = \"{}\", {keys} }}\n", urls[0]),
+        )
+        .unwrap();
+        let output = run([Path::new("check"), &config]);
+        assert!(output.stderr.contains(reason), "{keys}: {}", output.stderr);
+    }
 }

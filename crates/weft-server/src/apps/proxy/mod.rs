@@ -41,6 +41,7 @@ mod response_reader;
 mod rewriting;
 mod scripts;
 mod settings;
+mod sticky;
 pub(crate) mod tls;
 mod metrics;
 mod tunnel;
@@ -82,6 +83,7 @@ pub(crate) use self::settings::{
     Balance, Check, CheckTarget, ClientCert, FastCgiSettings, ForwardedNames, Host, HttpVersion,
     Protocol, ProxySettings,
 };
+use self::sticky::Sticky;
 use self::upload::{Framing, Upload};
 pub(crate) use self::upstream::Upstream;
 pub(crate) use self::url::UpstreamUrl;
@@ -118,6 +120,7 @@ struct Shared {
     /// Logged if no upstream is available for a request.
     no_upstream_warning: ThrottledWarning,
     via: Option<Via>,
+    sticky: Option<Sticky>,
     buffer_space: Arc<BufferSpace>,
     /// Configured variables for scripts.
     environment: Vec<(String, OsString)>,
@@ -163,7 +166,9 @@ impl Proxy {
             Ok(Arc::new(upstream.with_http_version(http_version)))
         };
         let upstreams: Vec<_> = settings.urls().map(upstream).collect::<Result<_, String>>()?;
+        let sticky = Sticky::new(&settings.sticky, settings.upstreams.iter().map(|it| &it.url))?;
         let shared = Arc::new(Shared {
+            sticky,
             via: Via::new(&settings.via),
             environment: Variable::resolve(&settings.fastcgi.environment),
             settings: Arc::new(settings),
@@ -325,17 +330,24 @@ impl Proxy {
             false => None,
         };
         let key = key.map(|key| balance::hash(key.as_bytes()));
+        let sticky = self.shared.sticky.as_ref();
+        let known = sticky.and_then(|sticky| sticky.find(&outbound.request));
         let mut tried = Vec::new();
         let mut retry = None;
         loop {
-            let Some(index) = self.choose_upstream(key, &tried) else {
+            let Some(index) = self.choose_upstream(known, key, &tried) else {
                 self.shared.no_upstream_warning.warn("a request has no upstream: none is up");
                 let error = GatewayError::NoneAvailable;
                 return error_response(error, &"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
             let failure = match self.attempt(pool, outbound, retry).await {
-                Ok(response) => return response,
+                Ok(response) => {
+                    return match sticky.filter(|_| known != Some(index)) {
+                        Some(sticky) => sticky.set(index, &outbound.request, response),
+                        None => response,
+                    };
+                }
                 Err(failure) => failure,
             };
             if let Some(notes) = RequestNotes::of(&outbound.request) {
@@ -376,7 +388,13 @@ impl Proxy {
         }
     }
 
-    fn choose_upstream(&self, key: Option<u64>, tried: &[usize]) -> Option<usize> {
+    /// Returns the upstream for a request, which is that of its session unless that is down.
+    fn choose_upstream(
+        &self,
+        of_session: Option<usize>,
+        key: Option<u64>,
+        tried: &[usize],
+    ) -> Option<usize> {
         let count = self.pools.len();
         if count == 1 && !self.pools[0].upstream.health.is_unhealthy() {
             return Some(0);
@@ -393,7 +411,11 @@ impl Proxy {
                 load: pool.load(),
             }
         };
-        self.balancer.choose(key, candidate)
+        let is_available = |index: &usize| {
+            let it = candidate(*index);
+            it.is_up && !it.was_tried
+        };
+        of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate))
     }
 
     /// Sends a request over one connection and converts the upstream's response. A retry uses no idle

@@ -11,6 +11,7 @@ use weft::{HeaderName, Network};
 use super::super::script::Variable;
 use super::member::UpstreamMember;
 use super::rewriting::Replacement;
+use super::sticky::StickySettings;
 use super::url::{UpstreamAddress, UpstreamUrl};
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
@@ -46,6 +47,9 @@ pub(crate) struct ProxySettings {
     /// Template of the text that requests are hashed by, with [`Balance::Hash`]. Default the address of
     /// the client.
     pub(crate) hash_key: String,
+
+    /// Cookie that leads the requests of a client to the same upstream. Default none.
+    pub(crate) sticky: StickySettings,
 
     /// Value of `Host` in forwarded requests. Default [`Host::Client`].
     pub(crate) host: Host,
@@ -446,6 +450,7 @@ impl ProxySettings {
         if self.grpc_web && !self.urls().all(is_http2) {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
+        self.sticky.validate()?;
         let Some(check) = &self.check else { return Ok(()) };
         match &check.target {
             CheckTarget::Path(path) if !path.starts_with('/') => {
@@ -488,6 +493,7 @@ impl Default for ProxySettings {
             fastcgi: FastCgiSettings::default(),
             balance: Balance::default(),
             hash_key: "{client_ip}".to_owned(),
+            sticky: StickySettings::default(),
             host: Host::default(),
             trusted: None,
             field_names: ForwardedNames::default(),

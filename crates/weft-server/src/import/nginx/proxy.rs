@@ -183,6 +183,7 @@ fn group_urls(
                 outcomes.carried(directive);
                 table.set("balance", Value::text("random-two"));
             }
+            "sticky" if directive.arg(0) == "cookie" => sticky_cookie(location, directive, table),
             "random" | "sticky" => {
                 outcomes.lost(directive, "requests are distributed by turns");
             }
@@ -192,6 +193,24 @@ fn group_urls(
     urls.sort_unstable();
     urls.dedup();
     if urls.is_empty() { Err("its group has no servers") } else { Ok(urls) }
+}
+
+/// Translates `sticky cookie NAME`. The attributes of the cookie are those of Weft.
+fn sticky_cookie(location: &Location<'_>, directive: &Directive, table: &mut Table) {
+    let outcomes = location.scope.outcomes;
+    outcomes.carried(directive);
+    table.set("sticky_cookie", Value::text(directive.arg(1)));
+    for parameter in directive.args.iter().skip(2) {
+        match parameter.split_once('=').unwrap_or((parameter, "")) {
+            ("expires", "max") => table.set("sticky_max_age", Value::text("365d")),
+            ("expires", text) => match time(text) {
+                Some(time) => table.set("sticky_max_age", Value::Text(time)),
+                None => outcomes.lost(directive, "this is no time"),
+            },
+            ("path", "/") | ("httponly" | "secure", _) | ("samesite", "lax") => {}
+            (name, _) => outcomes.lost(directive, format!("the cookie has its own `{name}`")),
+        }
+    }
 }
 
 fn server_url(

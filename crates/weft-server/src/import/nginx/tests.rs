@@ -726,6 +726,25 @@ fn includes_no_hidden_files() {
 }
 
 #[test]
+fn imports_sessions() {
+    let server = "server { listen 80; location / { proxy_pass http://app; } }";
+    for (sticky, is_complete, expected) in [
+        (
+            "cookie srv expires=1h path=/ httponly",
+            true,
+            "sticky_cookie = \"srv\", sticky_max_age = \"60m\"",
+        ),
+        ("cookie srv domain=.a.example", false, "sticky_cookie = \"srv\""),
+        ("route $a", false, "proxy = ["),
+    ] {
+        let text = format!("upstream app {{ server a:1; server b:1; sticky {sticky}; }}\n{server}");
+        let found = imported(&text);
+        assert_eq!(found.is_complete, is_complete, "{}", found.text);
+        assert!(found.text.contains(expected), "{}", found.text);
+    }
+}
+
+#[test]
 fn imports_scgi() {
     check(&[(
         "location / { scgi_pass unix:/run/app.sock; scgi_read_timeout 2m; scgi_param SCGI 1; \
