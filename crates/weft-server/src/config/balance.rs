@@ -1,7 +1,9 @@
 //! Keys of a proxy route about the choice of an upstream.
 
+use weft::StatusCode;
+
 use super::key::{Key, ValueKind};
-use super::keys::quoted;
+use super::keys::{quoted, quoted_list};
 use super::location::{ConfigResult, Located};
 use super::units::show_time;
 use crate::apps::proxy::{Balance, ProxySettings};
@@ -88,6 +90,28 @@ pub(super) const STICKY_SECRET: Key<ProxySettings> = Key {
     show: |settings| {
         let path = settings.sticky.secret.as_ref();
         path.map_or_else(String::new, |path| quoted(&path.to_string_lossy()))
+    },
+};
+
+pub(super) const FAILURE_STATUSES: Key<ProxySettings> = Key {
+    name: "failure_statuses",
+    flag: "",
+    argument: "",
+    help: "statuses of responses that count as failures, such as 503; a request that may be sent \
+           again is sent to another upstream",
+    kind: ValueKind::Texts(|settings, statuses| {
+        let parse = |text: Located<String>| {
+            let status = text.value.parse::<StatusCode>().ok();
+            let status = status.filter(|it| it.is_client_error() || it.is_server_error());
+            status.ok_or_else(|| {
+                text.problem(format!("expected a status from 400 to 599, found {:?}", text.value))
+            })
+        };
+        settings.failure_statuses = statuses.into_iter().map(parse).collect::<ConfigResult<_>>()?;
+        Ok(())
+    }),
+    show: |settings| {
+        quoted_list(settings.failure_statuses.iter().map(|status| status.as_str().to_owned()))
     },
 };
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use weft::{HeaderName, Network};
 
-use super::balance::{BALANCE, HASH_KEY, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET};
+use super::balance::{
+    BALANCE, FAILURE_STATUSES, HASH_KEY, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
+};
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
@@ -23,7 +25,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 43] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 44] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -199,6 +201,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 43] = [
         "maximum number of retries of a request, if a retry is safe"),
     limit!(max_failures, "", count 1..=1_000,
         "number of failures after which one of several upstreams gets no requests for `down_time`"),
+    FAILURE_STATUSES,
     limit!(failure_window, "", time, "time for which a failure is counted"),
     limit!(down_time, "", time, "time for which an upstream gets no requests after `max_failures`"),
     Key {

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use tempfile::TempDir;
 use weft::testing::TestServer;
-use weft::{Request, Response};
+use weft::{Request, Response, StatusCode};
 
 use crate::common::{Client, Signal, Weft, run, until, weft};
 
@@ -169,5 +171,60 @@ fn servers_with_the_same_key_share_their_sessions() {
         .unwrap();
         let output = run([Path::new("check"), &config]);
         assert!(output.stderr.contains(reason), "{keys}: {}", output.stderr);
+    }
+}
+
+/// An upstream that responds with its number, or with a status that is set.
+fn failing(count: usize) -> (Vec<TestServer>, Vec<Arc<AtomicU16>>) {
+    let start = |number: usize| {
+        let status = Arc::new(AtomicU16::new(200));
+        let shared = status.clone();
+        let server = TestServer::start(async move |request: Request| {
+            drop(request.into_body().collect(1 << 20).await);
+            let status = StatusCode::from_u16(shared.load(Relaxed)).unwrap();
+            Response::text(number.to_string()).with_status(status)
+        });
+        (server, status)
+    };
+    (0..count).map(start).unzip()
+}
+
+/// Returns statuses with the numbers of the upstreams.
+fn ask(server: &Weft, method: &str) -> String {
+    let mut client = Client::tcp(server.address());
+    let body = if method == "GET" { "" } else { "Content-Length: 1\r\n" };
+    client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\n{body}\r\n"));
+    client.send(if body.is_empty() { "" } else { "x" });
+    let response = client.response();
+    format!("{} {}", response.status, String::from_utf8(response.body).unwrap())
+}
+
+#[test]
+fn statuses_are_failures_if_configured() {
+    let (upstreams, statuses) = failing(2);
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let urls = urls.join(" ");
+    let keys = "failure_statuses = [\"502\", \"503\"], max_failures = 2, down_time = \"1h\"";
+    let (_folder, server) = serve(&format!("{{ proxy = \"{urls}\", {keys} }}"));
+    statuses[0].store(503, Relaxed);
+    // Another upstream responds, and the first one gets no more requests after two failures.
+    for _ in 0..6 {
+        assert_eq!(ask(&server, "GET"), "200 1");
+    }
+    until("the upstream rests", || server.stderr().contains("fails again and again"));
+    statuses[0].store(200, Relaxed);
+    assert!((0..6).all(|_| ask(&server, "GET") == "200 1"));
+    // If all have failed, their responses are forwarded.
+    statuses[1].store(502, Relaxed);
+    let found: Vec<String> = (0..6).map(|_| ask(&server, "GET")).collect();
+    assert!(found.iter().all(|it| it == "502 1" || it == "200 0"), "{found:?}");
+    statuses[1].store(500, Relaxed);
+    let (_other_folder, other) = serve(&format!("{{ proxy = \"{urls}\", {keys} }}"));
+    assert!((0..8).any(|_| ask(&other, "GET") == "500 1"), "another status is no failure");
+    // Requests that may have had an effect are not repeated.
+    statuses[1].store(503, Relaxed);
+    let (_third_folder, third) = serve(&format!("{{ proxy = \"{urls}\", {keys} }}"));
+    for method in ["POST", "PUT"] {
+        assert!((0..8).any(|_| ask(&third, method) == "503 1"), "{method}");
     }
 }

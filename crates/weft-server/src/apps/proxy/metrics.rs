@@ -34,14 +34,17 @@ pub(super) enum RetryReason {
     IdleClosed,
     /// The upstream has stated that it has not processed the request.
     NotProcessed,
+    /// The status of the response was a failure.
+    Status,
 }
 
 impl RetryReason {
-    pub(super) const ALL: [RetryReason; 4] = [
+    pub(super) const ALL: [RetryReason; 5] = [
         RetryReason::Unreachable,
         RetryReason::Closed,
         RetryReason::IdleClosed,
         RetryReason::NotProcessed,
+        RetryReason::Status,
     ];
 
     /// Returns the reason for a retry after a failure; `None` if none follows such a failure.
@@ -67,6 +70,7 @@ impl RetryReason {
             RetryReason::Closed => "closed",
             RetryReason::IdleClosed => "idle_closed",
             RetryReason::NotProcessed => "not_processed",
+            RetryReason::Status => "status",
         }
     }
 }

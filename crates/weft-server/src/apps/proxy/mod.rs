@@ -341,7 +341,16 @@ impl Proxy {
                 return error_response(error, &"the upstreams", &outbound.request);
             };
             let pool = &self.pools[index];
+            let is_retryable = outbound.is_retryable();
             let failure = match self.attempt(pool, outbound, retry).await {
+                Ok(response) if self.may_replace(&response, is_retryable, index, &mut tried) => {
+                    retry = Some(RetryReason::Status);
+                    if let Some(notes) = RequestNotes::of(&outbound.request) {
+                        notes.end_attempt();
+                        notes.set_retry_reason(RetryReason::Status.name());
+                    }
+                    continue;
+                }
                 Ok(response) => {
                     return match sticky.filter(|_| known != Some(index)) {
                         Some(sticky) => sticky.set(index, &outbound.request, response),
@@ -388,6 +397,37 @@ impl Proxy {
         }
     }
 
+    /// Returns true if the status of a response is a failure, and another upstream may respond in its
+    /// place; the upstream is tried then.
+    fn may_replace(
+        &self,
+        response: &Response,
+        is_retryable: bool,
+        index: usize,
+        tried: &mut Vec<usize>,
+    ) -> bool {
+        let settings = &self.shared.settings;
+        let is_failure = settings.failure_statuses.contains(&response.status());
+        if !is_failure || !is_retryable || tried.len() >= settings.max_retries {
+            return false;
+        }
+        tried.push(index);
+        let now = Instant::now();
+        let mut pools = self.pools.iter().enumerate();
+        pools.any(|(other, pool)| {
+            let health = &pool.upstream.health;
+            !tried.contains(&other) && !health.is_unhealthy() && !health.is_resting(now)
+        })
+    }
+
+    /// Records a response for the health of its upstream.
+    fn record_status(&self, pool: &Pool, status: StatusCode) {
+        match self.shared.settings.failure_statuses.contains(&status) {
+            true => pool.upstream.record_failure(&format!("the status is {status}")),
+            false => pool.upstream.record_success(),
+        }
+    }
+
     /// Returns the upstream for a request, which is that of its session unless that is down.
     fn choose_upstream(
         &self,
@@ -415,7 +455,17 @@ impl Proxy {
             let it = candidate(*index);
             it.is_up && !it.was_tried
         };
-        of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate))
+        let chosen =
+            of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
+        // If the statuses of all are failures, what they send is better than nothing.
+        let still_responds = |index: usize| Candidate {
+            is_up: !self.pools[index].upstream.health.is_unhealthy(),
+            ..candidate(index)
+        };
+        match self.shared.settings.failure_statuses.is_empty() {
+            true => chosen,
+            false => chosen.or_else(|| self.balancer.choose(key, still_responds)),
+        }
     }
 
     /// Sends a request over one connection and converts the upstream's response. A retry uses no idle
@@ -478,7 +528,7 @@ impl Proxy {
                 rewriting::rewrite(&head, response, settings, &Origin { upstream, mount })
             }
         };
-        pool.upstream.record_success();
+        self.record_status(pool, head.status);
         Ok(response)
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft::{HeaderName, Network};
+use weft::{HeaderName, Network, StatusCode};
 
 use super::super::script::Variable;
 use super::member::UpstreamMember;
@@ -160,6 +160,10 @@ pub(crate) struct ProxySettings {
     /// Failures within the [window](ProxySettings::failure_window) after which an upstream gets no
     /// requests for [`down_time`](ProxySettings::down_time), if there is another upstream. Default 3.
     pub(crate) max_failures: u32,
+
+    /// Statuses of responses that count as failures. A request that may be sent again is sent to
+    /// another upstream, if there is one. Default none.
+    pub(crate) failure_statuses: Vec<StatusCode>,
 
     /// Period in which failures are counted. Default 10 s.
     pub(crate) failure_window: Duration,
@@ -520,6 +524,7 @@ impl Default for ProxySettings {
             lenient_responses: false,
             max_retries: 2,
             max_failures: 3,
+            failure_statuses: Vec::new(),
             failure_window: Duration::from_secs(10),
             down_time: Duration::from_secs(10),
             check: None,

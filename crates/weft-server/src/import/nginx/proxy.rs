@@ -327,8 +327,15 @@ fn settings(location: &Location<'_>, prefix: &str, scheme: &str, table: &mut Tab
             _ => scope.outcomes.lost(directive, "the number of retries has a limit"),
         }
     }
-    if one("next_upstream").is_some_and(|directive| directive.arg(0) == "off") {
-        table.set("max_retries", Value::Number(0));
+    if let Some(directive) = one("next_upstream") {
+        if directive.arg(0) == "off" {
+            table.set("max_retries", Value::Number(0));
+        }
+        let statuses = directive.args.iter().filter_map(|arg| arg.strip_prefix("http_"));
+        let statuses: Vec<&str> = statuses.collect();
+        if !statuses.is_empty() {
+            table.set("failure_statuses", Value::texts(statuses));
+        }
     }
     if scheme == "https" {
         if let Some(directive) = one("ssl_trusted_certificate") {

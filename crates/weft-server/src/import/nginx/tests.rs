@@ -745,6 +745,15 @@ fn imports_sessions() {
 }
 
 #[test]
+fn imports_failures_by_status() {
+    check(&[(
+        "location / { proxy_pass http://a/; proxy_next_upstream error timeout http_502 http_503; }",
+        true,
+        "\"/\" = { proxy = \"http://a/\", host = \"upstream\", failure_statuses = [\"502\", \"503\"] }\n",
+    )]);
+}
+
+#[test]
 fn imports_scgi() {
     check(&[(
         "location / { scgi_pass unix:/run/app.sock; scgi_read_timeout 2m; scgi_param SCGI 1; \

@@ -42,7 +42,7 @@ impl Proxy {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.set_upstream_status(received.head.status);
         }
-        pool.upstream.record_success();
+        self.record_status(pool, received.head.status);
         let head = received.head.clone();
         let response = self.forward_stream(lease, outbound, received);
         let mount = outbound.request.mount();
