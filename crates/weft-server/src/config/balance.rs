@@ -115,6 +115,19 @@ pub(super) const FAILURE_STATUSES: Key<ProxySettings> = Key {
     },
 };
 
+pub(super) const SLOW_START: Key<ProxySettings> = Key {
+    name: "slow_start",
+    flag: "",
+    argument: "",
+    help: "time in which the share of an upstream that is up again grows to its weight; by default \
+           it has its full share at once",
+    kind: ValueKind::Time(|settings, time| settings.slow_start = time),
+    show: |settings| match settings.slow_start {
+        time if time.is_zero() => String::new(),
+        time => quoted(&show_time(time)),
+    },
+};
+
 fn set_hash_key(settings: &mut ProxySettings, text: Located<String>) -> ConfigResult {
     let template = Template::parse(&text.value).map_err(|invalid| text.problem(invalid))?;
     if template.as_literal().is_some() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft::{HeaderName, Network};
 
 use super::balance::{
-    BALANCE, FAILURE_STATUSES, HASH_KEY, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
+    BALANCE, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
 };
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::keys::{quoted, quoted_list, table};
@@ -25,7 +25,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 44] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 45] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -204,6 +204,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 44] = [
     FAILURE_STATUSES,
     limit!(failure_window, "", time, "time for which a failure is counted"),
     limit!(down_time, "", time, "time for which an upstream gets no requests after `max_failures`"),
+    SLOW_START,
     Key {
         name: "check",
         flag: "",

@@ -20,6 +20,7 @@ const FAILURES: FailurePolicy = FailurePolicy {
     max_failures: 3,
     window: Duration::from_secs(10),
     down_time: Duration::from_secs(10),
+    slow_start: Duration::ZERO,
 };
 
 /// One or more upstreams.
@@ -143,6 +144,7 @@ impl Targets {
                 is_up: !tried.contains(&index) && !target.upstream.health.is_unhealthy(),
                 was_tried: target.upstream.health.is_resting(now),
                 is_full: false,
+                percent: 100,
                 load: target.connections.load(Relaxed),
             }
         };

@@ -14,6 +14,8 @@ pub(crate) struct Candidate {
     pub(crate) is_full: bool,
     /// Requests in progress or queued.
     pub(crate) load: usize,
+    /// Part of its weight that it has, in percent.
+    pub(crate) percent: u32,
 }
 
 /// Configured properties of an upstream.
@@ -60,6 +62,11 @@ impl Balancer {
             random: AtomicU64::new(seed),
             shares: shares.into(),
         }
+    }
+
+    /// Prepares for weights that change.
+    pub(crate) fn with_varying_weights(self) -> Balancer {
+        Balancer { is_uniform: false, ..self }
     }
 
     /// Returns true if the selection depends on a key of the request.
@@ -126,7 +133,7 @@ impl Balancer {
         let eligible = &|index: usize| {
             let it = candidate(index);
             let is_best = it.is_up && rank(index, &it) == best_rank;
-            let weight = self.shares[index].weight;
+            let weight = self.shares[index].weight * it.percent;
             is_best.then_some(Eligible { index, weight, load: it.load })
         };
         let all = || (0..self.shares.len()).filter_map(eligible);

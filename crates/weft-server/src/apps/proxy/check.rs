@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -31,7 +32,7 @@ pub(crate) async fn run(upstream: Weak<Upstream>, check: Arc<Check>, is_lenient:
         streak = if is_healthy == was_healthy { streak.saturating_add(1) } else { 1 };
         was_healthy = is_healthy;
         let threshold = if is_healthy { check.rise } else { check.fall };
-        if streak >= threshold && upstream.health.set_unhealthy(!is_healthy) {
+        if streak >= threshold && upstream.health.set_unhealthy(!is_healthy, Instant::now()) {
             match is_healthy {
                 true => log::info!(
                     "the upstream {upstream}: health checks pass; it gets requests again"

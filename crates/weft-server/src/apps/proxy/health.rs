@@ -13,6 +13,8 @@ pub(crate) struct FailurePolicy {
     pub(crate) max_failures: u32,
     pub(crate) window: Duration,
     pub(crate) down_time: Duration,
+    /// Time in which an upstream that has recovered gets back its share of the requests.
+    pub(crate) slow_start: Duration,
 }
 
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Health {
     created_at: Instant,
     /// End of the resting period, in milliseconds since `created_at`; 0: none.
     resting_until: AtomicU64,
+    /// Time of the last recovery, in milliseconds since `created_at`; 0: none.
+    recovered_at: AtomicU64,
     /// The last health checks have failed.
     is_unhealthy: AtomicBool,
     /// `record` is not `Healthy`; readable without the mutex.
@@ -56,6 +60,7 @@ impl Health {
             policy,
             created_at: now,
             resting_until: AtomicU64::new(0),
+            recovered_at: AtomicU64::new(0),
             is_unhealthy: AtomicBool::new(false),
             has_failures: AtomicBool::new(false),
             record: Mutex::new(Record::Healthy),
@@ -73,8 +78,28 @@ impl Health {
         self.is_unhealthy.load(Relaxed)
     }
 
+    /// Returns the part of its weight that the upstream has, in percent: less than 100 for a time after
+    /// a recovery.
+    pub(crate) fn percent(&self, now: Instant) -> u32 {
+        let slow_start = self.policy.slow_start.as_millis();
+        let began_at = self.recovered_at.load(Relaxed).max(self.resting_until.load(Relaxed));
+        if slow_start == 0 || began_at == 0 {
+            return 100;
+        }
+        let elapsed = self.age(now).as_millis().saturating_sub(began_at.into());
+        (elapsed * 100 / slow_start).clamp(1, 100) as u32
+    }
+
+    fn set_recovered(&self, now: Instant) {
+        let age = self.age(now).as_millis().max(1);
+        self.recovered_at.store(age.try_into().unwrap_or(u64::MAX), Relaxed);
+    }
+
     /// Stores the result of health checks; returns whether it has changed.
-    pub(super) fn set_unhealthy(&self, is_unhealthy: bool) -> bool {
+    pub(super) fn set_unhealthy(&self, is_unhealthy: bool, now: Instant) -> bool {
+        if !is_unhealthy && self.is_unhealthy() {
+            self.set_recovered(now);
+        }
         self.is_unhealthy.swap(is_unhealthy, Relaxed) != is_unhealthy
     }
 
@@ -110,14 +135,18 @@ impl Health {
     }
 
     /// Records a response; returns whether the upstream was resting or being tried again.
-    pub(super) fn record_success(&self) -> bool {
+    pub(super) fn record_success(&self, now: impl FnOnce() -> Instant) -> bool {
         if !self.has_failures.load(Relaxed) {
             return false;
         }
         let mut record = self.record();
         self.has_failures.store(false, Relaxed);
         self.resting_until.store(0, Relaxed);
-        std::mem::replace(&mut *record, Record::Healthy) == Record::Probation
+        let has_recovered = std::mem::replace(&mut *record, Record::Healthy) == Record::Probation;
+        if has_recovered {
+            self.set_recovered(now());
+        }
+        has_recovered
     }
 
     fn age(&self, now: Instant) -> Duration {
@@ -168,15 +197,43 @@ mod tests {
                 max_failures: 3,
                 window: Duration::from_secs(10),
                 down_time: Duration::from_secs(20),
+                slow_start: Duration::ZERO,
             };
             let health = Health::new(policy, created_at);
             for event in events {
                 match event {
                     Failed(seconds) => _ = health.record_failure(at(*seconds)),
-                    Succeeded => _ = health.record_success(),
+                    Succeeded => _ = health.record_success(Instant::now),
                 }
             }
             assert_eq!(health.is_resting(at(checked_at)), expected, "{events:?} at {checked_at}");
         }
+    }
+
+    #[test]
+    fn share_grows_after_a_recovery() {
+        let created_at = Instant::now();
+        let at = |seconds| created_at + Duration::from_secs(seconds);
+        let policy = FailurePolicy {
+            max_failures: 1,
+            window: Duration::from_secs(10),
+            down_time: Duration::from_secs(20),
+            slow_start: Duration::from_secs(100),
+        };
+        let health = Health::new(policy, created_at);
+        assert_eq!(health.percent(at(0)), 100, "no recovery yet");
+        health.record_failure(at(10));
+        // The first requests after the resting period, which ends at 30.
+        assert_eq!([30, 31, 80].map(|second| health.percent(at(second))), [1, 1, 50]);
+        assert!(health.record_success(|| at(40)));
+        let found = [40, 41, 90, 139, 140, 999].map(|second| health.percent(at(second)));
+        assert_eq!(found, [1, 1, 50, 99, 100, 100]);
+        // A success is no recovery without a failure.
+        assert!(!health.record_success(|| at(200)));
+        assert_eq!(health.percent(at(200)), 100);
+        // Health checks.
+        assert!(health.set_unhealthy(true, at(300)) && health.set_unhealthy(false, at(310)));
+        assert!(!health.set_unhealthy(false, at(350)));
+        assert_eq!([310, 360, 410].map(|second| health.percent(at(second))), [1, 50, 100]);
     }
 }

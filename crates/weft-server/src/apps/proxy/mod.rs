@@ -158,6 +158,7 @@ impl Proxy {
             max_failures: settings.max_failures,
             window: settings.failure_window,
             down_time: settings.down_time,
+            slow_start: settings.slow_start,
         };
         let upstream = |url: &url::UpstreamUrl| {
             let health = Health::new(policy, Instant::now());
@@ -195,7 +196,10 @@ impl Proxy {
         // The count of references differs between workers.
         let seed = Arc::strong_count(&shared) as u64;
         let shares = members.iter().map(share).collect();
-        let balancer = Balancer::new(shared.settings.balance, shares, seed);
+        let balancer = match Balancer::new(shared.settings.balance, shares, seed) {
+            balancer if shared.settings.slow_start.is_zero() => balancer,
+            balancer => balancer.with_varying_weights(),
+        };
         let limits = |memory_bytes| {
             let max_file_bytes = shared.settings.max_temp_file_bytes;
             let space = shared.buffer_space.clone();
@@ -449,6 +453,7 @@ impl Proxy {
                 was_tried: tried.contains(&index),
                 is_full: pool.is_full(),
                 load: pool.load(),
+                percent: health.percent(now),
             }
         };
         let is_available = |index: &usize| {

@@ -172,6 +172,10 @@ pub(crate) struct ProxySettings {
     /// failure starts another such period. Default 10 s.
     pub(crate) down_time: Duration,
 
+    /// Time in which the share of an upstream that has recovered grows to its weight. Default zero: it
+    /// has its full share at once.
+    pub(crate) slow_start: Duration,
+
     /// Periodic health check of the upstreams. Default none.
     pub(crate) check: Option<Check>,
 
@@ -527,6 +531,7 @@ impl Default for ProxySettings {
             failure_statuses: Vec::new(),
             failure_window: Duration::from_secs(10),
             down_time: Duration::from_secs(10),
+            slow_start: Duration::ZERO,
             check: None,
             rewrite_location: Some(Vec::new()),
             cookie_path: Vec::new(),

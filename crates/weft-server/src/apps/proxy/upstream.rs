@@ -216,7 +216,7 @@ impl Upstream {
 
     /// Records a response of the upstream.
     pub(crate) fn record_success(&self) {
-        if self.health.record_success() {
+        if self.health.record_success(Instant::now) {
             log::info!("the upstream {self} responds again");
         }
     }

@@ -246,6 +246,10 @@ fn server_url(
                 }
                 None => outcomes.lost(server, "servers that fail get no requests for a time"),
             },
+            ("slow_start", _) => match time(value) {
+                Some(time) => table.set("slow_start", Value::Text(time)),
+                None => outcomes.lost(server, "this is no time"),
+            },
             ("weight", Some(1)) | ("max_conns", Some(0)) | ("resolve", _) => {}
             ("weight", Some(number @ 1..=65_535)) => options.push(format!("weight={number}")),
             ("backup", _) => options.push("backup".to_owned()),

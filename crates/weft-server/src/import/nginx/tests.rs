@@ -601,7 +601,7 @@ fn imports_balancing() {
         ),
         // A limit of the whole server becomes one of each worker.
         ("server h:1 max_conns=9;", "proxy = \"http://h:1/ max_connections=9\"", false),
-        ("server h:1 slow_start=30s;", "proxy = \"http://h:1/\"", false),
+        ("server h:1 drain;", "proxy = \"http://h:1/\"", false),
         ("hash $no_such_value; server h:1;", "proxy = \"http://h:1/\"", false),
     ] {
         let (found, complete) = lines(&format!(
@@ -751,6 +751,14 @@ fn imports_failures_by_status() {
         true,
         "\"/\" = { proxy = \"http://a/\", host = \"upstream\", failure_statuses = [\"502\", \"503\"] }\n",
     )]);
+}
+
+#[test]
+fn imports_slow_start() {
+    let text = "upstream app { server a:1 slow_start=30s; server b:1; }\n\
+                server { listen 80; location / { proxy_pass http://app; } }";
+    let found = imported(text);
+    assert!(found.is_complete && found.text.contains("slow_start = \"30s\""), "{}", found.text);
 }
 
 #[test]

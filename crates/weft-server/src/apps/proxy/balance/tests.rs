@@ -11,6 +11,7 @@ fn parse(text: &str) -> (Vec<Candidate>, Vec<Share>) {
             was_tried: load.contains('!'),
             is_full: load.contains('#'),
             load: load.trim_matches(['-', '!', '#', 'b']).parse().unwrap(),
+            percent: 100,
         };
         let seed = hash(index.to_string().as_bytes());
         let share = Share { weight: weight.parse().unwrap(), is_backup: load.contains('b'), seed };
@@ -111,8 +112,13 @@ fn loads_stay_within_a_quarter_of_the_average() {
     let mut loads = [0; 10];
     for number in 0..2_000_u32 {
         let key = hash(&(number % 3).to_be_bytes());
-        let candidate =
-            |index| Candidate { is_up: true, was_tried: false, is_full: false, load: loads[index] };
+        let candidate = |index| Candidate {
+            is_up: true,
+            was_tried: false,
+            is_full: false,
+            load: loads[index],
+            percent: 100,
+        };
         let chosen = balancer.choose(Some(key), candidate).unwrap();
         loads[chosen] += 1;
     }
@@ -121,4 +127,20 @@ fn loads_stay_within_a_quarter_of_the_average() {
     let owner = owners("0 0 0")[0].unwrap();
     let texts = ["7 0 0", "0 7 0", "0 0 7"];
     assert_eq!(owners(texts[owner])[0], Some(owner));
+}
+
+#[test]
+fn shares_depend_on_the_percentage_of_the_weights() {
+    for balance in [RoundRobin, LeastConnections] {
+        let (candidates, shares) = parse("0 0*2 0");
+        let balancer = Balancer::new(balance, shares, 1).with_varying_weights();
+        let candidate = |index: usize| Candidate {
+            percent: if index == 1 { 10 } else { 100 },
+            ..candidates[index]
+        };
+        let chosen = (0..220).filter_map(|_| balancer.choose(None, candidate));
+        let mut counts = [0; 3];
+        chosen.for_each(|index| counts[index] += 1);
+        assert_eq!(counts, [100, 20, 100], "{balance:?}");
+    }
 }
