@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -232,7 +233,10 @@ impl Session {
 /// Receives a datagram; `None` if it is too large.
 async fn receive(socket: &UdpSocket, max_bytes: usize) -> io::Result<Option<Vec<u8>>> {
     loop {
-        socket.readable().await?;
+        let ready = socket.ready(Interest::READABLE | Interest::ERROR).await?;
+        if ready.is_error() {
+            take_error(socket)?;
+        }
         // Allocated after the wait, so that an idle session has no buffer.
         let mut datagram = Vec::with_capacity(max_bytes + 1);
         match socket.try_recv_buf(&mut datagram) {
@@ -240,5 +244,18 @@ async fn receive(socket: &UdpSocket, max_bytes: usize) -> io::Result<Option<Vec<
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Returns the error of a socket, such as that of a closed port, for which it does not become readable.
+fn take_error(socket: &UdpSocket) -> io::Result<()> {
+    let taken = socket.try_io(Interest::ERROR, || match socket.take_error()? {
+        Some(error) => Err(error),
+        // Another call has returned it.
+        None => Err::<(), _>(io::ErrorKind::WouldBlock.into()),
+    });
+    match taken {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
     }
 }
