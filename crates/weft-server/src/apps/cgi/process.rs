@@ -194,13 +194,20 @@ mod tests {
     #[test]
     fn reaps_process_when_its_start_is_canceled() {
         let limit = one_process();
-        let runtime = runtime();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
         let (command, permit) = sleeper(&limit);
         runtime.block_on(async {
+            // The only thread of the blocking pool is busy until the future has been dropped.
+            // Otherwise, the process might be started before the first poll ends.
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let busy = spawn_blocking(move || released.recv());
             let mut start = Box::pin(Process::start(command, Some(permit)));
-            // The start is pending on the blocking pool when the future is dropped.
             let is_pending = poll_fn(|cx| Poll::Ready(start.as_mut().poll(cx).is_pending())).await;
-            assert!(is_pending, "a start cannot complete on the first poll");
+            assert!(is_pending, "the start waits for a thread");
+            drop(start);
+            drop(release);
+            assert!(busy.await.unwrap().is_err(), "nothing is sent");
         });
         wait_until_released(&limit);
     }
