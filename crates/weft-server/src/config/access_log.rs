@@ -7,12 +7,12 @@ use std::time::Duration;
 use weft::LogFormat;
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list, quoted_time};
 use super::location::{ConfigResult, Located};
 use super::log::LogConfig;
 use super::log_format::AccessFormat;
 use super::log_target::LogTarget;
 use super::options::RouteOptions;
+use super::quoting::{quoted, quoted_list, quoted_time};
 use super::route::unknown_key;
 use super::value::Value;
 

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_addresses, quoted_list, quoted_path};
 use super::location::{ConfigResult, Located};
 use super::on_demand::{
     ON_DEMAND, ON_DEMAND_ASK, ON_DEMAND_ASK_CA, ON_DEMAND_NAMES, ON_DEMAND_RATE, ON_DEMAND_TIMEOUT,
     OnDemandConfig,
 };
+use super::quoting::{quoted, quoted_addresses, quoted_list, quoted_path};
 use super::units::show_time;
 use crate::acme::{ChallengeKind, Name};
 use crate::apps::proxy::UpstreamUrl;

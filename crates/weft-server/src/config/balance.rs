@@ -3,8 +3,8 @@
 use weft::StatusCode;
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
 use super::location::{ConfigResult, Located};
+use super::quoting::{quoted, quoted_list};
 use super::units::show_time;
 use crate::apps::proxy::{Balance, ProxySettings};
 use crate::template::Template;

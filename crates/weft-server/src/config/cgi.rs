@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
 use super::limits::limit;
 use super::location::{ConfigResult, Located};
 use super::proxy::BUFFER_BYTES;
+use super::quoting::{quoted, quoted_list};
 use super::units::{show_size, show_time};
 use crate::apps::cgi::CgiSettings;
 use crate::apps::script::Variable;

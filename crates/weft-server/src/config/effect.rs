@@ -1,9 +1,9 @@
 //! Keys and words that have no effect where they stand.
 
-use super::keys::ClientAuthMode;
 use super::location::{ConfigLocation, Located, Problem};
 use super::options::RouteOptions;
 use super::route::{Action, RouteConfig};
+use super::tls::ClientAuthMode;
 use super::tracing::TracingConfig;
 use super::{Config, HostConfig};
 use crate::config_change::ConfigChanges;

@@ -1,9 +1,9 @@
 //! Keys of a FastCGI or SCGI route, and of a files route with `php`, besides those that name the upstreams.
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
 use super::location::{ConfigResult, Located};
 use super::proxy::PROXY;
+use super::quoting::{quoted, quoted_list};
 use crate::apps::proxy::{ProxySettings, UpstreamMember, UpstreamUrl};
 use crate::apps::script::Variable;
 

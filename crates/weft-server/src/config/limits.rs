@@ -5,8 +5,8 @@ use std::time::Duration;
 use weft::{Disconnect, Network, Settings};
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
 use super::location::{ConfigResult, Located};
+use super::quoting::{quoted, quoted_list};
 use super::units::{show_size, show_time};
 
 /// A key with the name of its field.

@@ -3,10 +3,10 @@
 use log::LevelFilter;
 
 use super::key::{Key, ValueKind};
-use super::keys::quoted;
 use super::location::{ConfigLocation, Located};
 use super::log_format::AccessFormat;
 use super::log_target::LogTarget;
+use super::quoting::quoted;
 use super::units::show_size;
 
 /// Values of `[log]`.

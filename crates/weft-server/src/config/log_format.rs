@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use weft::{HeaderName, LogFormat};
 
-use super::keys::engine_sets;
+use super::files::engine_sets;
 use super::suggestion::suggest;
 use crate::logs::is_of_request;
 use crate::request_notes;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::keys::quoted;
+use super::quoting::quoted;
 
 /// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,10 @@ mod location; // locations of values, for error messages
 mod units; // sizes and times
 mod value; // a TOML value and its conversions
 mod key; // type and setter of a key, for the file and the command line
-mod keys; // the keys before the first section, of [tls] and of [files]
+mod files; // the keys of [files]
+mod quoting; // formatting of values as in a file
+mod tls; // the keys of [tls]
+mod top; // the keys before the first section
 mod log; // the keys of [log]
 mod log_target; // destinations of logs
 mod log_format; // formats of access logs
@@ -41,11 +44,8 @@ pub(crate) use acme::{ACME, AcmeConfig, DnsConfig, dns_server_address};
 pub(crate) use cgi::CGI;
 pub(crate) use effect::without_effect;
 pub(crate) use fastcgi::{fastcgi_keys, php_keys, scgi_keys};
+pub(crate) use files::{FILES, FilesConfig};
 pub(crate) use key::{CertificatePair, Key, ValueKind};
-pub(crate) use keys::{
-    ClientAuthMode, FILES, FilesConfig, TLS, TOP, TlsConfig, TlsProfile, TopConfig, quoted,
-    quoted_list,
-};
 pub(crate) use limits::LIMITS;
 pub(crate) use location::{ConfigLocation, ConfigResult, Located, Problem};
 pub(crate) use log::{Facility, LOG, LogConfig};
@@ -56,6 +56,7 @@ pub(crate) use options::{
     PageSource, Rate, RouteOptions, Satisfy,
 };
 pub(crate) use proxy::PROXY;
+pub(crate) use quoting::{quoted, quoted_list};
 pub(crate) use respond::{RESPONSE, ResponseConfig, STATUS_CODE};
 pub(crate) use rewrite::{REWRITE, RewriteConfig};
 pub(crate) use route::{Action, RouteConfig, parse_route};
@@ -64,6 +65,8 @@ pub(crate) use status::{STATUS, StatusConfig};
 pub(crate) use statuses::Statuses;
 pub(crate) use streams::{STREAM, StreamConfig};
 pub(crate) use suggestion::suggest;
+pub(crate) use tls::{ClientAuthMode, TLS, TlsConfig, TlsProfile};
+pub(crate) use top::{TOP, TopConfig};
 pub(crate) use tracing::{TRACING, TracingConfig};
 pub(crate) use units::{show_size, show_time};
 

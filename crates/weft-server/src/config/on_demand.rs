@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::acme::AcmeConfig;
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list, quoted_path, quoted_time};
 use super::location::{ConfigResult, Located};
 use super::options::{AuthUrl, Rate};
+use super::quoting::{quoted, quoted_list, quoted_path, quoted_time};
 use crate::acme::NamePattern;
 
 /// Values of the keys.

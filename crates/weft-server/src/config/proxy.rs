@@ -9,9 +9,9 @@ use super::balance::{
     BALANCE, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
 };
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
-use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
 use super::location::{ConfigResult, Located};
+use super::quoting::{quoted, quoted_list, table};
 use super::units::{show_size, show_time};
 use crate::apps::proxy::{
     Check, CheckTarget, ClientCert, ForwardedNames, Host, HttpVersion, ProxySettings, Replacement,

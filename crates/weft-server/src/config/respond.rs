@@ -3,7 +3,7 @@
 use weft::HeaderValue;
 
 use super::key::{Key, ValueKind};
-use super::keys::quoted;
+use super::quoting::quoted;
 
 /// The key of a redirect.
 pub(crate) static STATUS_CODE: [Key<Option<u16>>; 1] = [Key {

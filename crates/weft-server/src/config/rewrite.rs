@@ -1,8 +1,8 @@
 //! Keys of a route that change the path of a request: `rewrite` and `try_files`.
 
 use super::key::{Key, ValueKind};
-use super::keys::{quoted, quoted_list};
 use super::location::Located;
+use super::quoting::{quoted, quoted_list};
 
 /// Changes to the path of requests.
 #[derive(Clone, Debug, Default)]

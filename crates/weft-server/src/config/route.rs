@@ -6,8 +6,8 @@ use weft::HeaderValue;
 
 use super::cgi::CGI;
 use super::fastcgi::{self, fastcgi_keys, php_keys, scgi_keys};
+use super::files::{FILES, FilesConfig};
 use super::key::Key;
-use super::keys::{FILES, FilesConfig};
 use super::location::{ConfigResult, Located, Problem};
 use super::options::{OPTIONS, RouteOptions};
 use super::proxy::PROXY;

@@ -1,8 +1,9 @@
 //! The keys of `[status]`.
 
 use super::key::{Key, ValueKind};
-use super::keys::{addresses, quoted, quoted_addresses};
 use super::location::Located;
+use super::quoting::{quoted, quoted_addresses};
+use super::top::addresses;
 use crate::config_change::ConfigChanges;
 
 /// Values of `[status]`. Without addresses there is no status endpoint, and no metrics are

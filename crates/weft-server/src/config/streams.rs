@@ -5,8 +5,8 @@ use std::time::Duration;
 use weft::Network;
 
 use super::key::{Key, Pair, ValueKind};
-use super::keys::{quoted, quoted_list, table};
 use super::limits::{limit, networks};
+use super::quoting::{quoted, quoted_list, table};
 
 use super::location::{ConfigResult, Located};
 use super::log_target::LogTarget;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use weft::{HeaderName, HeaderValue};
 
 use super::key::{Key, Pair, ValueKind};
-use super::keys::{quoted, table};
 use super::limits::limit;
 use super::location::{ConfigResult, Located};
 use super::options::AuthUrl;
+use super::quoting::{quoted, table};
 use super::units::show_time;
 
 /// Values of `[tracing]`. Without an endpoint no spans are exported.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::super::key::{Key, Pair, ValueKind};
-use super::super::keys::table;
 use super::super::location::ConfigResult;
+use super::super::quoting::table;
 use super::RouteOptions;
 
 /// A folder, and the begin of the paths that name its files in `X-Accel-Redirect`.

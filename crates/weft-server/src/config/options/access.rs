@@ -6,9 +6,9 @@ use std::path::Path;
 use weft::Network;
 
 use super::super::key::{Key, ValueKind, WordOrPath};
-use super::super::keys::{quoted, quoted_list, quoted_time};
 use super::super::limits::networks;
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::{quoted, quoted_list, quoted_time};
 use super::fields::{check_request_name, parse_name};
 use super::{NONE, RouteOptions, Setting, show, show_setting};
 use crate::apps::proxy::UpstreamUrl;

@@ -1,8 +1,8 @@
 //! Redirects to the canonical host and to HTTPS.
 
 use super::super::key::{Key, ValueKind};
-use super::super::keys::quoted;
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::quoted;
 use super::{RouteOptions, show};
 
 pub(super) const HTTPS_REDIRECT: Key<RouteOptions> = Key {

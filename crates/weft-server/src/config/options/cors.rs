@@ -3,8 +3,8 @@
 use weft::Method;
 
 use super::super::key::{Key, ValueKind};
-use super::super::keys::{quoted_list, quoted_time};
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::{quoted_list, quoted_time};
 use super::{RouteOptions, show};
 
 pub(super) const CORS_METHODS: Key<RouteOptions> = Key {

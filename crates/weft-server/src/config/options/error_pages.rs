@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use weft::StatusCode;
 
 use super::super::key::{Key, Pair, ValueKind};
-use super::super::keys::table;
 use super::super::location::ConfigResult;
+use super::super::quoting::table;
 use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
 

@@ -2,9 +2,10 @@
 
 use weft::{HeaderName, HeaderValue};
 
+use super::super::files::engine_sets;
 use super::super::key::{Key, ValueKind};
-use super::super::keys::{engine_sets, quoted_list, quoted_time};
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::{quoted_list, quoted_time};
 use super::super::statuses::Statuses;
 use super::{RouteOptions, show};
 use crate::template::Template;

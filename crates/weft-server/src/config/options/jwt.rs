@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::key::{Key, ValueKind, WordOrPath};
-use super::super::keys::{quoted, quoted_list, quoted_time};
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::{quoted, quoted_list, quoted_time};
 use super::access::AuthUrl;
 use super::{NONE, RouteOptions, Setting};
 

@@ -28,7 +28,7 @@ pub(crate) use sub_filter::Substitution;
 
 use super::access_log::{ACCESS_LOG_OPTION, AccessLogConfig, Share};
 use super::key::Key;
-use super::keys::quoted;
+use super::quoting::quoted;
 use crate::template::Template;
 
 /// Options of a route, of a host, or of all hosts. `None`: not set.

@@ -3,8 +3,8 @@
 use weft::HeaderName;
 
 use super::super::key::{Key, SwitchOrText, ValueKind};
-use super::super::keys::quoted;
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::quoted;
 use super::fields::{check_request_name, check_response_name, parse_name};
 use super::{RouteOptions, Setting};
 

@@ -3,8 +3,8 @@
 use weft::middleware::Substitute;
 
 use super::super::key::{Key, Pair, ValueKind};
-use super::super::keys::{quoted_list, table};
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::{quoted_list, table};
 use super::{RouteOptions, show};
 use crate::template::Template;
 

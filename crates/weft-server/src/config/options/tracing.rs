@@ -2,8 +2,8 @@
 
 use super::super::access_log::Share;
 use super::super::key::{Key, SwitchOrText, ValueKind};
-use super::super::keys::quoted;
 use super::super::location::{ConfigResult, Located};
+use super::super::quoting::quoted;
 use super::{RouteOptions, Setting};
 
 const ALL: Share = Share(1_000_000);

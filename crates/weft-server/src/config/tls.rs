@@ -1,0 +1,148 @@
+//! The keys of `[tls]`.
+
+use std::path::PathBuf;
+
+use super::key::{CertificatePair, Certificates, Key, ValueKind};
+use super::location::Located;
+use super::quoting::{list, quoted, quoted_addresses, quoted_path};
+use super::top::addresses;
+
+/// Values of `[tls]`.
+#[derive(Debug, Default)]
+pub(crate) struct TlsConfig {
+    pub(crate) listen: Vec<Located<String>>,
+    pub(crate) certificates: Vec<Located<CertificatePair>>,
+    /// Orders certificates for the names of the hosts.
+    pub(crate) is_automatic: bool,
+    pub(crate) self_signed: bool,
+    pub(crate) tickets: Option<Located<PathBuf>>,
+    pub(crate) client_ca: Option<Located<PathBuf>>,
+    pub(crate) client_auth: ClientAuthMode,
+    /// Rejects TLS versions before 1.3.
+    pub(crate) only_1_3: bool,
+    pub(crate) profile: TlsProfile,
+}
+
+/// Versions and cipher suites, as in Mozilla's guidelines for servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TlsProfile {
+    /// TLS 1.3 only.
+    Modern,
+    /// TLS 1.3, and TLS 1.2 with authenticated encryption and forward secrecy.
+    #[default]
+    Intermediate,
+}
+
+/// Treatment of clients without a certificate, if certificates are requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ClientAuthMode {
+    #[default]
+    Required,
+    Optional,
+}
+
+pub(crate) static TLS: [Key<TlsConfig>; 8] = [
+    Key {
+        name: "listen",
+        flag: "tls-listen",
+        argument: "ADDR",
+        help: "address to listen on with TLS (127.0.0.1:8443, if there is a certificate)",
+        kind: ValueKind::Texts(|tls, given| addresses(given).map(|listen| tls.listen = listen)),
+        show: |tls| quoted_addresses(&tls.listen),
+    },
+    Key {
+        name: "certificates",
+        flag: "tls-cert",
+        argument: "FILE",
+        help: "certificate chain in PEM, with its private key in --tls-key FILE, in the same \
+               order; selected by the server name that the client sends (SNI), otherwise the first",
+        kind: ValueKind::CertificatePairs(|tls, certificates| match certificates {
+            Certificates::Automatic => tls.is_automatic = true,
+            Certificates::Pairs(pairs) => tls.certificates = pairs,
+        }),
+        show: |tls| {
+            if tls.is_automatic {
+                return quoted("auto");
+            }
+            let pair = |Located { value: CertificatePair { certificate, key }, .. }: &Located<
+                CertificatePair,
+            >| {
+                let [certificate, key] =
+                    [certificate, key].map(|path| quoted(&path.to_string_lossy()));
+                format!("{{ cert = {certificate}, key = {key} }}")
+            };
+            list(tls.certificates.iter().map(pair))
+        },
+    },
+    Key {
+        name: "self_signed",
+        flag: "tls-self-signed",
+        argument: "",
+        help: "generate a self-signed certificate for this machine, which clients do not trust",
+        kind: ValueKind::Bool(|tls, switch| tls.self_signed = switch),
+        show: |tls| tls.self_signed.to_string(),
+    },
+    Key {
+        name: "tickets",
+        flag: "tls-tickets",
+        argument: "FILE",
+        help: "keys for session tickets, 48 bytes each: the first encrypts, all decrypt",
+        kind: ValueKind::Path(|tls, path| tls.tickets = Some(path)),
+        show: |tls| quoted_path(tls.tickets.as_ref()),
+    },
+    Key {
+        name: "client_ca",
+        flag: "tls-client-ca",
+        argument: "FILE",
+        help: "CA certificates in PEM: clients must present a certificate that one of them has \
+               signed",
+        kind: ValueKind::Path(|tls, path| tls.client_ca = Some(path)),
+        show: |tls| quoted_path(tls.client_ca.as_ref()),
+    },
+    Key {
+        name: "client_auth",
+        flag: "tls-client-auth",
+        argument: "MODE",
+        help: "clients without a certificate, if there is a `client_ca`: required refuses their \
+               connections, optional leaves that to `client_cert_required` of each route",
+        kind: ValueKind::Choice(&["required", "optional"], |tls, mode| {
+            tls.client_auth = match mode {
+                "optional" => ClientAuthMode::Optional,
+                _ => ClientAuthMode::Required,
+            };
+        }),
+        show: |tls| {
+            quoted(match tls.client_auth {
+                ClientAuthMode::Required => "required",
+                ClientAuthMode::Optional => "optional",
+            })
+        },
+    },
+    Key {
+        name: "profile",
+        flag: "tls-profile",
+        argument: "NAME",
+        help: "versions and cipher suites in Mozilla's guidelines: intermediate (TLS 1.3, and TLS 1.2 \
+               with ECDHE and AEAD) or modern (TLS 1.3)",
+        kind: ValueKind::Choice(&["intermediate", "modern"], |tls, profile| {
+            tls.profile = match profile {
+                "modern" => TlsProfile::Modern,
+                _ => TlsProfile::Intermediate,
+            };
+        }),
+        show: |tls| {
+            quoted(match tls.profile {
+                TlsProfile::Modern => "modern",
+                TlsProfile::Intermediate => "intermediate",
+            })
+        },
+    },
+    Key {
+        name: "min_version",
+        flag: "tls-min-version",
+        argument: "VERSION",
+        help: "minimum TLS version, if it is higher than that of `profile`: 1.2 or 1.3",
+        kind: ValueKind::Choice(&["1.2", "1.3"], |tls, version| tls.only_1_3 = version == "1.3"),
+        show: |tls| quoted(if tls.only_1_3 { "1.3" } else { "1.2" }),
+    },
+];

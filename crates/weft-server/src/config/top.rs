@@ -1,0 +1,189 @@
+//! The keys before the first section.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weft::{Address, HeaderName, Network};
+
+use super::key::{Key, ValueKind};
+use super::limits::{limit, networks};
+use super::location::{ConfigResult, Located};
+use super::quoting::{quoted, quoted_addresses, quoted_list, quoted_path, quoted_time};
+use super::units::show_size;
+use crate::apps::spool::BufferSpaceLimits;
+
+/// Values of the keys before the first section.
+#[derive(Debug)]
+pub(crate) struct TopConfig {
+    pub(crate) listen: Vec<Located<String>>,
+    /// `None`: one per CPU.
+    pub(crate) workers: Option<usize>,
+    pub(crate) defer_accept: bool,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) retire_timeout: Duration,
+    pub(crate) max_buffer_bytes: u64,
+    pub(crate) max_buffer_bytes_per_client: u64,
+    pub(crate) max_temp_bytes: u64,
+    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) client_ip_header: HeaderName,
+    pub(crate) user: Option<String>,
+    pub(crate) group: Option<String>,
+    pub(crate) umask: Option<Located<String>>,
+    pub(crate) pid_file: Option<Located<PathBuf>>,
+}
+
+impl Default for TopConfig {
+    fn default() -> TopConfig {
+        let space = BufferSpaceLimits::default();
+        TopConfig {
+            listen: Vec::new(),
+            workers: None,
+            defer_accept: true,
+            drain_timeout: Duration::from_secs(10),
+            retire_timeout: Duration::from_secs(3_600),
+            max_buffer_bytes: space.memory_bytes,
+            max_buffer_bytes_per_client: space.memory_bytes_per_client,
+            max_temp_bytes: space.disk_bytes,
+            trusted_proxies: Vec::new(),
+            client_ip_header: HeaderName::from_static("x-forwarded-for"),
+            user: None,
+            group: None,
+            umask: None,
+            pid_file: None,
+        }
+    }
+}
+
+pub(crate) static TOP: [Key<TopConfig>; 15] = [
+    Key {
+        name: "include",
+        flag: "",
+        argument: "",
+        help: "further files, or patterns such as sites/*.toml",
+        // The files are read before their keys.
+        kind: ValueKind::Texts(|_, _| Ok(())),
+        show: |_| String::new(),
+    },
+    Key {
+        name: "listen",
+        flag: "listen",
+        argument: "ADDR",
+        help: "address to listen on: host:port, :port, [v6]:port or unix:PATH (127.0.0.1:8080, or \
+               none with TLS)",
+        kind: ValueKind::Texts(|top, given| addresses(given).map(|listen| top.listen = listen)),
+        show: |top| quoted_addresses(&top.listen),
+    },
+    Key {
+        name: "workers",
+        flag: "workers",
+        argument: "N",
+        help: "number of worker threads, each with an event loop (one per CPU)",
+        kind: ValueKind::Count(1..=1_024, |top, count| top.workers = Some(count as usize)),
+        show: |top| top.workers.map_or_else(String::new, |count| count.to_string()),
+    },
+    limit!(
+        defer_accept,
+        "defer-accept",
+        switch,
+        "accept a connection when its first bytes have arrived, or after a second \
+         (TCP_DEFER_ACCEPT)"
+    ),
+    Key {
+        name: "drain_timeout",
+        flag: "drain-timeout",
+        argument: "TIME",
+        help: "maximum time for requests in flight to complete at a stop (SIGTERM, SIGINT)",
+        kind: ValueKind::Time(|top, time| top.drain_timeout = time),
+        show: |top| quoted_time(top.drain_timeout),
+    },
+    Key {
+        name: "retire_timeout",
+        flag: "retire-timeout",
+        argument: "TIME",
+        help: "maximum time for requests in flight to complete after an upgrade (SIGUSR2)",
+        kind: ValueKind::Time(|top, time| top.retire_timeout = time),
+        show: |top| quoted_time(top.retire_timeout),
+    },
+    limit!(max_buffer_bytes, "max-buffer-bytes", size 0..=u64::MAX,
+        "maximum memory of all buffered bodies together; more is stored in temporary files"),
+    limit!(max_buffer_bytes_per_client, "max-buffer-bytes-per-client", size 0..=u64::MAX,
+        "maximum memory of the buffered bodies of one client address, or /64 of IPv6; more is stored \
+         in temporary files"),
+    limit!(max_temp_bytes, "max-temp-bytes", size 0..=u64::MAX,
+        "maximum size of all temporary files of buffered bodies together, of which one client may \
+         have half; more is streamed"),
+    Key {
+        name: "trusted_proxies",
+        flag: "trusted-proxies",
+        argument: "NETWORK",
+        help: "proxies in front of the server that tell the address of the client in \
+               `client_ip_header`, for logs, rules, limits and applications",
+        kind: ValueKind::Texts(|top, texts| {
+            networks(texts).map(|proxies| top.trusted_proxies = proxies)
+        }),
+        show: |top| quoted_list(top.trusted_proxies.iter().map(ToString::to_string)),
+    },
+    Key {
+        name: "client_ip_header",
+        flag: "client-ip-header",
+        argument: "NAME",
+        help: "field in which all `trusted_proxies` send the address of the client: \
+               X-Forwarded-For, Forwarded, or another with one address or a list",
+        kind: ValueKind::Text(|top, text| {
+            let name = text.value.parse().map_err(|_| {
+                text.problem(format!("expected the name of a field, found {:?}", text.value))
+            });
+            name.map(|name| top.client_ip_header = name)
+        }),
+        show: |top| quoted(top.client_ip_header.as_str()),
+    },
+    Key {
+        name: "user",
+        flag: "user",
+        argument: "NAME",
+        help: "user to run as after the sockets are bound, with the groups of that user",
+        kind: ValueKind::Text(|top, name| {
+            top.user = Some(name.value);
+            Ok(())
+        }),
+        show: |top| top.user.as_ref().map_or_else(String::new, |name| quoted(name)),
+    },
+    Key {
+        name: "group",
+        flag: "group",
+        argument: "NAME",
+        help: "group to run as (the primary group of the user)",
+        kind: ValueKind::Text(|top, name| {
+            top.group = Some(name.value);
+            Ok(())
+        }),
+        show: |top| top.group.as_ref().map_or_else(String::new, |name| quoted(name)),
+    },
+    Key {
+        name: "umask",
+        flag: "umask",
+        argument: "MASK",
+        help: "umask for files that the server creates, in octal, such as 027",
+        kind: ValueKind::Text(|top, mask| {
+            top.umask = Some(mask);
+            Ok(())
+        }),
+        show: |top| top.umask.as_ref().map_or_else(String::new, |mask| quoted(&mask.value)),
+    },
+    Key {
+        name: "pid_file",
+        flag: "pid-file",
+        argument: "FILE",
+        help: "file for the PID of the process",
+        kind: ValueKind::Path(|top, path| top.pid_file = Some(path)),
+        show: |top| quoted_path(top.pid_file.as_ref()),
+    },
+];
+
+pub(super) fn addresses(given: Vec<Located<String>>) -> ConfigResult<Vec<Located<String>>> {
+    for address in &given {
+        let parsed = address.value.parse::<Address>();
+        parsed.map_err(|error| address.problem(error.reason().to_owned()))?;
+    }
+    Ok(given)
+}
