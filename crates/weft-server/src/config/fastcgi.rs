@@ -61,7 +61,7 @@ static FASTCGI: [Key<ProxySettings>; 5] = [
 ];
 
 /// Keys of a proxy route that concern HTTP to the upstream.
-const HTTP_KEYS: [&str; 18] = [
+const HTTP_KEYS: [&str; 21] = [
     "http_version",
     "max_http2_connections",
     "max_streams",
@@ -80,6 +80,9 @@ const HTTP_KEYS: [&str; 18] = [
     "check_interval",
     "check_timeout",
     "ca",
+    "tls_cert",
+    "tls_key",
+    "tls_name",
 ];
 
 /// Keys of a files route with `php` that the files have, too, or that follow from them.

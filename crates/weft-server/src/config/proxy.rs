@@ -25,7 +25,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 45] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 48] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -287,6 +287,40 @@ pub(crate) static PROXY: [Key<ProxySettings>; 45] = [
             let path = settings.ca.as_ref();
             path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
         },
+    },
+    Key {
+        name: "tls_cert",
+        flag: "",
+        argument: "",
+        help: "certificate in PEM, with its chain, that upstreams get if they ask for one",
+        kind: ValueKind::Path(|settings, path| settings.tls_cert = Some(path.value)),
+        show: |settings| {
+            let path = settings.tls_cert.as_ref();
+            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
+        },
+    },
+    Key {
+        name: "tls_key",
+        flag: "",
+        argument: "",
+        help: "private key of `tls_cert` in PEM",
+        kind: ValueKind::Path(|settings, path| settings.tls_key = Some(path.value)),
+        show: |settings| {
+            let path = settings.tls_key.as_ref();
+            path.map_or(String::new(), |path| quoted(&path.to_string_lossy()))
+        },
+    },
+    Key {
+        name: "tls_name",
+        flag: "",
+        argument: "",
+        help: "name that upstreams get in TLS handshakes (SNI), and that their certificates must have; \
+               by default the host of the URL",
+        kind: ValueKind::Text(|settings, name| {
+            settings.tls_name = Some(name.value);
+            Ok(())
+        }),
+        show: |settings| settings.tls_name.as_deref().map_or(String::new(), quoted),
     },
 ];
 

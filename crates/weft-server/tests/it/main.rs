@@ -55,6 +55,7 @@ mod tls;
 mod tools;
 mod tracing;
 mod try_files;
+mod upstream_tls;
 mod warnings;
 
 // The program has no library target. These modules of it are included, so that the tests of the

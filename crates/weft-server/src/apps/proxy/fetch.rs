@@ -33,7 +33,8 @@ impl RemoteResource {
     /// # Errors
     /// If the URL is `https`, and the system has no certificate authorities.
     pub(crate) fn new(url: UpstreamUrl, target: String) -> Result<RemoteResource, String> {
-        let tls = if url.is_tls() { Some(tls::config(None, HttpVersion::Http1)?) } else { None };
+        let tls =
+            if url.is_tls() { Some(tls::config(None, None, HttpVersion::Http1)?) } else { None };
         own_upstream(url, tls).map(|upstream| RemoteResource { upstream, target })
     }
 
@@ -63,7 +64,8 @@ impl RemoteServer {
     /// # Errors
     /// If the authorities cannot be read, or the host is not a valid name for a certificate.
     pub(crate) fn new(url: UpstreamUrl, ca: Option<&Path>) -> Result<RemoteServer, String> {
-        let tls = if url.is_tls() { Some(tls::config(ca, HttpVersion::Http1)?) } else { None };
+        let tls =
+            if url.is_tls() { Some(tls::config(ca, None, HttpVersion::Http1)?) } else { None };
         own_upstream(url, tls).map(RemoteServer)
     }
 

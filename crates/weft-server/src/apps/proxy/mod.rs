@@ -151,7 +151,10 @@ impl Proxy {
     ) -> Result<Proxy, String> {
         settings.validate()?;
         let tls = match settings.has_tls_upstream() {
-            true => Some(tls::config(settings.ca.as_deref(), settings.http_version)?),
+            true => {
+                let own = settings.client_identity();
+                Some(tls::config(settings.ca.as_deref(), own.as_ref(), settings.http_version)?)
+            }
             false => None,
         };
         let policy = FailurePolicy {
@@ -163,7 +166,8 @@ impl Proxy {
         let upstream = |url: &url::UpstreamUrl| {
             let health = Health::new(policy, Instant::now());
             let http_version = settings.http_version_of(url);
-            let upstream = Upstream::new(url.clone(), health, &tls)?;
+            let name = settings.tls_name.as_deref();
+            let upstream = Upstream::new(url.clone(), health, &tls)?.with_server_name(name)?;
             Ok(Arc::new(upstream.with_http_version(http_version)))
         };
         let upstreams: Vec<_> = settings.urls().map(upstream).collect::<Result<_, String>>()?;

@@ -12,6 +12,7 @@ use super::super::script::Variable;
 use super::member::UpstreamMember;
 use super::rewriting::Replacement;
 use super::sticky::StickySettings;
+use super::tls::ClientIdentity;
 use super::url::{UpstreamAddress, UpstreamUrl};
 
 /// Upstreams of a proxy, and the limits within which requests are forwarded to them.
@@ -192,6 +193,15 @@ pub(crate) struct ProxySettings {
 
     /// PEM file of the trusted certificate authorities; `None`: those of the system.
     pub(crate) ca: Option<PathBuf>,
+
+    /// PEM files of the certificate, with its chain, that upstreams get if they ask for one, and of its
+    /// key. Default none.
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Name that is sent in TLS handshakes (SNI) and verified in the certificates of upstreams. Default
+    /// none: the host of the URL.
+    pub(crate) tls_name: Option<String>,
 }
 
 /// Protocol of an upstream.
@@ -377,6 +387,12 @@ impl ProxySettings {
         }
     }
 
+    /// Returns the certificate of the proxy for upstreams, if there is one.
+    pub(super) fn client_identity(&self) -> Option<ClientIdentity> {
+        let (certificate, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
+        Some(ClientIdentity { certificate, key })
+    }
+
     /// The defaults for upstreams that speak SCGI, which has one request in a connection.
     pub(crate) fn scgi() -> ProxySettings {
         ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
@@ -459,6 +475,9 @@ impl ProxySettings {
             return Err("grpc_web needs upstreams with h2c:// or `http_version = \"2\"`".to_owned());
         }
         self.sticky.validate()?;
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err("tls_cert and tls_key need each other".to_owned());
+        }
         let Some(check) = &self.check else { return Ok(()) };
         match &check.target {
             CheckTarget::Path(path) if !path.starts_with('/') => {
@@ -537,6 +556,9 @@ impl Default for ProxySettings {
             cookie_path: Vec::new(),
             cookie_domain: Vec::new(),
             ca: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_name: None,
         }
     }
 }

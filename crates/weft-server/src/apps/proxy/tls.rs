@@ -1,20 +1,31 @@
 //! TLS configuration for connections to upstreams.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::settings::HttpVersion;
+
+/// Certificate of the proxy for upstreams that ask for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientIdentity {
+    /// PEM file with the certificate and the intermediate ones.
+    pub(crate) certificate: PathBuf,
+    /// PEM file with its private key.
+    pub(crate) key: PathBuf,
+}
 
 /// Creates a configuration that trusts the authorities in the file `ca`, or those of the system. A
 /// compiled-in list would not do: an upstream is often the administrator's own, and its certificate
 /// is signed by their own authority.
 pub(super) fn config(
     ca: Option<&Path>,
+    own: Option<&ClientIdentity>,
     http_version: HttpVersion,
 ) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
@@ -42,7 +53,15 @@ pub(super) fn config(
     }
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match own {
+        Some(own) => {
+            let (chain, key) = own.read()?;
+            let config = builder.with_client_auth_cert(chain, key);
+            config.map_err(|error| format!("{}: {error}", own.certificate.display()))?
+        }
+        None => builder.with_no_client_auth(),
+    };
     let protocols: &[&[u8]] = match http_version {
         HttpVersion::Http1 => &[b"http/1.1"],
         HttpVersion::Http2 => &[b"h2"],
@@ -52,9 +71,23 @@ pub(super) fn config(
     Ok(Arc::new(config))
 }
 
+impl ClientIdentity {
+    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+        let failed = |path: &Path, error: &dyn Display| format!("{}: {error}", path.display());
+        let chain = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| failed(&self.certificate, &error))?;
+        if chain.is_empty() {
+            return Err(failed(&self.certificate, &"the file contains no certificate"));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key);
+        Ok((chain, key.map_err(|error| failed(&self.key, &error))?))
+    }
+}
+
 /// Creates a configuration for upstreams without HTTP, which do not negotiate a protocol.
 pub(crate) fn config_without_alpn(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut config = Arc::unwrap_or_clone(config(ca, HttpVersion::Http1)?);
+    let mut config = Arc::unwrap_or_clone(config(ca, None, HttpVersion::Http1)?);
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }

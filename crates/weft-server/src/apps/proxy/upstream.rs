@@ -60,6 +60,19 @@ impl Upstream {
         Ok(Upstream { url, health, http_version, failures, tls, addresses, overload_warning })
     }
 
+    /// Sets the name that is sent in TLS handshakes (SNI) and verified in certificates; `None`: that of
+    /// the URL.
+    ///
+    /// # Errors
+    /// If it is not a valid name for a certificate.
+    pub(super) fn with_server_name(mut self, name: Option<&str>) -> Result<Upstream, String> {
+        if let (Some((_, server_name)), Some(name)) = (&mut self.tls, name) {
+            let parsed = ServerName::try_from(name.to_owned());
+            *server_name = parsed.map_err(|error| format!("tls_name {name:?}: {error}"))?;
+        }
+        Ok(self)
+    }
+
     /// Sets the version of HTTP that is spoken. `tls` has to offer it.
     pub(super) fn with_http_version(self, http_version: HttpVersion) -> Upstream {
         Upstream { http_version, ..self }

@@ -21,6 +21,8 @@ const TRANSLATED: &str = "
     proxy_pass proxy_set_header proxy_hide_header proxy_redirect proxy_cookie_path
     proxy_cookie_domain proxy_buffering proxy_request_buffering proxy_connect_timeout
     proxy_read_timeout proxy_max_temp_file_size proxy_intercept_errors
+    proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_name
+    grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_name
     proxy_ssl proxy_protocol proxy_timeout proxy_responses preread_timeout ssl_handshake_timeout ssl_preread
     proxy_ssl_trusted_certificate proxy_ssl_verify proxy_next_upstream_tries proxy_next_upstream
     grpc_pass grpc_set_header grpc_connect_timeout grpc_read_timeout grpc_next_upstream

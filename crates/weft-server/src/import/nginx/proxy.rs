@@ -345,6 +345,17 @@ fn settings(location: &Location<'_>, prefix: &str, scheme: &str, table: &mut Tab
         if let Some(directive) = one("ssl_trusted_certificate") {
             table.set("ca", Value::Text(location.global.path(directive.arg(0))));
         }
+        for (name, key) in [("ssl_certificate", "tls_cert"), ("ssl_certificate_key", "tls_key")] {
+            if let Some(directive) = one(name) {
+                table.set(key, Value::Text(location.global.path(directive.arg(0))));
+            }
+        }
+        if let Some(directive) = one("ssl_name") {
+            match location.variables.literal(directive.arg(0)) {
+                Some(name) => table.set("tls_name", Value::Text(name)),
+                None => scope.outcomes.lost(directive, "the name has no variables"),
+            }
+        }
         if one("ssl_verify").is_none_or(|switch| switch.arg(0) != "on") {
             let pass = scope.own(&format!("{prefix}_pass"));
             let note = format!(

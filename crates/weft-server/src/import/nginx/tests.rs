@@ -762,6 +762,17 @@ fn imports_slow_start() {
 }
 
 #[test]
+fn imports_certificates_for_upstreams() {
+    check(&[(
+        "location / { proxy_pass https://a.example/; proxy_ssl_verify on; proxy_ssl_name b.example; \
+         proxy_ssl_certificate /c.pem; proxy_ssl_certificate_key /c.key; }",
+        true,
+        "\"/\" = { proxy = \"https://a.example/\", host = \"upstream\", tls_cert = \"/c.pem\", \
+         tls_key = \"/c.key\", tls_name = \"b.example\" }\n",
+    )]);
+}
+
+#[test]
 fn imports_scgi() {
     check(&[(
         "location / { scgi_pass unix:/run/app.sock; scgi_read_timeout 2m; scgi_param SCGI 1; \

@@ -1,0 +1,95 @@
+//! TLS to upstreams: certificates of the proxy, and names in those of upstreams.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::common::{Client, Weft, run, weft};
+
+/// Writes a certificate for a name, which is its own authority, and its key.
+fn write_certificate(folder: &Path, file: &str, name: &str) {
+    let certified = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    fs::write(folder.join(format!("{file}.pem")), certified.cert.pem()).unwrap();
+    fs::write(folder.join(format!("{file}.key")), certified.signing_key.serialize_pem()).unwrap();
+}
+
+/// Starts a server for `app.internal` that requires the certificate `proxy`. Returns its port.
+fn upstream(folder: &TempDir) -> (Weft, u16) {
+    let config = "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n\
+                  [tls]\nlisten = \"127.0.0.1:0\"\n\
+                  certificates = [{ cert = \"app.pem\", key = \"app.key\" }]\n\
+                  client_ca = \"proxy.pem\"\n\
+                  [hosts.\"*\"]\n\"/\" = { respond = \"served\\n\" }\n";
+    fs::write(folder.path().join("upstream.toml"), config).unwrap();
+    let path = folder.path().join("upstream.toml");
+    let server = Weft::start(&mut weft([Path::new("--config"), &path]));
+    let addresses = server.addresses();
+    let port = addresses.iter().find_map(|it| it.strip_prefix("https://127.0.0.1:"));
+    let port = port.unwrap().parse().unwrap();
+    (server, port)
+}
+
+fn certificates() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, name) in [("app", "app.internal"), ("proxy", "proxy"), ("other", "proxy")] {
+        write_certificate(folder.path(), file, name);
+    }
+    folder
+}
+
+fn write_proxy(folder: &TempDir, port: u16, keys: &str) -> std::path::PathBuf {
+    let path = folder.path().join("proxy.toml");
+    let route = format!("{{ proxy = \"https://127.0.0.1:{port}/\", ca = \"app.pem\"{keys} }}");
+    let config = format!(
+        "listen = \"127.0.0.1:0\"\nworkers = 1\nlog.access = \"none\"\n[hosts.\"*\"]\n\"/\" = {route}\n"
+    );
+    fs::write(&path, config).unwrap();
+    path
+}
+
+#[test]
+fn upstreams_get_a_certificate_and_must_have_a_name() {
+    let folder = certificates();
+    let (upstream, port) = upstream(&folder);
+    let own = ", tls_cert = \"proxy.pem\", tls_key = \"proxy.key\"";
+    let other = ", tls_cert = \"other.pem\", tls_key = \"other.key\"";
+    let name = ", tls_name = \"app.internal\"";
+    for (keys, status) in [
+        (format!("{own}{name}"), 200),
+        (format!("{own}{name}, http_version = \"2\""), 200),
+        // Without a certificate, or with another one.
+        (name.to_owned(), 502),
+        (format!("{other}{name}"), 502),
+        // The certificate of the upstream has neither its address nor another name.
+        (own.to_owned(), 502),
+        (format!("{own}, tls_name = \"other.internal\""), 502),
+    ] {
+        let path = write_proxy(&folder, port, &keys);
+        let proxy = Weft::start(&mut weft([Path::new("--config"), &path]));
+        let response = Client::tcp(proxy.address()).get("/");
+        assert_eq!(response.status, status, "{keys}: {}", proxy.stderr());
+        assert_eq!(response.body == b"served\n", status == 200, "{keys}");
+        proxy.stop();
+    }
+    upstream.stop();
+}
+
+#[test]
+fn invalid_certificates_are_reported() {
+    let folder = certificates();
+    fs::write(folder.path().join("empty.pem"), "").unwrap();
+    for (keys, expected) in [
+        (", tls_cert = \"proxy.pem\"", "tls_cert and tls_key need each other"),
+        (", tls_key = \"proxy.key\"", "tls_cert and tls_key need each other"),
+        (", tls_cert = \"none.pem\", tls_key = \"proxy.key\"", "none.pem: "),
+        (", tls_cert = \"empty.pem\", tls_key = \"proxy.key\"", "empty.pem: "),
+        (", tls_cert = \"proxy.pem\", tls_key = \"none.key\"", "none.key: "),
+        (", tls_cert = \"proxy.pem\", tls_key = \"other.key\"", "proxy.pem: "),
+        (", tls_name = \"a b\"", "tls_name \"a b\": "),
+    ] {
+        let path = write_proxy(&folder, 1, keys);
+        let output = run([Path::new("check"), &path]);
+        assert!(output.stderr.contains(expected), "{keys}: {}", output.stderr);
+    }
+}
