@@ -39,7 +39,7 @@ const TRANSLATED: &str = "
     fastcgi_pass fastcgi_param fastcgi_index fastcgi_split_path_info fastcgi_read_timeout
     fastcgi_connect_timeout fastcgi_keep_conn fastcgi_buffering fastcgi_request_buffering
     scgi_pass scgi_param scgi_connect_timeout scgi_read_timeout scgi_buffering scgi_request_buffering
-    scgi_max_temp_file_size scgi_intercept_errors
+    scgi_max_temp_file_size scgi_intercept_errors scgi_hide_header
     fastcgi_intercept_errors fastcgi_hide_header fastcgi_max_temp_file_size
 ";
 

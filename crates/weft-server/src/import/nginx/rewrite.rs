@@ -185,8 +185,9 @@ impl<'a> Rewrite<'a> {
             Kind::Elsewhere => table.set("rewrite", Value::Text(target)),
             Kind::Here => {
                 let mut route = inner.route();
-                let responds =
-                    ["files", "proxy", "fastcgi"].iter().any(|key| route.table.get(key).is_some());
+                let responds = ["files", "proxy", "fastcgi", "scgi"]
+                    .iter()
+                    .any(|key| route.table.get(key).is_some());
                 if responds {
                     route.table.set("rewrite", Value::Text(target));
                 }

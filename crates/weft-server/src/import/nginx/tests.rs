@@ -926,3 +926,16 @@ fn imports_streams() {
         assert_eq!((&*found.0, found.1), (expected, is_complete), "{directives}");
     }
 }
+
+/// An application would otherwise get the path of the client, and its fields would reach clients.
+#[test]
+fn imports_paths_and_hidden_fields_of_scgi() {
+    check(&[(
+        "location /r/ { rewrite ^/r/(.*)\\.html$ /r/$1.php break; scgi_pass h:4000; \
+         scgi_hide_header X-Own; }",
+        true,
+        "remove_response_headers = [\"X-Own\"]\n\
+         \"/r/\" = { scgi = \"h:4000\" }\n\
+         \"~ ^/r/(.*)\\\\.html$\" = { scgi = \"h:4000\", rewrite = \"/r/{re.1}.php\" }\n",
+    )]);
+}
