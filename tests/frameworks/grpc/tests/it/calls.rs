@@ -1,11 +1,11 @@
-//! The example, with clients of tonic.
+//! Calls of the example, with the clients of tonic.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use example_grpc::chat::RepeatRequest;
 use example_grpc::chat::chat_client::ChatClient;
-use example_grpc::chat::{Message, RepeatRequest};
 use example_grpc::{app, routes};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -13,44 +13,10 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
-use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_client::HealthClient;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
-use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use weft::middleware::BodyRate;
-use weft::{Application, Server, ServerHandle, Settings};
+use weft::{Application, Settings};
 
-/// Longest time for anything that is expected to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn message(text: &str) -> Message {
-    Message { text: text.to_owned() }
-}
-
-fn serve(app: impl Application + Clone + Send + 'static, settings: Settings) -> ServerHandle {
-    let server = Server::new(app).workers(1).settings(settings);
-    server.listen("127.0.0.1:0").unwrap().start().unwrap()
-}
-
-async fn example(settings: Settings) -> ServerHandle {
-    serve(app(routes().await, "https://app.example"), settings)
-}
-
-fn address(server: &ServerHandle) -> SocketAddr {
-    server.addresses()[0].address().expect("an address of TCP")
-}
-
-async fn channel(server: &ServerHandle) -> Channel {
-    let uri = format!("http://{}", address(server));
-    Endpoint::try_from(uri).unwrap().connect().await.unwrap()
-}
-
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it happens in time")
-}
+use crate::common::{PATIENCE, address, channel, example, in_time, message, serve};
 
 #[tokio::test]
 async fn calls_of_each_kind() {
@@ -95,36 +61,6 @@ async fn time_of_a_call_ends() {
     let ended = ended.await;
     let expected = (Code::DeadlineExceeded, "the deadline is over");
     assert_eq!((ended.code(), ended.message()), expected);
-}
-
-#[tokio::test]
-async fn health_and_reflection() {
-    let server = example(Settings::default()).await;
-    let channel = channel(&server).await;
-    let mut health = HealthClient::new(channel.clone());
-    let request = HealthCheckRequest { service: "example.v1.Chat".to_owned() };
-    assert_eq!(health.check(request.clone()).await.unwrap().into_inner().status, 1);
-    let mut watched = health.watch(request).await.unwrap().into_inner();
-    assert_eq!(in_time(watched.message()).await.unwrap().unwrap().status, 1);
-    let unknown = health.check(HealthCheckRequest { service: "none".to_owned() }).await;
-    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
-
-    let mut reflection = ServerReflectionClient::new(channel);
-    let request = ServerReflectionRequest {
-        message_request: Some(MessageRequest::ListServices(String::new())),
-        ..Default::default()
-    };
-    let requests = tokio_stream::iter([request]);
-    let mut responses = reflection.server_reflection_info(requests).await.unwrap().into_inner();
-    let response = in_time(responses.message()).await.unwrap().unwrap();
-    let Some(MessageResponse::ListServicesResponse(list)) = response.message_response else {
-        panic!("{response:?}");
-    };
-    let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
-    names.sort();
-    let expected =
-        ["example.v1.Chat", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
-    assert_eq!(names, expected);
 }
 
 #[tokio::test]
