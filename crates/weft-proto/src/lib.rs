@@ -22,6 +22,7 @@ pub mod http2; // frame, hpack, flow, flood
 pub mod proxy_protocol; // PROXY protocol headers, versions 1 and 2
 pub mod scgi; // heads of SCGI requests
 pub mod semantics; // semantics of all versions: paths, dates, ranges, preconditions
+pub mod uwsgi; // heads of uwsgi requests
 pub mod write_buffer; // output of a connection until it is written
 
 pub use error::{Error, ErrorKind, Result};

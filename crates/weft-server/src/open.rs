@@ -201,7 +201,7 @@ fn open_app(
             let proxy = open_proxy(plan, settings, buffer_space)?;
             match settings.protocol {
                 Protocol::Http1 => App::Proxy(proxy),
-                Protocol::FastCgi | Protocol::Scgi => {
+                Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
                     App::FastCgi(Arc::new(open_fastcgi(plan, proxy, &settings.fastcgi)?))
                 }
             }

@@ -191,6 +191,10 @@ fn app(route: &RoutePlan) -> String {
                     let others = other_keys(scgi_keys(), &**settings, &ProxySettings::scgi());
                     format!("scgi = {urls}{others}")
                 }
+                Protocol::Uwsgi => {
+                    let others = other_keys(scgi_keys(), &**settings, &ProxySettings::uwsgi());
+                    format!("uwsgi = {urls}{others}")
+                }
             }
         }
         AppPlan::Rewrite => String::new(),

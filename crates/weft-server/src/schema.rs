@@ -81,7 +81,7 @@ fn route() -> Value {
 }
 
 /// The keys of each form of a route, besides the options of every route.
-fn forms_of_routes() -> [(&'static str, Properties); 9] {
+fn forms_of_routes() -> [(&'static str, Properties); 10] {
     let form = |name: &'static str, value: Value, help: &str, mut own: Properties| {
         own.insert(name.to_owned(), with_description(value, help));
         (name, own)
@@ -100,6 +100,12 @@ fn forms_of_routes() -> [(&'static str, Properties); 9] {
         ),
         form(
             "scgi",
+            texts(),
+            "addresses of upstreams",
+            with_rewrite(properties(scgi_keys()), &REWRITE[..1]),
+        ),
+        form(
+            "uwsgi",
             texts(),
             "addresses of upstreams",
             with_rewrite(properties(scgi_keys()), &REWRITE[..1]),

@@ -1,4 +1,4 @@
-//! Keys of a FastCGI or SCGI route, and of a files route with `php`, besides those that name the upstreams.
+//! Keys of a FastCGI, SCGI or uwsgi route, and of a files route with `php`, besides those that name the upstreams.
 
 use super::key::{Key, ValueKind};
 use super::location::{ConfigResult, Located};
@@ -98,7 +98,7 @@ pub(crate) fn fastcgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>
 const NOT_SCGI: [&str; 6] =
     ["root", "index", "suffix", "script_root", "max_idle_connections", "keep_alive_timeout"];
 
-/// Returns the keys of an SCGI route.
+/// Returns the keys of an SCGI route, which are those of a uwsgi route.
 pub(crate) fn scgi_keys() -> impl Iterator<Item = &'static Key<ProxySettings>> + Clone {
     fastcgi_keys().filter(|key| !NOT_SCGI.contains(&key.name))
 }
@@ -118,6 +118,12 @@ pub(super) fn parse_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String>
 pub(super) fn parse_scgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
     let addresses = UpstreamMember::parse_list(text, UpstreamUrl::scgi)?;
     not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:4000")
+}
+
+/// Parses addresses of upstreams of the same form, which speak uwsgi.
+pub(super) fn parse_uwsgi_upstreams(text: &str) -> Result<Vec<UpstreamMember>, String> {
+    let addresses = UpstreamMember::parse_list(text, UpstreamUrl::uwsgi)?;
+    not_empty(addresses, "unix:/run/app.sock or 127.0.0.1:3031")
 }
 
 fn not_empty(addresses: Vec<UpstreamMember>, example: &str) -> Result<Vec<UpstreamMember>, String> {

@@ -142,8 +142,8 @@ pub(super) fn read_route<'a>(
 }
 
 /// The keys that select the form of a route table.
-const FORMS: [&str; 8] =
-    ["files", "redirect", "respond", "respond_file", "cgi", "proxy", "fastcgi", "scgi"];
+const FORMS: [&str; 9] =
+    ["files", "redirect", "respond", "respond_file", "cgi", "proxy", "fastcgi", "scgi", "uwsgi"];
 
 fn find_form(name: &str) -> Option<&'static str> {
     FORMS.into_iter().find(|form| *form == name)
@@ -163,7 +163,7 @@ fn form_of(entries: &[(Name, Value<'_>)]) -> Option<&'static str> {
 fn has_rewrite_key(form: Option<&str>, name: &str) -> bool {
     match form {
         Some("files") => true,
-        Some("proxy" | "fastcgi" | "scgi" | "cgi" | REWRITE_FORM) => name == "rewrite",
+        Some("proxy" | "fastcgi" | "scgi" | "uwsgi" | "cgi" | REWRITE_FORM) => name == "rewrite",
         _ => false,
     }
 }
@@ -182,7 +182,7 @@ fn read_rewrite<'a>(
             }
             Some(key) if form.is_some() => {
                 let forms = if key.name == "rewrite" {
-                    "`files`, `proxy`, `fastcgi`, `scgi` or `cgi`, or stands alone"
+                    "`files`, `proxy`, `fastcgi`, `scgi`, `uwsgi` or `cgi`, or stands alone"
                 } else {
                     "`files`"
                 };
@@ -204,7 +204,7 @@ fn has_key(form: &str, name: &str) -> bool {
                 || of_scripts.any(|key| key.name == name)
         }
         "fastcgi" => fastcgi_keys().any(|key| key.name == name),
-        "scgi" => scgi_keys().any(|key| key.name == name),
+        "scgi" | "uwsgi" => scgi_keys().any(|key| key.name == name),
         "proxy" => PROXY.iter().any(|key| key.name == name),
         "cgi" => CGI.iter().any(|key| key.name == name),
         "respond" | "respond_file" => RESPONSE.iter().any(|key| key.name == name),
@@ -220,7 +220,7 @@ fn read_table(
 ) -> Option<Located<Action>> {
     let mut named = entries.iter().filter(|(name, _)| find_form(&name.value).is_some());
     let (Some((form, target)), second) = (named.next(), named.next()) else {
-        let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `scgi`, `redirect`, \
+        let hint = "a route has one of the keys `files`, `proxy`, `fastcgi`, `scgi`, `uwsgi`, `redirect`, \
                     `respond`, `respond_file`, `cgi` and `rewrite`";
         problems.push(table.problem(hint));
         return None;
@@ -253,6 +253,14 @@ fn read_table(
             let mut settings = proxy::ProxySettings::scgi();
             read_other_keys(scgi_keys(), &mut settings, others, problems);
             read_upstreams(target, fastcgi::parse_scgi_upstreams).map(|upstreams| {
+                settings.upstreams = upstreams;
+                Action::Proxy(Box::new(settings))
+            })
+        }
+        "uwsgi" => {
+            let mut settings = proxy::ProxySettings::uwsgi();
+            read_other_keys(scgi_keys(), &mut settings, others, problems);
+            read_upstreams(target, fastcgi::parse_uwsgi_upstreams).map(|upstreams| {
                 settings.upstreams = upstreams;
                 Action::Proxy(Box::new(settings))
             })

@@ -44,7 +44,7 @@ mod proxy_wire;
 mod request_id;
 mod rewriting;
 mod route_limits;
-mod scgi;
+mod scgi_uwsgi;
 mod security;
 mod service;
 mod status;

@@ -22,7 +22,7 @@ use super::timeout::OutputTimeout;
 use super::upload::{self, IncompleteBody, Input, Progress};
 use crate::apps::client_limit::ClientPermit;
 use crate::apps::gateway::GatewayError;
-use crate::apps::script::head::{self, ScriptHead};
+use crate::apps::script::head::{self, HeadForm, ScriptHead};
 use crate::apps::stderr;
 use crate::apps::task::AbortOnDrop;
 
@@ -115,7 +115,8 @@ impl Run {
     pub(super) async fn read_head(&mut self, max_bytes: usize) -> Result<ScriptHead, GatewayError> {
         let mut output = Vec::new();
         loop {
-            let parsed = head::parse(&output, max_bytes).map_err(GatewayError::BadResponse)?;
+            let parsed = head::parse(&output, HeadForm::Cgi, max_bytes);
+            let parsed = parsed.map_err(GatewayError::BadResponse)?;
             if let Some((head, end)) = parsed {
                 self.buffered = output.split_off(end).into();
                 self.max_read_bytes = MAX_READ_BYTES;

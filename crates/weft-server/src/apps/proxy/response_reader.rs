@@ -32,7 +32,7 @@ impl HeadReader {
                 http1::HeadReader::new(settings.max_response_head_bytes)
                     .lenient(settings.lenient_responses),
             ),
-            Protocol::FastCgi | Protocol::Scgi => {
+            Protocol::FastCgi | Protocol::Scgi | Protocol::Uwsgi => {
                 let reader = scripts::ResponseReader::new(settings, upstream.to_string());
                 HeadReader::Script(Box::new(reader))
             }

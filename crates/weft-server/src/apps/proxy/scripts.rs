@@ -1,5 +1,5 @@
-//! Requests to an upstream that runs scripts, by FastCGI or SCGI, and its responses, which are those of
-//! CGI: in records, or up to the end of the connection.
+//! Requests to an upstream that runs scripts, by FastCGI, SCGI or uwsgi, and its responses, which are those
+//! of CGI: in records, or up to the end of the connection.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,11 @@ use weft::{Error, Method, Request, Version};
 use weft_proto::fastcgi::{self, Completion, RecordReader, ResponsePart};
 use weft_proto::headers::HeadersBuilder;
 use weft_proto::http1::client::{BodyLength, BodyPiece, ResponseHead};
-use weft_proto::scgi;
+use weft_proto::{scgi, uwsgi};
 
-use super::super::script::{Credentials, Script, ScriptHead, VariableRules, head, meta_variables};
+use super::super::script::{
+    Credentials, HeadForm, Script, ScriptHead, VariableRules, head, meta_variables,
+};
 use super::super::stderr::{self, LineSplitter};
 use super::GatewayError;
 use super::settings::{Protocol, ProxySettings};
@@ -53,8 +55,10 @@ pub(super) fn compose(
     variables.retain(|(name, _)| !environment.iter().any(|(known, _)| known == name));
     let all = variables.iter().chain(*environment);
     let all = all.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    if settings.protocol == Protocol::Scgi {
-        return Ok(scgi::head(out, body_length.unwrap_or(0), all)?);
+    match settings.protocol {
+        Protocol::Scgi => return Ok(scgi::head(out, body_length.unwrap_or(0), all)?),
+        Protocol::Uwsgi => return Ok(uwsgi::head(out, all)?),
+        Protocol::FastCgi | Protocol::Http1 => {}
     }
     fastcgi::begin_request(out, settings.max_idle_connections > 0);
     fastcgi::params(out, all);
@@ -74,6 +78,7 @@ fn seen_beneath(root: &Path, script: &Script) -> Script {
 pub(super) struct ResponseReader {
     output: Output,
     stage: Stage,
+    head_form: HeadForm,
     max_head_bytes: usize,
     keeps_connection: bool,
     stderr: LineSplitter,
@@ -120,10 +125,14 @@ impl ResponseReader {
     pub(super) fn new(settings: &ProxySettings, upstream: String) -> ResponseReader {
         ResponseReader {
             output: match settings.protocol {
-                Protocol::Scgi => Output::Bytes,
+                Protocol::Scgi | Protocol::Uwsgi => Output::Bytes,
                 _ => Output::Records(RecordReader::default()),
             },
             stage: Stage::Head(Vec::new()),
+            head_form: match settings.protocol {
+                Protocol::Uwsgi => HeadForm::CgiOrHttp,
+                _ => HeadForm::Cgi,
+            },
             max_head_bytes: settings.max_response_head_bytes,
             keeps_connection: settings.max_idle_connections > 0,
             stderr: LineSplitter::default(),
@@ -153,7 +162,7 @@ impl ResponseReader {
             };
             let Stage::Head(output) = &mut self.stage else { return Ok(None) };
             output.extend_from_slice(&data);
-            let parsed = head::parse(output, self.max_head_bytes);
+            let parsed = head::parse(output, self.head_form, self.max_head_bytes);
             if let Some((head, end)) = parsed.map_err(GatewayError::BadResponse)? {
                 let received = BytesMut::from(&output[end..]);
                 let has_body = *method != Method::HEAD && head.has_body();

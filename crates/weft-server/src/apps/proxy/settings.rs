@@ -211,6 +211,7 @@ pub(crate) enum Protocol {
     Http1,
     FastCgi,
     Scgi,
+    Uwsgi,
 }
 
 /// Version of HTTP that is spoken to upstreams.
@@ -396,6 +397,11 @@ impl ProxySettings {
     /// The defaults for upstreams that speak SCGI, which has one request in a connection.
     pub(crate) fn scgi() -> ProxySettings {
         ProxySettings { protocol: Protocol::Scgi, ..ProxySettings::fastcgi() }
+    }
+
+    /// The defaults for upstreams that speak uwsgi, which has one request in a connection.
+    pub(crate) fn uwsgi() -> ProxySettings {
+        ProxySettings { protocol: Protocol::Uwsgi, ..ProxySettings::fastcgi() }
     }
 
     /// Parses URLs separated by white space, each with its options behind it.

@@ -53,6 +53,11 @@ impl UpstreamUrl {
         UpstreamUrl::without_path(text, "scgi://", "127.0.0.1:4000")
     }
 
+    /// Parses the address of an upstream that speaks uwsgi: `unix:/SOCKET` or `HOST:PORT`.
+    pub(crate) fn uwsgi(text: &str) -> Result<UpstreamUrl, String> {
+        UpstreamUrl::without_path(text, "uwsgi://", "127.0.0.1:3031")
+    }
+
     /// Parses the address of an upstream without HTTP: `unix:/SOCKET`, `HOST:PORT`, or `tls://HOST:PORT`
     /// for connections with TLS.
     pub(crate) fn tcp(text: &str) -> Result<UpstreamUrl, String> {

@@ -45,10 +45,20 @@ pub(crate) const HOP_BY_HOP_FIELDS: [&str; 9] = [
     "upgrade",
 ];
 
+/// First line of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadForm {
+    /// A field, as all others.
+    Cgi,
+    /// A field or a status line of HTTP/1 (RFC 9112 §4), as servers of uwsgi send it.
+    CgiOrHttp,
+}
+
 /// Parses the head at the start of `output`, which may have up to `max_bytes` bytes. Returns the
 /// head and its length in bytes, `None` if it is incomplete, or a message if it is invalid.
 pub(crate) fn parse(
     output: &[u8],
+    form: HeadForm,
     max_bytes: usize,
 ) -> Result<Option<(ScriptHead, usize)>, String> {
     let end = head_len(output);
@@ -57,10 +67,14 @@ pub(crate) fn parse(
     }
     let Some(end) = end else { return Ok(None) };
     let mut builder = HeadBuilder::default();
-    for line in output[..end].split(|&b| b == b'\n') {
+    for (number, line) in output[..end].split(|&b| b == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if !line.is_empty() {
-            builder.parse_line(line)?;
+        match line {
+            [] => {}
+            [b'H', b'T', b'T', b'P', b'/', ..] if number == 0 && form == HeadForm::CgiOrHttp => {
+                builder.parse_status_line(line)?;
+            }
+            _ => builder.parse_line(line)?,
         }
     }
     Ok(Some((builder.build()?, end)))
@@ -90,6 +104,15 @@ struct HeadBuilder {
 }
 
 impl HeadBuilder {
+    fn parse_status_line(&mut self, line: &[u8]) -> Result<(), String> {
+        let status = line.split_at_checked("HTTP/1.1 ".len()).and_then(|(version, status)| {
+            matches!(version, b"HTTP/1.0 " | b"HTTP/1.1 ").then(|| parse_status(status))?
+        });
+        let shown = || line[..line.len().min(80)].escape_ascii();
+        self.status = Some(status.ok_or_else(|| format!("no valid status line: {}", shown()))?);
+        Ok(())
+    }
+
     fn parse_line(&mut self, line: &[u8]) -> Result<(), String> {
         let fail =
             |reason: &str| Err(format!("{reason}: {}", line[..line.len().min(80)].escape_ascii()));
@@ -182,7 +205,11 @@ mod tests {
 
     /// Status, length, fields and remaining bytes of `output` as text, or the error.
     fn parsed(output: &[u8]) -> String {
-        match parse(output, 100) {
+        parsed_as(HeadForm::Cgi, output)
+    }
+
+    fn parsed_as(form: HeadForm, output: &[u8]) -> String {
+        match parse(output, form, 100) {
             Ok(None) => "more".to_owned(),
             Err(reason) => reason,
             Ok(Some((ScriptHead { status, length, fields }, end))) => {
@@ -258,6 +285,27 @@ mod tests {
             ),
         ] {
             assert_eq!(parsed(output.as_bytes()), expected, "{output:?}");
+        }
+    }
+
+    #[test]
+    fn parses_status_lines() {
+        const LINE: &str = "it speaks HTTP itself (`nph-`), which is not supported: ";
+        const INVALID: &str = "no valid status line: ";
+        for (output, expected) in [
+            ("HTTP/1.1 404 Not Found\r\nX: y\r\n\r\nz", "404 x=y | z"),
+            ("HTTP/1.0 204\r\n\r\n", "204 | "),
+            ("HTTP/1.1 200 OK\nContent-Length: 2\n\n", "200 2 | "),
+            ("Status: 404\n\n", "404 | "),
+            ("HTTP/1.1 200", "more"),
+            ("HTTP/1.1 200\nStatus: 404\n\n", "duplicate Status: Status: 404"),
+            ("HTTP/2 200\n\n", &format!("{INVALID}HTTP/2 200")),
+            ("HTTP/1.1 101 Switching\n\n", &format!("{INVALID}HTTP/1.1 101 Switching")),
+            ("HTTP/1.1 2000\n\n", &format!("{INVALID}HTTP/1.1 2000")),
+            ("HTTP/1.1\n\n", &format!("{INVALID}HTTP/1.1")),
+            ("X: y\nHTTP/1.1 200 OK\n\n", &format!("{LINE}HTTP/1.1 200 OK")),
+        ] {
+            assert_eq!(parsed_as(HeadForm::CgiOrHttp, output.as_bytes()), expected, "{output:?}");
         }
     }
 

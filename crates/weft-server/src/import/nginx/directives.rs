@@ -40,6 +40,8 @@ const TRANSLATED: &str = "
     fastcgi_connect_timeout fastcgi_keep_conn fastcgi_buffering fastcgi_request_buffering
     scgi_pass scgi_param scgi_connect_timeout scgi_read_timeout scgi_buffering scgi_request_buffering
     scgi_max_temp_file_size scgi_intercept_errors scgi_hide_header
+    uwsgi_pass uwsgi_param uwsgi_connect_timeout uwsgi_read_timeout uwsgi_buffering
+    uwsgi_request_buffering uwsgi_max_temp_file_size uwsgi_intercept_errors uwsgi_hide_header
     fastcgi_intercept_errors fastcgi_hide_header fastcgi_max_temp_file_size
 ";
 
@@ -72,7 +74,9 @@ const DEFAULTS: &str = "
     uninitialized_variable_warn load_module fastcgi_buffers fastcgi_buffer_size
     fastcgi_busy_buffers_size fastcgi_temp_path fastcgi_temp_file_write_size fastcgi_send_timeout fastcgi_socket_keepalive fastcgi_next_upstream fastcgi_pass_header fastcgi_ignore_headers uwsgi_temp_path scgi_temp_path
     scgi_buffers scgi_buffer_size scgi_busy_buffers_size scgi_temp_file_write_size scgi_send_timeout
-    scgi_socket_keepalive scgi_next_upstream scgi_pass_header scgi_ignore_headers auth_delay
+    uwsgi_buffers uwsgi_buffer_size uwsgi_busy_buffers_size uwsgi_temp_file_write_size
+    uwsgi_send_timeout uwsgi_socket_keepalive uwsgi_next_upstream uwsgi_pass_header
+    uwsgi_ignore_headers scgi_socket_keepalive scgi_next_upstream scgi_pass_header scgi_ignore_headers auth_delay
     grpc_buffer_size grpc_send_timeout grpc_socket_keepalive grpc_ssl_server_name grpc_ssl_protocols
     grpc_ssl_ciphers grpc_ssl_session_reuse grpc_next_upstream_timeout
     access_log_cache open_log_file_cache ignore_invalid_headers
@@ -82,12 +86,11 @@ const DEFAULTS: &str = "
 ";
 
 /// Directives without an equivalent, each with the reason.
-const LOST: [(&str, &str); 19] = [
+const LOST: [(&str, &str); 18] = [
     ("mail", "Weft has no proxy for mail"),
     ("proxy_method", "upstreams get the method of the client"),
     ("proxy_pass_request_headers", "upstreams get the fields of the client"),
     ("proxy_pass_request_body", "upstreams get the body of the client"),
-    ("uwsgi_pass", "Weft has no uwsgi; use the HTTP server of the application"),
     ("memcached_pass", "Weft has no client of memcached"),
     ("proxy_cache", "Weft has no cache for responses of upstreams"),
     ("proxy_cache_path", "Weft has no cache for responses of upstreams"),

@@ -1,4 +1,4 @@
-//! `fastcgi_pass`: scripts beside files, and applications; `scgi_pass`.
+//! `fastcgi_pass`: scripts beside files, and applications; `scgi_pass` and `uwsgi_pass`.
 
 use super::files;
 use super::location::{Location, Pattern, Refusal, Responder};
@@ -43,16 +43,17 @@ pub(super) fn translate<'a>(
     Ok(Responder::Proxy)
 }
 
-/// Translates `scgi_pass`: an application that handles all paths itself.
-pub(super) fn translate_scgi<'a>(
+/// Translates `scgi_pass` or `uwsgi_pass`: an application that handles all paths itself.
+pub(super) fn translate_application<'a>(
     location: &Location<'a>,
+    protocol: &'static str,
     pass: &'a Directive,
     table: &mut Table,
     options: &mut Table,
 ) -> Result<Responder, Refusal<'a>> {
     let addresses = addresses(location, pass);
-    table.set("scgi", addresses.map_err(|reason| Refusal { directive: pass, reason })?);
-    settings(location, "scgi", table, options);
+    table.set(protocol, addresses.map_err(|reason| Refusal { directive: pass, reason })?);
+    settings(location, protocol, table, options);
     Ok(Responder::Proxy)
 }
 

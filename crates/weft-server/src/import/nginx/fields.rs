@@ -70,7 +70,9 @@ pub(super) fn responses(
         .flat_map(|directive| directive.args.iter().map(|name| &**name))
         .collect();
     if responder == Responder::Proxy {
-        for name in ["proxy_hide_header", "fastcgi_hide_header", "scgi_hide_header"] {
+        for name in
+            ["proxy_hide_header", "fastcgi_hide_header", "scgi_hide_header", "uwsgi_hide_header"]
+        {
             removed.extend(scope.all(&[name]).iter().map(|hidden| hidden.arg(0)));
         }
     }

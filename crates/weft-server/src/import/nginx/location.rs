@@ -86,8 +86,7 @@ fn collect_prefixes<'a>(block: &'a [Directive], prefixes: &mut Vec<&'a str>) {
 }
 
 /// Directives that respond, and have no equivalent.
-const OTHER_RESPONDERS: [&str; 11] = [
-    "uwsgi_pass",
+const OTHER_RESPONDERS: [&str; 10] = [
     "memcached_pass",
     "stub_status",
     "empty_gif",
@@ -227,8 +226,10 @@ impl<'a> Location<'a> {
         if let Some(pass) = self.scope.own("fastcgi_pass").pop() {
             return fastcgi::translate(self, pass, table, options);
         }
-        if let Some(pass) = self.scope.own("scgi_pass").pop() {
-            return fastcgi::translate_scgi(self, pass, table, options);
+        for protocol in ["scgi", "uwsgi"] {
+            if let Some(pass) = self.scope.own(&format!("{protocol}_pass")).pop() {
+                return fastcgi::translate_application(self, protocol, pass, table, options);
+            }
         }
         files::translate(self, table, options)?;
         Ok(Responder::Files)

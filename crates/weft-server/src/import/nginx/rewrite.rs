@@ -185,7 +185,7 @@ impl<'a> Rewrite<'a> {
             Kind::Elsewhere => table.set("rewrite", Value::Text(target)),
             Kind::Here => {
                 let mut route = inner.route();
-                let responds = ["files", "proxy", "fastcgi", "scgi"]
+                let responds = ["files", "proxy", "fastcgi", "scgi", "uwsgi"]
                     .iter()
                     .any(|key| route.table.get(key).is_some());
                 if responds {

@@ -784,6 +784,18 @@ fn imports_scgi() {
 }
 
 #[test]
+fn imports_uwsgi() {
+    check(&[(
+        "location / { uwsgi_pass unix:/run/app.sock; uwsgi_read_timeout 2m; uwsgi_param UWSGI_SCHEME x; \
+         uwsgi_param REQUEST_METHOD $request_method; uwsgi_buffering off; uwsgi_hide_header X-Own; }",
+        true,
+        "remove_response_headers = [\"X-Own\"]\n\
+         \"/\" = { uwsgi = \"unix:/run/app.sock\", environment = [\"UWSGI_SCHEME=x\"], \
+         response_timeout = \"2m\", body_timeout = \"2m\", buffer_responses = false }\n",
+    )]);
+}
+
+#[test]
 fn imports_grpc() {
     check(&[
         (

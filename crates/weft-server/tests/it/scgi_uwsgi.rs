@@ -1,4 +1,4 @@
-//! SCGI: requests that an application gets, and its responses.
+//! SCGI and uwsgi: requests that an application gets, and its responses.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,31 @@ use crate::common::{PATIENCE, Weft, raw_upstream, weft};
 /// Variables in the order of the head, and the body.
 type Received = (Vec<(String, String)>, Vec<u8>);
 
-/// Reads a request: a netstring of variables, the first of which is the length of the body.
-fn read_request(stream: &mut TcpStream) -> Option<Received> {
+/// Reads a request of uwsgi: variables behind their size, and the body.
+fn read_uwsgi(stream: &mut TcpStream) -> Option<Received> {
+    let mut begin = [0; 4];
+    stream.read_exact(&mut begin).ok()?;
+    let [modifier1, low, high, modifier2] = begin;
+    assert_eq!((modifier1, modifier2), (0, 0));
+    let mut head = vec![0; u16::from_le_bytes([low, high]).into()];
+    stream.read_exact(&mut head).unwrap();
+    let (mut texts, mut rest) = (Vec::new(), &head[..]);
+    while let [low, high, others @ ..] = rest {
+        let (text, others) = others.split_at(u16::from_le_bytes([*low, *high]).into());
+        texts.push(String::from_utf8_lossy(text).into_owned());
+        rest = others;
+    }
+    assert_eq!((texts.len() % 2, rest.len()), (0, 0), "{texts:?}");
+    let variables: Vec<_> =
+        texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    let length = variables.iter().find(|(name, _)| name == "CONTENT_LENGTH");
+    let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    Some((variables, body))
+}
+
+/// Reads a request of SCGI: a netstring of variables, the first of which is the length of the body.
+fn read_scgi(stream: &mut TcpStream) -> Option<Received> {
     let mut length = String::new();
     loop {
         let mut byte = [0];
@@ -39,9 +62,14 @@ fn read_request(stream: &mut TcpStream) -> Option<Received> {
 
 /// Starts an application that sends these bytes and closes the connection. Returns the requests that
 /// it gets.
-fn application(keys: &str, response: &'static [u8]) -> (Weft, Arc<Mutex<Vec<Received>>>) {
+fn application(
+    form: &str,
+    keys: &str,
+    response: &'static [u8],
+) -> (Weft, Arc<Mutex<Vec<Received>>>) {
     let received = Arc::new(Mutex::new(Vec::new()));
     let requests = received.clone();
+    let read_request = if form == "scgi" { read_scgi } else { read_uwsgi };
     let address = raw_upstream(move |_, mut stream| {
         let Some(request) = read_request(&mut stream) else { return };
         requests.lock().unwrap().push(request);
@@ -49,7 +77,8 @@ fn application(keys: &str, response: &'static [u8]) -> (Weft, Arc<Mutex<Vec<Rece
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weft.toml");
-    let route = format!("[hosts.\"*\"]\n\"/app/\" = {{ scgi = \"{address}\"{keys} }}\n");
+    let limits = "[limits]\nmax_head_bytes = 65000\n";
+    let route = format!("{limits}[hosts.\"*\"]\n\"/app/\" = {{ {form} = \"{address}\"{keys} }}\n");
     fs::write(&file, route).unwrap();
     let mut command = weft([Path::new("--config"), &file]);
     command.args(["--listen", "127.0.0.1:0", "--workers", "1", "--no-log"]);
@@ -71,7 +100,7 @@ fn exchange(server: &Weft, request: &str) -> String {
 fn applications_get_variables_and_body() {
     let response = b"Status: 201\nContent-Type: a/b\nContent-Length: 5\n\nhello";
     let keys = ", environment = [\"OWN=set here\", \"SCGI=2\", \"SERVER_NAME=own\"]";
-    let (server, received) = application(keys, response);
+    let (server, received) = application("scgi", keys, response);
     let body = "0123456789".repeat(20_000);
     let sized = format!("Content-Length: {}\r\n\r\n{body}", body.len());
     let chunked =
@@ -109,7 +138,7 @@ fn applications_get_variables_and_body() {
 /// A variable that ends early would make the rest of a path other variables.
 #[test]
 fn paths_with_nul_are_refused() {
-    let (server, received) = application("", b"Content-Type: a/b\n\n");
+    let (server, received) = application("scgi", "", b"Content-Type: a/b\n\n");
     let target = "/app/a%00REMOTE_USER%00root%00";
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     let found = exchange(&server, &request);
@@ -132,15 +161,82 @@ fn responses_end_with_the_connection_or_their_length() {
         (b"HTTP/1.1 200 OK\r\n\r\n", "http/1.1 502 ", ""),
     ];
     for (response, begin, end) in cases {
-        let (server, _) = application("", response);
+        let (server, _) = application("scgi", "", response);
         let found = exchange(&server, "GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
         let case = String::from_utf8_lossy(response);
         assert!(found.starts_with(begin) && found.ends_with(end), "{case:?}: {found}");
     }
     for keys in ["", ", buffer_responses = false"] {
-        let (server, _) = application(keys, b"Content-Length: 9\nStatus: 200\n\nabc");
+        let (server, _) = application("scgi", keys, b"Content-Length: 9\nStatus: 200\n\nabc");
         let found = exchange(&server, "GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
         let is_complete = found.contains("content-length: 3") || found.ends_with("0\r\n\r\n");
         assert!(!is_complete, "a truncated response: {found}");
     }
+}
+
+#[test]
+fn applications_of_uwsgi_get_variables_and_body() {
+    let response = b"HTTP/1.1 201 Created\r\nContent-Type: a/b\r\nContent-Length: 5\r\n\r\nhello";
+    let (server, received) = application("uwsgi", ", environment = [\"OWN=set here\"]", response);
+    let body = "0123456789".repeat(20_000);
+    let chunked =
+        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for (method, rest, length) in [("PUT", &*chunked, 200_000), ("GET", "\r\n", 0)] {
+        let head = format!("{method} /app/a%20b?q=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+        let found = exchange(&server, &(head + rest));
+        assert!(found.starts_with("http/1.1 201 ") && found.ends_with("\r\n\r\nhello"), "{found}");
+        let (variables, body) = received.lock().unwrap().remove(0);
+        assert_eq!(body.len(), length, "{method}");
+        for (name, expected) in [
+            ("REQUEST_METHOD", method),
+            ("REQUEST_URI", "/app/a%20b?q=1"),
+            ("SCRIPT_NAME", "/app"),
+            ("PATH_INFO", "/a b"),
+            ("QUERY_STRING", "q=1"),
+            ("OWN", "set here"),
+        ] {
+            let values: Vec<_> = variables.iter().filter(|(known, _)| known == name).collect();
+            assert_eq!(values, [&(name.to_owned(), expected.to_owned())], "{method}");
+        }
+        assert!(!variables.iter().any(|(name, _)| name == "SCGI" || name == "REDIRECT_STATUS"));
+    }
+}
+
+/// Each row: the bytes of an application, and begin and end of the response.
+#[test]
+fn responses_of_uwsgi_have_a_status_line_or_a_status() {
+    let cases: [(&'static [u8], &str, &str); 6] = [
+        (
+            b"HTTP/1.0 404 Not Found\r\nContent-Type: a/b\r\n\r\nabc",
+            "http/1.1 404 ",
+            "abc\r\n0\r\n\r\n",
+        ),
+        (b"HTTP/1.1 200 OK\r\n\r\nabc", "http/1.1 200 ", "abc\r\n0\r\n\r\n"),
+        (b"Status: 201\nContent-Length: 2\n\nabcd", "http/1.1 201 ", "\r\n\r\nab"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "http/1.1 502 ", ""),
+        (b"HTTP/1.1 200 OK\r\n", "http/1.1 502 ", ""),
+        (b"", "http/1.1 502 ", ""),
+    ];
+    for (response, begin, end) in cases {
+        let (server, _) = application("uwsgi", "", response);
+        let found = exchange(&server, "GET /app/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let case = String::from_utf8_lossy(response);
+        assert!(found.starts_with(begin) && found.ends_with(end), "{case:?}: {found}");
+    }
+}
+
+/// The size of the variables has 16 bits, and a query is in two of them.
+#[test]
+fn requests_beyond_the_size_of_uwsgi_are_refused() {
+    let (server, received) = application("uwsgi", "", b"Status: 200\n\nabc");
+    let (one, two) = ("v".repeat(25_000), "w".repeat(30_000));
+    for (length, status) in [(0, "200"), (7_000, "431")] {
+        let request = format!(
+            "GET /app/?{} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-A: {one}\r\nX-B: {two}\r\n\r\n",
+            "q".repeat(length)
+        );
+        let found = exchange(&server, &request);
+        assert!(found.starts_with(&format!("http/1.1 {status} ")), "{length}: {found}");
+    }
+    assert_eq!(received.lock().unwrap().len(), 1);
 }
