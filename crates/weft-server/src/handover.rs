@@ -108,8 +108,10 @@ fn hand_over(
     });
     let reason = match reply {
         Ok(reply) if reply == READY => {
-            // Reaps the child if it exits before this process.
-            drop(thread::Builder::new().spawn(move || child.wait()));
+            // Reaps the child if it exits before this process. There is one such thread at most, because
+            // this process exits after its successor serves.
+            let thread = thread::Builder::new().name("weft-successor".to_owned());
+            drop(thread.spawn(move || child.wait()));
             return UpgradeResult::Serving;
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => {

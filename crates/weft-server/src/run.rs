@@ -341,8 +341,10 @@ fn watch_for_stop(
         logs.close(LOG_FLUSH_TIMEOUT);
         std::process::exit(1);
     };
-    // Without this thread further signals are ignored, and the shutdown completes anyway.
-    drop(std::thread::Builder::new().spawn(watch));
+    // Without this thread, of which a shutdown starts one, further signals are ignored, and the shutdown
+    // completes anyway.
+    let thread = std::thread::Builder::new().name("weft-signals".to_owned());
+    drop(thread.spawn(watch));
 }
 
 /// Returns the number of threads for streams: as many as workers.
