@@ -115,6 +115,19 @@ pub(super) const FAILURE_STATUSES: Key<ProxySettings> = Key {
     },
 };
 
+pub(super) const FAILURE_LATENCY: Key<ProxySettings> = Key {
+    name: "failure_latency",
+    flag: "",
+    argument: "",
+    help: "time from a request to the head of its response beyond which the response counts as a \
+           failure; it is forwarded nevertheless",
+    kind: ValueKind::Time(|settings, time| settings.failure_latency = time),
+    show: |settings| match settings.failure_latency {
+        time if time.is_zero() => String::new(),
+        time => quoted(&show_time(time)),
+    },
+};
+
 pub(super) const SLOW_START: Key<ProxySettings> = Key {
     name: "slow_start",
     flag: "",

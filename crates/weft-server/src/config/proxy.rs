@@ -6,7 +6,8 @@ use std::time::Duration;
 use weft::{HeaderName, Network};
 
 use super::balance::{
-    BALANCE, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE, STICKY_MAX_AGE, STICKY_SECRET,
+    BALANCE, FAILURE_LATENCY, FAILURE_STATUSES, HASH_KEY, SLOW_START, STICKY_COOKIE,
+    STICKY_MAX_AGE, STICKY_SECRET,
 };
 use super::key::{Key, Pair, SwitchOrPairs, ValueKind};
 use super::limits::{limit, networks};
@@ -25,7 +26,7 @@ pub(super) const BUFFER_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 /// Valid only in the table of a route. They have no command-line options, because `--route` takes
 /// only the short form.
-pub(crate) static PROXY: [Key<ProxySettings>; 48] = [
+pub(crate) static PROXY: [Key<ProxySettings>; 49] = [
     BALANCE,
     HASH_KEY,
     STICKY_COOKIE,
@@ -202,6 +203,7 @@ pub(crate) static PROXY: [Key<ProxySettings>; 48] = [
     limit!(max_failures, "", count 1..=1_000,
         "number of failures after which one of several upstreams gets no requests for `down_time`"),
     FAILURE_STATUSES,
+    FAILURE_LATENCY,
     limit!(failure_window, "", time, "time for which a failure is counted"),
     limit!(down_time, "", time, "time for which an upstream gets no requests after `max_failures`"),
     SLOW_START,

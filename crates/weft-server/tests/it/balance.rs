@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use weft::testing::TestServer;
@@ -227,4 +228,32 @@ fn statuses_are_failures_if_configured() {
     for method in ["POST", "PUT"] {
         assert!((0..8).any(|_| ask(&third, method) == "503 1"), "{method}");
     }
+}
+
+#[test]
+fn slow_responses_are_failures_if_configured() {
+    let start = |number: usize| {
+        let is_slow = Arc::new(AtomicU16::new(0));
+        let shared = is_slow.clone();
+        let server = TestServer::start(async move |_: Request| {
+            if shared.load(Relaxed) > 0 {
+                tokio::time::sleep(Duration::from_millis(2200)).await;
+            }
+            Response::text(number.to_string())
+        });
+        (server, is_slow)
+    };
+    let (upstreams, slow): (Vec<_>, Vec<_>) = (0..2).map(start).unzip();
+    let urls: Vec<String> = upstreams.iter().map(|upstream| upstream.url("/")).collect();
+    let urls = urls.join(" ");
+    let keys = "failure_latency = \"2s\", max_failures = 1, down_time = \"1h\"";
+    let (_folder, server) = serve(&format!("{{ proxy = \"{urls}\", {keys} }}"));
+    slow[0].store(1, Relaxed);
+    // The slow response is forwarded, and the next requests go to the other upstream.
+    assert!((0..4).any(|_| ask(&server, "GET") == "200 0"));
+    assert!(server.stderr().contains("the response took 2"), "{}", server.stderr());
+    assert!((0..6).all(|_| ask(&server, "GET") == "200 1"));
+    // If all are slow, they respond nevertheless.
+    slow[1].store(1, Relaxed);
+    assert!((0..2).all(|_| ask(&server, "GET").starts_with("200 ")));
 }

@@ -12,6 +12,7 @@ use super::super::script::Script;
 use super::super::spool::BufferSpace;
 use super::GatewayError;
 use super::connection::{INPUT_BYTES, UpstreamConnection};
+use super::latency::UpstreamWait;
 use super::pool::Lease;
 use super::request::RequestOptions;
 use super::response;
@@ -37,6 +38,8 @@ pub(super) struct OutboundRequest {
     pub(super) script: Option<Box<Script>>,
     /// `None` if there is no body.
     pub(super) upload: Option<Box<Upload>>,
+    /// Time for which the current attempt has waited for the upstream.
+    pub(super) wait: UpstreamWait,
 }
 
 impl OutboundRequest {
@@ -118,6 +121,10 @@ impl Exchange<'_> {
         // An upstream that takes a large body slowly is not silent.
         if self.connection.take_progress() || waiting_for == WaitingFor::Client {
             self.connection.timer.stop();
+            self.outbound.wait.reset();
+        }
+        if waiting_for == WaitingFor::Upstream {
+            self.outbound.wait.start();
         }
         match waiting_for {
             WaitingFor::Client => Poll::Pending,

@@ -33,6 +33,7 @@ mod grpc;
 mod health;
 mod hops;
 mod http2;
+mod latency;
 mod member;
 mod pool;
 mod request;
@@ -71,6 +72,7 @@ pub(crate) use self::fetch::{OwnRequest, RemoteResource, RemoteServer};
 pub(crate) use self::fields::may_permit_in_request_trailers;
 pub(crate) use self::health::{FailurePolicy, Health};
 use self::hops::Via;
+use self::latency::UpstreamWait;
 pub(crate) use self::member::UpstreamMember;
 use self::metrics::{RetryReason, UpstreamMetrics};
 pub(crate) use self::metrics::{State, UpstreamReport};
@@ -320,14 +322,17 @@ impl Proxy {
             let trailers = settings.request_trailers.clone();
             Box::new(Upload::new(body, framing, expect_continue, trailers))
         });
-        Ok(OutboundRequest { request, options, body_length, script, upload })
+        let wait = UpstreamWait::default();
+        Ok(OutboundRequest { request, options, body_length, script, upload, wait })
     }
 
     /// Sends a request of the server's own, without a body and without an upgrade.
     pub(crate) async fn ask(&self, request: Request) -> Response {
         let options = RequestOptions { upgrade: None, expect_continue: false };
         let (body_length, script, upload) = (Some(0), None, None);
-        self.send(&mut OutboundRequest { request, options, body_length, script, upload }).await
+        let wait = UpstreamWait::default();
+        let mut outbound = OutboundRequest { request, options, body_length, script, upload, wait };
+        self.send(&mut outbound).await
     }
 
     /// Sends a request, with retries, until there is a response.
@@ -429,10 +434,15 @@ impl Proxy {
     }
 
     /// Records a response for the health of its upstream.
-    fn record_status(&self, pool: &Pool, status: StatusCode) {
-        match self.shared.settings.failure_statuses.contains(&status) {
-            true => pool.upstream.record_failure(&format!("the status is {status}")),
-            false => pool.upstream.record_success(),
+    fn record_response(&self, pool: &Pool, status: StatusCode, latency: Duration) {
+        let settings = &self.shared.settings;
+        if settings.failure_statuses.contains(&status) {
+            pool.upstream.record_failure(&format!("the status is {status}"));
+        } else if !settings.failure_latency.is_zero() && latency > settings.failure_latency {
+            let millis = latency.as_millis();
+            pool.upstream.record_failure(&format!("the response took {millis} ms"));
+        } else {
+            pool.upstream.record_success();
         }
     }
 
@@ -466,14 +476,14 @@ impl Proxy {
         };
         let chosen =
             of_session.filter(is_available).or_else(|| self.balancer.choose(key, candidate));
-        // If the statuses of all are failures, what they send is better than nothing.
+        // If the responses of all are failures, what they send is better than nothing.
         let still_responds = |index: usize| Candidate {
             is_up: !self.pools[index].upstream.health.is_unhealthy(),
             ..candidate(index)
         };
-        match self.shared.settings.failure_statuses.is_empty() {
-            true => chosen,
-            false => chosen.or_else(|| self.balancer.choose(key, still_responds)),
+        match self.shared.settings.has_failing_responses() {
+            false => chosen,
+            true => chosen.or_else(|| self.balancer.choose(key, still_responds)),
         }
     }
 
@@ -489,6 +499,7 @@ impl Proxy {
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.begin_attempt(&pool.location);
         }
+        outbound.wait = UpstreamWait::new(settings.failure_latency);
         let (client, mut queue_time) = (self.limited_client(&outbound.request), Duration::ZERO);
         let leased = pool.lease(client, retry.is_some(), &mut queue_time).await;
         if !queue_time.is_zero() {
@@ -523,6 +534,7 @@ impl Proxy {
         let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
         let space = &self.shared.buffer_space;
         let (head, body) = exchange::run(&mut lease, outbound, settings, space).await?;
+        let latency = outbound.wait.elapsed();
         if let Some(sent_request) = sent_request {
             sent_request.record_response();
         }
@@ -537,7 +549,7 @@ impl Proxy {
                 rewriting::rewrite(&head, response, settings, &Origin { upstream, mount })
             }
         };
-        self.record_status(pool, head.status);
+        self.record_response(pool, head.status, latency);
         Ok(response)
     }
 

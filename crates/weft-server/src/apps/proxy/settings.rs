@@ -166,6 +166,10 @@ pub(crate) struct ProxySettings {
     /// another upstream, if there is one. Default none.
     pub(crate) failure_statuses: Vec<StatusCode>,
 
+    /// Time from the request to the head of a response beyond which the response counts as a failure; it
+    /// is forwarded nevertheless. Default zero: none does.
+    pub(crate) failure_latency: Duration,
+
     /// Period in which failures are counted. Default 10 s.
     pub(crate) failure_window: Duration,
 
@@ -514,6 +518,13 @@ const MAX_SERVICE_BYTES: usize = 100;
 /// are not supported by [`weft_proto::http1::client`].
 const RESPONSE_HEAD_BYTES: RangeInclusive<usize> = 8_192..=65_535;
 
+impl ProxySettings {
+    /// Returns true if some responses count as failures.
+    pub(crate) fn has_failing_responses(&self) -> bool {
+        !self.failure_statuses.is_empty() || !self.failure_latency.is_zero()
+    }
+}
+
 impl Default for ProxySettings {
     fn default() -> ProxySettings {
         ProxySettings {
@@ -554,6 +565,7 @@ impl Default for ProxySettings {
             max_retries: 2,
             max_failures: 3,
             failure_statuses: Vec::new(),
+            failure_latency: Duration::ZERO,
             failure_window: Duration::from_secs(10),
             down_time: Duration::from_secs(10),
             slow_start: Duration::ZERO,

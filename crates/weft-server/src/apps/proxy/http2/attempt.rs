@@ -36,13 +36,14 @@ impl Proxy {
         let head = head.map_err(GatewayError::Client)?;
         let sent_request = pool.metrics.get().map(|metrics| metrics.start_request(retry));
         let received = exchange::run(&mut lease, outbound, head, settings).await?;
+        let latency = outbound.wait.elapsed();
         if let Some(sent_request) = sent_request {
             sent_request.record_response();
         }
         if let Some(notes) = RequestNotes::of(&outbound.request) {
             notes.set_upstream_status(received.head.status);
         }
-        self.record_status(pool, received.head.status);
+        self.record_response(pool, received.head.status, latency);
         let head = received.head.clone();
         let response = self.forward_stream(lease, outbound, received);
         let mount = outbound.request.mount();

@@ -99,11 +99,17 @@ impl Exchange<'_> {
                 Err(error) => Err(classify(error, self.lease)),
             });
         }
+        let waits_for_client =
+            self.upload.as_ref().is_some_and(|upload| !upload.waits_for_window());
+        match waits_for_client {
+            true => self.outbound.wait.reset(),
+            false => self.outbound.wait.start(),
+        }
         if let Some(deadline) = &mut self.deadline {
             return deadline.poll(cx).map(|()| Err(GatewayError::Timeout("the deadline is over")));
         }
         // Time in which the client sends nothing is not that of the upstream.
-        if self.upload.as_ref().is_some_and(|upload| !upload.waits_for_window()) {
+        if waits_for_client {
             self.timer.stop();
             return Poll::Pending;
         }
@@ -122,6 +128,7 @@ impl Exchange<'_> {
                 // An upstream that takes a large body slowly is not silent.
                 if waited_for_window && !sender.waits_for_window() {
                     self.timer.stop();
+                    self.outbound.wait.reset();
                 }
             }
             Poll::Ready(Err(error @ GatewayError::Client(_))) => return Err(error),
