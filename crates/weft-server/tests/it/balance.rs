@@ -237,7 +237,7 @@ fn slow_responses_are_failures_if_configured() {
         let shared = is_slow.clone();
         let server = TestServer::start(async move |_: Request| {
             if shared.load(Relaxed) > 0 {
-                tokio::time::sleep(Duration::from_millis(2200)).await;
+                tokio::time::sleep(Duration::from_secs(5)).await;
             }
             Response::text(number.to_string())
         });
@@ -251,7 +251,7 @@ fn slow_responses_are_failures_if_configured() {
     slow[0].store(1, Relaxed);
     // The slow response is forwarded, and the next requests go to the other upstream.
     assert!((0..4).any(|_| ask(&server, "GET") == "200 0"));
-    assert!(server.stderr().contains("the response took 2"), "{}", server.stderr());
+    assert!(server.stderr().contains("the response took "), "{}", server.stderr());
     assert!((0..6).all(|_| ask(&server, "GET") == "200 1"));
     // If all are slow, they respond nevertheless.
     slow[1].store(1, Relaxed);
