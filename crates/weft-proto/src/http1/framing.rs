@@ -66,6 +66,8 @@ pub fn request(head: &ParsedHead, text: &[u8]) -> Result<RequestFraming> {
     }
     let keep_alive = match connection {
         Occurrence::Absent => !http_10,
+        // The field of all browsers, without a search for members.
+        Occurrence::Once(value) if value.of(text) == b"keep-alive" => true,
         Occurrence::Once(value) => keep_alive(list_members(value.of(text)), http_10),
         Occurrence::Repeated => keep_alive(
             head.fields

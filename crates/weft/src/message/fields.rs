@@ -51,7 +51,7 @@ pub(crate) struct PreserializedFields {
     lines: Vec<u8>,
 }
 
-/// Capacity for added fields after the first of them.
+/// Capacity for fields that are added to those of a response.
 const ADDED_CAPACITY: usize = 4;
 
 /// The fields of a forwarded message, and the fields added after them.
@@ -193,8 +193,8 @@ impl Fields {
     pub(crate) fn to_mut(&mut self) -> &mut Vec<Field> {
         match self {
             Fields::Owned(_) => {}
-            Fields::Static(common) => *self = Fields::Owned(common.list.to_vec()),
-            Fields::Preserialized(kept) => *self = Fields::Owned(kept.list.clone()),
+            Fields::Static(common) => *self = Fields::Owned(with_capacity(&common.list)),
+            Fields::Preserialized(kept) => *self = Fields::Owned(with_capacity(&kept.list)),
             Fields::Forwarded(forwarded) => *self = Fields::Owned(forwarded.list().clone()),
         }
         match self {
@@ -206,6 +206,13 @@ impl Fields {
     pub(crate) fn into_vec(mut self) -> Vec<Field> {
         std::mem::take(self.to_mut())
     }
+}
+
+/// Copies a list to which fields will be added.
+fn with_capacity(list: &[Field]) -> Vec<Field> {
+    let mut copy = Vec::with_capacity(list.len() + ADDED_CAPACITY);
+    copy.extend_from_slice(list);
+    copy
 }
 
 impl Default for Fields {

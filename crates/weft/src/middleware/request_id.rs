@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use crate::app::{Application, Middleware};
@@ -103,12 +104,27 @@ impl RequestIds {
         let sequence = self.next.fetch_add(2, Relaxed);
         let halves = [sequence, sequence.wrapping_add(1)].map(|n| self.keys.hash_one(n));
         let mut digits = [0; 32];
-        for (digit, n) in digits.iter_mut().zip(0..) {
-            let nibble = halves[n / 16] >> (n % 16 * 4) & 15;
-            *digit = b"0123456789abcdef"[nibble as usize];
+        let quarters = halves.into_iter().flat_map(|half| [half as u32, (half >> 32) as u32]);
+        for (eight, quarter) in digits.chunks_exact_mut(8).zip(quarters) {
+            eight.copy_from_slice(&hex_digits(quarter).to_le_bytes());
         }
-        RequestId(HeaderValue::from_bytes(&digits).expect("digits are a valid field value"))
+        // One allocation for all clones of the value.
+        let digits = Bytes::from_owner(digits);
+        RequestId(HeaderValue::from_maybe_shared(digits).expect("digits are a valid field value"))
     }
+}
+
+/// Returns the hexadecimal digits of a number, that of the lowest four bits in the lowest byte. All of
+/// them are computed at the same time.
+fn hex_digits(n: u32) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let n = u64::from(n);
+    let n = (n | n << 16) & 0x0000_ffff_0000_ffff;
+    let n = (n | n << 8) & 0x00ff_00ff_00ff_00ff;
+    let nibbles = (n | n << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // The fifth bit of a byte is set if its nibble is more than nine.
+    let letters = (nibbles + 6 * ONES) >> 4 & ONES;
+    nibbles + u64::from(b'0') * ONES + letters * u64::from(b'a' - b'0' - 10)
 }
 
 impl Middleware for RequestIds {
@@ -184,6 +200,15 @@ mod tests {
             let got = id(ids, &format!("X-Request-Id: {value}\r\n"), peer);
             assert_eq!(got == value, kept, "{value} from {peer}");
             assert!(kept || got.len() == 32, "{value} from {peer}: {got}");
+        }
+    }
+
+    #[test]
+    fn formats_hexadecimal_digits() {
+        for n in [0, 1, 9, 10, 15, 0x0123_4567, 0x89ab_cdef, 0xfedc_ba98, u32::MAX] {
+            let digits: String =
+                hex_digits(n).to_le_bytes().iter().rev().map(|&b| b as char).collect();
+            assert_eq!(digits, format!("{n:08x}"));
         }
     }
 
