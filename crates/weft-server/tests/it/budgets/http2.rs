@@ -160,9 +160,10 @@ fn streams() -> Vec<Attack> {
 
 /// Flow-control windows.
 fn windows() -> Vec<Attack> {
-    // 12 KiB for the connection, and 1.5 KiB for each stream; a connection that may send also has
-    // an output buffer.
+    // 12 KiB for the connection, and 1.6 KiB for each stream.
     const STREAMS_KIB: f64 = 256.0;
+    // As above, and the output buffer.
+    const SENDING_KIB: f64 = STREAMS_KIB + 32.0;
     vec![
         bare("no stream windows", "CVE-2019-9517")
             .connections(8)
@@ -181,7 +182,7 @@ fn windows() -> Vec<Attack> {
             .answer("RST_STREAM CANCEL|GOAWAY ENHANCE_YOUR_CALM|200|GOAWAY NO_ERROR")
             .descriptors(2.0)
             .cpu(8.0)
-            .memory_kib(STREAMS_KIB)
+            .memory_kib(SENDING_KIB)
             .requests(700.0),
         bare("no stream windows, compressed text", "CVE-2019-9517")
             .connections(4)
@@ -244,7 +245,7 @@ fn windows() -> Vec<Attack> {
             .answer("nothing")
             .descriptors(2.0)
             .cpu(8.0)
-            .memory_kib(STREAMS_KIB)
+            .memory_kib(SENDING_KIB)
             .requests(1500.0),
     ]
 }

@@ -94,7 +94,7 @@ fn clients() -> Vec<Attack> {
             .memory_kib(512.0)
             .descriptors(101.0)
             .cpu(6.0)
-            .requests(300.0),
+            .requests(900.0),
     ]
 }
 
@@ -145,7 +145,7 @@ fn upstreams() -> Vec<Attack> {
 
 fn proxy_headers() -> Vec<Attack> {
     vec![
-        proxied("no header").connections(64).given_up(0.8..=8.0).memory_kib(8.0),
+        proxied("no header").connections(64).given_up(0.8..=8.0).memory_kib(8.0).cpu(4.0),
         proxied("random bytes")
             .flood(1_000, |n| (0..1024).map(|index| (index * 7 + n * 13) as u8 | 0x80).collect())
             .given_up(0.0..=8.0),
